@@ -29,7 +29,9 @@ class Arch:
     e_flags: int  # ELF header, style of CUDA 11 and 12 (ABI version 7)
     uniform: bool = True  # has the uniform datapath (UR0 ..., UP0 ...)
     stack_pointer: int = 0x28  # initial value of R1
-    max_params: int = 32764  # bytes of parameters (4096 before CUDA 12.1)
+    max_params: int = 4096  # bytes of parameters
+    sw_war: int | None = None  # value of EIATTR_SW_WAR, where ptxas 12.9 writes one
+    code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
     max_registers: int = 255  # a thread
     max_uniform_registers: int = 63
     max_barriers: int = 16
@@ -60,6 +62,9 @@ def _row(
         max_blocks=blocks,
         e_flags=sm << 16 | accelerated | 0x500 | sm,
         uniform=sm >= 75,
+        max_params=32764 if sm >= 90 else 4096,
+        sw_war=1 if sm <= 75 else 8 if sm >= 90 else None,
+        code_padding=128 if sm >= 90 else 0,
     )
 
 

@@ -1,0 +1,300 @@
+"""Enumerate PTX instruction forms, let ptxas assemble those it accepts, and keep the cubins as words to test with.
+
+The table (ptx_table.txt) holds one template a line: `<a|b>` are alternatives (all combinations are made), `$x` is a
+source operand, `$=x` a destination, `$+x` both, `$x*4` four of them with commas between. x tells the kind:
+
+    h r l q     16, 32, 64, 128 bits         p   predicate
+    f d         float, double                u   32 bits, a logical operand (no negated variant)
+    k e m b     half, half2, bfloat16, bfloat162
+    G S A L C   address: global, shared, generic, local, constant      T   a texture, sampler or surface handle
+    M           address of an mbarrier in shared memory
+
+A template is tried in several variants, for SASS writes one PTX instruction differently according to where its sources
+live: registers, immediates, kernel parameters (the constant bank), uniform values, negated and absolute ones. A line
+that starts with `!` is tried as it stands only; `[sm_80]` on a line of its own sets the first architecture of what
+follows. Several instructions may stand on a line.
+
+    python -m tests.tools.ptx_forms OUT_FOLDER sm_75 sm_90a ...     # writes OUT_FOLDER/ARCH/forms_N.cubin and a count
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.tools.ptxas import PtxasError, assemble_ptx
+
+TABLE = Path(__file__).with_name("ptx_table.txt")
+OPERAND = re.compile(r"\$([=+]?)([a-zA-Z])(?:\*(\d+))?")
+CHOICE = re.compile(r"<([^<>]*)>")
+REGISTER = dict(h="b16", r="b32", l="b64", q="b128", f="f32", d="f64", p="pred", u="b32", k="b16", e="b32", m="b16",
+                b="b32", G="b64", S="b32", A="b64", L="b32", C="b32", T="b64", M="b32")  # fmt: skip
+SIZE = dict(b16=2, b32=4, f32=4, b64=8, f64=8, b128=16)
+IMMEDIATE = dict(h="123", r="-74565", u="0x12345", l="0x12345", f="0f3FC00000", d="0d3FF8000000000000", k="0x3c01",
+                 m="0x3c01", e="0x3c003c01", b="0x3c003c01")  # fmt: skip
+NEGATE = dict(r="neg.s32", f="neg.f32", d="neg.f64", k="neg.f16", e="neg.f16x2", m="neg.bf16", b="neg.bf16x2",
+              l="neg.s64", p="not.pred", u="not.b32")  # fmt: skip
+ABSOLUTE = dict(r="abs.s32", f="abs.f32", d="abs.f64", k="abs.f16", e="abs.f16x2", m="abs.bf16", b="abs.bf16x2")
+ADDRESSES = "GSALCM"
+BAR = "\0"  # stands for a bar inside a choice, written \\|
+
+
+@dataclass(frozen=True)
+class Form:
+    """One template with its choices made, and the first architecture that has it."""
+
+    text: str
+    arch: str
+    plain: bool  # no variants
+
+
+def order(arch: str) -> tuple[int, str]:
+    """Sort key of an architecture: sm_90a comes after sm_90."""
+    match = re.fullmatch(r"sm_(\d+)(\w*)", arch)
+    assert match, arch
+    return int(match[1]), match[2]
+
+
+def choose(text: str) -> Iterator[str]:
+    """Yield the text with each of its choices made, innermost first."""
+    if match := CHOICE.search(text):
+        for part in match[1].split("|"):
+            yield from choose(text[: match.start()] + part + text[match.end() :])
+    else:
+        yield text
+
+
+def read_table(text: str) -> Iterator[Form]:
+    """Yield every form of the table."""
+    arch = "sm_70"
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if match := re.fullmatch(r"\[(sm_\w+)\]", line):
+            arch = match[1]
+            continue
+        plain = line.startswith("!")
+        for text in choose(line.lstrip("!").strip().replace(r"\|", BAR)):
+            yield Form(text.replace(BAR, "|"), arch, plain)
+
+
+def variants(form: Form) -> Iterator[tuple[str, ...]]:
+    """Yield how each source of a form is supplied, one tuple a variant."""
+    kinds = [m[2] for m in OPERAND.finditer(form.text) if not m[1]]
+    base = ("reg",) * len(kinds)
+    yield base
+    if form.plain or not kinds or len(kinds) > 8:
+        return
+    for place, kind in enumerate(kinds):
+        ways = ["uni", "mix"] if kind in ADDRESSES else ["uni"] if kind == "T" else ["imm", "par", "uni", "neg", "abs"]
+        for way in ways:
+            if way == "neg" and kind not in NEGATE or way == "abs" and kind not in ABSOLUTE:
+                continue
+            if kind in "pq" and way in ("imm", "par") or kind == "q":
+                continue
+            yield base[:place] + (way,) + base[place + 1 :]
+    yield ("uni",) * len(kinds)
+    if len(kinds) > 1:
+        yield tuple("neg" if k in NEGATE else "reg" for k in kinds)
+
+
+def spell(form: Form, ways: Sequence[str]) -> str:
+    """Write one variant as a PTX block on a single line: load the sources, the form, store the results."""
+    before: list[str] = []
+    after: list[str] = []
+    declared: list[str] = []
+    way = iter(ways)
+    count = 0
+
+    def load(name: str, kind: str, register: str, how: str) -> None:
+        nonlocal count
+        count += 1
+        place = 16 * count
+        if kind in "SM":
+            base = {"reg": "%shr", "uni": "%shu", "mix": "%shm"}[how]
+            before.append(f"add.u32 {name}, {base}, {place};")
+        elif kind == "L":
+            before.append(f"add.u32 {name}, {'%lou' if how == 'uni' else '%lor'}, {place};")
+        elif kind == "C":
+            before.append(f"add.u32 {name}, {'%cou' if how == 'uni' else '%cor'}, {place};")
+        elif kind in "GA":
+            base = {"reg": "%inr", "uni": "%inu", "mix": "%inm"}[how]
+            before.append(f"add.u64 {name}, {base}, {place * 16};")
+        elif kind == "T":
+            before.append(f"ld.param.u64 {name}, [tex];" if how == "uni" else f"ld.global.u64 {name}, [%inr+{place}];")
+        elif kind == "p":
+            word = f"ld.param.b32 %t{count}, [num+{4 * count}];" if how == "uni" else f"ld.global.b32 %t{count}, [%inr+{place}];"
+            declared.append(f".reg .b32 %t{count};")
+            before.append(f"{word} setp.ne.u32 {name}, %t{count}, 0;")
+            if how == "neg":
+                before.append(f"not.pred {name}, {name};")
+        elif how in ("par", "uni"):
+            before.append(f"ld.param.{register} {name}, [num+{place}];")
+            if how == "uni" and register in ("b32", "b64"):
+                before.append(f"add.{'u' + register[1:]} {name}, {name}, {count + 5};")
+            elif how == "uni" and register in ("f32", "f64"):
+                whole = "b" + register[1:]
+                declared.append(f".reg .{whole} %t{count};")
+                before.append(f"mov.{whole} %t{count}, {name}; add.u{whole[1:]} %t{count}, %t{count}, 3;")
+                before.append(f"mov.{whole} {name}, %t{count};")
+        elif register == "b128":
+            declared.append(f".reg .b64 %t{count}, %u{count};")
+            before.append(f"ld.global.v2.b64 {{%t{count}, %u{count}}}, [%inr+{place}];")
+            before.append(f"mov.b128 {name}, {{%t{count}, %u{count}}};")
+        else:
+            before.append(f"ld.global.{register} {name}, [%inr+{place}];")
+            if how == "neg":
+                before.append(f"{NEGATE[kind]} {name}, {name};")
+            elif how == "abs":
+                before.append(f"{ABSOLUTE[kind]} {name}, {name};")
+
+    def replace(match: re.Match[str]) -> str:
+        role, kind, times = match[1], match[2], int(match[3] or 1)
+        register, how = REGISTER[kind], "reg" if match[1] else next(way)
+        if how == "imm":
+            return ", ".join([IMMEDIATE[kind]] * times)
+        names = []
+        for _ in range(times):
+            name = f"%v{len(declared)}"
+            names.append(name)
+            declared.append(f".reg .{register} {name};")
+            if role != "=":
+                load(name, kind, register, how)
+            if role:
+                place = 16 * len(declared)
+                if kind == "p":
+                    bit = f"%t{name[2:]}x"
+                    declared.append(f".reg .b32 {bit};")
+                    after.append(f"selp.b32 {bit}, 1, 0, {name}; st.global.b32 [%out+{place}], {bit};")
+                elif kind == "q":
+                    low, high = f"%t{name[2:]}x", f"%t{name[2:]}y"
+                    declared.append(f".reg .b64 {low}, {high};")
+                    after.append(f"mov.b128 {{{low}, {high}}}, {name}; st.global.v2.b64 [%out+{place}], {{{low}, {high}}};")
+                else:
+                    after.append(f"st.global.{register} [%out+{place}], {name};")
+        return ", ".join(names)
+
+    text = OPERAND.sub(replace, form.text)
+    return "{ " + " ".join([*declared, *before, text + ";", *after]) + " }"
+
+
+HEADER = """.version {version}
+.target {arch}
+.address_size 64
+.global .align 128 .b8 gmem[65536];
+.shared .align 128 .b8 smem[16384];
+.const .align 128 .b8 cmem[16384];
+"""
+PROLOGUE = """.visible .entry form_{number}(.param .u64 src, .param .u64 dst, .param .align 16 .b8 num[512], .param .u64 tex) {{
+.reg .b64 %inr, %inu, %inm, %out, %wide; .reg .b32 %thr, %shr, %shu, %shm, %lor, %lou, %cor, %cou;
+.local .align 16 .b8 lmem[1024];
+mov.u32 %thr, %tid.x; ld.param.u64 %inu, [src]; ld.param.u64 %out, [dst];
+mul.wide.u32 %wide, %thr, 4096; add.u64 %inm, %inu, %wide; cvta.to.global.u64 %out, %out;
+add.u64 %out, %out, %wide; mul.lo.u32 %shr, %thr, 48; ld.global.u64 %inr, [%inm];
+ld.param.b32 %shu, [num+4]; mov.u32 %shm, smem; add.u32 %shu, %shu, %shm; add.u32 %shm, %shu, %thr; ld.global.u32 %shr, [%inr];
+mov.u32 %lou, lmem; ld.global.u32 %lor, [%inr+4]; add.u32 %lor, %lor, %lou; ld.param.b32 %cou, [num+8]; ld.global.u32 %cor, [%inr+8];
+"""
+
+
+def kernel(number: int, blocks: Sequence[str]) -> list[str]:
+    """Write one kernel that holds the variants of one form."""
+    return [*PROLOGUE.format(number=number).splitlines(), *blocks, "ret;", "}"]
+
+
+@dataclass
+class Count:
+    """How many variants ptxas took and refused, and the forms of which it took none."""
+
+    accepted: int = 0
+    refused: int = 0
+    lost: dict[str, str] | None = None
+
+
+def assemble_forms(forms: Sequence[Form], arch: str, options: Sequence[str], count: Count, version: str) -> bytes | None:
+    """Assemble forms into one cubin, leaving out, round after round, the variants that ptxas refuses."""
+    todo = {number: [spell(form, ways) for ways in variants(form)] for number, form in enumerate(forms)}
+    reasons: dict[int, str] = {}
+    for _ in range(40):
+        lines = HEADER.format(arch=arch, version=version).splitlines()
+        owner: dict[int, tuple[int, str]] = {}
+        for number, blocks in todo.items():
+            start = len(lines)
+            lines += kernel(number, blocks)
+            for place in range(start, len(lines)):
+                owner[place + 1] = (number, lines[place])
+        try:
+            if not todo:
+                return None
+            cubin = assemble_ptx("\n".join(lines) + "\n", arch, options, 100)
+        except (PtxasError, subprocess.TimeoutExpired) as error:
+            found = False
+            for match in re.finditer(r"line (\d+); *(?:error|fatal)\s*:\s*(.*)", str(error)):
+                number, line = owner.get(int(match[1]), (-1, ""))
+                if number in todo and line in todo[number]:
+                    todo[number].remove(line)
+                    count.refused += 1
+                    reasons[number] = match[2]
+                    found = True
+                    if not todo[number]:
+                        del todo[number]
+            if found:
+                continue
+            broken = find_broken(todo, arch, options, version)  # an error without a usable line
+            if not broken:
+                raise
+            for number, reason in broken.items():
+                count.refused += len(todo.pop(number))
+                reasons[number] = reason
+        else:
+            count.accepted += sum(map(len, todo.values()))
+            for number in set(range(len(forms))) - set(todo):
+                assert count.lost is not None
+                count.lost[forms[number].text] = reasons.get(number, "?")
+            return cubin
+    return None
+
+
+def find_broken(todo: dict[int, list[str]], arch: str, options: Sequence[str], version: str) -> dict[int, str]:
+    """Return the forms that ptxas refuses when they stand alone, with its words."""
+    broken = {}
+    for number, blocks in todo.items():
+        try:
+            text = HEADER.format(arch=arch, version=version) + "\n".join(kernel(number, blocks)) + "\n"
+            assemble_ptx(text, arch, options, 30)
+        except (PtxasError, subprocess.TimeoutExpired) as error:
+            broken[number] = str(error)[-300:].replace("\n", " ")
+    return broken
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Assemble the whole table for the architectures named and report what was refused."""
+    options = [a for a in arguments if a.startswith("-")]
+    folder, *archs = [a for a in arguments if not a.startswith("-")]
+    tables = [o.split("=", 1)[1] for o in options if o.startswith("--table=")]
+    version = next((o.split("=", 1)[1] for o in options if o.startswith("--version=")), "8.8")
+    options = [o for o in options if not o.startswith(("--table=", "--version="))]
+    table = [f for t in tables or [TABLE] for f in read_table(Path(t).read_text())]
+    stem = Path(tables[0]).stem if tables else "forms"
+    for arch in archs:
+        forms = [f for f in table if order(f.arch) <= order(arch)]
+        count = Count(lost={})
+        out = Path(folder, arch)
+        out.mkdir(parents=True, exist_ok=True)
+        for start in range(0, len(forms), 150):
+            cubin = assemble_forms(forms[start : start + 150], arch, options, count, version)
+            if cubin:
+                name = "_".join([stem, *(o.strip("-") for o in options), f"{start // 150:03}.cubin"])
+                out.joinpath(name).write_bytes(cubin)
+        assert count.lost is not None
+        print(f"{arch}: {len(forms)} forms, {len(count.lost)} refused; {count.accepted} variants taken, "
+              f"{count.refused} refused", flush=True)  # fmt: skip
+        out.joinpath(stem + "_refused.txt").write_text("".join(f"{k}\t{v}\n" for k, v in count.lost.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

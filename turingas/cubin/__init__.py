@@ -1,0 +1,1 @@
+"""Cubin files: the ELF structures, the attributes of .nv.info, reading and writing."""

@@ -1,0 +1,149 @@
+"""A cubin that was read, taken apart: what follows from its kernels, and what else it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from turingas.cubin import elf as e
+from turingas.cubin import nvinfo
+from turingas.cubin.elf import Elf
+from turingas.cubin.nvinfo import Info
+from turingas.cubin.read import describe
+from turingas.cubin.write import (
+    ORDER_NEW,
+    ORDER_OLD,
+    Numbers,
+    combine,
+    derive,
+    derive_symbols,
+    derived_infos,
+    link,
+    relocation_rows,
+    text_info,
+)
+from turingas.errors import CubinError
+from turingas.program import Cubin, Kernel, RawSection, RawSymbol
+
+TABLES = (".symtab", ".strtab", ".shstrtab")
+WITH_NUMBERS = (e.SHT_CUDA_INFO, e.SHT_CUDA_CALLGRAPH, 0x70000002)  # contents that number symbols
+
+
+def split(cubin: Cubin) -> Cubin:
+    """The same cubin, with ``sections``, ``dropped``, ``symbols`` and the kernels' ``infos`` filled in.
+
+    Building what comes out gives every section and symbol again. A cubin that was not read comes back as it is.
+    """
+    if cubin.elf is None:
+        return cubin
+    sections, symbols = describe(cubin.elf)
+    by_name = {section.name: section for section in sections}
+    numbers = Numbers(cubin, symbols)
+    names = Counter(symbol.name for symbol in symbols)
+    texts = [replace(kernel) for kernel in cubin.texts]
+    if len({kernel.name for kernel in texts}) < len(texts):
+        raise CubinError("two sections of code have the same name")
+    plain = Cubin(cubin.arch, texts, header=cubin.header)
+    for kernel in texts:
+        _keep_relocations(kernel, by_name, names, numbers)
+        _keep_infos(plain, kernel, by_name, numbers)
+        actual = cubin.elf.section(".text." + kernel.name)
+        assert actual is not None
+        if actual.info != text_info(kernel, numbers):
+            kernel.section_info = actual.info
+    _keep_sections(plain, sections, symbols)
+    final, _ = combine(plain)
+    tells = any(section.type in WITH_NUMBERS for section in plain.sections)
+    if tells or derive_symbols(plain, {section.name for section in final}) != symbols:
+        plain.symbols = symbols
+    if ".nv.prototype" in by_name:  # it holds offsets of names
+        plain.sections.append(by_name[".strtab"])
+    return plain
+
+
+def _keep_relocations(
+    kernel: Kernel, by_name: dict[str, RawSection], names: Counter[str], numbers: Numbers
+) -> None:
+    """Leave the relocations to the section's raw form, when the kernel's rows would not make it again."""
+    rows = kernel.relocations
+    for addends in (False, True):
+        section = by_name.get((".rela.text." if addends else ".rel.text.") + kernel.name)
+        mine = [row for row in rows if (row.addend is not None) == addends]
+        named = all(names[row.symbol] == 1 and row.address < len(kernel.code) for row in mine)
+        data = bytes(section.data) if section else b""
+        if not named or relocation_rows(mine, addends, numbers) != data or any(r.address % 16 for r in mine):
+            kernel.relocations = [row for row in kernel.relocations if row not in mine]
+
+
+def _keep_infos(cubin: Cubin, kernel: Kernel, by_name: dict[str, RawSection], numbers: Numbers) -> None:
+    """Note the attributes that are not the derived ones."""
+    section = by_name.get(".nv.info." + kernel.name)
+    if section is None:
+        return
+    actual = _groups(nvinfo.parse(section.data))
+    derived = _groups(derived_infos(cubin, kernel, numbers))
+    for code in {**derived, **actual}:
+        if derived.get(code, []) != actual.get(code, []):
+            kernel.infos[code] = actual.get(code, [])
+    order = ORDER_NEW if kernel.facts.sm >= 90 else ORDER_OLD
+    rank = {code: at for at, code in enumerate(order)}
+    if list(actual) != sorted(actual, key=lambda code: rank.get(code, len(rank))):
+        kernel.info_order = list(actual)
+
+
+def _groups(infos: list[Info]) -> dict[int, list[Info]]:
+    groups: dict[int, list[Info]] = {}
+    for info in infos:
+        groups.setdefault(info.code, []).append(info)
+    return groups
+
+
+def _keep_sections(cubin: Cubin, actual: list[RawSection], symbols: list[RawSymbol]) -> None:
+    """Note the sections that are not the derived ones, and the derived ones that are not there."""
+    built, _ = describe(link(cubin, [RawSection("", e.SHT_NULL), *derive(cubin)], symbols))
+    expected = {section.name: section for section in built}
+    texts = {".text." + kernel.name for kernel in cubin.texts}
+    for section in actual:
+        if section.name not in texts and section.name not in TABLES and not _same(section, expected.get(section.name)):
+            cubin.sections.append(section)
+    there = {section.name for section in actual}
+    cubin.dropped = [name for name in expected if name not in there]
+
+
+def _same(one: RawSection, other: RawSection | None) -> bool:
+    return other is not None and replace(one, data=b"") == replace(other, data=b"") and bytes(one.data) == other.data
+
+
+def differences(one: Elf, other: Elf) -> list[str]:
+    """What is not the same in two files, in words; order and places of sections do not count."""
+    found = []
+    heads = [(f.abi, f.abi_version, f.type, f.version, hex(f.flags)) for f in (one, other)]
+    if heads[0] != heads[1]:
+        found.append(f"header: {heads[0]} became {heads[1]} (ABI, its version, type, toolkit, flags)")
+    (sections, symbols), (new_sections, new_symbols) = describe(one), describe(other)
+    after = {section.name: section for section in new_sections}
+    for section in sections:
+        name = section.name.replace("\0", " #")
+        new = after.pop(section.name, None)
+        if new is None:
+            found.append(f"{name}: is gone")
+        elif name not in TABLES and not _same(section, new):
+            found.append(f"{name}: {_difference(section, new)}")
+    found += [f"{name}: is new" for name in after]
+    for at, (symbol, again) in enumerate(zip(symbols, new_symbols), 1):
+        if symbol != again:
+            found.append(f"symbol {at}: {symbol} became {again}")
+    if len(symbols) != len(new_symbols):
+        found.append(f"{len(symbols)} symbols became {len(new_symbols)}")
+    return found
+
+
+def _difference(one: RawSection, other: RawSection) -> str:
+    for key in ("type", "flags", "align", "entry_size", "link", "info", "size", "address"):
+        if getattr(one, key) != getattr(other, key):
+            return f"{key} {getattr(one, key)!r} became {getattr(other, key)!r}"
+    before, after = bytes(one.data), bytes(other.data)
+    if len(before) != len(after):
+        return f"{len(before)} bytes became {len(after)}"
+    at = next(at for at, (x, y) in enumerate(zip(before, after)) if x != y)
+    return f"byte 0x{at:x}: 0x{before[at]:02x} became 0x{after[at]:02x}"

@@ -1,0 +1,443 @@
+"""From a Cubin to the bytes of a file, laid out and filled in as ptxas 12.9 does.
+
+``derive`` makes the sections and symbols that follow from the kernels alone; what the cubin names besides replaces
+or joins them; ``link`` numbers everything, and ``layout`` gives it its place in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+from turingas.cubin import elf as e
+from turingas.cubin import nvinfo
+from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
+from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
+from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
+from turingas.errors import AsmError
+from turingas.isa.arch import Arch, arch
+from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSection, RawSymbol
+
+NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
+CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
+USER_BANK = 3  # constant bank of __constant__ variables
+RESERVED_SHARED = ".nv.shared.reserved.0"
+CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
+REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
+
+
+
+def _codes(names: str) -> list[int]:
+    return [CODES[name] if name in CODES else int(name, 16) for name in names.split()]
+
+
+# The attributes of a kernel stand in this order, before sm_90 and since.
+ORDER_OLD = _codes(
+    """LANGUAGE SW_WAR CUDA_API_VERSION SW2861232_WAR PARAM_CBANK CBANK_PARAM_SIZE KPARAM_INFO KPARAM_INFO_V2
+    MAXREG_COUNT NUM_BARRIERS EXTERNS 0x5f INT_WARP_WIDE_INSTR_OFFSETS COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
+    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS"""
+)
+ORDER_NEW = _codes(
+    """LANGUAGE CUDA_API_VERSION KPARAM_INFO KPARAM_INFO_V2 EXPLICIT_CLUSTER CTA_PER_CLUSTER SPARSE_MMA_MASK
+    MAXREG_COUNT NUM_BARRIERS EXTERNS 0x5f INT_WARP_WIDE_INSTR_OFFSETS COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
+    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS MAX_THREADS INDIRECT_BRANCH_TARGETS CRS_STACK_SIZE CBANK_PARAM_SIZE PARAM_CBANK
+    SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
+)
+
+
+def write(cubin: Cubin) -> bytes:
+    """The bytes of ``cubin``; those it was read from when nothing has changed."""
+    return build(cubin).to_bytes()
+
+
+def build(cubin: Cubin) -> Elf:
+    """The whole file as structures, everything in its place."""
+    sections, symbols = combine(cubin)
+    elf = link(cubin, sections, symbols)
+    fill_tables(elf, symbols, {raw.name: at for at, raw in enumerate(sections)})
+    layout(elf, arch(cubin.arch))
+    return elf
+
+
+# -- what follows from the kernels
+
+
+def derive(cubin: Cubin) -> list[RawSection]:
+    """The sections that a cubin with these kernels and constants has, without the contents of tables."""
+    facts = arch(cubin.arch)
+    executable, modern = cubin.header.type == 2, facts.sm >= 90
+    sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
+    for kernel in cubin.texts:
+        text = ".text." + kernel.name
+        sections.append(
+            RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text)
+        )
+        for addends in (True, False):
+            if any((row.addend is not None) == addends for row in kernel.relocations):
+                sections.append(_relocation_section(text, addends))
+        for bank, data in kernel.constants.items():
+            name = f".nv.constant{bank}.{kernel.name}"
+            sections.append(RawSection(name, 1, CONSTANT_FLAGS, 4, info=text, data=data))
+        if kernel.entry:
+            zeros = bytes(facts.param_base + kernel.param_bytes)
+            sections.append(RawSection(".nv.constant0." + kernel.name, 1, CONSTANT_FLAGS, 4, info=text, data=zeros))
+        flags = kernel.flags | kernel.barriers << BARRIERS_SHIFT
+        sections.append(RawSection(text, kernel.type, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
+        if kernel.shared_bytes:
+            sections.append(
+                RawSection(".nv.shared." + kernel.name, e.SHT_NOBITS, NOBITS_FLAGS, kernel.shared_align, info=text,
+                           size=kernel.shared_bytes)
+            )  # fmt: skip
+    sections.append(RawSection(".nv.callgraph", e.SHT_CUDA_CALLGRAPH, 0, 4, 8, ".symtab", data=CALLGRAPH))
+    if executable and not modern:
+        sections.append(RawSection(".nv.rel.action", e.SHT_CUDA_RELOCINFO, 0, 8, 8, data=REL_ACTION))
+    if executable and modern:
+        sections.append(RawSection(RESERVED_SHARED, e.SHT_NOBITS, e.SHF_WRITE | e.SHF_ALLOC))
+    if cubin.constants:
+        data = bytearray(max(c.offset + len(c.data) for c in cubin.constants))
+        for constant in cubin.constants:
+            data[constant.offset : constant.offset + len(constant.data)] = constant.data
+        sections.append(RawSection(f".nv.constant{USER_BANK}", 1, e.SHF_ALLOC, 8, data=bytes(data)))
+    return sections
+
+
+def _relocation_section(text: str, addends: bool) -> RawSection:
+    if addends:
+        return RawSection(".rela" + text, e.SHT_RELA, e.SHF_INFO_LINK, 8, e.RELA.size, ".symtab", text)
+    return RawSection(".rel" + text, e.SHT_REL, e.SHF_INFO_LINK, 8, e.REL.size, ".symtab", text)
+
+
+def derive_symbols(cubin: Cubin, present: set[str]) -> list[RawSymbol]:
+    """The symbol table that ptxas would write for these kernels, when ``present`` are the sections."""
+    modern = arch(cubin.arch).sm >= 90
+    rows: list[RawSymbol] = []
+    last: list[RawSymbol] = []
+
+    def mark(name: str) -> None:
+        if name in present:
+            rows.append(RawSymbol(name, name, type=e.STT_SECTION))
+
+    for kernel in cubin.texts:
+        text = ".text." + kernel.name
+        other = STO_ENTRY if kernel.entry else 0
+        row = RawSymbol(kernel.symbol or kernel.name, text, 0, len(kernel.code), e.STT_FUNC, kernel.bind, other)
+        (last if kernel.bind == e.STB_GLOBAL else rows).append(row)
+        mark(text)
+        if kernel is cubin.texts[0]:
+            if RESERVED_SHARED in present:
+                rows.append(RawSymbol(".nv.reservedSmem.offset0", "", 0, 4, e.STT_OBJECT, e.STB_WEAK))
+                rows.append(RawSymbol("__nv_reservedSMEM_offset_0_alias", RESERVED_SHARED, bind=e.STB_WEAK, other=0xA0))
+            if cubin.constants:
+                mark(f".nv.constant{USER_BANK}")
+        if kernel.shared_bytes:
+            mark(".nv.shared." + kernel.name)
+        for bank in kernel.constants:
+            mark(f".nv.constant{bank}.{kernel.name}")
+        if not modern:
+            mark(".nv.constant0." + kernel.name)
+    for name in (".debug_frame", ".nv.callgraph", ".nv.prototype", ".nv.rel.action"):
+        mark(name)
+    for c in cubin.constants:
+        place = f".nv.constant{USER_BANK}"
+        rows.append(RawSymbol(c.name, place, c.offset, len(c.data), e.STT_OBJECT, e.STB_GLOBAL))
+    rows += last
+    if modern:
+        for kernel in cubin.texts:
+            mark(".nv.constant0." + kernel.name)
+    return rows
+
+
+def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
+    """The derived sections and symbols, changed as the cubin says, in their final order."""
+    sections = [RawSection("", e.SHT_NULL, align=0), RawSection(".shstrtab", e.SHT_STRTAB)]
+    sections += [RawSection(".strtab", e.SHT_STRTAB), RawSection(".symtab", e.SHT_SYMTAB, 0, 8, 24, ".strtab")]
+    sections += derive(cubin)
+    place = {section.name: at for at, section in enumerate(sections)}
+    for raw in cubin.sections:
+        if raw.name in place:
+            sections[place[raw.name]] = raw
+        else:
+            sections.append(raw)
+    dropped = set(cubin.dropped)
+    sections = [section for section in sections if section.name not in dropped]
+    modern = arch(cubin.arch).sm >= 90
+    sections.sort(key=lambda section: _rank(section, modern))
+    derived = derive_symbols(cubin, {section.name for section in sections})
+    if cubin.symbols is None:
+        return sections, derived
+    have = {(row.name, row.section) for row in cubin.symbols}
+    sizes = {row.section: row.size for row in derived if row.type == e.STT_FUNC}
+    symbols = [row for row in cubin.symbols]
+    for row in symbols:
+        if row.size < 0:  # "as long as its section"
+            row.size = sizes.get(row.section, 0)
+    symbols += [row for row in derived if (row.name, row.section) not in have and row.type == e.STT_FUNC]
+    return sections, symbols
+
+
+def _rank(section: RawSection, modern: bool) -> int:
+    """Where a section stands among the others."""
+    bank = bank_of(section)
+    tests: list[bool] = [
+        section.type == e.SHT_NULL,
+        section.type == e.SHT_STRTAB,
+        section.type in (e.SHT_SYMTAB, e.SHT_SYMTAB_SHNDX),
+        not section.flags & e.SHF_ALLOC and section.type in (e.SHT_PROGBITS, e.SHT_NOTE),
+        section.name == ".nv.info",
+        section.type == e.SHT_CUDA_INFO,
+        section.type == e.SHT_CUDA_CALLGRAPH,
+        section.name == ".nv.prototype",
+        section.type == e.SHT_CUDA_RELOCINFO,
+        section.type in (e.SHT_REL, e.SHT_RELA),
+        bank is not None and not (modern and bank == 0),
+        bool(section.flags & e.SHF_EXECINSTR),
+        bank is None and section.type != e.SHT_NOBITS,
+        section.type == e.SHT_NOBITS,
+    ]
+    return tests.index(True) if True in tests else len(tests)
+
+
+# -- the contents of tables, once the symbols have numbers
+
+
+class Numbers:
+    """The number of each symbol, and of each kernel's."""
+
+    def __init__(self, cubin: Cubin, symbols: list[RawSymbol]) -> None:
+        self.of_name: dict[str, int] = {}
+        self.of_place: dict[tuple[str, str | int], int] = {}
+        for at, row in enumerate(symbols, 1):
+            self.of_name.setdefault(row.name, at)
+            self.of_place.setdefault((row.name, row.section), at)
+        self.count = len(symbols) + 1
+
+    def kernel(self, kernel: Kernel) -> int:
+        """The symbol of ``kernel``; 0 when there is none."""
+        return self.of_place.get((kernel.symbol or kernel.name, ".text." + kernel.name), 0)
+
+    def symbol(self, name: str) -> int:
+        """The symbol called ``name``, or the one that "#12" numbers."""
+        if name in self.of_name:
+            return self.of_name[name]
+        if name.startswith("#") and name[1:].isdigit():
+            return int(name[1:])
+        raise AsmError(f"relocation of the unknown symbol {name!r}", hint="define it with .symbol")
+
+
+def global_infos(cubin: Cubin, numbers: Numbers) -> list[Info]:
+    """The attributes of .nv.info: registers and stack of each kernel."""
+    first: list[Info] = []
+    second: list[Info] = []
+    old = cubin.header.version < 120 and cubin.header.abi_version < 8
+    for kernel in reversed(cubin.texts):
+        at = numbers.kernel(kernel)
+        if not at:
+            continue
+        first.append(sval("REGCOUNT", at, kernel.registers))
+        if kernel.max_stack_bytes is not None:
+            first.append(sval("MAX_STACK_SIZE", at, kernel.max_stack_bytes))
+        if kernel.stack_bytes is not None:
+            (first if old else second).append(sval("MIN_STACK_SIZE", at, kernel.stack_bytes))
+        first.append(sval("FRAME_SIZE", at, kernel.frame_bytes))
+    return first + second[::-1]
+
+
+def kernel_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
+    """The attributes of one kernel, derived ones and given ones, in their order."""
+    infos = derived_infos(cubin, kernel, numbers)
+    for code, given in kernel.infos.items():
+        infos = [info for info in infos if info.code != code] + given
+    order = kernel.info_order or (ORDER_NEW if kernel.facts.sm >= 90 else ORDER_OLD)
+    rank = {code: at for at, code in enumerate(order)}
+    return sorted(infos, key=lambda info: rank.get(info.code, len(rank)))
+
+
+def derived_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
+    """The attributes that follow from the kernel itself, in no particular order."""
+    facts = kernel.facts
+    version = cubin.header.version if cubin.header.abi_version < 8 else 135
+    infos = [sval("CUDA_API_VERSION", version)]
+    if facts.sw_war is not None:
+        infos.append(sval("SW_WAR", facts.sw_war))
+    if facts.sm in (80, 86):
+        infos.append(Info(NVAL, CODES["SW2861232_WAR"], 0))
+    if facts.sm >= 90 and version >= 120:
+        infos.append(Info(HVAL, CODES["SPARSE_MMA_MASK"], 0))
+    if kernel.params and kernel.entry:
+        infos += _param_infos(kernel, numbers)
+    if kernel.entry:
+        infos.append(Info(HVAL, CODES["MAXREG_COUNT"], facts.max_registers))
+    if cubin.header.abi_version >= 8 and kernel.barriers:
+        infos.append(Info(BVAL, CODES["NUM_BARRIERS"], kernel.barriers))
+    exits = exit_addresses(kernel)
+    if exits and kernel.entry:
+        infos.append(sval("EXIT_INSTR_OFFSETS", *exits))
+    return infos
+
+
+def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
+    size = kernel.param_bytes
+    bank = numbers.of_name.get(".nv.constant0." + kernel.name, 0)
+    yield sval("PARAM_CBANK", bank, size << 16 | kernel.facts.param_base)
+    yield Info(HVAL, CODES["CBANK_PARAM_SIZE"], size)
+    wide = any(param.size >= 1 << 14 or param.offset >= 1 << 12 for param in kernel.params)
+    for ordinal, param in reversed(list(enumerate(kernel.params))):
+        if wide or size > 4096:
+            yield sval("KPARAM_INFO_V2", 0, param.offset << 16 | ordinal, param.size)
+        else:
+            yield sval("KPARAM_INFO", 0, param.offset << 16 | ordinal, param.size << 18 | 0x1F000)
+
+
+def exit_addresses(kernel: Kernel) -> list[int]:
+    """Where the EXIT instructions of a kernel stand."""
+    is_exit = _is_exit(kernel.arch)
+    return [WORD_BYTES * at for at, word in enumerate(kernel.words) if is_exit(word)]
+
+
+def _is_exit(name: str) -> Callable[[int], bool]:
+    from turingas.isa import forms
+
+    return forms.isa(name).is_exit
+
+
+def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:
+    """The contents of .rel.text or .rela.text: the last address first, as ptxas has it."""
+    chosen = [row for row in rows if (row.addend is not None) == addends]
+    chosen.sort(key=lambda row: -row.address)
+    return e.pack_relocations(
+        [Relocation(row.address, row.type, numbers.symbol(row.symbol), row.addend) for row in chosen], addends
+    )
+
+
+def text_info(kernel: Kernel, numbers: Numbers) -> int:
+    """sh_info of a section of code: the symbol of its function, and before sm_90 the registers."""
+    return numbers.kernel(kernel) | (kernel.registers << 24 if kernel.facts.sm < 90 else 0)
+
+
+# -- numbers for names
+
+
+def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
+    """The sections with numbers in place of names; nothing has its offset yet, and the tables are empty."""
+    facts = arch(cubin.arch)
+    head = cubin.header
+    elf = Elf(abi=head.abi, abi_version=head.abi_version, type=head.type, version=head.version)
+    elf.flags = facts.e_flags if head.flags is None else head.flags
+    numbers = Numbers(cubin, symbols)
+    given = {section.name for section in cubin.sections}
+    index = {raw.name: at for at, raw in enumerate(raws)}
+    kernels = {".text." + kernel.name: kernel for kernel in cubin.texts}
+    infos = {".nv.info." + kernel.name: kernel for kernel in cubin.texts}
+
+    def number(name: str | int) -> int:
+        return name if isinstance(name, int) else index.get(name, 0)
+
+    for raw in raws:
+        name = raw.name.partition("\0")[0]
+        size = raw.size if raw.type == e.SHT_NOBITS else len(raw.data)
+        section = Section(name, raw.type, raw.flags, raw.address, 0, size, number(raw.link), number(raw.info),
+                          raw.align, raw.entry_size, raw.data)  # fmt: skip
+        elf.sections.append(section)
+        if raw.name in kernels:
+            kernel = kernels[raw.name]
+            section.info = text_info(kernel, numbers) if kernel.section_info is None else kernel.section_info
+        if raw.name in given:
+            continue
+        if raw.name == ".nv.info":
+            section.data = nvinfo.pack(global_infos(cubin, numbers))
+        elif raw.name in infos:
+            section.data = nvinfo.pack(kernel_infos(cubin, infos[raw.name], numbers))
+        elif raw.type in (e.SHT_REL, e.SHT_RELA):
+            rows = kernels[str(raw.info)].relocations
+            section.data = relocation_rows(rows, raw.type == e.SHT_RELA, numbers)
+        if raw.type != e.SHT_NOBITS:
+            section.size = len(section.data)
+    return elf
+
+
+def fill_tables(elf: Elf, symbols: list[RawSymbol], index: dict[str, int]) -> None:
+    """Write the symbol table and the string tables."""
+    elf.names_section = index[".shstrtab"]
+    names = _StringTable(elf.sections[elf.names_section].data)
+    for section in elf.sections:
+        section.name_at = names.add(section.name)
+    texts = _StringTable(elf.sections[index[".strtab"]].data)
+    table = bytearray(e.SYMBOL.size)
+    first_global = 0
+    for at, row in enumerate(symbols, 1):
+        place = row.section
+        section_number = place if isinstance(place, int) else index[place] if place else e.SHN_UNDEF
+        symbol = Symbol(row.name, row.value, row.size, row.type, row.bind, row.other, section_number)
+        first_global = first_global or (at if row.bind == e.STB_GLOBAL else 0)
+        table += e.SYMBOL.pack(texts.add(row.name), symbol.bind << 4 | symbol.type, symbol.other, symbol.section,
+                               symbol.value, symbol.size)  # fmt: skip
+    holder = elf.sections[index[".symtab"]]
+    holder.data, holder.info = bytes(table), first_global or len(symbols) + 1
+    elf.sections[elf.names_section].data = bytes(names.data)
+    elf.sections[index[".strtab"]].data = bytes(texts.data)
+    for at in (elf.names_section, index[".strtab"], index[".symtab"]):
+        elf.sections[at].size = len(elf.sections[at].data)
+
+
+class _StringTable:
+    """Names, each kept once."""
+
+    def __init__(self, data: e.Bytes) -> None:
+        self.data = bytearray(data) or bytearray(1)
+        self.at: dict[bytes, int] = {b"": 0}
+        start = 0
+        for piece in bytes(self.data).split(b"\0")[:-1]:
+            self.at.setdefault(piece, start)
+            start += len(piece) + 1
+
+    def add(self, name: str) -> int:
+        """The offset of ``name``, which is put at the end if it is new."""
+        raw = name.encode("utf-8", "surrogateescape")
+        if raw not in self.at:
+            self.at[raw] = len(self.data)
+            self.data += raw + b"\0"
+        return self.at[raw]
+
+
+# -- places in the file
+
+
+def layout(elf: Elf, facts: Arch) -> None:
+    """Give every section its offset, and make the program headers of an executable."""
+    at = e.HEADER.size
+    for section in elf.sections[1:]:
+        if section.align > 1:
+            at = -(-at // section.align) * section.align
+        section.offset = at
+        at += len(section.data)
+    elf.section_at = -(-at // 8) * 8
+    end = elf.section_at + len(elf.sections) * e.SECTION.size
+    elf.size = end
+    if elf.type != 2:
+        return
+    elf.segment_at = end
+    modern = facts.sm >= 90
+    flags = 4 if modern else 5
+    headers = Segment(e.PT_LOAD, flags, end, 0, 0, 0, 0, 8)
+    loads: list[Segment] = []
+    previous = -1
+    for section in elf.sections:
+        if not section.flags & e.SHF_ALLOC:
+            previous = -1
+            continue
+        write, execute = section.flags & e.SHF_WRITE, section.flags & e.SHF_EXECINSTR
+        key = 6 if write else (4 + bool(execute) if modern else 5)
+        if key != previous:
+            loads.append(Segment(e.PT_LOAD, key, section.offset, 0, 0, 0, 0, 8))
+        previous = key
+        load = loads[-1]
+        load.file_size = section.offset + len(section.data) - load.offset
+        load.memory_size = max(load.memory_size, load.file_size)
+        if section.type == e.SHT_NOBITS:
+            load.memory_size += section.size
+    own = Segment(e.PT_PHDR, flags, end, 0, 0, 0, 0, 8)
+    elf.segments = [own, headers, *loads] if modern else [own, *loads, headers]
+    size = len(elf.segments) * e.SEGMENT.size
+    for segment in (own, headers):
+        segment.file_size = segment.memory_size = size
+    elf.size = end + size

@@ -1,0 +1,71 @@
+"""The two exceptions of this package, and how a diagnostic is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AsmError(Exception):
+    """Source text that cannot be assembled exactly.
+
+    ``line`` and ``column`` count from 1; 0 means that there is no such place.
+    ``errors`` holds every diagnostic of the file (this one first), so one raise reports them all.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        file: str = "<source>",
+        line: int = 0,
+        column: int = 0,
+        hint: str = "",
+        text: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column = column
+        self.hint = hint
+        self.text = text  # the source line that the caret points into
+        self.notes = tuple(notes)  # already formatted: where a generated line came from
+        self.errors: list[AsmError] = [self]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        args = (self.message, self.file, self.line, self.column, self.hint, self.text, self.notes)
+        return (AsmError, args, {"errors": self.errors} if len(self.errors) > 1 else None)
+
+    def __str__(self) -> str:
+        return "\n".join(error.show() for error in self.errors)
+
+    def show(self) -> str:
+        """This diagnostic alone: place and message, the source line with a caret, notes, hint."""
+        place = ":".join([self.file] + [str(n) for n in (self.line, self.column) if n])
+        lines = [f"{place}: error: {self.message}"]
+        if self.text and self.line:
+            gutter = f"{self.line:5d} | "
+            lines.append(gutter + self.text.expandtabs(1).rstrip())
+            if self.column:
+                lines.append(" " * (len(gutter) - 2) + "| " + " " * (self.column - 1) + "^")
+        lines += self.notes
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def raise_all(errors: Sequence[AsmError]) -> None:
+    """Raise one AsmError that carries all of ``errors``; do nothing when there is none."""
+    if errors:
+        first = errors[0]
+        first.errors = list(errors)
+        raise first
+
+
+class CubinError(Exception):
+    """Bytes that are no cubin this package can read. ``offset`` is the place in the file, in bytes."""
+
+    def __init__(self, message: str, offset: int = 0) -> None:
+        super().__init__(f"offset 0x{offset:x}: {message}")
+        self.message = message
+        self.offset = offset

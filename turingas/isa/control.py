@@ -1,0 +1,165 @@
+"""The control code: bits 105 to 125 of every word, in both directions.
+
+Two spellings are read: TuringAs's ``wait:read:write:yield:stall`` (``01:-:2:Y:4``; the one that is printed) and
+CuAssembler's ``B0-----:R-:W2:Y:S04``. Positions and meaning: paper 004 section 5.1.4; which combinations exist was
+probed with nvdisasm (it refuses the others).
+
+* wait: a mask of the scoreboards 0 to 5 to wait for; two hexadecimal digits or ``--``. TuringAs read the digits as
+  decimal, maxas as hexadecimal. From 10 on the two differ, so only a mask that cannot be misread is accepted:
+  hexadecimal written with ``0x`` or with a leading zero or a letter (``0x12``, ``0a``, ``3f``); ``10`` to ``39`` are
+  refused with both readings as a hint.
+* read, write: the scoreboard (0 to 5) that this instruction releases, or ``-``.
+* yield: ``-`` keeps the issue slot (bit 109 set), ``Y`` prefers another warp (bit clear).
+* stall: cycles before the next instruction of this warp, 0 to 15. ``-`` goes with 1 to 11, ``Y`` with 0 and 2 to 15.
+* A sixth part, ``:abc``, sets reuse bits that the operands cannot show. NVIDIA's compiler leaves such bits on
+  instructions without reuse slots (LDG, BRA, ...); they mean nothing, but they are bits of the word.
+"""
+
+from __future__ import annotations
+
+import re
+
+MASK = ((1 << 21) - 1) << 105
+STALL, YIELD, WRITE, READ, WAIT, REUSE = 105, 109, 110, 113, 116, 122
+REUSE_MASK = 7 << REUSE
+NONE = 7
+
+TURINGAS = re.compile(
+    r"(?P<wait>--|-|(?:0[xX])?[0-9a-fA-F]{1,2}):(?P<read>[-\d]):(?P<write>[-\d]):(?P<yield>[-Yy]):"
+    r"(?P<stall>-|\d{1,2}|[a-fA-F])(?::(?P<reuse>a?b?c?))?"
+)
+CUASSEMBLER = re.compile(
+    r"\[?B(?P<wait>[-0-5]{6}):R(?P<read>[-\d]):W(?P<write>[-\d]):(?P<yield>[-Yy]):S(?P<stall>\d{1,2})\]?"
+)
+#: A text that looks like a control code, right or wrong: what a line may begin with.
+LIKE = re.compile(r"\[?[^\s:\[\]@]{1,7}:[^\s:]{1,3}:[^\s:]{1,3}:[^\s:]?:[^\s:]{1,4}(?::[^\s:]*)?(?=\s|$)")
+
+
+class ControlError(ValueError):
+    """A control code that is malformed or that the hardware does not have; ``hint`` says what to write."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+FORM = "write wait:read:write:yield:stall, for example 01:-:2:Y:4, or B0-----:R-:W2:Y:S04"
+
+
+def _wait(text: str) -> int:
+    if text.strip("-") == "":
+        return 0
+    if text.isdecimal() and len(text) == 2 and text[0] != "0":
+        decimal, hexadecimal = int(text), int(text, 16)
+        readings = [f"0x{v:02x}" for v in (decimal, hexadecimal) if v < 64]
+        raise ControlError(
+            f"wait mask {text} is ambiguous: TuringAs reads {decimal}, maxas reads {hexadecimal}",
+            "write " + " or ".join(dict.fromkeys(readings)),
+        )
+    value = int(text, 16)
+    if value > 63:
+        raise ControlError(f"wait mask {text} names a scoreboard beyond 5", "the mask has 6 bits: 00 to 0x3f")
+    return value
+
+
+def _scoreboard(text: str, role: str) -> int:
+    if text == "-":
+        return NONE
+    if text not in "012345":
+        raise ControlError(f"{role} scoreboard {text} does not exist", "scoreboards are 0 to 5, or - for none")
+    return int(text)
+
+
+_parsed: dict[str, int] = {}
+
+
+def parse(text: str) -> int:
+    """The control bits at their place in the word. ControlError for text that is no control code."""
+    bits = _parsed.get(text)
+    if bits is None:
+        if len(_parsed) > 100_000:
+            _parsed.clear()
+        bits = _parsed[text] = _parse(text)
+    return bits
+
+
+def _parse(text: str) -> int:
+    match = TURINGAS.fullmatch(text)
+    if match:
+        wait = _wait(match["wait"])
+    else:
+        match = CUASSEMBLER.fullmatch(text)
+        if not match:
+            raise ControlError(f"{text!r} is no control code", FORM)
+        wait = 0
+        for place, digit in enumerate(match["wait"]):
+            if digit != "-" and int(digit) != place:
+                raise ControlError(f"scoreboard {digit} stands at the place of {place}", "for example B01--4-")
+            wait |= (digit != "-") << place
+    stall_text = match["stall"]
+    if stall_text == "-":
+        stall = 0
+    elif stall_text.isdecimal():
+        stall = int(stall_text)
+    else:
+        stall = int(stall_text, 16)
+    if stall > 15:
+        raise ControlError(f"stall {stall} does not fit 4 bits", "a warp stalls for 0 to 15 cycles")
+    keep = match["yield"] == "-"
+    bits = (
+        stall << STALL
+        | keep << YIELD
+        | _scoreboard(match["write"], "write") << WRITE
+        | _scoreboard(match["read"], "read") << READ
+        | wait << WAIT
+    )
+    extra = match["reuse"] if "reuse" in match.re.groupindex else None
+    for letter in extra or "":
+        bits |= 1 << REUSE + "abc".index(letter)
+    problem = illegal(bits)
+    if problem:
+        raise ControlError(*problem)
+    return bits
+
+
+def illegal(word: int) -> tuple[str, str] | None:
+    """Why the hardware has no such combination of yield, stall and reuse (message, hint), or None."""
+    stall = word >> STALL & 15
+    if word >> YIELD & 1:
+        if stall == 0:
+            return "stall 0 needs yield Y", "write Y:0, or a stall of 1 to 11 with -"
+        if stall > 11:
+            return f"stall {stall} needs yield Y", "a kept issue slot (-) goes with a stall of 1 to 11"
+    elif stall == 1:
+        return "stall 1 cannot yield", "write -:1, or Y with a stall of 0 or 2 to 15"
+    return None
+
+
+_shown: dict[int, str] = {}
+
+
+def show(word: int, reuse: int = 0) -> str:
+    """``wait:read:write:yield:stall`` of a word; ``reuse`` holds the reuse bits that its operands do not show."""
+    key = (word & MASK & ~REUSE_MASK) | reuse
+    text = _shown.get(key)
+    if text is None:
+        wait, read, write = word >> WAIT & 63, word >> READ & 7, word >> WRITE & 7
+        if 6 in (read, write):
+            raise ValueError("scoreboard 6 does not exist")
+        waits = f"{wait:02x}" if wait < 10 or wait % 16 > 9 else f"0x{wait:02x}"
+        text = ":".join(
+            (
+                waits if wait else "--",
+                "-" if read == NONE else str(read),
+                "-" if write == NONE else str(write),
+                "-" if word >> YIELD & 1 else "Y",
+                str(word >> STALL & 15),
+            )
+        )
+        letters = "".join(letter for n, letter in enumerate("abc") if reuse >> REUSE + n & 1)
+        if letters:
+            text += ":" + letters
+        if len(_shown) > 100_000:
+            _shown.clear()
+        _shown[key] = text
+    return text

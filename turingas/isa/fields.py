@@ -1,0 +1,477 @@
+"""Kinds of field: a place in the 128-bit word, and how the value there is written.
+
+Every field can ``encode`` a text into bits that already stand at their place, and ``decode`` them back.
+What a field cannot write exactly raises ``Unprintable`` (decode) or ``ValueError`` with a message (encode).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterable, Mapping
+
+Place = int | tuple[tuple[int, int], ...]
+
+
+class Unprintable(Exception):
+    """The bits have no exact text; the word is shown as ``.word``."""
+
+
+class Field:
+    """Bits at ``places`` (pairs of position and width, lowest first) and a regular expression of their texts."""
+
+    pattern = r"[^,\s\]\[]+"
+    what = "a value"
+    words = 0  # how many general registers the operand spans; 0: it is none; -1: the size modifier says it
+    default: int | None = None  # the bits that an optional group leaves unsaid
+
+    def __init__(self, pos: Place, width: int = 1) -> None:
+        self.places: tuple[tuple[int, int], ...] = ((pos, width),) if isinstance(pos, int) else pos
+        self.width = sum(w for _, w in self.places)
+        self.mask = 0
+        for p, w in self.places:
+            self.mask |= ((1 << w) - 1) << p
+
+    def get(self, word: int) -> int:
+        value = shift = 0
+        for p, w in self.places:
+            value |= (word >> p & (1 << w) - 1) << shift
+            shift += w
+        return value
+
+    def put(self, value: int) -> int:
+        bits = 0
+        for p, w in self.places:
+            bits |= (value & (1 << w) - 1) << p
+            value >>= w
+        return bits
+
+    def encode(self, text: str) -> int:
+        raise NotImplementedError
+
+    def decode(self, word: int) -> str:
+        raise NotImplementedError
+
+    def plain(self, word: int) -> str:
+        """nvdisasm's text, where it says less than ``decode``."""
+        return self.decode(word)
+
+
+class Enum(Field):
+    """Names of values. ``''`` is a name: the modifier is then not written at all.
+
+    ``also`` gives further names that encode accepts (an alias never comes out of decode); ``spans`` the registers
+    that the data operands of such an instruction span, by name.
+    """
+
+    what = "a modifier"
+
+    def __init__(
+        self,
+        pos: Place,
+        width: int,
+        names: Mapping[int, str] | Iterable[str | None],
+        also: Mapping[str, int] | None = None,
+        default: int | None = None,
+        spans: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(pos, width)
+        self.spans = spans or {}
+        pairs = names.items() if isinstance(names, Mapping) else enumerate(names)
+        self.names = {v: n for v, n in pairs if n is not None}
+        self.values: dict[str, int] = {}
+        for v, n in self.names.items():
+            if n in self.values:
+                raise AssertionError(f"two values are named {n!r}")
+            self.values[n] = v
+        if max(self.names, default=0) >> self.width:
+            raise AssertionError(f"value {max(self.names):#x} does not fit {self.width} bits")
+        self.values.update(also or {})
+        self.default = self.put(self.values[""]) if "" in self.values else None
+        if default is not None:
+            self.default = self.put(default)
+        self.pattern = "(?:" + "|".join(re.escape(n) for n in sorted(self.values, key=len, reverse=True)) + ")"
+
+    def encode(self, text: str) -> int:
+        try:
+            return self.put(self.values[text])
+        except KeyError:
+            known = " ".join(n for n in self.values if n)
+            raise ValueError(f"{text!r} is not one of {known}") from None
+
+    def decode(self, word: int) -> str:
+        try:
+            return self.names[self.get(word)]
+        except KeyError:
+            raise Unprintable from None
+
+    def span(self, word: int) -> int:
+        """How many registers the data operands have with this modifier (``spans``; 1 where it says nothing)."""
+        return self.spans.get(self.names.get(self.get(word), ""), 1)
+
+
+def flag(pos: int, name: str, off: str = "") -> Enum:
+    """One bit that writes ``name`` when set."""
+    return Enum(pos, 1, (off, name))
+
+
+class Register(Field):
+    """A register: ``R5``, ``UR4``, ``P0``, ``B3``. The last index of general and uniform ones reads as zero.
+
+    ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
+    ``.reuse``; None where the operand has none.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        pos: int,
+        width: int,
+        zero: str = "",
+        words: int = 0,
+        neg: int | None = None,
+        abs: int | None = None,
+        inv: int | None = None,
+        reuse: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(pos, width)
+        self.prefix, self.zero, self.words = prefix, zero, words
+        self.neg, self.abs, self.inv, self.reuse = neg, abs, inv, reuse
+        self.pos = pos
+        self.last = (1 << width) - 1  # the index that reads as zero or true
+        self.count = self.last if zero else (limit or 1 << width)
+        for bit in (neg, abs, inv, reuse):
+            if bit is not None:
+                self.mask |= 1 << bit
+        name = rf"{prefix}(?:{zero}|\d+)" if zero else rf"{prefix}\d+"
+        self.what = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}.get(
+            prefix, f"{prefix}0 to {prefix}{self.count - 1}"
+        )
+        reuse_ = r"(?:\.reuse)?" if reuse is not None else ""
+        self.mark = "!" if prefix in ("P", "UP") else "~"
+        core = rf"\|{name}\|{reuse_}|{name}{reuse_}" if abs is not None else name + reuse_
+        signs = ("-" if neg is not None else "") + (self.mark if inv is not None else "")
+        self.pattern = (f"[{signs}]?" if signs else "") + f"(?:{core})"
+        if zero:
+            self.default = self.last << pos
+
+    def encode(self, text: str) -> int:
+        bits = 0
+        if self.reuse is not None and ".reuse" in text:
+            bits |= 1 << self.reuse
+            text = text.replace(".reuse", "")
+        if text[0] in "-~!":
+            sign = self.neg if text[0] == "-" else self.inv
+            if sign is None:
+                raise ValueError(f"{text[0]!r} cannot stand before this operand")
+            bits |= 1 << sign
+            text = text[1:]
+        if text[0] == "|":
+            if self.abs is None:
+                raise ValueError("this operand has no absolute value")
+            bits |= 1 << self.abs
+            text = text.strip("|")
+        name = text[len(self.prefix) :]
+        if not text.startswith(self.prefix) or not (name == self.zero or name.isdecimal()):
+            raise ValueError(f"{text!r} is not {self.what}")
+        if name == self.zero:
+            return bits | self.last << self.pos
+        index = int(name)
+        if index >= self.count or (name[0] == "0" and name != "0"):
+            raise ValueError(f"{text} is beyond {self.prefix}{self.count - 1}, the last one")
+        if self.words > 1:
+            align = 4 if self.words > 2 else 2
+            if index % align:
+                raise ValueError(f"{text} must be a multiple of {align}: this operand has {32 * self.words} bits")
+            if index + self.words > self.count + 1:
+                raise ValueError(f"{text} and the {self.words - 1} after it go beyond {self.prefix}{self.count - 1}")
+        return bits | index << self.pos
+
+    def decode(self, word: int) -> str:
+        index = word >> self.pos & self.last
+        if self.zero and index == self.last:
+            text = self.prefix + self.zero
+        elif index < self.count:
+            text = f"{self.prefix}{index}"
+        else:
+            raise Unprintable
+        if self.abs is not None and word >> self.abs & 1:
+            text = f"|{text}|"
+        if self.reuse is not None and word >> self.reuse & 1:
+            text += ".reuse"
+        if self.neg is not None and word >> self.neg & 1:
+            return "-" + text
+        if self.inv is not None and word >> self.inv & 1:
+            return self.mark + text
+        return text
+
+
+INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|\d+)"
+
+
+class Number(Field):
+    """An integer, written in hexadecimal (or decimal with ``base=10``), in units of ``scale``."""
+
+    pattern = INTEGER
+    what = "a number"
+
+    def __init__(
+        self, pos: Place, width: int, signed: bool = False, scale: int = 1, base: int = 16, default: int | None = None
+    ) -> None:
+        super().__init__(pos, width)
+        self.signed, self.scale, self.base = signed, scale, base
+        top = 1 << self.width
+        self.low = -(top >> 1) if signed else 0
+        self.high = (top >> 1) - 1 if signed else top - 1
+        if default is not None:
+            self.default = self.put(default // scale)
+
+    def encode(self, text: str) -> int:
+        value = int(text, 0 if "x" in text.lower() else 10)
+        units, rest = divmod(value, self.scale)
+        if rest:
+            raise ValueError(f"{text} is not a multiple of {self.scale}")
+        if units > self.high and self.signed and self.width == 32 and units <= 0xFFFFFFFF:
+            units -= 1 << 32  # 0xffffffff and -0x1 are the same 32 bits
+        elif units < self.low and not self.signed and self.width == 32 and units >= -(1 << 31):
+            units += 1 << 32
+        if not self.low <= units <= self.high:
+            kind = "signed" if self.signed else "unsigned"
+            bits = self.width + self.scale.bit_length() - 1
+            raise ValueError(f"{text} does not fit {kind} {bits} bits")
+        return self.put(units)
+
+    def decode(self, word: int) -> str:
+        value = self.get(word)
+        if self.signed and value > self.high:
+            value -= 1 << self.width
+        value *= self.scale
+        return hex(value) if self.base == 16 else str(value)
+
+
+class Offset(Number):
+    """A signed number behind a base: ``+0x10``, ``+-0x10`` as nvdisasm writes it; ``-0x10`` is read too."""
+
+    pattern = r"(?:\+-?|-)(?:0[xX][0-9a-fA-F]+|\d+)"
+    what = "an offset"
+
+    def __init__(self, pos: Place, width: int, signed: bool = True, scale: int = 1) -> None:
+        super().__init__(pos, width, signed, scale)
+        self.default = 0
+
+    def encode(self, text: str) -> int:
+        return super().encode(text[1:] if text[0] == "+" else text)
+
+    def decode(self, word: int) -> str:
+        return "+" + super().decode(word)
+
+
+class Alone(Number):
+    """The same number where it stands without a base: ``[0x10]``."""
+
+
+SPECIAL = {"+INF": 0x7F800000, "-INF": 0xFF800000}
+
+
+class Constant(Field):
+    """Constant memory: ``c[bank][offset]``, or ``cx[URn][offset]`` through a uniform register (``bindless``).
+
+    The offset is printed signed, as nvdisasm does (unsigned with ``cx``); 0x8000 to 0xfffc are read too.
+    """
+
+    what = "a constant"
+
+    def __init__(
+        self,
+        bindless: bool = False,
+        neg: int | None = None,
+        abs: int | None = None,
+        inv: int | None = None,
+        suffix: Enum | None = None,
+        byte: bool = False,
+        pos: int = 38,
+    ) -> None:
+        super().__init__(0, 0)
+        self.offset = Number(pos if byte else pos + 2, 16 if byte else 14, signed=not bindless, scale=1 if byte else 4)
+        self.bank = Register("UR", 32, 6, "Z") if bindless else Number(54, 5)
+        self.neg, self.abs, self.inv, self.suffix, self.bindless = neg, abs, inv, suffix, bindless
+        self.mask = self.offset.mask | self.bank.mask | (suffix.mask if suffix else 0)
+        for bit in (neg, abs, inv):
+            if bit is not None:
+                self.mask |= 1 << bit
+        head = r"cx" if bindless else r"c"
+        inner = self.bank.pattern
+        signs = ("-" if neg is not None else "") + ("~" if inv is not None else "")
+        bar = r"\|?" if abs is not None else ""
+        tail = suffix.pattern + "?" if suffix else ""
+        self.pattern = (f"[{signs}]?" if signs else "") + rf"{bar}{head}\[{inner}\]\s*\[{INTEGER}\]{tail}{bar}"
+        self.parts = re.compile(rf"([-~]?)(\|?){head}\[({inner})\]\s*\[({INTEGER})\]({tail or ''})\|?")
+
+    def encode(self, text: str) -> int:
+        match = self.parts.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not {self.what}")
+        sign, bar, bank, offset, suffix = match.groups()
+        bits = self.bank.encode(bank)
+        if self.offset.signed and 0x8000 <= int(offset, 0 if "x" in offset else 10) <= 0xFFFF:
+            offset = str(int(offset, 0 if "x" in offset else 10) - 0x10000)
+        bits |= self.offset.encode(offset)
+        if sign:
+            bit = self.neg if sign == "-" else self.inv
+            if bit is None:
+                raise ValueError(f"{sign!r} cannot stand before this operand")
+            bits |= 1 << bit
+        if bar:
+            if self.abs is None:
+                raise ValueError("this operand has no absolute value")
+            bits |= 1 << self.abs
+        if self.suffix:
+            bits |= self.suffix.encode(suffix)
+        return bits
+
+    def decode(self, word: int) -> str:
+        head = "cx" if self.bindless else "c"
+        text = f"{head}[{self.bank.decode(word)}][{self.offset.decode(word)}]"
+        if self.suffix:
+            text += self.suffix.decode(word)
+        if self.abs is not None and word >> self.abs & 1:
+            text = f"|{text}|"
+        if self.neg is not None and word >> self.neg & 1:
+            return "-" + text
+        if self.inv is not None and word >> self.inv & 1:
+            return "~" + text
+        return text
+
+
+class Float(Field):
+    """A binary floating-point number of ``size`` bits (16, 32, or the upper half of 64), printed as nvdisasm does.
+
+    NaNs are written by their bits (``0x7fc00000``): nvdisasm says only ``+QNAN``, which does not determine the word.
+    """
+
+    pattern = r"[+-]?(?:INF|QNAN|SNAN|0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    what = "a floating-point number"
+    #          bits: (exponent bits, mantissa bits kept in the field, digits nvdisasm prints)
+    FORMATS = {16: (5, 10), 32: (8, 23), 64: (11, 20), -16: (8, 7)}  # -16: bfloat16
+
+    def __init__(self, pos: Place, size: int) -> None:
+        super().__init__(pos, 16 if size in (16, -16) else 32)
+        self.size = size
+        self.exponent, self.mantissa = self.FORMATS[size]
+
+    def _value(self, bits: int) -> float:
+        if self.size == 16:
+            return float(struct.unpack("<e", struct.pack("<H", bits))[0])
+        if self.size == -16:
+            return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
+        if self.size == 32:
+            return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+        return float(struct.unpack("<d", struct.pack("<Q", bits << 32))[0])
+
+    def _bits(self, value: float) -> int:
+        try:
+            if self.size == 16:
+                return int(struct.unpack("<H", struct.pack("<e", value))[0])
+            if self.size == -16:
+                bits = int(struct.unpack("<I", struct.pack("<f", value))[0])
+                if bits & 0xFFFF:
+                    raise ValueError(f"{value!r} is not exact in bfloat16")
+                return bits >> 16
+            if self.size == 32:
+                return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        except OverflowError:
+            raise ValueError(f"{value!r} is beyond the range of {abs(self.size)} bits") from None
+        bits = int(struct.unpack("<Q", struct.pack("<d", value))[0])
+        if bits & 0xFFFFFFFF:
+            raise ValueError(f"{value!r} needs more than the upper 32 bits of a double; the instruction holds no more")
+        return bits >> 32
+
+    def encode(self, text: str) -> int:
+        low = text.lower()
+        if "0x" in low:
+            bits = int(text, 16)
+            if not 0 <= bits >> self.width < 1:
+                raise ValueError(f"{text} does not fit {self.width} bits")
+            return self.put(bits)
+        if "nan" in low:
+            quiet = ((1 << self.exponent + 1) - 1) << self.mantissa - 1
+            raise ValueError(f"{text} does not say which NaN is meant; write its bits, {quiet:#x} for example")
+        if "inf" in low:
+            infinity = ((1 << self.exponent) - 1) << self.mantissa
+            return self.put(infinity | (1 << self.width - 1 if text[0] == "-" else 0))
+        return self.put(self._bits(float(text)))
+
+    def decode(self, word: int) -> str:
+        bits = self.get(word)
+        if math.isnan(self._value(bits)):
+            return hex(bits)
+        return self.plain(word)
+
+    def plain(self, word: int) -> str:
+        bits = self.get(word)
+        value = self._value(bits)
+        if math.isnan(value):
+            sign = "-" if bits >> self.width - 1 else "+"
+            return sign + ("QNAN" if bits >> self.mantissa - 1 & 1 else "SNAN")
+        if math.isinf(value):
+            return "-INF" if value < 0 else "+INF"
+        return digits(value)
+
+
+def digits(value: float) -> str:
+    """The number as nvdisasm prints it: 20 significant digits; 20 behind the point from 1e9 on (probed)."""
+    if value == 0:
+        return "0" if math.copysign(1, value) > 0 else "-0.0"
+    return f"{value:.20e}" if abs(value) >= 1e9 else f"{value:.20g}"
+
+
+class Target(Field):
+    """A branch target: the distance from the next instruction, in units of ``scale`` bytes; written as an address."""
+
+    pattern = r"`\([^)]*\)|" + INTEGER + r"|[A-Za-z_.$][\w.$@]*"
+    what = "a label or an address"
+
+    def __init__(self, pos: Place, width: int = 0, scale: int = 1, relative: bool = True) -> None:
+        super().__init__(pos, width)
+        self.scale, self.relative = scale, relative
+
+    def address(self, word: int, address: int) -> int:
+        value = self.get(word)
+        if value >> self.width - 1:
+            value -= 1 << self.width
+        return value * self.scale + (address + 16 if self.relative else 0)
+
+    def at(self, target: int, address: int) -> int:
+        units, rest = divmod(target - (address + 16 if self.relative else 0), self.scale)
+        if rest:
+            raise ValueError(f"target {target:#x} is not a multiple of {self.scale}")
+        if not -(1 << self.width - 1) <= units < 1 << self.width - 1:
+            raise ValueError(f"target {target:#x} is too far away: {self.width} bits hold the distance")
+        return self.put(units)
+
+
+class BitSet(Field):
+    """A set of bit numbers in braces: ``{4,3,0}``, highest first."""
+
+    pattern = r"\{\s*(?:\d+\s*(?:,\s*\d+\s*)*)?\}"
+    what = "a set like {2,0}"
+
+    def __init__(self, pos: int, width: int) -> None:
+        super().__init__(pos, width)
+        self.default = 0
+
+    def encode(self, text: str) -> int:
+        value = 0
+        for part in text.strip("{}").split(","):
+            if part.strip():
+                number = int(part)
+                if number >= self.width:
+                    raise ValueError(f"{number} is beyond {self.width - 1}")
+                value |= 1 << number
+        return self.put(value)
+
+    def decode(self, word: int) -> str:
+        value = self.get(word)
+        return "{" + ",".join(str(n) for n in range(self.width - 1, -1, -1) if value >> n & 1) + "}"

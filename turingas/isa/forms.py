@@ -1,0 +1,877 @@
+"""Rows of the table -> checked forms for one architecture; encode and decode.
+
+A row of ``table.py`` says how an instruction is written and where its bits lie. Here a row becomes one ``Form`` for
+each shape of its operands (register, immediate, constant, uniform register). ``Isa.encode`` and ``Isa.decode`` are
+a few dictionary look-ups an instruction: every operand remembers the texts and the bits it has seen.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turingas.errors import AsmError
+from turingas.isa import control, grammar, table
+from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintable
+
+MEMO = 200_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
+WORD = (1 << 128) - 1
+FREE = control.MASK | 0xF000  # not part of any form: control code (with its reuse bits) and guard
+
+
+class EncodeError(ValueError):
+    """A line that has no exact encoding. ``position`` is the offset in the text, from 0."""
+
+    def __init__(self, message: str, position: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.position, self.hint = message, position, hint
+
+
+# ---- operands ----------------------------------------------------------------------------------------------------
+
+Piece = tuple[str, object]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
+TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(.)", re.S)
+
+
+def _pieces(text: str, find: Callable[[str], Field | None]) -> list[Piece]:
+    """``[Ra(.64)(+off)]`` -> pieces. Names of fields stand for fields, ( ) for what may be unsaid, < > for what
+    nvdisasm does not print; every other character stands for itself."""
+    stack: list[list[Piece]] = [[]]
+    for braced, name, opened, closed, less, greater, other in TOKEN.findall(text):
+        here = stack[-1]
+        found = find(braced or name) if braced or name else None
+        if found is not None:
+            here.append(("field", found))
+        elif braced:
+            raise AssertionError(f"no field {braced!r} in {text!r}")
+        elif opened or less:
+            stack.append([])
+        elif closed or greater:
+            group = stack.pop()
+            stack[-1].append(("group" if closed else "hidden", group))
+        else:
+            here.append(("text", name or other))
+    assert len(stack) == 1, text
+    return stack[0]
+
+
+def _fields(pieces: Sequence[Piece]) -> Iterator[Field]:
+    for kind, value in pieces:
+        if kind == "field":
+            yield value  # type: ignore[misc]
+        elif kind != "text":
+            yield from _fields(value)  # type: ignore[arg-type]
+
+
+def _regex(pieces: Sequence[Piece], skip_hidden: bool = False) -> str:
+    out = ""
+    for kind, value in pieces:
+        if kind == "text":
+            out += re.escape(value) if value != " " else r"\s+"  # type: ignore[type-var,arg-type]
+        elif kind == "field":
+            out += f"({value.pattern})"  # type: ignore[attr-defined]
+        elif kind == "group":
+            out += f"(?:{_regex(value, skip_hidden)})?"  # type: ignore[arg-type]
+        elif not skip_hidden:
+            out += _regex(value, skip_hidden)  # type: ignore[arg-type]
+    return out
+
+
+class Operand:
+    """One operand of a form: its pattern, and two memories (text -> bits, bits -> text)."""
+
+    def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
+        self.pieces, self.optional, self.source = pieces, optional, source
+        self.fields = list(_fields(pieces))
+        self.mask = functools.reduce(lambda m, f: m | f.mask, self.fields, 0)
+        self.target = next((f for f in self.fields if isinstance(f, Target)), None)
+        self.default = 0
+        for f in self.fields:
+            self.default |= f.default or 0
+        self.bits = _Bits(self)
+        self.variable = any(f.words < 0 for f in self.fields)
+        self._variants: dict[int, Operand] = {}
+
+    def sized(self, words: int) -> Operand:
+        """This operand with its data register ``words`` registers wide."""
+        if not self.variable:
+            return self
+        found = self._variants.get(words)
+        if found is None:
+            found = self._variants[words] = Operand(_resize(self.pieces, words), self.optional, self.source)
+        return found
+
+    @functools.cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(_regex(self.pieces))
+
+    @functools.cached_property
+    def lossy(self) -> re.Pattern[str]:
+        """The spelling without the parts that nvdisasm does not print."""
+        return re.compile(_regex(self.pieces, skip_hidden=True))
+
+    def encode(self, text: str) -> int:
+        """The bits of one operand (none of them a branch target). ValueError when a value does not fit."""
+        match = self.regex.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} does not fit {self.source}")
+        bits = 0
+        for f, part in zip(self.fields, match.groups()):
+            bits |= (f.default or 0) if part is None else f.encode(part)
+        return bits
+
+    def matches(self, text: str) -> bool:
+        return self.regex.fullmatch(text) is not None
+
+    def decode(self, word: int, plain: bool = False, address: int = 0, labels: Mapping[int, str] | None = None) -> str:
+        return _show(self.pieces, word, plain, address, labels)
+
+
+def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
+    out: list[Piece] = []
+    for kind, value in pieces:
+        if kind == "field" and value.words < 0:  # type: ignore[attr-defined]
+            value = copy.copy(value)
+            value.words = words  # type: ignore[attr-defined]
+        elif kind in ("group", "hidden"):
+            value = _resize(value, words)  # type: ignore[arg-type]
+        out.append((kind, value))
+    return out
+
+
+def _show(pieces: Sequence[Piece], word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
+    out = ""
+    for kind, value in pieces:
+        if kind == "text":
+            out += value  # type: ignore[operator]
+        elif kind == "field":
+            if isinstance(value, Target):
+                target = value.address(word, address)
+                name = labels.get(target) if labels else None
+                out += name if name is not None else hex(target)
+            else:
+                out += value.plain(word) if plain else value.decode(word)  # type: ignore[attr-defined]
+        elif kind == "group":
+            if any(word & f.mask != f.default for f in _fields(value)):  # type: ignore[arg-type]
+                out += _show(value, word, plain, address, labels)  # type: ignore[arg-type]
+        elif not plain:
+            out += _show(value, word, plain, address, labels)  # type: ignore[arg-type]
+    return out
+
+
+class _Bits(dict[str, int]):
+    """text -> bits of one operand."""
+
+    def __init__(self, operand: Operand) -> None:
+        self.operand = operand
+
+    def __missing__(self, text: str) -> int:
+        bits = self.operand.encode(text.strip())
+        if len(self) > MEMO:
+            self.clear()
+        self[text] = bits
+        return bits
+
+
+class _Texts(dict[int, str]):
+    """bits -> text of one unit: an operand, or a run of operands that may be unsaid."""
+
+    def __init__(self, operands: list[Operand], plain: bool, size: Enum | None) -> None:
+        self.operands, self.plain, self.size = operands, plain, size
+
+    def __missing__(self, bits: int) -> str:
+        words = self.size.span(bits) if self.size else 1
+        shown: list[str] = []
+        last = -1
+        for n, operand in enumerate(self.operands):
+            text = operand.decode(bits, self.plain)
+            exact = text if not self.plain else operand.decode(bits)
+            if operand.sized(words).encode(exact) != bits & operand.mask:
+                raise Unprintable
+            said = not operand.optional or bits & operand.mask != operand.default
+            if said:
+                last = n
+            shown.append(text if said or not self.plain else "")
+        # an operand before one that is said must be said too, or the text would not determine the word
+        shown = [text for text in shown[: last + 1] if text] if not self.plain else [text for text in shown if text]
+        text = ", ".join(shown)
+        if len(self) > MEMO:
+            self.clear()
+        self[bits] = text
+        return text
+
+
+class _Names(dict[int, str]):
+    """bits -> mnemonic with its modifiers."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+
+    def __missing__(self, bits: int) -> str:
+        name = "".join(part if isinstance(part, str) else part.decode(bits) for part in self.form.name)
+        if bits not in self.form.modifiers(name):
+            raise Unprintable
+        self[bits] = name
+        return name
+
+
+# ---- forms -------------------------------------------------------------------------------------------------------
+
+
+class Form:
+    """One way to write one instruction on one architecture."""
+
+    def __init__(
+        self,
+        isa: Isa,
+        row: grammar.Row,
+        name: str,
+        operands: list[str],
+        opcode: int,
+        find: Callable[[str], Field | None],
+        fixed: dict[int, int],
+        when: dict[str, object],
+    ) -> None:
+        self.isa, self.row, self.when_text = isa, row, when
+        self.text = f"{name} {', '.join(operands)}".strip()
+        self.name: list[str | Enum] = []
+        for kind, value in _merge(_pieces(name, lambda n: find(n) if f"{{{n}}}" in name else None)):
+            assert kind in ("text", "field"), name
+            self.name.append(value)  # type: ignore[arg-type]
+        self.base = str(self.name[0]).split(".")[0]
+        self.guard = "UP" if row.uniform_guard else "P"
+        #: the modifier that says how wide the data operands (``Rdw``) are
+        self.size = next((p for p in self.name if isinstance(p, Enum) and p.spans), None)
+        self.operands = [self._operand(text, find) for text in operands]
+        self.name_mask = functools.reduce(lambda m, p: m | (0 if isinstance(p, str) else p.mask), self.name, 0)
+        known = 0
+        for place in [p for p in self.name if not isinstance(p, str)] + [f for o in self.operands for f in o.fields]:
+            if known & place.mask:
+                raise AssertionError(f"{self.text}: bits {_bits(known & place.mask)} are claimed twice")
+            known |= place.mask
+        if known & (opcode | 0xFFF | (1 << 91 if opcode >> 91 else 0)):
+            raise AssertionError(f"{self.text}: a field lies in the opcode")
+        self.value = opcode
+        for pos, bits in fixed.items():
+            if known & bits << pos:
+                raise AssertionError(f"{self.text}: the fixed bit {pos} lies in a field")
+            self.value |= bits << pos
+        self.known = known
+        #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
+        self.loose = 0 if row.reuse else control.REUSE_MASK & ~known
+        self.mask = WORD & ~known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
+        self.checks: list[tuple[int, int]] = []
+        self.tests: list[tuple[Field, Callable[[int], bool]]] = []
+        for key, want in when.items():
+            f = find(key)
+            assert f is not None, (key, self.text)
+            if callable(want):
+                self.tests.append((f, want))
+            else:
+                self.checks.append(_check(f, str(want)))
+        units: list[list[Operand]] = []
+        for operand in self.operands:
+            if operand.optional and units and units[-1][0].optional:
+                units[-1].append(operand)
+            else:
+                units.append([operand])
+        self.has_target = any(o.target for o in self.operands)
+        self.units = []
+        for unit in units:
+            size = self.size if any(o.variable for o in unit) else None
+            mask = functools.reduce(lambda m, o: m | o.mask, unit, size.mask if size else 0)
+            target = unit[0] if unit[0].target is not None else False
+            self.units.append((mask, _Texts(unit, False, size), _Texts(unit, True, size), target))
+        self.names = _Names(self)
+        self._modifiers: dict[str, tuple[int, ...]] = {}
+
+    def _operand(self, text: str, find: Callable[[str], Field | None]) -> Operand:
+        optional = text.endswith("?")
+        source = text.rstrip("?")
+        return Operand(_merge(_pieces(source, find)), optional, source)
+
+    def modifiers(self, name: str) -> tuple[int, ...]:
+        """Every way to read ``name`` as this form's mnemonic, as bits; () when it is none."""
+        found = self._modifiers.get(name)
+        if found is None:
+            found = self._modifiers[name] = tuple(dict.fromkeys(_read(self.name, name)))
+        return found
+
+    def accepts(self, word: int) -> bool:
+        """Whether the row's conditions on its own operands hold."""
+        return all(word & m == v for m, v in self.checks) and all(test(f.get(word)) for f, test in self.tests)
+
+    def assign(self, texts: Sequence[str]) -> list[Operand] | None:
+        """The operand that each text stands for; None when they do not fit this form."""
+
+        def walk(n: int, k: int) -> list[Operand] | None:
+            if n == len(self.operands):
+                return [] if k == len(texts) else None
+            operand = self.operands[n]
+            if k < len(texts) and operand.matches(texts[k]):
+                rest = walk(n + 1, k + 1)
+                if rest is not None:
+                    return [operand, *rest]
+            return walk(n + 1, k) if operand.optional else None
+
+        return walk(0, 0)
+
+
+def _bits(mask: int) -> list[int]:
+    return [n for n in range(128) if mask >> n & 1]
+
+
+def _merge(pieces: list[Piece]) -> list[Piece]:
+    """Neighbouring texts become one."""
+    out: list[Piece] = []
+    for kind, value in pieces:
+        if kind == "text" and out and out[-1][0] == "text":
+            out[-1] = ("text", str(out[-1][1]) + str(value))
+        else:
+            out.append((kind, value if kind in ("text", "field") else _merge(value)))  # type: ignore[arg-type]
+    return out
+
+
+def _check(f: Field, text: str) -> tuple[int, int]:
+    """A condition on a field, as mask and value: the register number alone, not its signs."""
+    if isinstance(f, Register):
+        mask = f.last << f.pos
+        return mask, f.encode(text) & mask
+    return f.mask, f.encode(text)
+
+
+def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
+    if not parts:
+        if not text:
+            yield 0
+        return
+    part = parts[0]
+    if isinstance(part, str):
+        if text.startswith(part):
+            yield from _read(parts[1:], text[len(part) :])
+        return
+    for name in part.values:
+        if text.startswith(name):
+            bits = part.encode(name)
+            for rest in _read(parts[1:], text[len(name) :]):
+                yield bits | rest
+
+
+# ---- the instruction set of one architecture -----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What a mnemonic with operands of certain kinds encodes to."""
+
+    form: Form
+    bits: int
+    tables: list[_Bits]
+    targets: list[tuple[int, Operand]] = field(default_factory=list)
+    conditional: bool = False
+
+
+SKELETON = re.compile(r"\b(U?[RPB])\d+\b|0[xX][0-9a-fA-F]+|\b\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
+
+
+class _Skeletons(dict[str, str]):
+    """Operand text -> its kind: numbers and register indices taken out."""
+
+    def __missing__(self, text: str) -> str:
+        skeleton = SKELETON.sub(lambda m: (m[1] or "") + "#", text.strip())
+        if len(self) > MEMO:
+            self.clear()
+        self[text] = skeleton
+        return skeleton
+
+
+SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
+GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
+
+
+class Isa:
+    """Encoder and decoder of one architecture. Get one from ``isa(arch)``."""
+
+    def __init__(self, name: str, sm: float) -> None:
+        self.name, self.sm = name, sm
+        self.rows = [row for row in table.ROWS if row.first <= sm <= row.last]
+        self._by_name: dict[str, list[grammar.Row]] = {}
+        self._by_opcode: dict[int, list[grammar.Row]] = {}
+        for row in self.rows:
+            self._by_name.setdefault(row.base, []).append(row)
+            for key in {key for *_, key in grammar.shapes(row)}:
+                self._by_opcode.setdefault(key & 0xFFF, []).append(row)
+        self._forms: dict[int, list[Form]] = {}
+        self._names: dict[str, list[Form]] = {}
+        self._buckets: dict[int, list[tuple[int, int, Form]]] = {}
+        self._entries: dict[tuple[str, ...], _Entry] = {}
+        self._skeletons = _Skeletons()
+        self._find_field = functools.lru_cache(maxsize=None)(functools.partial(grammar.find, sm=sm))
+
+    # -- forms, built when first needed
+
+    def forms_of(self, row: grammar.Row) -> list[Form]:
+        forms = self._forms.get(id(row))
+        if forms is None:
+            forms = []
+            for name, operands, fixed, when, opcode in grammar.shapes(row):
+
+                def find(text: str) -> Field | None:
+                    local = row.fields.get(text)
+                    if local is not None:
+                        return local
+                    return self._find_field(text, reuse=row.reuse)
+
+                if self.sm < 75 and opcode & 0x1000 and not row.opcode & 0x1000:
+                    continue  # shapes with uniform registers came with sm_75
+                forms.append(Form(self, row, name, operands, _opcode(opcode), find, fixed, when))
+            self._forms[id(row)] = forms
+        return forms
+
+    def named(self, base: str) -> list[Form]:
+        """The forms of a mnemonic (without modifiers), in the table's order."""
+        forms = self._names.get(base)
+        if forms is None:
+            forms = self._names[base] = [f for row in self._by_name.get(base, []) for f in self.forms_of(row)]
+        return forms
+
+    def mnemonics(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def all_forms(self) -> Iterator[Form]:
+        for row in self.rows:
+            yield from self.forms_of(row)
+
+    # -- encode
+
+    def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
+        """The word of one instruction (guard, mnemonic, operands), control bits 0.
+
+        ``address`` is its own, in bytes; ``labels`` gives the addresses of branch targets. EncodeError says what
+        is wrong, and where in ``text``.
+        """
+        rest = text
+        guard = 0x7000
+        uniform = None
+        if text[:1] == "@":
+            word, _, rest = text.partition(" ")
+            guard, uniform = self._guard(word)
+        rest = rest.strip()
+        name, _, tail = rest.partition(" ")
+        if not tail:
+            parts = []
+        elif "{" in tail or "\t" in tail:
+            parts = SPLIT.split(tail.strip())
+        else:
+            parts = tail.split(",")
+        skeletons = self._skeletons
+        entry = self._entries.get((name, *[skeletons[part] for part in parts]))
+        if entry is not None and (uniform is None or uniform == entry.form.guard):
+            word_bits = entry.bits | guard
+            try:
+                for memo, part in zip(entry.tables, parts):
+                    word_bits |= memo[part]
+                for n, operand in entry.targets:
+                    word_bits |= self._target(operand, parts[n].strip(), address, labels)
+                if not entry.conditional or entry.form.accepts(word_bits):
+                    return word_bits
+            except ValueError:
+                pass
+        return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+
+    def _guard(self, text: str) -> tuple[int, str | None]:
+        match = GUARD.match(text)
+        if match is None:
+            raise EncodeError(f"{text!r} is no guard", 0, "a guard is @P0 to @P6, @PT, or @!P0 and so on")
+        negated, kind, index = match.groups()
+        number = 7 if index == "T" else int(index)
+        if number > 7 or (index == "7"):
+            raise EncodeError(f"{kind}{index} does not exist", len(text) - len(index) - 1, f"{kind}0 to {kind}6, {kind}T")
+        return number << 12 | bool(negated) << 15, kind
+
+    def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
+        match = operand.regex.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is no target")
+        bits = 0
+        for f, part in zip(operand.fields, match.groups()):
+            if not isinstance(f, Target):
+                bits |= (f.default or 0) if part is None else f.encode(part)
+                continue
+            name = part
+            if name.startswith("`("):
+                name = name[2:-1]
+            if labels and name in labels:
+                where = labels[name]
+            elif name[0].isdigit() or name[0] == "-":
+                where = int(name, 0 if "x" in name.lower() else 10)
+            else:
+                raise EncodeError(f"label {name!r} is not defined", 0, _nearest(name, list(labels or ())))
+            bits |= f.at(where, address)
+        return bits
+
+    def _search(
+        self,
+        text: str,
+        rest: str,
+        name: str,
+        parts: list[str],
+        guard: int,
+        uniform: str | None,
+        address: int,
+        labels: Mapping[str, int] | None,
+    ) -> int:
+        """Find the form of a line seen for the first time, or say why there is none."""
+        offsets = _offsets(text, rest, name, parts)
+        base = name.partition(".")[0]
+        forms = self.named(base)
+        if not forms:
+            raise self._unknown(base, offsets[0])
+        best: tuple[int, EncodeError] | None = None
+
+        def better(rank: int, error: EncodeError) -> None:
+            nonlocal best
+            if best is None or rank > best[0]:
+                best = (rank, error)
+
+        for form in forms:
+            for bits in form.modifiers(name):
+                assigned = form.assign(parts)
+                if assigned is None:
+                    better(1, self._misfit(form, name, parts, offsets))
+                    continue
+                if uniform is not None and uniform != form.guard:
+                    better(3, EncodeError(f"{base} is guarded by {form.guard}0 to {form.guard}6", 0))
+                    continue
+                word = form.value | bits | guard
+                words = form.size.span(bits) if form.size else 1
+                for operand in form.operands:
+                    if operand not in assigned:
+                        word |= operand.default
+                entry_bits = word & ~0xF000
+                targets = []
+                tables = []
+                try:
+                    for n, operand in enumerate(assigned):
+                        at = n
+                        if words > 1:
+                            operand = operand.sized(words)
+                        if operand.target is not None:
+                            targets.append((n, operand))
+                            word |= self._target(operand, parts[n], address, labels)
+                        else:
+                            tables.append((n, operand))
+                            word |= operand.bits[parts[n]]
+                except EncodeError as error:
+                    raise EncodeError(error.message, offsets[1 + at], error.hint) from None
+                except ValueError as error:
+                    better(4 + at, EncodeError(_name_it(str(error), base), offsets[1 + at]))
+                    continue
+                if not form.accepts(word):
+                    wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
+                    hint = f"{name} wants {wanted}" if wanted else ""
+                    better(3, EncodeError(f"{name} is not written with these operands", offsets[0], hint))
+                    continue
+                key = (name, *[self._skeletons[part] for part in parts])
+                lookup: list[_Bits] = [_Zero.table] * len(parts)
+                for n, operand in tables:
+                    lookup[n] = operand.bits
+                conditional = bool(form.checks or form.tests)
+                self._entries[key] = _Entry(form, entry_bits, lookup, targets, conditional)
+                return word
+        if best is None:
+            raise self._bad_modifier(forms, name, offsets[0])
+        raise best[1]
+
+    # -- diagnostics
+
+    def _unknown(self, base: str, position: int) -> EncodeError:
+        elsewhere = [n for n, sm in grammar.ARCHITECTURES.items() if any(r.base == base for r in isa(n).rows)]
+        if elsewhere:
+            return EncodeError(f"{self.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+        everywhere = {row.base for row in table.ROWS}
+        return EncodeError(f"unknown instruction {base!r}", position, _nearest(base, everywhere))
+
+    def _bad_modifier(self, forms: list[Form], name: str, position: int) -> EncodeError:
+        base, *given = name.split(".")
+        known: dict[str, None] = {}
+        for form in forms:
+            for part in form.name:
+                texts = [part] if isinstance(part, str) else list(part.values)
+                for text in texts:
+                    known.update(dict.fromkeys("." + t for t in text.split(".")[1:]))
+        at = position + len(base)
+        for modifier in given:
+            if "." + modifier not in known:
+                hint = _nearest("." + modifier, known) or f"{base} takes " + " ".join(known)
+                where = self._elsewhere(base, "." + modifier)
+                return EncodeError(f"{base} has no modifier .{modifier}", at, where or hint)
+            at += len(modifier) + 1
+        orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in forms)
+        hint = "it is written " + " or ".join(list(orders)[:4])
+        return EncodeError(f"the modifiers of {name} do not go together, or stand in another order", position, hint)
+
+    def _elsewhere(self, base: str, modifier: str) -> str:
+        names = []
+        for name in grammar.ARCHITECTURES:
+            if name != self.name:
+                other = isa(name)
+                for form in other.named(base):
+                    texts = [t for p in form.name for t in ([p] if isinstance(p, str) else p.values)]
+                    if any(modifier in re.findall(r"\.\w+", t) for t in texts):
+                        names.append(name)
+                        break
+        return f"it exists on {', '.join(names)}" if names else ""
+
+    def _misfit(self, form: Form, name: str, parts: list[str], offsets: list[int]) -> EncodeError:
+        base = form.base
+        lossy = self._lossy(form, parts)
+        if lossy is not None:
+            n, operand = lossy
+            return EncodeError(
+                f"{parts[n]} does not say which descriptor register is used",
+                offsets[1 + n],
+                f"nvdisasm leaves it out; write {operand.source}, for example desc[UR4]{parts[n]}",
+            )
+        candidates = [f for f in self.named(base) if f.modifiers(name)]
+        written = list(dict.fromkeys(_written(f) for f in candidates))
+        # the operand that fits no form that agrees with all before it
+        alive, n = candidates, 0
+        while n < len(parts):
+            fitting = [f for f in alive if _prefix(f, parts[: n + 1])]
+            if not fitting:
+                break
+            alive, n = fitting, n + 1
+        hint = "it is written " + "; or ".join(written[:6]) + ("; ..." if len(written) > 6 else "")
+        if n >= len(parts):
+            return EncodeError(f"{name} has too few operands", offsets[0], hint)
+        return EncodeError(f"operand {parts[n]!r} does not fit {name}", offsets[1 + n], hint)
+
+    def _lossy(self, form: Form, parts: list[str]) -> tuple[int, Operand] | None:
+        fixed = [o for o in form.operands if not o.optional]
+        if len(fixed) > len(parts):
+            return None
+        for operand in form.operands:
+            if not any(kind == "hidden" for kind, _ in operand.pieces):
+                continue
+            for n, part in enumerate(parts):
+                if operand.lossy.fullmatch(part):
+                    return n, operand
+        return None
+
+    # -- decode
+
+    def decode(
+        self,
+        word: int,
+        address: int = 0,
+        labels: Mapping[int, str] | None = None,
+        plain: bool = False,
+    ) -> str:
+        """The text of one word without its control code; ``.word 0x...`` where no row explains it.
+
+        ``plain``: nvdisasm's own text, which at places says less than the word.
+        """
+        found = self.explain(word)
+        if found is None:
+            return f".word {word:#034x}"
+        return self.text(found, word, address, labels, plain)
+
+    def text(
+        self, form: Form, word: int, address: int, labels: Mapping[int, str] | None, plain: bool = False
+    ) -> str:
+        if plain and not word >> control.YIELD & 1:
+            word &= ~control.REUSE_MASK  # nvdisasm prints no .reuse on a yielding instruction
+        if plain:
+            shown = [
+                plain_texts[word & mask] if target is False else target.decode(word, True, address, labels)  # type: ignore[union-attr]
+                for mask, _, plain_texts, target in form.units
+            ]
+        else:
+            shown = [
+                texts[word & mask] if target is False else target.decode(word, False, address, labels)  # type: ignore[union-attr]
+                for mask, texts, _, target in form.units
+            ]
+        text = form.names[word & form.name_mask]
+        if shown:
+            operands = ", ".join([part for part in shown if part])
+            if operands:
+                text += " " + operands
+        guard = word & 0xF000
+        if guard != 0x7000:
+            return f"@{'!' if guard & 0x8000 else ''}{form.guard}{'T' if guard & 0x7000 == 0x7000 else guard >> 12 & 7} {text}"
+        return text
+
+    def explain(self, word: int) -> Form | None:
+        """The form that writes this word exactly, or None."""
+        bucket = self._buckets.get(word & 0xFFF)
+        if bucket is None:
+            bucket = self._bucket(word & 0xFFF)
+        for mask, value, form in bucket:
+            if word & mask == value:
+                if (form.checks or form.tests) and not form.accepts(word):
+                    continue
+                try:
+                    form.names[word & form.name_mask]
+                    for part, texts, _, target in form.units:
+                        if target is False:
+                            texts[word & part]
+                except (Unprintable, ValueError):
+                    continue
+                return form
+        return None
+
+    def _bucket(self, key: int) -> list[tuple[int, int, Form]]:
+        forms = [f for row in self._by_opcode.get(key, []) for f in self.forms_of(row) if f.value & 0xFFF == key]
+        bucket = self._buckets[key] = [(f.mask, f.value, f) for f in forms]
+        return bucket
+
+    # -- what the cubin needs to know of a word
+
+    def target(self, word: int, address: int) -> int | None:
+        """The address a branch goes to, if the instruction names one."""
+        form = self.explain(word)
+        if form is not None and form.has_target:
+            for operand in form.operands:
+                if operand.target is not None:
+                    return operand.target.address(word, address)
+        return None
+
+    def registers(self, word: int) -> int:
+        """One more than the highest general register that the word reads or writes; 0 when it uses none."""
+        form = self.explain(word)
+        top = 0
+        if form is not None:
+            for operand in form.operands:
+                for f in operand.fields:
+                    if isinstance(f, Register) and f.prefix == "R":
+                        index = word >> f.pos & f.last
+                        if index != f.last:
+                            top = max(top, index + (f.words if f.words > 0 else form.size.span(word) if form.size else 1))
+        return top
+
+    def barriers(self, word: int) -> int:
+        """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
+        form = self.explain(word)
+        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+            return 0
+        for operand in form.operands:
+            for f in operand.fields:
+                if isinstance(f, Number) and f.width == 4:
+                    return f.get(word) + 1
+        return 16 if form.base == "BAR" and any(isinstance(f, Register) for o in form.operands for f in o.fields) else 1
+
+    def is_exit(self, word: int) -> bool:
+        return word & 0xFFF == 0x94D
+
+    # -- documentation
+
+    def describe(self, mnemonic: str) -> str:
+        """How an instruction is written, its modifiers and its bits, as text."""
+        base = mnemonic.upper().partition(".")[0]
+        forms = self.named(base)
+        if not forms:
+            raise AsmError(self._unknown(base, 0).message, hint=self._unknown(base, 0).hint)
+        lines = [f"{base} on {self.name}"]
+        modifiers: dict[str, list[str]] = {}
+        for form in forms:
+            lines.append("")
+            lines.append(f"  {_written(form)}")
+            places = [f"opcode {form.value & 0xFFF:#05x}" + (" with bit 91" if form.value >> 91 & 1 else "")]
+            for operand in form.operands:
+                places += [f"{operand.source}: bits {_ranges(operand.mask)}"]
+            for part in form.name:
+                if isinstance(part, Enum):
+                    names = [n or "(none)" for n in part.names.values()]
+                    modifiers.setdefault(f"bits {_ranges(part.mask)}: " + " ".join(names), []).append("")
+            lines.append("    " + "; ".join(places))
+        if modifiers:
+            lines += ["", "modifiers"] + [f"  {text}" for text in modifiers]
+        return "\n".join(lines)
+
+
+class _Zero(dict[str, int]):
+    """Stands in for operands that are encoded apart (branch targets)."""
+
+    def __missing__(self, text: str) -> int:
+        return 0
+
+    table: _Bits
+
+
+_Zero.table = _Zero()  # type: ignore[assignment]
+
+
+def _opcode(key: int) -> int:
+    return key & 0xFFF | (key >> 12) << 91
+
+
+def _ranges(mask: int) -> str:
+    out: list[list[int]] = []
+    for n in _bits(mask):
+        if out and out[-1][1] == n - 1:
+            out[-1][1] = n
+        else:
+            out.append([n, n])
+    return " ".join(f"{a}" if a == b else f"{b}:{a}" for a, b in out)
+
+
+def _slot(part: Enum) -> str:
+    names = [n for n in part.values if n]
+    return "{" + "|".join(names[:6]) + ("|..." if len(names) > 6 else "") + "}" if names else ""
+
+
+def _written(form: Form) -> str:
+    name = "".join(p if isinstance(p, str) else _slot(p) for p in form.name)
+    return f"{name} {', '.join(o.source + ('?' if o.optional else '') for o in form.operands)}".strip()
+
+
+def _prefix(form: Form, parts: Sequence[str]) -> bool:
+    """Whether the first operands of a line could be those of this form."""
+
+    def walk(n: int, k: int) -> bool:
+        if k == len(parts):
+            return True
+        if n == len(form.operands):
+            return False
+        operand = form.operands[n]
+        return (operand.matches(parts[k]) and walk(n + 1, k + 1)) or (operand.optional and walk(n + 1, k))
+
+    return walk(0, 0)
+
+
+def _name_it(message: str, base: str) -> str:
+    return message.replace("does not fit signed", f"does not fit the signed").replace(
+        "does not fit unsigned", "does not fit the unsigned"
+    ) + (f" of {base}" if "bits" in message and "hold" not in message and "operand" not in message else "")
+
+
+def _nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def _offsets(text: str, rest: str, name: str, parts: list[str]) -> list[int]:
+    """Where the mnemonic and each operand begin in ``text``."""
+    at = text.find(name, len(text) - len(text.lstrip("@!UPT0123456789 "))) if name else 0
+    at = max(text.find(rest[:1] and rest), 0) if rest else 0
+    offsets = [at]
+    cursor = at + len(name)
+    for part in parts:
+        found = text.find(part, cursor)
+        offsets.append(found if found >= 0 else cursor)
+        cursor = offsets[-1] + len(part)
+    return offsets
+
+
+@functools.lru_cache(maxsize=None)
+def isa(arch: str) -> Isa:
+    """The instruction set of ``sm_70`` ... ``sm_90a``. AsmError for another name."""
+    sm = grammar.ARCHITECTURES.get(arch)
+    if sm is None:
+        raise AsmError(f"unknown architecture {arch!r}", hint="one of " + ", ".join(grammar.ARCHITECTURES))
+    return Isa(arch, sm)

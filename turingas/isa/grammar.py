@@ -1,0 +1,166 @@
+"""How a row of the table is read: shapes of the sources, names of registers, fields that many rows share."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from turingas.isa.fields import Constant, Enum, Field, Float, Number, Offset, Register
+
+ARCHITECTURES: dict[str, float] = {
+    "sm_70": 70, "sm_75": 75, "sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_90a": 90.5,
+}  # fmt: skip
+
+ALL = (70, 90.5)
+TURING = (75, 90.5)
+AMPERE = (80, 90.5)
+HOPPER = (90, 90.5)
+HOPPER_A = (90.5, 90.5)
+
+# ---- shapes of the sources -------------------------------------------------------------------------------------
+
+# opcode bits, source b, source c: r = general register, i = immediate, c = constant, x = constant through a uniform
+# register, u = uniform register. Registers stand at 32 (b) and 64 (c), but b gives way to an operand c that is no
+# register; a source c alone is encoded at 32.
+SHAPES = {
+    "bc": [
+        (0x200, "r", "r"), (0x400, "r64", "i"), (0x600, "r64", "c"), (0x800, "i", "r"), (0xA00, "c", "r"),
+        (0x1C00, "u", "r"), (0x1E00, "r64", "u"), (0x1600, "r64", "x"), (0x1A00, "x", "r"),
+    ],
+    "b": [(0x200, "r", ""), (0x800, "i", ""), (0xA00, "c", ""), (0x1C00, "u", ""), (0x1A00, "x", "")],
+    "c": [(0x200, "", "r32"), (0x400, "", "i"), (0x600, "", "c"), (0x1E00, "", "u"), (0x1600, "", "x")],
+}  # fmt: skip
+IMMEDIATE = {"S": "imm", "F": "f32", "D": "f64", "H": "f16hi, f16lo"}
+SOURCE = re.compile(r"([-~]?)(\|?)([SFDH])([bc])(\d?)(\|?)(?!\w)")
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    text: str
+    opcode: int
+    fixed: Mapping[int, int]
+    when: Mapping[str, object]
+    first: float
+    last: float
+    fields: Mapping[str, Field]
+    base: str  # the mnemonic without modifiers
+    reuse: bool  # whether its register sources have reuse bits that nvdisasm prints
+    uniform_guard: bool  # guarded by @UP0 instead of @P0
+
+
+def row(
+    text: str,
+    opcode: int,
+    fixed: Mapping[object, object],
+    archs: tuple[float, float],
+    fields: Mapping[str, Field] | None = None,
+) -> Row:
+    base = re.split(r"[\s.{]", text, maxsplit=1)[0]
+    bits = {k: v for k, v in fixed.items() if isinstance(k, int) and isinstance(v, int)}
+    when = {k: v for k, v in fixed.items() if isinstance(k, str) and k not in ("reuse", "guard")}
+    reuse = bool(fixed.get("reuse", opcode & 0x1FF < 0x100))
+    guard = fixed.get("guard", "UP" if base[0] == "U" else "P") == "UP"
+    return Row(text, opcode, bits, when, *archs, fields or {}, base, reuse, guard)
+
+
+def rows(*items: tuple[object, ...], fields: Mapping[str, Field] | None = None) -> list[Row]:
+    """Rows of one family; ``fields`` are the names that only this family uses."""
+    return [row(*item[:4], {**(fields or {}), **(item[4] if len(item) > 4 else {})}) for item in items]  # type: ignore
+
+
+def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str, object], int]]:
+    """(mnemonic, operands, fixed bits, conditions, opcode with bit 91 as 0x1000) for every shape of a row."""
+    name, _, tail = row.text.partition(" ")
+    slots = "".join(sorted({m[4] for m in SOURCE.finditer(tail)}))
+    if not slots:
+        yield name, _split(tail.strip()), dict(row.fixed), dict(row.when), row.opcode
+        return
+    for bits, b, c in SHAPES[slots]:
+        kinds = {"b": b, "c": c}
+        operands = SOURCE.sub(lambda m: _source(*m.groups(), kind=kinds[m[4]]), tail.strip())  # type: ignore[misc]
+        yield name, _split(operands), dict(row.fixed), dict(row.when), row.opcode | bits
+
+
+def _source(sign: str, bar: str, letter: str, slot: str, words: str, _: str, kind: str) -> str:
+    if kind == "i":
+        return IMMEDIATE[letter]
+    half = letter == "H"
+    if letter == "D":
+        words = "2"
+    if kind in ("c", "x"):
+        return f"{sign}{bar}c{kind if kind == 'x' else 'b'}{'h' if half else ''}{bar}"
+    place = {"r": "", "r64": "_c", "r32": "_b", "u": "_b"}[kind]
+    if place == "_" + slot:
+        place = ""
+    register = "UR" if kind == "u" else "R"
+    at = slot if not place else place[1]
+    return f"{sign}{bar}{register}{slot}{words if kind != 'u' else ''}{place}{'h' if half and at == 'c' else ''}{bar}" + (
+        f"{{h{at}}}" if half else ""
+    )
+
+
+def _split(text: str) -> list[str]:
+    return re.split(r",\s+", text) if text else []
+
+
+# ---- registers -------------------------------------------------------------------------------------------------
+
+PLACES = {"d": 16, "a": 24, "b": 32, "c": 64}
+#           place: neg, abs bit of a register there
+SIGNS = {"a": (72, 73), "b": (63, 62), "c": (75, 74), "ch": (84, 83)}
+REUSE = {"a": 122, "b": 123, "c": 124}
+#           name: place, bit of the not-sign
+PREDICATES = {"u": (81, None), "v": (84, None), "p": (87, 90), "q": (77, 80), "r": (68, 71), "s": (64, 67)}
+NAME = re.compile(r"([-~!]?)(\|?)(?:(U?R)([a-d])([2348w]?)(?:_?([bc])?(h?))?|(U?P)([a-z])|(c[bx])(h?))\|?")
+
+
+def find(name: str, sm: float, reuse: bool = True) -> Field | None:
+    """The field that a name in a row stands for, or None when it is plain text."""
+    known = FIELDS.get(name)
+    if known is not None:
+        return known
+    match = NAME.fullmatch(name)
+    if match is None:
+        return None
+    sign, bar, file, slot, words, place, half, pred, pname, const, chalf = match.groups()
+    if pred:
+        pos, inv = PREDICATES[pname]
+        return Register(pred, pos, 3, "T", inv=inv if sign == "!" else None)
+    neg = abs_ = inv = None
+    if const:
+        if sign == "-":
+            neg = 63
+        elif sign == "~":
+            inv = 63
+        suffix = half_at(60) if chalf else None
+        return Constant(const == "cx", neg, 62 if bar else None, inv, suffix)
+    at = place or slot
+    if sign or bar:
+        minus, absolute = SIGNS[at + half]
+        neg, inv = (minus, None) if sign == "-" else (None, minus) if sign == "~" else (None, None)
+        abs_ = absolute if bar else None
+    if file == "UR":
+        return Register("UR", PLACES[at], 6, "Z", neg=neg, abs=abs_, inv=inv)
+    count = -1 if words == "w" else int(words or 1)
+    bit = REUSE.get(slot) if reuse else None
+    return Register("R", PLACES[at], 8, "Z", count, neg, abs_, inv, bit)
+
+
+def half_at(pos: int, full: str = "") -> Enum:
+    return Enum(pos, 2, (full, ".F32", ".H0_H0", ".H1_H1"))
+
+
+FIELDS: dict[str, Field] = {
+    # immediates and offsets
+    "imm": Number(32, 32), "simm": Number(32, 32, signed=True), "f32": Float(32, 32), "f64": Float(32, 64),
+    "f16lo": Float(32, 16), "f16hi": Float(48, 16),
+    "off": Offset(40, 24),
+    # half swizzles
+    "ha": half_at(74), "hb": half_at(60), "hc": half_at(81),
+    # arithmetic modifiers
+    "rnd": Enum(78, 2, ("", ".RM", ".RP", ".RZ")),
+    "sat": Enum(77, 1, ("", ".SAT")), "ftz": Enum(80, 1, ("", ".FTZ")),
+    "fmz": Enum(((76, 1), (80, 1)), 2, ("", ".FMZ", ".FTZ")),
+}  # fmt: skip

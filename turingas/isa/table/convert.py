@@ -1,0 +1,5 @@
+"""Conversions."""
+
+from turingas.isa.grammar import ALL, rows
+
+ROWS = rows()

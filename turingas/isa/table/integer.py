@@ -1,0 +1,5 @@
+"""Integer, logic, shift, permute and move instructions."""
+
+from turingas.isa.grammar import ALL, rows
+
+ROWS = rows()

@@ -1,0 +1,5 @@
+"""Texture and surface."""
+
+from turingas.isa.grammar import ALL, rows
+
+ROWS = rows()

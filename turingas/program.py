@@ -1,0 +1,220 @@
+"""What passes between the stages: kernels, what belongs to them, and the cubin that holds them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from turingas.cubin.elf import Bytes
+from turingas.cubin.nvinfo import Info
+from turingas.isa.arch import Arch, arch
+
+if TYPE_CHECKING:
+    from turingas.cubin.elf import Elf
+
+WORD_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Param:
+    """One kernel parameter; ``offset`` counts from the start of the parameters."""
+
+    offset: int
+    size: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class CodeRelocation:
+    """What the linker or driver writes into the instruction at ``address``. ``addend`` None: a REL row."""
+
+    address: int
+    type: int
+    symbol: str
+    addend: int | None = None
+
+
+class Code:
+    """Instructions, as bytes or as 128-bit words: whichever is asked for is made from the other."""
+
+    def __init__(self, data: Bytes = b"", words: Sequence[int] | None = None) -> None:
+        self._data = data
+        self._words = None if words is None else list(words)
+
+    @property
+    def words(self) -> list[int]:
+        """The instructions. Changing the list changes the code."""
+        if self._words is None:
+            pairs = struct.iter_unpack("<QQ", self._data)
+            self._words = [high << 64 | low for low, high in pairs]
+        return self._words
+
+    @property
+    def data(self) -> Bytes:
+        """The instructions as they lie in memory."""
+        if self._words is None:
+            return self._data
+        return b"".join(word.to_bytes(WORD_BYTES, "little") for word in self._words)
+
+    def __len__(self) -> int:
+        return len(self._data) if self._words is None else WORD_BYTES * len(self._words)
+
+
+@dataclass
+class Kernel:
+    """A kernel, or a function that kernels call (``entry`` False), with a section of its own."""
+
+    name: str
+    arch: str
+    code: Code = field(default_factory=Code)
+    registers: int = 0
+    shared_bytes: int = 0  # static, as declared (compilers for sm_90 count 1024 reserved bytes in)
+    params: list[Param] = field(default_factory=list)
+    barriers: int = 0  # named barriers: highest used + 1
+    frame_bytes: int = 0  # local memory that the code itself takes
+    stack_bytes: int | None = 0  # with what it calls; None: not said
+    max_stack_bytes: int | None = None  # CUDA 11 and relocatable code say it
+    entry: bool = True
+    bind: int = 1  # 0 local, 1 global, 2 weak
+    constants: dict[int, Bytes] = field(default_factory=dict)  # its own banks, without bank 0
+    infos: dict[int, list[Info]] = field(default_factory=dict)  # EIATTR code -> what replaces the derived ones
+    info_order: list[int] = field(default_factory=list)  # of their codes, when it is not the usual one
+    relocations: list[CodeRelocation] = field(default_factory=list)
+    shared_align: int = 16
+    type: int = 1  # of its section
+    flags: int = 6  # of its section, without the barriers
+    align: int = 128
+    section_info: int | None = None  # sh_info of its section, when it is not what it should be
+    symbol: str = ""  # the name of its symbol, when it is not that of the section
+    attributes: list[Info] = field(default_factory=list)  # all that .nv.info said of it, when it was read
+
+    @property
+    def words(self) -> list[int]:
+        """The instructions, one number of 128 bits each."""
+        return self.code.words
+
+    @words.setter
+    def words(self, words: Sequence[int]) -> None:
+        self.code = Code(words=words)
+
+    @property
+    def param_bytes(self) -> int:
+        """Size of the parameter area."""
+        return max((p.offset + p.size for p in self.params), default=0)
+
+    @property
+    def facts(self) -> Arch:
+        """Facts of its architecture."""
+        return arch(self.arch)
+
+
+@dataclass
+class RawSection:
+    """A section with its references by name: ``link`` and ``info`` are section names, or plain numbers."""
+
+    name: str
+    type: int = 1
+    flags: int = 0
+    align: int = 1
+    entry_size: int = 0
+    link: str | int = 0
+    info: str | int = 0
+    data: Bytes = b""
+    size: int = 0  # of its contents, when it has none in the file (NOBITS)
+    address: int = 0
+
+    @property
+    def extent(self) -> int:
+        """Bytes that it takes in memory."""
+        return self.size or len(self.data)
+
+
+@dataclass
+class RawSymbol:
+    """A row of the symbol table; ``section`` is a name, "" (undefined) or one of the SHN_ numbers."""
+
+    name: str
+    section: str | int = ""
+    value: int = 0
+    size: int = 0
+    type: int = 0
+    bind: int = 0
+    other: int = 0
+
+
+@dataclass
+class Constant:
+    """A named piece of constant bank 3, that the host can find by its name."""
+
+    name: str
+    offset: int
+    data: Bytes
+
+
+@dataclass
+class Header:
+    """What the ELF header says beyond the architecture."""
+
+    version: int = 129  # of the toolkit, CUDA 12.9 (ABI version 8: always 1)
+    flags: int | None = None  # None: as the architecture has it
+    type: int = 2  # 1 relocatable, 2 executable
+    abi: int = 0x33
+    abi_version: int = 7
+
+
+@dataclass
+class Cubin:
+    """A cubin: kernels, device functions and all else. Read one with from_bytes or from_file.
+
+    ``sections``, ``dropped`` and ``symbols`` say what is different from what follows from the kernels:
+    sections that replace or join the derived ones, derived ones left out, and the whole symbol table.
+    """
+
+    arch: str
+    texts: list[Kernel] = field(default_factory=list)  # kernels and functions in the order of their sections
+    constants: list[Constant] = field(default_factory=list)
+    header: Header = field(default_factory=Header)
+    sections: list[RawSection] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    symbols: list[RawSymbol] | None = None
+    source: bytes | None = field(default=None, repr=False)  # the file it was read from
+    elf: Elf | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Cubin:
+        """Read a cubin of CUDA 11, 12 or 13. CubinError says what is wrong, and where."""
+        from turingas.cubin.read import read
+
+        return read(data)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Cubin:
+        """Read the cubin ``path``."""
+        with open(path, "rb") as file:
+            return cls.from_bytes(file.read())
+
+    def to_bytes(self) -> bytes:
+        """The file. One that was read and not changed comes back byte for byte."""
+        from turingas.cubin.write import write
+
+        return write(self)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """What the host can launch."""
+        return [text for text in self.texts if text.entry]
+
+    @property
+    def functions(self) -> list[Kernel]:
+        """Device functions that have a section of their own."""
+        return [text for text in self.texts if not text.entry]
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel called ``name``; KeyError names those there are."""
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        raise KeyError(f"no kernel {name!r}; there are: {', '.join(k.name for k in self.kernels)}")
