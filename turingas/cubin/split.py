@@ -20,6 +20,7 @@ from turingas.cubin.write import (
     derived_infos,
     link,
     relocation_rows,
+    tables,
     text_info,
 )
 from turingas.errors import CubinError
@@ -100,7 +101,7 @@ def _groups(infos: list[Info]) -> dict[int, list[Info]]:
 
 def _keep_sections(cubin: Cubin, actual: list[RawSection], symbols: list[RawSymbol]) -> None:
     """Note the sections that are not the derived ones, and the derived ones that are not there."""
-    built, _ = describe(link(cubin, [RawSection("", e.SHT_NULL), *derive(cubin)], symbols))
+    built, _ = describe(link(cubin, tables() + derive(cubin), symbols))
     expected = {section.name: section for section in built}
     texts = {".text." + kernel.name for kernel in cubin.texts}
     for section in actual:

@@ -20,6 +20,7 @@ from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSecti
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
+SHT_CUDA_CONSTANT = 0x70000064  # and the number of the bank, in relocatable files
 USER_BANK = 3  # constant bank of __constant__ variables
 RESERVED_SHARED = ".nv.shared.reserved.0"
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
@@ -77,11 +78,13 @@ def derive(cubin: Cubin) -> list[RawSection]:
                 sections.append(_relocation_section(text, addends))
         for bank, data in kernel.constants.items():
             name = f".nv.constant{bank}.{kernel.name}"
-            sections.append(RawSection(name, 1, CONSTANT_FLAGS, 4, info=text, data=data))
+            kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT + bank
+            sections.append(RawSection(name, kind, CONSTANT_FLAGS, 4, info=text, data=data))
         if kernel.entry:
             zeros = bytes(facts.param_base + kernel.param_bytes)
-            sections.append(RawSection(".nv.constant0." + kernel.name, 1, CONSTANT_FLAGS, 4, info=text, data=zeros))
-        flags = kernel.flags | kernel.barriers << BARRIERS_SHIFT
+            kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT
+            sections.append(RawSection(".nv.constant0." + kernel.name, kind, CONSTANT_FLAGS, 4, info=text, data=zeros))
+        flags = kernel.flags | (kernel.barriers << BARRIERS_SHIFT if cubin.header.abi_version < 8 else 0)
         sections.append(RawSection(text, kernel.type, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
         if kernel.shared_bytes:
             sections.append(
@@ -99,6 +102,16 @@ def derive(cubin: Cubin) -> list[RawSection]:
             data[constant.offset : constant.offset + len(constant.data)] = constant.data
         sections.append(RawSection(f".nv.constant{USER_BANK}", 1, e.SHF_ALLOC, 8, data=bytes(data)))
     return sections
+
+
+def tables() -> list[RawSection]:
+    """What every file starts with: the empty section, names and symbols."""
+    return [
+        RawSection("", e.SHT_NULL, align=0),
+        RawSection(".shstrtab", e.SHT_STRTAB),
+        RawSection(".strtab", e.SHT_STRTAB),
+        RawSection(".symtab", e.SHT_SYMTAB, 0, 8, e.SYMBOL.size, ".strtab"),
+    ]
 
 
 def _relocation_section(text: str, addends: bool) -> RawSection:
@@ -149,9 +162,7 @@ def derive_symbols(cubin: Cubin, present: set[str]) -> list[RawSymbol]:
 
 def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
     """The derived sections and symbols, changed as the cubin says, in their final order."""
-    sections = [RawSection("", e.SHT_NULL, align=0), RawSection(".shstrtab", e.SHT_STRTAB)]
-    sections += [RawSection(".strtab", e.SHT_STRTAB), RawSection(".symtab", e.SHT_SYMTAB, 0, 8, 24, ".strtab")]
-    sections += derive(cubin)
+    sections = tables() + derive(cubin)
     place = {section.name: at for at, section in enumerate(sections)}
     for raw in cubin.sections:
         if raw.name in place:
