@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 
 from turingas.cubin import elf as e
@@ -11,8 +10,16 @@ from turingas.cubin.elf import Elf, Section, Symbol
 from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
 from turingas.program import (
-    WORD_BYTES, Code, CodeRelocation, Cubin, Header, Kernel, Param, RawSection, RawSymbol,
-)  # fmt: skip
+    WORD_BYTES,
+    Code,
+    CodeRelocation,
+    Cubin,
+    Header,
+    Kernel,
+    Param,
+    RawSection,
+    RawSymbol,
+)
 
 SHT_CUDA_COMPAT = 0x70000086
 STO_ENTRY = 0x10  # st_other of what the host can launch
@@ -62,7 +69,7 @@ def read(source: bytes) -> Cubin:
                 kernel.constants[bank] = holder.data
         for table in relocated.get(index, []):
             for row in e.relocations(table):
-                name = names[row.symbol] if row.symbol < len(names) else f"#{row.symbol}"
+                name = names[row.symbol] if row.symbol < len(names) else f"@{row.symbol}"
                 kernel.relocations.append(CodeRelocation(row.offset, row.type, name, row.addend))
         cubin.texts.append(kernel)
     return cubin
@@ -179,8 +186,3 @@ def describe(elf: Elf) -> tuple[list[RawSection], list[RawSymbol]]:
             RawSymbol(symbol.name, place, symbol.value, symbol.size, symbol.type, symbol.bind, symbol.other)
         )
     return sections, symbols
-
-
-def rows(data: e.Bytes) -> list[tuple[int, int]]:
-    """Pairs of 32-bit numbers: what .nv.callgraph holds."""
-    return list(struct.iter_unpack("<II", bytes(data)[: len(data) // 8 * 8]))

@@ -81,7 +81,7 @@ def derive(cubin: Cubin) -> list[RawSection]:
             kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT + bank
             sections.append(RawSection(name, kind, CONSTANT_FLAGS, 4, info=text, data=data))
         if kernel.entry:
-            zeros = bytes(facts.param_base + kernel.param_bytes)
+            zeros = bytes(facts.params_at(kernel.param_bytes) + kernel.param_bytes)
             kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT
             sections.append(RawSection(".nv.constant0." + kernel.name, kind, CONSTANT_FLAGS, 4, info=text, data=zeros))
         flags = kernel.flags | (kernel.barriers << BARRIERS_SHIFT if cubin.header.abi_version < 8 else 0)
@@ -227,10 +227,10 @@ class Numbers:
         return self.of_place.get((kernel.symbol or kernel.name, ".text." + kernel.name), 0)
 
     def symbol(self, name: str) -> int:
-        """The symbol called ``name``, or the one that "#12" numbers."""
+        """The symbol called ``name``, or the one that "@12" numbers."""
         if name in self.of_name:
             return self.of_name[name]
-        if name.startswith("#") and name[1:].isdigit():
+        if name.startswith("@") and name[1:].isdigit():
             return int(name[1:])
         raise AsmError(f"relocation of the unknown symbol {name!r}", hint="define it with .symbol")
 
@@ -289,7 +289,7 @@ def derived_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
 def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
     size = kernel.param_bytes
     bank = numbers.of_name.get(".nv.constant0." + kernel.name, 0)
-    yield sval("PARAM_CBANK", bank, size << 16 | kernel.facts.param_base)
+    yield sval("PARAM_CBANK", bank, size << 16 | kernel.facts.params_at(size))
     yield Info(HVAL, CODES["CBANK_PARAM_SIZE"], size)
     wide = any(param.size >= 1 << 14 or param.offset >= 1 << 12 for param in kernel.params)
     for ordinal, param in reversed(list(enumerate(kernel.params))):

@@ -29,7 +29,8 @@ class Arch:
     e_flags: int  # ELF header, style of CUDA 11 and 12 (ABI version 7)
     uniform: bool = True  # has the uniform datapath (UR0 ..., UP0 ...)
     stack_pointer: int = 0x28  # initial value of R1
-    max_params: int = 4096  # bytes of parameters
+    wide_param_base: int = 0x1A80  # first parameter of a kernel that takes more than 4096 bytes of them
+    max_params: int = 32764  # bytes of parameters
     sw_war: int | None = None  # value of EIATTR_SW_WAR, where ptxas 12.9 writes one
     code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
     max_registers: int = 255  # a thread
@@ -43,6 +44,10 @@ class Arch:
     register_banks: int = 2  # of the register file: even and odd registers
     block_dim: int = 0x0  # blockDim.x, .y, .z in constant bank 0
     grid_dim: int = 0xC  # gridDim.x, .y, .z in constant bank 0
+
+    def params_at(self, size: int) -> int:
+        """Address of the first of ``size`` bytes of parameters."""
+        return self.param_base if size <= 4096 else self.wide_param_base
 
 
 def _row(
@@ -62,7 +67,7 @@ def _row(
         max_blocks=blocks,
         e_flags=sm << 16 | accelerated | 0x500 | sm,
         uniform=sm >= 75,
-        max_params=32764 if sm >= 90 else 4096,
+        wide_param_base=base if sm >= 90 else 0x1A80,
         sw_war=1 if sm <= 75 else 8 if sm >= 90 else None,
         code_padding=128 if sm >= 90 else 0,
     )

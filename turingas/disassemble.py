@@ -1,0 +1,291 @@
+"""From a Cubin back to source: what ``turingas.assemble`` makes of it holds the same code, resources and sections."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+from urllib.parse import quote
+
+from turingas.assemble import BINDINGS, SYMBOL_TYPES, assemble, tail
+from turingas.cubin import elf as e
+from turingas.cubin import nvinfo, relocations
+from turingas.cubin.elf import Elf
+from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
+from turingas.cubin.split import differences, split
+from turingas.cubin.write import build, combine
+from turingas.errors import AsmError
+from turingas.isa import control, forms
+from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
+
+SAFE = "_.$"  # in names, besides letters and digits
+ROW = 48  # bytes of data a line
+CODE_COLUMN = 100  # where the comment with the address stands
+JUMP_BANK = 2  # compilers put jump tables here
+WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
+BIND_NAMES = {number: name for name, number in BINDINGS.items()}
+TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
+
+
+def disassemble(cubin: Cubin | bytes) -> str:
+    """Source text that assembles to the same code, resources and sections as ``cubin``."""
+    out = io.StringIO()
+    write_source(cubin, out)
+    return out.getvalue()
+
+
+def write_source(cubin: Cubin | bytes, out: TextIO) -> None:
+    """The same, written to ``out`` as it is made: large files need not be held as text."""
+    for line in source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)):
+        out.write(line)
+        out.write("\n")
+
+
+def check(cubin: Cubin | bytes) -> list[str]:
+    """Take ``cubin`` apart into source and put it together again: what is not the same afterwards, in words."""
+    before = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
+    original = before.elf or Elf.from_bytes(before.to_bytes())
+    try:
+        after = assemble(disassemble(before), before.arch, filename="<disassembled>", allow_python=False)
+        return differences(original, Elf.from_bytes(build(after).to_bytes()))
+    except AsmError as error:
+        return [f"does not assemble again: {line}" for one in error.errors for line in str(one.show()).splitlines()[:1]]
+
+
+def source_lines(cubin: Cubin) -> Iterator[str]:
+    """The lines of the source of ``cubin``."""
+    parts = split(cubin)
+    yield f"# {len(cubin.kernels)} kernels, {len(cubin.functions)} device functions; assemble with: turingas assemble"
+    yield f".arch {cubin.arch}"
+    yield from _header(parts)
+    symbols = combine(parts)[1]
+    for kernel in parts.texts:
+        yield ""
+        yield from _kernel(parts, kernel, symbols)
+    if parts.sections or parts.dropped or parts.symbols:
+        yield ""
+        yield "# What else the file holds"
+    for name in parts.dropped:
+        yield f".drop {_key(name)}"
+    names = Counter(symbol.name for symbol in symbols)
+    for section in parts.sections:
+        yield from _section(section, symbols, names)
+    for symbol in parts.symbols or ():
+        yield _symbol(parts, symbol)
+
+
+def _header(cubin: Cubin) -> Iterator[str]:
+    usual = Header(flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
+    fields = [(key, value) for key, value in vars(cubin.header).items() if value != getattr(usual, key)]
+    if fields:
+        yield ".elf " + " ".join(f"{key}={value:#x}" for key, value in fields if value is not None)
+
+
+# -- kernels
+
+
+def _kernel(cubin: Cubin, kernel: Kernel, symbols: list[RawSymbol]) -> Iterator[str]:
+    isa = forms.isa(kernel.arch)
+    labels = _labels(kernel, isa, symbols)
+    options = {
+        "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
+        "symbol": _name(kernel.symbol) if kernel.symbol else "",
+        "type": "" if kernel.type == 1 else f"{kernel.type:#x}",
+        "flags": "" if kernel.flags == 6 else f"{kernel.flags:#x}",
+        "align": "" if kernel.align == 128 else str(kernel.align),
+        "info": "" if kernel.section_info is None else f"{kernel.section_info:#x}",
+    }
+    head = ".kernel " if kernel.entry else ".function "
+    yield head + " ".join([_name(kernel.name)] + [f"{key}={value}" for key, value in options.items() if value])
+    yield f".registers {kernel.registers}"
+    if kernel.shared_bytes:
+        yield f".shared {kernel.shared_bytes}" + (f" align={kernel.shared_align}" if kernel.shared_align != 16 else "")
+    if kernel.barriers != max((isa.barriers(word) for word in set(kernel.words)), default=0):
+        yield f".barriers {kernel.barriers}"
+    if kernel.frame_bytes:
+        yield f".frame {kernel.frame_bytes}"
+    if kernel.stack_bytes != (kernel.frame_bytes if kernel.entry else None):
+        yield f".stack {'none' if kernel.stack_bytes is None else kernel.stack_bytes}"
+    if kernel.max_stack_bytes is not None:
+        yield f".max_stack {kernel.max_stack_bytes}"
+    for param in kernel.params:
+        yield f".param {param.size} offset={param.offset:#x}"
+    for code, infos in kernel.infos.items():
+        yield from _infos(code, infos, labels)
+    if kernel.info_order:
+        yield ".infos " + " ".join(nvinfo.NAMES.get(code, f"{code:#x}") for code in kernel.info_order)
+    if tail(isa, kernel.facts, kernel.words):
+        yield ".tail none"
+    yield from _code(kernel, isa, labels)
+    for bank, data in kernel.constants.items():
+        yield f".bank {bank}"
+        yield from _table(bytes(data), labels) if bank == JUMP_BANK else _data(data)
+
+
+def _labels(kernel: Kernel, isa: forms.Isa, symbols: list[RawSymbol]) -> dict[int, str]:
+    """A name for every address that something in the cubin refers to."""
+    end = len(kernel.code)
+    wanted: set[int] = set()
+    for at, word in enumerate(kernel.words):
+        target = isa.target(word, WORD_BYTES * at)
+        if target is not None:
+            wanted.add(target)
+    for code, infos in kernel.infos.items():
+        for info in infos:
+            wanted.update(_addresses(code, info))
+    section = ".text." + kernel.name
+    wanted.update(symbol.value for symbol in symbols if symbol.section == section and symbol.value)
+    return {at: f"L_{at:04x}" for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0}
+
+
+def _addresses(code: int, info: Info) -> Iterable[int]:
+    """The addresses of instructions in an attribute."""
+    if info.format != SVAL:
+        return ()
+    if nvinfo.KINDS.get(code) == nvinfo.ADDRESSES:
+        return info.words
+    if nvinfo.NAMES.get(code) == "INDIRECT_BRANCH_TARGETS":
+        return [word for word, is_address in _branch_table(info.words) if is_address]
+    return ()
+
+
+def _branch_table(words: tuple[int, ...]) -> Iterator[tuple[int, bool]]:
+    """The words of INDIRECT_BRANCH_TARGETS, and which are addresses: branch, 0, number of targets, targets."""
+    at = 0
+    while at < len(words):
+        count = words[at + 2] if at + 2 < len(words) else 0
+        for place, word in enumerate(words[at : at + 3 + count]):
+            yield word, place not in (1, 2)
+        at += 3 + count
+
+
+def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str]:
+    name = nvinfo.NAMES.get(code, f"{code:#04x}")
+    if not infos:
+        yield f".info {name} absent"
+    for info in infos:
+        if isinstance(info.value, int):
+            yield f".info {name} {WORD_TYPES[info.format]} {info.value:#x}"
+        elif len(info.value) % 4:
+            yield f".info {name} hex {info.value.hex()}"
+        else:
+            if nvinfo.NAMES.get(code) == "INDIRECT_BRANCH_TARGETS":
+                pairs = list(_branch_table(info.words))
+            else:
+                pairs = [(word, nvinfo.KINDS.get(code) == nvinfo.ADDRESSES) for word in info.words]
+            texts = [labels.get(word, f"{word:#x}") if is_address else f"{word:#x}" for word, is_address in pairs]
+            yield " ".join([".info", name, *texts])
+
+
+def _code(kernel: Kernel, isa: forms.Isa, labels: dict[int, str]) -> Iterator[str]:
+    relocated: dict[int, list[str]] = {}
+    for row in kernel.relocations:
+        parts = [".reloc", relocations.name(row.type), _name(row.symbol)]
+        relocated.setdefault(row.address, []).append(
+            " ".join(parts if row.addend is None else [*parts, f"{row.addend:#x}"])
+        )
+    explain, text, show, loose = isa.explain, isa.text, control.show, control.REUSE_MASK
+    for at, word in enumerate(kernel.words):
+        address = WORD_BYTES * at
+        if address in labels:
+            yield labels[address] + ":"
+        if address in relocated:
+            yield from relocated[address]
+        form = explain(word)
+        if form is None or control.illegal(word) or 6 in (word >> control.READ & 7, word >> control.WRITE & 7):
+            line = f".word {word:#034x}"
+        else:
+            line = f"{show(word, word & form.loose & loose)}  {text(form, word, address, labels)};"
+        yield f"{line:<{CODE_COLUMN}}# {address:04x}"
+
+
+# -- sections and symbols
+
+
+def _section(section: RawSection, symbols: list[RawSymbol], names: Counter[str]) -> Iterator[str]:
+    options = {
+        "type": f"{section.type:#x}",
+        "flags": f"{section.flags:#x}" if section.flags else "",
+        "align": str(section.align) if section.align != 1 else "",
+        "entry": str(section.entry_size) if section.entry_size else "",
+        "link": _reference(section.link),
+        "info": _reference(section.info),
+        "size": f"{section.size:#x}" if section.size else "",
+        "address": f"{section.address:#x}" if section.address else "",
+    }
+    yield " ".join([".section", _key(section.name)] + [f"{key}={value}" for key, value in options.items() if value])
+    if section.type in (e.SHT_REL, e.SHT_RELA):
+        rows = e.relocations(e.Section("", section.type, data=section.data))
+        if e.pack_relocations(rows, section.type == e.SHT_RELA) == section.data:
+            for row in rows:
+                known = 0 < row.symbol <= len(symbols) and names[symbols[row.symbol - 1].name] == 1
+                symbol = _name(symbols[row.symbol - 1].name) if known else f"@{row.symbol}"
+                line = f".row {row.offset:#x} {relocations.name(row.type)} {symbol}"
+                yield line if row.addend is None else f"{line} {row.addend:#x}"
+            return
+    yield from _data(section.data)
+
+
+def _symbol(cubin: Cubin, symbol: RawSymbol) -> str:
+    kernel = next((k for k in cubin.texts if symbol.section == ".text." + k.name), None)
+    value = f"{symbol.value:#x}" if symbol.value else ""
+    size = f"{symbol.size:#x}" if symbol.size else ""
+    if kernel is not None and symbol.type == e.STT_FUNC:
+        if not symbol.value and symbol.size == len(kernel.code):
+            size = "auto"
+        elif symbol.value % WORD_BYTES == 0 and 0 < symbol.value < len(kernel.code):
+            value = f"L_{symbol.value:04x}"
+    options = {
+        "section": _reference(symbol.section),
+        "value": value,
+        "size": size,
+        "type": TYPE_NAMES.get(symbol.type, str(symbol.type)) if symbol.type else "",
+        "bind": BIND_NAMES.get(symbol.bind, str(symbol.bind)) if symbol.bind else "",
+        "other": f"{symbol.other:#x}" if symbol.other else "",
+    }
+    return " ".join([".symbol", _name(symbol.name)] + [f"{key}={text}" for key, text in options.items() if text])
+
+
+def _data(data: e.Bytes) -> Iterator[str]:
+    """Bytes as .bytes and .zero lines."""
+    raw = bytes(data)
+    zeros = 0
+    for at in range(0, len(raw), ROW):
+        row = raw[at : at + ROW]
+        if not any(row):
+            zeros += len(row)
+            continue
+        if zeros:
+            yield f".zero {zeros}"
+            zeros = 0
+        yield f".bytes {row.hex()}"
+    if zeros:
+        yield f".zero {zeros}"
+
+
+def _table(data: bytes, labels: dict[int, str]) -> Iterator[str]:
+    """A jump table: addresses of instructions that have a label, as .long lines."""
+    whole = len(data) // 4
+    words = struct.unpack_from(f"<{whole}I", data)
+    if len(data) % 4 or not all(word in labels for word in words):
+        yield from _data(data)
+        return
+    for at in range(0, whole, 8):
+        yield ".long " + " ".join(labels[word] for word in words[at : at + 8])
+
+
+def _name(name: str) -> str:
+    return quote(name, safe=SAFE, errors="surrogateescape").replace("~", "%7E").replace("-", "%2D") or "-"
+
+
+def _key(name: str) -> str:
+    base, mark, number = name.partition("\0")
+    return _name(base) + (f"@{number}" if mark else "")
+
+
+def _reference(value: str | int) -> str:
+    if isinstance(value, int):
+        return f"{value:#x}" if value else ""
+    return _key(value) if value else ""
