@@ -1,0 +1,107 @@
+"""Lines of source text that remember where they came from, and the diagnostics that point back there."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from turingas.errors import AsmError
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+class Origin:
+    """The place that a line was written at, or the <code> block that generated it.
+
+    ``line`` is a line of ``file`` in either case; ``text`` is what a caret points into. ``nth`` is 0 for a written line
+    and the line's number within the generated text otherwise. ``parent`` is where the block starts, or the .include.
+    """
+
+    __slots__ = ("file", "line", "text", "nth", "parent")
+
+    def __init__(self, file: str, line: int, text: str, nth: int = 0, parent: Origin | None = None) -> None:
+        self.file = file
+        self.line = line
+        self.text = text
+        self.nth = nth
+        self.parent = parent
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the line came to be here: the block that generated it, the files that included it."""
+        lines = []
+        here, parent = self, self.parent
+        while parent is not None:
+            if here.nth:
+                lines.append(f"note: line {here.nth} of the text that this block generated:")
+            else:
+                lines.append(f"note: included from {parent.file}:{parent.line}:")
+            lines.append(f"{parent.line:5d} | {parent.text}")
+            here, parent = parent, parent.parent
+        return tuple(lines)
+
+    def error(self, message: str, hint: str = "", column: int = 0) -> AsmError:
+        """A diagnostic at ``column`` (counted from 1, 0: the whole line) of ``text``."""
+        return AsmError(message, self.file, self.line, column, hint, self.text, self.notes)
+
+    def error_at(self, message: str, hint: str, what: str) -> AsmError:
+        """A diagnostic at the first place where ``what`` stands in the line."""
+        found = re.search(rf"(?<!\w){re.escape(what)}(?!\w)", self.text) if what else None
+        return self.error(message, hint, found.start() + 1 if found else 0)
+
+
+class PlainLine(NamedTuple):
+    """Text after includes, inline Python and comments are gone, and where it was written."""
+
+    text: str
+    origin: Origin
+
+
+def column_in(written: str, plain: str, position: int) -> int:
+    """The column of ``written`` (from 1) that ``plain[position]`` came from.
+
+    Names, {expressions} and spellings may have been replaced between the two texts, so their words are aligned.
+    Only diagnostics need this: no line carries a map for it.
+    """
+    old, new = _TOKEN.findall(written), _TOKEN.findall(plain)
+    start = [0]
+    for word in old:
+        start.append(start[-1] + len(word))
+    index = 0
+    while index < len(new) and position >= len(new[index]):
+        position -= len(new[index])
+        index += 1
+    for tag, old_from, old_to, new_from, new_to in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if new_from <= index < new_to:
+            if tag == "equal":
+                return start[old_from + index - new_from] + position + 1
+            return start[min(old_from + index - new_from, max(old_from, old_to - 1))] + 1
+    return len(written.rstrip()) + 1
+
+
+def split_text(text: str) -> list[str]:
+    """The lines of ``text``, broken as an editor breaks them (str.splitlines also breaks at form feeds and others)."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def decode(data: bytes, filename: str) -> str:
+    """The text of a source file; AsmError with its place when that is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        start = data.rfind(b"\n", 0, error.start) + 1
+        column = len(data[start : error.start].decode("utf-8", "replace")) + 1
+        text = data[start:].split(b"\n", 1)[0].decode("utf-8", "backslashreplace").rstrip("\r")
+        bad = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise AsmError(bad, filename, line, column, "save the file as UTF-8", text) from None
+
+
+def check_text(text: str, filename: str) -> None:
+    """Refuse what no text file holds: NUL characters."""
+    where = text.find("\0")
+    if where >= 0:
+        line = text.count("\n", 0, where) + 1
+        column = where - text.rfind("\n", 0, where)
+        raise AsmError("the file holds a NUL character", filename, line, column, "is this a .cubin or UTF-16 text?")

@@ -1,0 +1,186 @@
+"""Names of registers, parameters and constants: the <regs>, <params>, <consts> and <smem> blocks of TuringAs.
+
+A name stands for its register or constant wherever it occurs in an operand: `tid` -> `R2`, `input[1]` ->
+`c[0x0][0x164]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from turingas.errors import AsmError
+from turingas.isa.arch import Arch
+from turingas.source.lines import PlainLine
+
+BLOCKS = ("regs", "params", "consts", "smem")
+
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<(\d+)-(\d+)>(\w*)\Z")
+_REGISTERS = re.compile(r"(UR|UP|R|P)?(\d+)(?:-(\d+))?\Z")
+_HARDWARE = re.compile(r"(U?R(\d+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|\d+\Z")
+_LAST = {"R": 254, "UR": 62, "P": 6, "UP": 6}  # RZ, URZ, PT and UPT follow
+
+# An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
+_USE = re.compile(r"(?<![\w.`$])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
+_BUILTIN = re.compile(r"\b(?:blockDim|gridDim|threadIdx|blockIdx)\.[xyz]\b")
+
+
+class NameProblem(Exception):
+    """A name is used as it cannot be. ``what`` is the text to point at."""
+
+    def __init__(self, message: str, what: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.what = what
+        self.hint = hint
+
+
+class Names(dict[str, str]):
+    """Operand as written -> operand with its names replaced: each text is resolved once, then looked up.
+
+    The names live in ``meaning`` (name -> its text) and ``memory`` (name -> bank, offset, bytes).
+    """
+
+    def __init__(self, arch: Arch, base: Names | None = None) -> None:
+        super().__init__()
+        self.arch = arch
+        self.meaning: dict[str, str] = dict(base.meaning) if base else {}
+        self.memory: dict[str, tuple[int, int, int]] = dict(base.memory) if base else {}
+        self.places: dict[str, PlainLine] = dict(base.places) if base else {}
+        self.param_end: int = base.param_end if base else 0  # bytes of parameters so far
+
+    def __missing__(self, operand: str) -> str:
+        text = _BUILTIN.sub(self._builtin, operand) if "Dim." in operand or "Idx." in operand else operand
+        text = _USE.sub(self._use, text)
+        self[operand] = text
+        return text
+
+    def _builtin(self, match: re.Match[str]) -> str:
+        kind, _, axis = match[0].partition(".")
+        if kind in ("threadIdx", "blockIdx"):
+            return ("SR_TID." if kind == "threadIdx" else "SR_CTAID.") + axis.upper()
+        base = self.arch.block_dim if kind == "blockDim" else self.arch.grid_dim
+        return f"c[0x0][0x{base + 4 * 'xyz'.index(axis):x}]"
+
+    def _use(self, match: re.Match[str]) -> str:
+        name, index = match[1], match[2]
+        plain = self.meaning.get(name)
+        if plain is not None:
+            if index is not None:
+                raise NameProblem(f"{name} is a register and takes no index", match[0], "give each register a name")
+            return plain
+        memory = self.memory.get(name)
+        if memory is None:
+            return match[0]
+        bank, offset, size = memory
+        word = int(index or "0")
+        if 4 * word > size:  # one word past the end passes, as in TuringAs: published files read it
+            raise NameProblem(f"{match[0]} lies behind {name}, which has {size} bytes", match[0])
+        return f"c[0x{bank:x}][0x{offset + 4 * word:x}]"
+
+    def declare(self, name: str, line: PlainLine) -> None:
+        """Check that ``name`` may be given a meaning by ``line``."""
+        if not _NAME.match(name):
+            raise NameProblem(f"{name!r} is no name", name, "names are letters, digits and _, the first no digit")
+        if _HARDWARE.match(name):
+            raise NameProblem(f"{name} is the hardware's own name", name, "choose another name")
+        if name in self.places:
+            first = self.places[name].origin
+            raise NameProblem(f"{name} is declared twice", name, f"first declared at {first.file}:{first.line}")
+        self.places[name] = line
+
+    def register(self, text: str, line: PlainLine) -> None:
+        """One line of a <regs> block: `0-3, 7 : a<0-3>, b`, or `8-20 ~ x, y` when some may stay without a name."""
+        parts = re.split("([:~])", re.sub(r"\s+", "", text))
+        if len(parts) != 3:
+            raise NameProblem("a line of <regs> is `registers : names`", "", "as in 0-3, 7 : a<0-3>, b")
+        numbers, mark, written = parts
+        registers = [one for item in numbers.split(",") if item for one in _registers(item)]
+        names = [one for item in written.split(",") if item for one in _names(item)]
+        if len(registers) < len(names) or (mark == ":" and len(registers) > len(names)):
+            counts = f"{len(registers)} registers for {len(names)} names"
+            raise NameProblem(counts, "", "write ~ instead of : if registers may stay without a name")
+        for name, register in zip(names, registers, strict=False):
+            self.declare(name, line)
+            self.meaning[name] = register
+
+    def parameter(self, parts: list[str], line: PlainLine) -> int:
+        """A kernel parameter: name, bytes and perhaps an alignment. Returns its offset among the parameters.
+
+        As in TuringAs there are no gaps unless an alignment asks for one.
+        """
+        name, size, align = _sized(parts)
+        self.declare(name, line)
+        offset = self.param_end + -self.param_end % align
+        self.memory[name] = (0, self.arch.param_base + offset, size)
+        self.param_end = offset + size
+        return offset
+
+    def constant(self, parts: list[str], line: PlainLine, end: int) -> int:
+        """A constant of bank 3, of which ``end`` bytes are taken: name, bytes and perhaps an alignment. Its offset."""
+        name, size, align = _sized(parts)
+        self.declare(name, line)
+        offset = end + -end % align
+        self.memory[name] = (3, offset, size)
+        return offset
+
+
+def _registers(item: str) -> Iterable[str]:
+    match = _REGISTERS.match(item)
+    if match is None:
+        raise NameProblem(f"{item!r} is no register number", item, "as in 4, or 0-3 for a range, or UR4, or P0")
+    kind = match[1] or "R"
+    first = int(match[2])
+    last = int(match[3]) if match[3] else first
+    if last < first:
+        raise NameProblem(f"the range {item} runs backwards", item)
+    if last > _LAST[kind]:
+        raise NameProblem(f"{kind}{last} does not exist", item, f"the last one is {kind}{_LAST[kind]}")
+    return [f"{kind}{number}" for number in range(first, last + 1)]
+
+
+def _names(item: str) -> Iterable[str]:
+    match = _NAME_RANGE.match(item)
+    if match is None:
+        return [item]
+    first, last = int(match[2]), int(match[3])
+    if last < first or last - first > 255:
+        raise NameProblem(f"the range {item} is empty or too long", item)
+    return [f"{match[1]}{number}{match[4]}" for number in range(first, last + 1)]
+
+
+def _sized(parts: list[str]) -> tuple[str, int, int]:
+    """Name, bytes and alignment."""
+    if len(parts) not in (2, 3):
+        raise NameProblem("this takes `name, bytes`", parts[0] if parts else "", "as in input, 8")
+    sizes = [number(text) for text in parts[1:]]
+    size = sizes[0]
+    if size == 0 or size % 4:
+        raise NameProblem(f"{parts[0]} has {size} bytes", parts[1], "bytes come in multiples of 4")
+    align = sizes[1] if len(sizes) > 1 else 1
+    if align not in (1, 2, 4, 8, 16, 32, 64, 128):
+        raise NameProblem(f"{align} is no alignment", parts[-1], "a power of two up to 128")
+    return parts[0], size, align
+
+
+def number(text: str) -> int:
+    """A count of bytes, decimal or hexadecimal."""
+    if not _NUMBER.match(text) or len(text) > 12:
+        raise NameProblem(f"{text!r} is no number of bytes", text)
+    return int(text, 16 if text[:2] in ("0x", "0X") else 10)
+
+
+def words(text: str) -> list[str]:
+    """The initial 32-bit words of a constant, as written."""
+    values = [value.strip() for value in text.split(",")]
+    for value in values:
+        if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]{1,8}|\d{1,10})", value):
+            raise NameProblem(f"{value!r} is no 32-bit word", value, "as in 1, -2, 0x3f800000")
+    return values
+
+
+def problem(error: NameProblem, line: PlainLine) -> AsmError:
+    """The diagnostic of ``error`` in ``line``."""
+    return line.origin.error_at(error.message, error.hint, error.what)

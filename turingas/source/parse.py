@@ -1,0 +1,319 @@
+"""Plain lines -> instructions, labels and directives, with names resolved and spellings brought to nvdisasm's.
+
+A section is what follows a .kernel or .function line; lines before the first one are the default kernel's. Names that
+are declared above the first .kernel hold in every section, the others in theirs.
+
+A file with blocks of TuringAs and without .kernel is a TuringAs file. Two texts that elsewhere mean something else, or
+are refused as ambiguous, mean there what TuringAs takes them for: wait masks are decimal (`15:-:-:-:4` waits for the
+scoreboards 0 to 3), and `CS2R R0, SR_CLOCKLO` reads 32 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from os import PathLike
+from typing import NamedTuple
+
+from turingas.errors import AsmError
+from turingas.isa.arch import arch as find_arch
+from turingas.source.dialect import Dialect, Repair, default_stall
+from turingas.source.expand import expand
+from turingas.source.lines import Origin, PlainLine, column_in
+from turingas.source.names import BLOCKS, NameProblem, Names, number, problem, words
+
+# Control code (two or more colons inside one word), guard, mnemonic. What follows are the operands.
+_HEAD = re.compile(r"\s*(?:([^\s:;]*:[^\s:;]*:[^\s;]*)\s+)?(?:(@\S+)\s+)?([A-Za-z]\w*(?:\.\w+)*)(?=\s|$)")
+_LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$]*)\s*:(?!:)")
+_DIRECTIVE = re.compile(r"\s*\.([A-Za-z_]\w*)(?=[\s;,]|$)")
+_ARGUMENT = re.compile(r'"(?:\\.|[^"\\])*"|[^\s,"]+')
+_BLOCK = re.compile(r"\s*<\s*(/?)\s*(\w*)\s*>(.*)", re.S)
+_SECTIONS = ("kernel", "function")
+
+
+class Instruction:
+    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'."""
+
+    __slots__ = ("control", "body", "origin")
+
+    def __init__(self, control: str, body: str, origin: Origin) -> None:
+        self.control = control
+        self.body = body
+        self.origin = origin
+
+    def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
+        """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
+        at = position if in_control else position + len(self.control) + 1
+        return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
+
+    def __repr__(self) -> str:
+        return f"Instruction({self.control!r}, {self.body!r})"
+
+
+class Label(NamedTuple):
+    """`name:`"""
+
+    name: str
+    origin: Origin
+
+    def error(self, message: str, hint: str = "") -> AsmError:
+        """A diagnostic at the label."""
+        return self.origin.error_at(message, hint, self.name)
+
+
+class Directive(NamedTuple):
+    """`.name args`, or what a block of TuringAs stands for. Quoted arguments keep their quotes."""
+
+    name: str
+    args: tuple[str, ...]
+    origin: Origin
+
+    def error(self, message: str, hint: str = "", at: str = "") -> AsmError:
+        """A diagnostic at the argument ``at``, or at the directive."""
+        return self.origin.error_at(message, hint, at or self.name)
+
+
+Item = Instruction | Label | Directive
+
+
+class Parsed(NamedTuple):
+    """The items of a source file and the errors of the lines that gave none."""
+
+    items: list[Item]
+    errors: list[AsmError]
+
+
+def read(
+    source: str,
+    filename: str | None = None,
+    arch: str = "sm_75",
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | PathLike[str]] = (),
+    allow_python: bool = True,
+    default_control: str | None = None,
+) -> Parsed:
+    """Source text -> items. Raises AsmError for a text that cannot be expanded."""
+    return parse(expand(source, filename, defines, include, allow_python, arch), arch, default_control)
+
+
+def parse(lines: Sequence[PlainLine], arch: str = "sm_75", default_control: str | None = None) -> Parsed:
+    """Plain lines -> items."""
+    return _Parser(arch, default_control).parse(lines)
+
+
+class _Section:
+    """The lines from one .kernel or .function to the next, and the names that hold there."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.lines: list[PlainLine] = []
+        self.blocks: list[Directive] = []  # what its <params> and <smem> stand for
+        self.shared: PlainLine | None = None
+
+
+class _Parser:
+    def __init__(self, arch: str, default_control: str | None) -> None:
+        self.arch = find_arch(arch)
+        self.default_control = default_control
+        self.items: list[Item] = []
+        self.errors: list[AsmError] = []
+        self.constants: list[Directive] = []  # bank 3, which the kernels of a file share
+        self.constant_end = 0
+        self.blocks = False  # there are blocks of TuringAs
+        self.turingas = False  # ... and no .kernel
+
+    def parse(self, lines: Sequence[PlainLine]) -> Parsed:
+        sections = self.sections(lines)
+        self.items += self.constants + sections[0].blocks
+        self.turingas = self.blocks and len(sections) == 1
+        dialect = Dialect(self.arch.sm, self.turingas)
+        for section in sections:
+            self.statements(section, dialect)
+        return Parsed(self.items, self.errors)
+
+    # Blocks and sections
+
+    def sections(self, lines: Sequence[PlainLine]) -> list[_Section]:
+        """Split the lines at .kernel and .function, and take the blocks out of them."""
+        common = section = _Section(Names(self.arch))
+        sections = [common]
+        block = ""  # the block that the line is in
+        opening: PlainLine | None = None
+        for line in lines:
+            text = line.text
+            if opening is not None:
+                before, found, after = _closing(text, block)
+                self.declare(section, block, line, before)
+                if found:
+                    opening = None
+                    if after.strip():
+                        self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
+            elif "<" in text and (tag := _BLOCK.match(text)):
+                slash, block, rest = tag[1], tag[2].lower(), tag[3]
+                self.blocks = True
+                if slash or block not in BLOCKS:
+                    self.errors.append(_unknown_block(line, slash, block))
+                    continue
+                before, found, after = _closing(rest, block)
+                opening = None if found else line
+                self.declare(section, block, line, before)
+                if after.strip():
+                    self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
+            elif (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
+                section = _Section(Names(self.arch, common.names))
+                sections.append(section)
+                section.lines.append(line)
+            else:
+                section.lines.append(line)
+        if opening is not None:
+            self.errors.append(opening.origin.error(f"<{block}> is never closed", f"add </{block}>"))
+        for later in sections[1:]:
+            if not later.lines[0].text.lstrip().startswith(".function"):
+                later.blocks[:0] = common.blocks
+        if len(sections) > 1 and all(_DIRECTIVE.match(line.text) for line in common.lines):
+            common.blocks = []  # there is no default kernel
+        return sections
+
+    def declare(self, section: _Section, block: str, line: PlainLine, text: str) -> None:
+        """One line of a block."""
+        text = text.strip()
+        if not text:
+            return
+        names = section.names
+        try:
+            if block == "regs":
+                names.register(text, line)
+            elif block == "params":
+                parts = [part.strip() for part in text.split(",")]
+                offset = names.parameter(parts, line)
+                section.blocks.append(Directive("param", (*parts[:2], f"offset={offset}"), line.origin))
+            elif block == "consts":
+                declared, equals, values = text.partition("=")
+                parts = [part.strip() for part in declared.split(",")]
+                offset = names.constant(parts, line, self.constant_end)
+                self.constant_end = offset + number(parts[1])
+                self.constants.append(Directive("constant", (*parts[:2], f"offset={offset}"), line.origin))
+                if equals:
+                    self.constants.append(Directive("long", tuple(words(values)), line.origin))
+            else:
+                if section.shared is not None:
+                    raise NameProblem("<smem> is given twice", "", f"first at line {section.shared.origin.line}")
+                number(text)
+                section.shared = line
+                section.blocks.append(Directive("shared", (text,), line.origin))
+        except NameProblem as error:
+            self.errors.append(problem(error, line))
+
+    # Statements
+
+    def statements(self, section: _Section, dialect: Dialect) -> None:
+        """Append the items of a section's lines."""
+        names = section.names
+        resolve = bool(names.meaning or names.memory)
+        items = self.items
+        head = _HEAD.match
+        labels: dict[str, Origin] = {}
+        turingas = self.turingas
+        for line in section.lines:
+            text, origin = line
+            statement, _, rest = text.partition(";")
+            start = head(statement)
+            if start is None:
+                self.other(line, section, labels, dialect)
+                continue
+            control, guard, mnemonic = start.groups()
+            if rest and ";" in rest:
+                self.errors.append(origin.error("two instructions on one line", "write one a line", text.find(";") + 2))
+                continue
+            mnemonic, repair = dialect[mnemonic]
+            operands = statement[start.end() :].strip()
+            try:
+                if operands and (resolve or "Dim." in operands or "Idx." in operands):
+                    operands = ", ".join([names[operand] for operand in operands.split(", ")])
+                if guard and guard.lstrip("@!") in names.meaning:
+                    guard = guard.replace(guard.lstrip("@!"), names.meaning[guard.lstrip("@!")])
+            except NameProblem as error:
+                self.errors.append(problem(error, line))
+                continue
+            body = _body(guard, mnemonic, operands, repair)
+            if control is None:
+                if self.default_control is None:
+                    hint = "wait:read:write:yield:stall, as in --:-:-:Y:4"
+                    self.errors.append(origin.error("the control code is missing", hint, start.start(3) + 1))
+                    continue
+                control = self.default_control
+            else:
+                if control[-1] == "-" and control.count(":") == 4:
+                    control = control[:-1] + default_stall(mnemonic)
+                if turingas and control[:2].isdecimal() and control[0] != "0":
+                    control = f"0x{int(control[:2]):02x}{control[2:]}"
+            items.append(Instruction(control, body, origin))
+
+    def other(self, line: PlainLine, section: _Section, labels: dict[str, Origin], dialect: Dialect) -> None:
+        """A line that does not start as an instruction: a label, a directive, or nonsense."""
+        text, origin = line
+        label = _LABEL.match(text)
+        if label:
+            name = label[1]
+            if name in labels:
+                first = f"first at {labels[name].file}:{labels[name].line}"
+                self.errors.append(origin.error_at(f"label {name} stands twice", first, name))
+            elif name in section.names.places:
+                message = f"{name} names a label and a register or constant"
+                self.errors.append(origin.error_at(message, "rename one of them", name))
+            else:
+                labels[name] = origin
+                self.items.append(Label(name, origin))
+            rest = text[label.end() :]
+            if rest.strip():
+                one = _Section(section.names)
+                one.lines = [PlainLine(" " * label.end() + rest, origin)]
+                self.statements(one, dialect)
+            return
+        directive = _DIRECTIVE.match(text)
+        if directive is None:
+            self.errors.append(_nonsense(line))
+            return
+        arguments = text[directive.end() :]
+        args = tuple(_ARGUMENT.findall(arguments.rstrip(" ;")))
+        self.items.append(Directive(directive[1], args, origin))
+        if directive[1] in _SECTIONS:
+            self.items += section.blocks
+
+
+def _body(guard: str | None, mnemonic: str, operands: str, repair: Repair | None) -> str:
+    if repair is not None and operands:
+        body = repair(mnemonic, operands.split(", "))
+    else:
+        body = f"{mnemonic} {operands}" if operands else mnemonic
+    return f"{guard} {body}" if guard else body
+
+
+def _closing(text: str, block: str) -> tuple[str, str, str]:
+    """What stands before and after </block> in a line, and the tag itself if it is there."""
+    if "<" in text:
+        parts = re.split(rf"(</\s*{block}\s*>)", text, maxsplit=1, flags=re.I)
+        if len(parts) == 3:
+            return parts[0], parts[1], parts[2]
+    return text, "", ""
+
+
+def _unknown_block(line: PlainLine, slash: str, block: str) -> AsmError:
+    known = ("code", *BLOCKS)
+    if slash and block in known:
+        return line.origin.error(f"</{block}> closes nothing", f"<{block}> must come first, at the start of a line")
+    near = get_close_matches(block, known, 1)
+    blocks = ", ".join(f"<{name}>" for name in known)
+    hint = f"did you mean <{slash}{near[0]}>?" if near else f"the blocks are {blocks}"
+    return line.origin.error_at(f"there is no block <{slash}{block}>", hint, block)
+
+
+def _nonsense(line: PlainLine) -> AsmError:
+    text = line.text.strip()
+    column = len(line.text) - len(line.text.lstrip()) + 1
+    column = column_in(line.origin.text, line.text, column - 1)
+    if re.match(r"[^\s:;]*:[^\s:;]*:[^\s;]*\s*;?\Z", text):
+        return line.origin.error("a control code without an instruction", column=column)
+    hint = "a line is a label `name:`, a directive `.name`, or `control  instruction;`"
+    return line.origin.error("this is neither an instruction, nor a label, nor a directive", hint, column)

@@ -1,0 +1,163 @@
+"""Runs the Python of <code> blocks and {expressions}: one namespace a file, bounded steps and text.
+
+This bounds accidents (endless loops, endless output); it is no sandbox. ``allow_python=False`` is for sources that one
+does not trust.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from types import CodeType, FrameType
+from typing import Any
+
+from turingas.errors import AsmError
+from turingas.source.lines import Origin
+
+MAX_STEPS = 5_000_000  # lines of inline Python executed for one source file: about three seconds
+MAX_GENERATED = 16 << 20  # characters of text generated for one source file: about 300,000 instructions
+
+
+class _Exhausted(BaseException):
+    """The step or text limit is reached. No Exception: `except Exception` in the block must not swallow it."""
+
+
+def _complain(*values: object, **options: Any) -> None:
+    """print() of inline Python: to stderr, because stdout may be the cubin."""
+    options.setdefault("file", sys.stderr)
+    print(*values, **options)
+
+
+class Python:
+    """The namespace that the inline Python of one source file shares, as in TuringAs."""
+
+    def __init__(self, defines: Mapping[str, object], allowed: bool) -> None:
+        self.allowed = allowed
+        self.names: dict[str, Any] = {"__name__": "sass", "print": _complain, **defines}
+        self.sources: dict[str, list[str]] = {}  # file -> its lines, for the diagnostics
+        self._steps = MAX_STEPS
+        self._room = MAX_GENERATED
+        self._expressions: dict[str, CodeType] = {}
+
+    def run(self, code: str, first: Origin, line: int, opening: Origin | None = None) -> None:
+        """Execute a block of statements whose first line is line ``line`` of ``first.file``."""
+        self._permit(opening or first, "inline Python")
+        dedented = textwrap.dedent(code) if code.lstrip("\n")[:1].isspace() else code
+        margin = len(code) - len(code.lstrip("\n ")) if dedented != code else 0
+        try:
+            tree = ast.parse(dedented, first.file)
+            ast.increment_lineno(tree, line - 1)
+            compiled = compile(tree, first.file, "exec")
+        except SyntaxError as error:
+            number = (error.lineno or 1) + line - 1
+            at = Origin(first.file, number, self._line(first.file, number), 0, first.parent)
+            column = (error.offset or 0) + (margin if error.offset else 0)
+            raise at.error(f"inline Python: {error.msg}", column=min(column, len(at.text) + 1)) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise first.error(f"inline Python: {type(error).__name__}: {error}") from None
+        self._guarded(lambda: exec(compiled, self.names), first, block=True)
+
+    def block(self, code: str, opening: Origin) -> str:
+        """The text that a <code> block leaves in ``out_``. The block's first line follows its tag."""
+        self.names["out_"] = ""
+        self.run(code, opening, opening.line)
+        out = self.names.get("out_", "")
+        if not isinstance(out, str):
+            hint = r"out_ = '\n'.join(out)" if isinstance(out, (list, tuple)) else "out_ = str(...)"
+            raise opening.error(f"out_ holds a {type(out).__name__}, not text", hint)
+        self._take(len(out), opening)
+        return out
+
+    def value(self, expression: str, origin: Origin, column: int) -> str:
+        """The text of an {expression}."""
+        self._permit(origin, "an inline expression", column)
+        compiled = self._expressions.get(expression)
+        if compiled is None:
+            try:
+                compiled = compile(expression.strip(), "<expression>", "eval")
+            except SyntaxError as error:
+                raise origin.error(f"inline Python: {error.msg}", column=column) from None
+            except (ValueError, RecursionError, MemoryError) as error:
+                raise origin.error(f"inline Python: {type(error).__name__}: {error}", column=column) from None
+            self._expressions[expression] = compiled
+        code = compiled
+        text: str = self._guarded(lambda: str(eval(code, self.names)), origin, column=column)
+        self._take(len(text), origin)
+        return text
+
+    def _permit(self, origin: Origin, what: str, column: int = 0) -> None:
+        if not self.allowed:
+            hint = "assemble it without --no-python (allow_python=True) if you trust the source"
+            raise origin.error(f"{what} is refused", hint, column)
+
+    def _take(self, size: int, origin: Origin) -> None:
+        self._room -= size
+        if self._room < 0:
+            raise origin.error(f"more than {MAX_GENERATED >> 20} MiB of text generated", "is there an endless loop?")
+
+    def _line(self, file: str, line: int) -> str:
+        lines = self.sources.get(file, ())
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    def _guarded(self, action: Callable[[], Any], origin: Origin, block: bool = False, column: int = 0) -> Any:
+        """Run ``action`` under the limits and turn what it raises into an AsmError at the line that raised it.
+
+        Counting traced lines needs no signal and no thread, so it works in any thread. Frames of other modules are not
+        traced: what runs long belongs there.
+        """
+        ours = self.sources
+        names = self.names
+
+        def count(frame: FrameType, event: str, arg: object) -> Any:
+            file = frame.f_code.co_filename
+            if file not in ours and file != "<expression>":
+                return None
+            self._steps -= 1
+            if self._steps < 0:
+                raise _Exhausted(f"inline Python ran more than {MAX_STEPS:,} steps")
+            out = names.get("out_")
+            if type(out) is str and len(out) > MAX_GENERATED:
+                raise _Exhausted(f"more than {MAX_GENERATED >> 20} MiB of text in out_")
+            return count
+
+        tracer = sys.gettrace()
+        sys.settrace(count)
+        try:
+            return action()
+        except KeyboardInterrupt:
+            raise
+        except (Exception, SystemExit, _Exhausted) as error:
+            sys.settrace(tracer)
+            raise self._explain(error, origin, block, column) from None
+        finally:
+            sys.settrace(tracer)
+
+    def _explain(self, error: BaseException, origin: Origin, block: bool, column: int) -> AsmError:
+        """The error at the innermost line that belongs to the source; the calls that led there as notes."""
+        places = []
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename in self.sources:
+                places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))
+            trace = trace.tb_next
+        try:
+            said = " ".join(str(error).split())[:300]
+        except Exception:
+            said = ""
+        exhausted = isinstance(error, _Exhausted)
+        message = said if exhausted else f"inline Python: {type(error).__name__}" + (f": {said}" if said else "")
+        hint = "is there an endless loop?" if exhausted else ""
+        at = origin
+        if block and places:
+            file, line, _ = places.pop()
+            at = Origin(file, line, self._line(file, line), 0, origin.parent if file == origin.file else None)
+            column = 0
+        result = at.error(message, hint, column)
+        shown = places[-6:] if len(places) > 6 else places  # a deep recursion would fill the screen
+        for file, line, function in reversed(shown):
+            where = "" if function == "<module>" else f" in {function}"
+            called = f"note: called from {file}:{line}{where}:" if block else f"note: in {file}:{line}{where}:"
+            result.notes += (called, f"{line:5d} | {self._line(file, line)}")
+        return result
