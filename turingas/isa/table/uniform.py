@@ -1,5 +1,134 @@
 """The uniform datapath (sm_75 and later)."""
 
-from turingas.isa.grammar import ALL, rows
+from turingas.isa.fields import Constant, Enum, Number, Offset, Register, Target, flag
+from turingas.isa.grammar import HOPPER, TURING, rows
 
-ROWS = rows()
+# A predicate operand that only the .X form has is !UPT elsewhere: NVIDIA sets these bits, nvdisasm does not print them.
+NO_Q = {77: 15}
+NO_P = {87: 15}
+NO_C = {64: 63}  # a source c that the form does not read is URZ
+
+# fmt: off
+ROWS = rows(
+    # text                                                        opcode  fixed           architectures
+    ("UMOV URd, URb",                                             0x1C82, {}, TURING),
+    ("UMOV URd, imm",                                             0x0882, {}, TURING),
+    ("USEL URd, URa, URb, !UPp",                                  0x1287, {}, TURING),
+    ("USEL URd, URa, imm, !UPp",                                  0x1887, {}, TURING),
+
+    # ---- integer arithmetic
+    ("UIADD3 URd, UPu?, UPv?, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, TURING),
+    ("UIADD3 URd, UPu?, UPv?, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, TURING),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, TURING),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, TURING),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, TURING),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, TURING),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, TURING),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, simm, ~URc2, !UPp, !UPq",  0x1897, {74: 1}, TURING),
+    ("UIMAD{u32} URd, URa, URb, -URc",                            0x12A4, NO_P | {81: 7}, TURING),
+    ("UIMAD{u32} URd, URa, simm, -URc",                           0x18A4, NO_P | {81: 7}, TURING),
+    ("UIMAD{u32} URd, URa, URb_c, simm",                          0x14A4, NO_P | {81: 7}, TURING),
+    ("UIMAD{u32}.X URd, URa, URb, ~URc, !UPp",                    0x12A4, {74: 1, 81: 7}, TURING),
+    ("UIMAD{u32}.X URd, URa, simm, ~URc, !UPp",                   0x18A4, {74: 1, 81: 7}, TURING),
+    ("UIMAD{u32}.X URd, URa, URb_c, simm, !UPp",                  0x14A4, {74: 1, 81: 7}, TURING),
+    ("UIMAD.WIDE{u32} URd2, UPu?, URa, URb, -URc2",               0x12A5, NO_P, TURING),
+    ("UIMAD.WIDE{u32} URd2, UPu?, URa, simm, -URc2",              0x18A5, NO_P, TURING),
+    ("UIMAD.WIDE{u32}.X URd2, UPu?, URa, URb, ~URc2, !UPp",       0x12A5, {74: 1}, TURING),
+    ("UIMAD.WIDE{u32}.X URd2, UPu?, URa, simm, ~URc2, !UPp",      0x18A5, {74: 1}, TURING),
+    # ULEA.HI takes the high half in c; with .SX32 that is the sign of a
+    ("ULEA URd, UPu?, -URa, -URb, shift",                         0x1291, NO_P | NO_C, TURING),
+    ("ULEA URd, UPu?, -URa, imm, shift",                          0x1891, NO_P | NO_C, TURING),
+    ("ULEA.X URd, UPu?, ~URa, ~URb, shift, !UPp",                 0x1291, NO_C | {74: 1}, TURING),
+    ("ULEA.X URd, UPu?, ~URa, imm, shift, !UPp",                  0x1891, NO_C | {74: 1}, TURING),
+    ("ULEA.HI URd, UPu?, -URa, -URb, URc, shift",                 0x1291, NO_P | {80: 1}, TURING),
+    ("ULEA.HI URd, UPu?, -URa, imm, URc, shift",                  0x1891, NO_P | {80: 1}, TURING),
+    ("ULEA.HI URd, UPu?, -URa, URb_c, imm, shift",                0x1491, NO_P | {80: 1}, TURING),
+    ("ULEA.HI.X URd, UPu?, ~URa, ~URb, URc, shift, !UPp",         0x1291, {74: 1, 80: 1}, TURING),
+    ("ULEA.HI.X URd, UPu?, ~URa, imm, URc, shift, !UPp",          0x1891, {74: 1, 80: 1}, TURING),
+    ("ULEA.HI.X URd, UPu?, ~URa, URb_c, imm, shift, !UPp",        0x1491, {74: 1, 80: 1}, TURING),
+    ("ULEA.HI.SX32 URd, UPu?, -URa, -URb, shift",                 0x1291, NO_P | NO_C | {73: 1, 80: 1}, TURING),
+    ("ULEA.HI.SX32 URd, UPu?, -URa, imm, shift",                  0x1891, NO_P | NO_C | {73: 1, 80: 1}, TURING),
+    ("ULEA.HI.X.SX32 URd, UPu?, ~URa, ~URb, shift, !UPp",         0x1291, NO_C | {73: 1, 74: 1, 80: 1}, TURING),
+    ("ULEA.HI.X.SX32 URd, UPu?, ~URa, imm, shift, !UPp",          0x1891, NO_C | {73: 1, 74: 1, 80: 1}, TURING),
+    ("UCLEA URd, UPu, URa, URb, shift4",                          0x1CBC, {}, TURING),
+    ("UCLEA URd, UPu, URa, imm16, shift4",                        0x18BC, {}, TURING),
+
+    # ---- logic, shifts, bits
+    ("ULOP3.LUT{pand} UPu?, URd, URa, URb, URc, lut, !UPp",       0x1292, {}, TURING),
+    ("ULOP3.LUT{pand} UPu?, URd, URa, imm, URc, lut, !UPp",       0x1892, {}, TURING),
+    ("USHF{lr}{wrap}{shtype}{hi} URd, URa, URb, URc",             0x1299, {}, TURING),
+    ("USHF{lr}{wrap}{shtype}{hi} URd, URa, imm, URc",             0x1899, {}, TURING),
+    ("USHF{lr}{wrap}{shtype}{hi} URd, URa, URb_c, imm",           0x1499, {}, TURING),
+    ("UPRMT URd, URa, URb, URc",                                  0x1296, {}, TURING),
+    ("UPRMT URd, URa, imm, URc",                                  0x1896, {}, TURING),
+    ("USGXT{wrap}{u32} URd, URa, URb",                            0x129A, {}, TURING),
+    ("USGXT{wrap}{u32} URd, URa, imm",                            0x189A, {}, TURING),
+    ("UBMSK{wrap} URd, URa, URb",                                 0x129B, {}, TURING),
+    ("UBMSK{wrap} URd, URa, imm",                                 0x189B, {}, TURING),
+    ("UFLO{u32}{sh} URd, UPu?, ~URb",                             0x12BD, {}, TURING),
+    ("UFLO{u32}{sh} URd, UPu?, imm",                              0x18BD, {}, TURING),
+    ("UBREV URd, URb",                                            0x12BE, {}, TURING),
+    ("UBREV URd, imm",                                            0x18BE, {}, TURING),
+    ("UPOPC URd, ~URb",                                           0x12BF, {}, TURING),
+    ("UPOPC URd, imm",                                            0x18BF, {}, TURING),
+    # two floats to packed halves; the only format that nvdisasm has a (silent) name for is F16
+    ("UF2FP.PACK_AB{rz} URd, URa, URb",                           0x12BA, NO_C | {75: 1, 85: 1}, HOPPER),
+    ("UF2FP.PACK_AB{rz} URd, URa, f32",                           0x18BA, NO_C | {75: 1, 85: 1}, HOPPER),
+    ("UF2FP.MERGE_C{rz} URd, URb, URc",                           0x12BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
+
+    # ---- predicates
+    ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, URb, !UPp",          0x128C, {68: 7}, TURING),
+    ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, simm, !UPp",         0x188C, {68: 7}, TURING),
+    ("UISETP{icmp}{u32}{bool}.EX UPu, UPv, URa, URb, !UPp, !UPr", 0x128C, {72: 1}, TURING),
+    ("UISETP{icmp}{u32}{bool}.EX UPu, UPv, URa, simm, !UPp, !UPr", 0x188C, {72: 1}, TURING),
+    ("UPLOP3.LUT UPu, UPv, !UPp, !UPq, !UPr, lut53, lut_v",       0x089C, {}, TURING),
+    ("UPLOP3.LUT UPu, UPv, !UPp, URb.SIGN, !UPr, lut, lut_v",     0x129D, {}, TURING),
+    ("UPLOP3.LUT UPu, UPv, !UPp, URb.SIGN, URc.SIGN, lut, lut_v", 0x129E, {}, TURING),
+    ("UPLOP3.LUT UPu, UPv, URa.SIGN, URb.SIGN, URc.SIGN, lut, lut_v", 0x129F, {}, TURING),
+    ("UP2UR{byte} URd, UPR, URa, imm",                            0x1883, {}, TURING),
+    ("UP2UR{byte} URd, UPR, URa, URb",                            0x1C83, {}, TURING),
+    ("UR2UP UPR, URa{byte}, upmask?",                             0x1884, {}, TURING),
+    ("UR2UP UPR, URa{byte}, URb",                                 0x1C84, {}, TURING),
+    ("VOTEU{vote} URd?, UPu, !Pp",                                0x0886, {}, TURING),
+
+    # ---- constant memory
+    ("ULDC{size} URdw, const",                                    0x0AB9, {}, TURING),
+    ("ULDC{size} URdw, cx[URa][coffx]",                           0x1AB9, {}, TURING),
+    ("ULDC{size} URdw, c[bank][URa(coff)]",                       0x1ABB, {}, TURING),
+
+    # ---- the warp and its resources
+    ("USETMAXREG.DEALLOC.CTAPOOL count",                          0x19C8, {72: 1, 74: 1, 81: 7}, HOPPER),
+    ("USETMAXREG.DEALLOC.CTAPOOL URb",                            0x13C8, {72: 1, 74: 1, 81: 7}, HOPPER),
+    ("USETMAXREG.TRY_ALLOC.CTAPOOL UPu, count",                   0x19C8, {73: 1, 74: 1}, HOPPER),
+    ("USETMAXREG.TRY_ALLOC.CTAPOOL UPu, URb",                     0x13C8, {73: 1, 74: 1}, HOPPER),
+    ("USETSHMSZ bytes",                                            0x19C9, {}, HOPPER),
+    ("USETSHMSZ URb",                                             0x13C9, {}, HOPPER),
+    ("USETSHMSZ.FLUSH",                                           0x19C9, {72: 1}, HOPPER),
+    ("UCGABAR_ARV",                                               0x19C7, {}, HOPPER),
+    ("UCGABAR_WAIT",                                              0x1DC7, {}, HOPPER),
+    ("ULEPC URd",                                                 0x13CE, {}, HOPPER),
+    ("ULEPC URd, target",                                         0x19CE, {}, HOPPER),
+    fields={
+        # pairs of registers: even ones only
+        "URd2": Register("UR", 16, 6, "Z", 2), "URdw": Register("UR", 16, 6, "Z", -1),
+        "-URa2": Register("UR", 24, 6, "Z", 2, neg=72), "~URa2": Register("UR", 24, 6, "Z", 2, inv=72),
+        "-URb2": Register("UR", 32, 6, "Z", 2, neg=63), "~URb2": Register("UR", 32, 6, "Z", 2, inv=63),
+        "-URc2": Register("UR", 64, 6, "Z", 2, neg=75), "~URc2": Register("UR", 64, 6, "Z", 2, inv=75),
+        "u32": Enum(73, 1, (".U32", "")),
+        "icmp": Enum(76, 3, (".F", ".LT", ".EQ", ".LE", ".GT", ".NE", ".GE", ".T")),
+        "bool": Enum(74, 2, (".AND", ".OR", ".XOR", None)),
+        "pand": flag(80, ".PAND"),
+        "lut": Number(72, 8), "lut_v": Number(16, 8), "lut53": Number(((64, 3), (72, 5)), 8),
+        "shift": Number(75, 5), "shift4": Number(73, 4), "imm16": Number(32, 16),
+        "lr": Enum(76, 1, (".L", ".R")), "hi": flag(80, ".HI"), "wrap": flag(75, ".W"), "sh": flag(74, ".SH"),
+        "shtype": Enum(73, 2, (".S64", ".U64", ".S32", ".U32")),
+        "rz": Enum(79, 3, {0: "", 3: ".RZ"}),
+        "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
+        "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
+        "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
+        "const": Constant(byte=True), "coffx": Number(38, 16), "bank": Number(54, 5), "coff": Offset(38, 16),
+        "count": Number(32, 10), "bytes": Number(32, 20),
+        "target": Target(((24, 58),)),
+    },
+)
+# fmt: on
