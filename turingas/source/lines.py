@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from turingas.errors import AsmError
@@ -64,6 +63,8 @@ def column_in(written: str, plain: str, position: int) -> int:
     Names, {expressions} and spellings may have been replaced between the two texts, so their words are aligned.
     Only diagnostics need this: no line carries a map for it.
     """
+    from difflib import SequenceMatcher
+
     old, new = _TOKEN.findall(written), _TOKEN.findall(plain)
     start = [0]
     for word in old:

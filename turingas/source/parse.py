@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ _LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$]*)\s*:(?!:)")
 _DIRECTIVE = re.compile(r"\s*\.([A-Za-z_]\w*)(?=[\s;,]|$)")
 _ARGUMENT = re.compile(r'"(?:\\.|[^"\\])*"|[^\s,"]+')
 _BLOCK = re.compile(r"\s*<\s*(/?)\s*(\w*)\s*>(.*)", re.S)
+_LOWER = re.compile(r"[-!~|]*([A-Za-z_]*[a-z]\w*)\b(?!\[)")  # a name of the source, not one of the hardware's
 _SECTIONS = ("kernel", "function")
 
 
@@ -45,6 +45,9 @@ class Instruction:
     def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
         """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
         at = position if in_control else position + len(self.control) + 1
+        name = None if in_control else _LOWER.match(self.body, position)
+        if name:
+            hint = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def __repr__(self) -> str:
@@ -303,6 +306,8 @@ def _unknown_block(line: PlainLine, slash: str, block: str) -> AsmError:
     known = ("code", *BLOCKS)
     if slash and block in known:
         return line.origin.error(f"</{block}> closes nothing", f"<{block}> must come first, at the start of a line")
+    from difflib import get_close_matches
+
     near = get_close_matches(block, known, 1)
     blocks = ", ".join(f"<{name}>" for name in known)
     hint = f"did you mean <{slash}{near[0]}>?" if near else f"the blocks are {blocks}"

@@ -1,0 +1,298 @@
+"""The turingas command: parses options, calls the library, prints. Every command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NoReturn
+
+import click
+
+from turingas.errors import AsmError, CubinError
+
+INTERRUPTED = 130  # as shells report SIGINT
+BROKEN_PIPE = 141  # ... and SIGPIPE
+WRONG = 1  # the input is wrong
+
+
+class _Commands(click.Group):
+    """A group whose failures are short: a diagnostic and an exit code, no traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(*args, **extra)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.Abort:
+            _fail("interrupted", INTERRUPTED)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _architecture(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """sm_75, or 75."""
+    from turingas.isa.arch import NAMES, arch
+
+    try:
+        name = arch(value).name
+    except AsmError as error:
+        raise click.BadParameter(f"{error.message}; {error.hint}") from None
+    if name not in NAMES:
+        raise click.BadParameter(f"{name} has no instruction table; known: {', '.join(NAMES)}")
+    return name
+
+
+def _architectures(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What the shell may complete."""
+    from turingas.isa.arch import NAMES
+
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def _definitions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
+    """NAME=VALUE, the value a Python literal or else a string; NAME alone is 1."""
+    defines: dict[str, object] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name.isidentifier():
+            raise click.BadParameter(f"{name!r} is no name; write NAME=VALUE")
+        try:
+            defines[name] = ast.literal_eval(text) if equals else 1
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            defines[name] = text
+    return defines
+
+
+_SOURCE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+_CUBIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
+_OUTPUT = click.Path(dir_okay=False, allow_dash=True)
+_ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=_architecture,
+                     shell_complete=_architectures, help="sm_70 to sm_90a; .arch in the source wins.")  # fmt: skip
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="turingas")
+def main() -> None:
+    """Assembler and disassembler for the machine code (SASS) of NVIDIA GPUs, Volta to Hopper.
+
+    \b
+    A first round:
+      turingas assemble kernel.sass            writes kernel.cubin
+      turingas info kernel.cubin               registers, memory, occupancy
+      turingas disassemble kernel.cubin        source that assembles to it again
+      turingas isa FFMA --arch sm_80           how an instruction is written
+
+    A .cubin is loaded with cuModuleLoad of the CUDA driver API. Exit codes: 0 done, 1 the input is wrong (diagnostics
+    on stderr), 2 wrong usage.
+    """
+
+
+@main.command(short_help="Assemble source into a cubin.")
+@click.argument("file", type=_SOURCE)
+@click.option("-o", "--output", type=_OUTPUT, help="Cubin to write, - for stdout. [default: FILE with .cubin]")
+@_ARCH
+@click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="Variable of the inline Python.")  # fmt: skip
+@click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
+              help="Folder for .include, or a .py file to run first.")  # fmt: skip
+@click.option("--kernel", default="kern", show_default=True, help="Name of the kernel in a file without .kernel.")
+@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+@click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
+def assemble(
+    file: str,
+    output: str | None,
+    arch: str,
+    defines: dict[str, object],
+    include: tuple[str, ...],
+    kernel: str,
+    default_control: str | None,
+    no_python: bool,
+) -> None:
+    """Assemble a source FILE (- for stdin) into a cubin.
+
+    \b
+      turingas assemble gemm.sass
+      turingas assemble gemm.sass -o gemm90.cubin --arch sm_90 -D TILE=128
+    """
+    if output is None:
+        output = "-" if file == "-" else os.path.splitext(file)[0] + ".cubin"
+    _keep(file, output)
+    with _diagnosed(file):
+        from turingas.assemble import assemble as run
+        from turingas.source.lines import decode
+
+        name = "<stdin>" if file == "-" else file
+        # Inline Python may import modules that lie beside the source or in an -I folder.
+        folders = [path for path in include if os.path.isdir(path)]
+        sys.path[:0] = [os.path.dirname(os.path.abspath(file)) if file != "-" else os.getcwd(), *folders]
+        cubin = run(
+            decode(_read(file), name),
+            arch,
+            defines=defines,
+            include=include,
+            filename=name,
+            kernel=kernel,
+            allow_python=not no_python,
+            default_control=default_control,
+        )
+        data = cubin.to_bytes()
+        with _output(output) as stream:
+            stream.write(data)
+
+
+@main.command(short_help="Turn a cubin into source.")
+@click.argument("file", type=_CUBIN)
+@click.option("-o", "--output", type=_OUTPUT, default="-", help="Source to write. [default: stdout]")
+def disassemble(file: str, output: str) -> None:
+    """Turn a cubin into source that assembles to the same code and resources.
+
+    \b
+      turingas disassemble kernel.cubin -o kernel.sass
+    """
+    _keep(file, output)
+    with _diagnosed(file):
+        from turingas.disassemble import write_source
+
+        cubin = _load(file)
+        with _output(output) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="\n")
+            write_source(cubin, text)
+            text.flush()
+            text.detach()
+
+
+@main.command(short_help="Take cubins apart and put them together again.")
+@click.argument("files", type=_CUBIN, nargs=-1, required=True)
+def check(files: tuple[str, ...]) -> int:
+    """Disassemble cubins, assemble the text again and report every difference.
+
+    \b
+      turingas check *.cubin
+    """
+    wrong = 0
+    for file in files:
+        try:
+            with _diagnosed(file):
+                from turingas.disassemble import check as run
+
+                differences = run(_load(file))
+                for difference in differences or ["identical"]:
+                    click.echo(f"{file}: {difference}")
+                if differences:
+                    wrong = WRONG
+        except SystemExit as error:
+            if error.code != WRONG:
+                raise
+            wrong = WRONG
+    return wrong
+
+
+@main.command(short_help="Resources, occupancy and instructions of a cubin.")
+@click.argument("file", type=_CUBIN)
+def info(file: str) -> None:
+    """Registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
+    with _diagnosed(file):
+        from turingas.info import describe
+
+        for line in describe(_load(file)):
+            click.echo(line)
+
+
+@main.command(short_help="How instructions are written.")
+@click.argument("mnemonic", required=False)
+@_ARCH
+def isa(mnemonic: str | None, arch: str) -> None:
+    """How the instruction MNEMONIC is written, its modifiers and its bits; without one, all mnemonics.
+
+    \b
+      turingas isa
+      turingas isa LDG --arch sm_90
+    """
+    with _diagnosed("isa"):
+        from turingas.isa import forms
+
+        table = forms.isa(arch)
+        if mnemonic is None:
+            click.echo("\n".join(table.mnemonics()))
+            return
+        try:
+            click.echo(table.describe(mnemonic))
+        except AsmError as error:
+            _fail("\n".join([error.message] + ([f"hint: {error.hint}"] if error.hint else [])))
+
+
+def _fail(message: str, code: int = WRONG) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)
+
+
+@contextmanager
+def _diagnosed(file: str) -> Iterator[None]:
+    """Print what the library has against the input, and leave with exit code 1."""
+    try:
+        yield
+        sys.stdout.flush()
+    except AsmError as error:
+        count = len(error.errors)
+        _fail(_printable(str(error)) + (f"\n{count} errors" if count > 1 else ""))
+    except CubinError as error:
+        _fail(_printable(f"{file}: error: {error}"))
+    except BrokenPipeError:
+        # Whoever read our output is gone. Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(BROKEN_PIPE)
+    except OSError as error:
+        _fail(f"{error.filename or file}: error: {error.strerror or error}")
+
+
+def _printable(text: str) -> str:
+    """Text that any terminal takes: what its encoding lacks is escaped."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    with open(file, "rb") as stream:
+        return stream.read()
+
+
+def _load(file: str) -> Any:
+    from turingas.program import Cubin
+
+    return Cubin.from_bytes(_read(file))
+
+
+def _keep(file: str, output: str) -> None:
+    """The output must not be the input: a slip with -o would destroy the source."""
+    if file != "-" and output != "-" and os.path.exists(output) and os.path.samefile(file, output):
+        raise click.UsageError(f"{output} is the input")
+
+
+@contextmanager
+def _output(output: str) -> Iterator[BinaryIO]:
+    """A stream that becomes ``output`` whole or not at all: a new file takes the place of the old one."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = os.path.realpath(output)
+    if os.path.exists(target) and not os.path.isfile(target):  # a device or a pipe
+        with open(target, "wb") as stream:
+            yield stream
+        return
+    draft = f"{target}.{os.getpid()}.tmp"
+    try:
+        with open(draft, "xb") as stream:
+            yield stream
+        os.replace(draft, target)
+    except BaseException:
+        if os.path.exists(draft):
+            os.unlink(draft)
+        raise

@@ -1,0 +1,79 @@
+"""What `turingas info` tells of a kernel: resources, instruction mix, and how many warps of it fit on an SM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from turingas.isa import forms
+from turingas.isa.arch import Arch
+from turingas.program import Cubin, Kernel
+
+WARP = 32  # threads
+REGISTER_ALLOCATION = 256  # registers of a warp are allocated in these
+PARTITIONS = 4  # of an SM, each with its own quarter of the registers
+BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
+
+
+def resident_warps(arch: Arch, registers: int, shared: int, threads: int) -> tuple[int, str]:
+    """Warps of one SM that blocks of ``threads`` threads can occupy, and what keeps it from being more."""
+    warps = -(-threads // WARP)
+    unit = 256 if arch.sm < 80 else 128
+    shared_block = -(-(shared + arch.shared_reserved) // unit) * unit
+    per_warp = -(-max(registers, 1) * WARP // REGISTER_ALLOCATION) * REGISTER_ALLOCATION
+    by_registers = arch.registers_per_sm // PARTITIONS // per_warp * PARTITIONS
+    limits = {
+        "warps": arch.max_warps // warps,
+        "blocks": arch.max_blocks,
+        "registers": by_registers // warps,
+        "shared memory": arch.shared_per_sm // shared_block if shared_block else arch.max_blocks,
+    }
+    limit = min(limits, key=lambda name: limits[name])
+    return limits[limit] * warps, limit
+
+
+def instruction_mix(kernel: Kernel) -> Counter[str]:
+    """How often each mnemonic occurs, modifiers aside; words that no instruction explains count as `.word`."""
+    decode = forms.isa(kernel.arch).decode
+    mix: Counter[str] = Counter()
+    for word, count in Counter(kernel.words).items():
+        first, _, rest = decode(word).partition(" ")
+        name = rest.partition(" ")[0] if first.startswith("@") else first
+        mix[name if name.startswith(".") else name.partition(".")[0]] += count
+    return mix
+
+
+def describe(cubin: Cubin) -> Iterator[str]:
+    """The lines that `turingas info` prints."""
+    yield f"architecture {cubin.arch}, {_count(len(cubin.kernels), 'kernel')}"
+    for kernel in cubin.kernels:
+        yield ""
+        yield from _kernel(kernel)
+
+
+def _kernel(kernel: Kernel) -> Iterator[str]:
+    words = len(kernel.words)
+    yield f"kernel {kernel.name}"
+    yield f"  code           {_count(words, 'instruction')}, {16 * words} bytes"
+    yield f"  registers      {kernel.registers} a thread"
+    yield f"  shared memory  {kernel.shared_bytes} bytes, static"
+    yield f"  barriers       {kernel.barriers}"
+    yield f"  local memory   {kernel.frame_bytes} bytes a thread"
+    yield f"  parameters     {_count(len(kernel.params), 'parameter')}, {kernel.param_bytes} bytes"
+    base = kernel.facts.param_base
+    for number, param in enumerate(kernel.params):
+        place = f"c[0x0][0x{base + param.offset:x}]"
+        yield f"    {number}: {param.name or '-':16} {param.size:5} bytes at {place}"
+    yield "  occupancy      threads a block: resident warps of an SM, and what limits them"
+    for threads in BLOCK_SIZES:
+        warps, limit = resident_warps(kernel.facts, kernel.registers, kernel.shared_bytes, threads)
+        share = 100 * warps / kernel.facts.max_warps
+        yield f"    {threads:5}: {warps:3} of {kernel.facts.max_warps} ({share:3.0f}%), limited by {limit}"
+    mix = instruction_mix(kernel)
+    yield "  instructions"
+    for name, count in mix.most_common():
+        yield f"    {name:12} {count:8} {100 * count / max(words, 1):5.1f}%"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
