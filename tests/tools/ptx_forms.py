@@ -23,7 +23,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.tools.ptxas import PtxasError, assemble_ptx
@@ -128,9 +128,9 @@ def spell(form: Form, ways: Sequence[str]) -> str:
         elif kind == "T":
             before.append(f"ld.param.u64 {name}, [tex];" if how == "uni" else f"ld.global.u64 {name}, [%inr+{place}];")
         elif kind == "p":
-            word = f"ld.param.b32 %t{count}, [num+{4 * count}];" if how == "uni" else f"ld.global.b32 %t{count}, [%inr+{place}];"
             declared.append(f".reg .b32 %t{count};")
-            before.append(f"{word} setp.ne.u32 {name}, %t{count}, 0;")
+            where = f"param.b32 %t{count}, [num" if how == "uni" else f"global.b32 %t{count}, [%inr"
+            before.append(f"ld.{where}+{place}]; setp.ne.u32 {name}, %t{count}, 0;")
             if how == "neg":
                 before.append(f"not.pred {name}, {name};")
         elif how in ("par", "uni"):
@@ -156,7 +156,7 @@ def spell(form: Form, ways: Sequence[str]) -> str:
     def replace(match: re.Match[str]) -> str:
         role, kind, times = match[1], match[2], int(match[3] or 1)
         register, how = REGISTER[kind], "reg" if match[1] else next(way)
-        if how == "imm":
+        if how == "imm" and form.text[match.end() : match.end() + 1] != ".":  # not where a selector follows
             return ", ".join([IMMEDIATE[kind]] * times)
         names = []
         for _ in range(times):
@@ -174,7 +174,8 @@ def spell(form: Form, ways: Sequence[str]) -> str:
                 elif kind == "q":
                     low, high = f"%t{name[2:]}x", f"%t{name[2:]}y"
                     declared.append(f".reg .b64 {low}, {high};")
-                    after.append(f"mov.b128 {{{low}, {high}}}, {name}; st.global.v2.b64 [%out+{place}], {{{low}, {high}}};")
+                    after.append(f"mov.b128 {{{low}, {high}}}, {name};")
+                    after.append(f"st.global.v2.b64 [%out+{place}], {{{low}, {high}}};")
                 else:
                     after.append(f"st.global.{register} [%out+{place}], {name};")
         return ", ".join(names)
@@ -190,14 +191,16 @@ HEADER = """.version {version}
 .shared .align 128 .b8 smem[16384];
 .const .align 128 .b8 cmem[16384];
 """
-PROLOGUE = """.visible .entry form_{number}(.param .u64 src, .param .u64 dst, .param .align 16 .b8 num[512], .param .u64 tex) {{
+PROLOGUE = """.visible .entry form_{number}(
+.param .u64 src, .param .u64 dst, .param .align 16 .b8 num[512], .param .u64 tex) {{
 .reg .b64 %inr, %inu, %inm, %out, %wide; .reg .b32 %thr, %shr, %shu, %shm, %lor, %lou, %cor, %cou;
 .local .align 16 .b8 lmem[1024];
 mov.u32 %thr, %tid.x; ld.param.u64 %inu, [src]; ld.param.u64 %out, [dst];
 mul.wide.u32 %wide, %thr, 4096; add.u64 %inm, %inu, %wide; cvta.to.global.u64 %out, %out;
 add.u64 %out, %out, %wide; mul.lo.u32 %shr, %thr, 48; ld.global.u64 %inr, [%inm];
-ld.param.b32 %shu, [num+4]; mov.u32 %shm, smem; add.u32 %shu, %shu, %shm; add.u32 %shm, %shu, %thr; ld.global.u32 %shr, [%inr];
-mov.u32 %lou, lmem; ld.global.u32 %lor, [%inr+4]; add.u32 %lor, %lor, %lou; ld.param.b32 %cou, [num+8]; ld.global.u32 %cor, [%inr+8];
+ld.param.b32 %shu, [num+4]; mov.u32 %shm, smem; add.u32 %shu, %shu, %shm; add.u32 %shm, %shu, %thr;
+ld.global.u32 %shr, [%inr]; mov.u32 %lou, lmem; ld.global.u32 %lor, [%inr+4]; add.u32 %lor, %lor, %lou;
+ld.param.b32 %cou, [num+8]; ld.global.u32 %cor, [%inr+8];
 """
 
 
@@ -212,10 +215,18 @@ class Count:
 
     accepted: int = 0
     refused: int = 0
-    lost: dict[str, str] | None = None
+    lost: dict[str, str] = field(default_factory=dict)
 
 
-def assemble_forms(forms: Sequence[Form], arch: str, options: Sequence[str], count: Count, version: str) -> bytes | None:
+def forms_for(arch: str, tables: Sequence[Path] = (TABLE,)) -> list[Form]:
+    """Return the forms of the table that arch has."""
+    table = [f for t in tables for f in read_table(t.read_text())]
+    return [f for f in table if order(f.arch) <= order(arch)]
+
+
+def assemble_forms(
+    forms: Sequence[Form], arch: str, options: Sequence[str], count: Count, version: str = "8.8"
+) -> bytes | None:
     """Assemble forms into one cubin, leaving out, round after round, the variants that ptxas refuses."""
     todo = {number: [spell(form, ways) for ways in variants(form)] for number, form in enumerate(forms)}
     reasons: dict[int, str] = {}
@@ -253,7 +264,6 @@ def assemble_forms(forms: Sequence[Form], arch: str, options: Sequence[str], cou
         else:
             count.accepted += sum(map(len, todo.values()))
             for number in set(range(len(forms))) - set(todo):
-                assert count.lost is not None
                 count.lost[forms[number].text] = reasons.get(number, "?")
             return cubin
     return None
@@ -275,14 +285,13 @@ def main(arguments: Sequence[str]) -> None:
     """Assemble the whole table for the architectures named and report what was refused."""
     options = [a for a in arguments if a.startswith("-")]
     folder, *archs = [a for a in arguments if not a.startswith("-")]
-    tables = [o.split("=", 1)[1] for o in options if o.startswith("--table=")]
+    tables = [Path(o.split("=", 1)[1]) for o in options if o.startswith("--table=")]
     version = next((o.split("=", 1)[1] for o in options if o.startswith("--version=")), "8.8")
     options = [o for o in options if not o.startswith(("--table=", "--version="))]
-    table = [f for t in tables or [TABLE] for f in read_table(Path(t).read_text())]
-    stem = Path(tables[0]).stem if tables else "forms"
+    stem = tables[0].stem if tables else "forms"
     for arch in archs:
-        forms = [f for f in table if order(f.arch) <= order(arch)]
-        count = Count(lost={})
+        forms = forms_for(arch, tables or [TABLE])
+        count = Count()
         out = Path(folder, arch)
         out.mkdir(parents=True, exist_ok=True)
         for start in range(0, len(forms), 150):
@@ -290,7 +299,6 @@ def main(arguments: Sequence[str]) -> None:
             if cubin:
                 name = "_".join([stem, *(o.strip("-") for o in options), f"{start // 150:03}.cubin"])
                 out.joinpath(name).write_bytes(cubin)
-        assert count.lost is not None
         print(f"{arch}: {len(forms)} forms, {len(count.lost)} refused; {count.accepted} variants taken, "
               f"{count.refused} refused", flush=True)  # fmt: skip
         out.joinpath(stem + "_refused.txt").write_text("".join(f"{k}\t{v}\n" for k, v in count.lost.items()))
