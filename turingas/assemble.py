@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
+from turingas.cubin.write import AS_LONG_AS_CODE, Numbers, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control, forms
@@ -342,7 +343,7 @@ class Assembler:
         row.type = _choice(options.get("type", "notype"), SYMBOL_TYPES)
         row.bind = _choice(options.get("bind", "local"), BINDINGS)
         row.other = _number(options.get("other", "0"))
-        row.size = -1 if options.get("size") == "auto" else _size(options.get("size", "0"))
+        row.size = AS_LONG_AS_CODE if options.get("size") == "auto" else _size(options.get("size", "0"))
         self.symbols.append((item, row, options.get("value", "0")))
 
     # -- data
@@ -490,8 +491,6 @@ class Assembler:
         self._finish_rows()
 
     def _finish_rows(self) -> None:
-        from turingas.cubin.write import Numbers, combine
-
         blocks = [b for b in self.blocks if isinstance(b.owner, RawSection) and b.owner.type in (e.SHT_REL, e.SHT_RELA)]
         if not blocks:
             return

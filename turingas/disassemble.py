@@ -22,7 +22,7 @@ from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawS
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
-CODE_COLUMN = 100  # where the comment with the address stands
+CODE_COLUMN = 72  # where the comment with the address stands
 JUMP_BANK = 2  # compilers put jump tables here
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
 BIND_NAMES = {number: name for name, number in BINDINGS.items()}
@@ -61,9 +61,12 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     yield f".arch {cubin.arch}"
     yield from _header(parts)
     symbols = combine(parts)[1]
+    inside: dict[str | int, set[int]] = {}  # section -> the addresses that its symbols have
+    for symbol in symbols:
+        inside.setdefault(symbol.section, set()).add(symbol.value)
     for kernel in parts.texts:
         yield ""
-        yield from _kernel(parts, kernel, symbols)
+        yield from _kernel(kernel, inside.get(".text." + kernel.name, set()))
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -72,8 +75,9 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     names = Counter(symbol.name for symbol in symbols)
     for section in parts.sections:
         yield from _section(section, symbols, names)
+    sizes: dict[str | int, int] = {".text." + kernel.name: len(kernel.code) for kernel in parts.texts}
     for symbol in parts.symbols or ():
-        yield _symbol(parts, symbol)
+        yield _symbol(symbol, sizes.get(symbol.section, 0))
 
 
 def _header(cubin: Cubin) -> Iterator[str]:
@@ -86,9 +90,10 @@ def _header(cubin: Cubin) -> Iterator[str]:
 # -- kernels
 
 
-def _kernel(cubin: Cubin, kernel: Kernel, symbols: list[RawSymbol]) -> Iterator[str]:
+def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
     isa = forms.isa(kernel.arch)
-    labels = _labels(kernel, isa, symbols)
+    words = list(kernel.code)
+    labels = _labels(kernel, words, isa, marked)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
         "symbol": _name(kernel.symbol) if kernel.symbol else "",
@@ -102,7 +107,7 @@ def _kernel(cubin: Cubin, kernel: Kernel, symbols: list[RawSymbol]) -> Iterator[
     yield f".registers {kernel.registers}"
     if kernel.shared_bytes:
         yield f".shared {kernel.shared_bytes}" + (f" align={kernel.shared_align}" if kernel.shared_align != 16 else "")
-    if kernel.barriers != max((isa.barriers(word) for word in set(kernel.words)), default=0):
+    if kernel.barriers != max((isa.barriers(word) for word in set(words)), default=0):
         yield f".barriers {kernel.barriers}"
     if kernel.frame_bytes:
         yield f".frame {kernel.frame_bytes}"
@@ -116,27 +121,25 @@ def _kernel(cubin: Cubin, kernel: Kernel, symbols: list[RawSymbol]) -> Iterator[
         yield from _infos(code, infos, labels)
     if kernel.info_order:
         yield ".infos " + " ".join(nvinfo.NAMES.get(code, f"{code:#x}") for code in kernel.info_order)
-    if tail(isa, kernel.facts, kernel.words):
+    if tail(isa, kernel.facts, words):
         yield ".tail none"
-    yield from _code(kernel, isa, labels)
+    yield from _code(kernel, words, isa, labels)
     for bank, data in kernel.constants.items():
         yield f".bank {bank}"
         yield from _table(bytes(data), labels) if bank == JUMP_BANK else _data(data)
 
 
-def _labels(kernel: Kernel, isa: forms.Isa, symbols: list[RawSymbol]) -> dict[int, str]:
-    """A name for every address that something in the cubin refers to."""
+def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) -> dict[int, str]:
+    """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     end = len(kernel.code)
-    wanted: set[int] = set()
-    for at, word in enumerate(kernel.words):
+    wanted = marked - {0}
+    for at, word in enumerate(words):
         target = isa.target(word, WORD_BYTES * at)
         if target is not None:
             wanted.add(target)
     for code, infos in kernel.infos.items():
         for info in infos:
             wanted.update(_addresses(code, info))
-    section = ".text." + kernel.name
-    wanted.update(symbol.value for symbol in symbols if symbol.section == section and symbol.value)
     return {at: f"L_{at:04x}" for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0}
 
 
@@ -179,7 +182,7 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, isa: forms.Isa, labels: dict[int, str]) -> Iterator[str]:
+def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, str]) -> Iterator[str]:
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), _name(row.symbol)]
@@ -187,7 +190,7 @@ def _code(kernel: Kernel, isa: forms.Isa, labels: dict[int, str]) -> Iterator[st
             " ".join(parts if row.addend is None else [*parts, f"{row.addend:#x}"])
         )
     explain, text, show, loose = isa.explain, isa.text, control.show, control.REUSE_MASK
-    for at, word in enumerate(kernel.words):
+    for at, word in enumerate(words):
         address = WORD_BYTES * at
         if address in labels:
             yield labels[address] + ":"
@@ -228,14 +231,14 @@ def _section(section: RawSection, symbols: list[RawSymbol], names: Counter[str])
     yield from _data(section.data)
 
 
-def _symbol(cubin: Cubin, symbol: RawSymbol) -> str:
-    kernel = next((k for k in cubin.texts if symbol.section == ".text." + k.name), None)
+def _symbol(symbol: RawSymbol, code: int) -> str:
+    """The line of a symbol; ``code`` is the size of its section, if that holds instructions."""
     value = f"{symbol.value:#x}" if symbol.value else ""
     size = f"{symbol.size:#x}" if symbol.size else ""
-    if kernel is not None and symbol.type == e.STT_FUNC:
-        if not symbol.value and symbol.size == len(kernel.code):
+    if code and symbol.type == e.STT_FUNC:
+        if not symbol.value and symbol.size == code:
             size = "auto"
-        elif symbol.value % WORD_BYTES == 0 and 0 < symbol.value < len(kernel.code):
+        elif symbol.value % WORD_BYTES == 0 and 0 < symbol.value < code:
             value = f"L_{symbol.value:04x}"
     options = {
         "section": _reference(symbol.section),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,8 +48,7 @@ class Code:
     def words(self) -> list[int]:
         """The instructions. Changing the list changes the code."""
         if self._words is None:
-            pairs = struct.iter_unpack("<QQ", self._data)
-            self._words = [high << 64 | low for low, high in pairs]
+            self._words = list(self)
         return self._words
 
     @property
@@ -61,6 +60,15 @@ class Code:
 
     def __len__(self) -> int:
         return len(self._data) if self._words is None else WORD_BYTES * len(self._words)
+
+    def __iter__(self) -> Iterator[int]:
+        """The words one by one, without keeping them."""
+        if self._words is not None:
+            return iter(self._words)
+        return (high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))
 
 
 @dataclass
@@ -198,9 +206,10 @@ class Cubin:
 
     def to_bytes(self) -> bytes:
         """The file. One that was read and not changed comes back byte for byte."""
-        from turingas.cubin.write import write
+        from turingas.cubin.split import rewrite
+        from turingas.cubin.write import build
 
-        return write(self)
+        return build(self).to_bytes() if self.source is None else rewrite(self)
 
     @property
     def kernels(self) -> list[Kernel]:

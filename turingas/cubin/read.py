@@ -24,6 +24,7 @@ from turingas.program import (
 SHT_CUDA_COMPAT = 0x70000086
 STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
+MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
 OLDEST, NEWEST = 70, 199  # architectures with 128-bit instructions
 TABLES = (e.SHT_NULL, e.SHT_SYMTAB, e.SHT_STRTAB, e.SHT_SYMTAB_SHNDX)
 
@@ -35,6 +36,7 @@ def read(source: bytes) -> Cubin:
     cubin = Cubin(architecture(elf), header=header, source=bytes(source), elf=elf)
     symbols = elf.symbols()
     names = [symbol.name for symbol in symbols]
+    functions = {(s.section, s.name): at for at, s in enumerate(symbols) if s.type == e.STT_FUNC}
     by_symbol: dict[int, list[Info]] = {}
     of_section: dict[int, list[Info]] = {}
     relocated: dict[int, list[Section]] = {}
@@ -58,7 +60,8 @@ def read(source: bytes) -> Cubin:
     for index, section in enumerate(elf.sections):
         if not is_code(section):
             continue
-        at, symbol = function_symbol(section, index, symbols)
+        at = function_symbol(section, index, symbols, functions)
+        symbol = symbols[at] if at else None
         kernel = _kernel(cubin, section, symbol)
         kernel.attributes = of_section.get(index, []) + by_symbol.get(at, [])
         _attributes(kernel, section)
@@ -102,16 +105,12 @@ def bank_of(section: Section | RawSection) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) < 3 else None
 
 
-def function_symbol(section: Section, index: int, symbols: list[Symbol]) -> tuple[int, Symbol | None]:
-    """The symbol of the function that a section of code holds, and its number: sh_info says which."""
+def function_symbol(section: Section, index: int, symbols: list[Symbol], functions: dict[tuple[int, str], int]) -> int:
+    """The number of the symbol of the function that a section of code holds: sh_info says it, or else its name."""
     at = section.info & 0xFFFFFF
     if at < len(symbols) and symbols[at].section == index and symbols[at].type == e.STT_FUNC:
-        return at, symbols[at]
-    wanted = section.name.removeprefix(".text.")
-    for at, symbol in enumerate(symbols):
-        if symbol.section == index and symbol.type == e.STT_FUNC and symbol.name == wanted:
-            return at, symbol
-    return 0, None
+        return at
+    return functions.get((index, section.name.removeprefix(".text.")), 0)
 
 
 def _kernel(cubin: Cubin, section: Section, symbol: Symbol | None) -> Kernel:
@@ -148,6 +147,8 @@ def _attributes(kernel: Kernel, section: Section) -> None:
         elif info.name == "KPARAM_INFO_V2" and len(words) > 2:
             kernel.params.append(Param(words[1] >> 16, words[2]))
     kernel.params.sort(key=lambda param: param.offset)
+    if kernel.param_bytes > MOST_PARAMS:
+        raise CubinError(f"{kernel.name} has {kernel.param_bytes} bytes of parameters", section.offset)
 
 
 # -- by name: what the sections and symbols are, without a number that depends on their order

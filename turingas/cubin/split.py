@@ -9,11 +9,13 @@ from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf
 from turingas.cubin.nvinfo import Info
-from turingas.cubin.read import describe
+from turingas.cubin.read import describe, read
 from turingas.cubin.write import (
+    AS_LONG_AS_CODE,
     ORDER_NEW,
     ORDER_OLD,
     Numbers,
+    build,
     combine,
     derive,
     derive_symbols,
@@ -48,10 +50,9 @@ def split(cubin: Cubin) -> Cubin:
     for kernel in texts:
         _keep_relocations(kernel, by_name, names, numbers)
         _keep_infos(plain, kernel, by_name, numbers)
-        actual = cubin.elf.section(".text." + kernel.name)
-        assert actual is not None
-        if actual.info != text_info(kernel, numbers):
-            kernel.section_info = actual.info
+        actual = by_name[".text." + kernel.name].info
+        if actual != text_info(kernel, numbers):
+            kernel.section_info = int(actual)
     _keep_sections(plain, sections, symbols)
     final, _ = combine(plain)
     tells = any(section.type in WITH_NUMBERS for section in plain.sections)
@@ -60,6 +61,28 @@ def split(cubin: Cubin) -> Cubin:
     if ".nv.prototype" in by_name:  # it holds offsets of names
         plain.sections.append(by_name[".strtab"])
     return plain
+
+
+def rewrite(cubin: Cubin) -> bytes:
+    """The bytes of a cubin that was read: those of its file, or a new file when its kernels were changed."""
+    assert cubin.source is not None
+    before = read(cubin.source)
+    if before.texts == cubin.texts:
+        return cubin.source
+    parts = split(before)
+    sizes = {".text." + kernel.name: len(kernel.code) for kernel in before.texts}
+    for symbol in parts.symbols or ():
+        if symbol.type == e.STT_FUNC and symbol.size == sizes.get(str(symbol.section)):
+            symbol.size = AS_LONG_AS_CODE
+    old = {kernel.name: kernel for kernel in before.texts}
+    new = {kernel.name: kernel for kernel in cubin.texts}
+    for kernel in parts.texts:
+        if kernel.name not in new:
+            raise ValueError(f"kernel {kernel.name} was taken out of a cubin that was read")
+        for key, value in vars(new[kernel.name]).items():
+            if value != getattr(old[kernel.name], key):
+                setattr(kernel, key, value)
+    return build(parts).to_bytes()
 
 
 def _keep_relocations(
@@ -73,7 +96,7 @@ def _keep_relocations(
         named = all(names[row.symbol] == 1 and row.address < len(kernel.code) for row in mine)
         data = bytes(section.data) if section else b""
         if not named or relocation_rows(mine, addends, numbers) != data or any(r.address % 16 for r in mine):
-            kernel.relocations = [row for row in kernel.relocations if row not in mine]
+            kernel.relocations = [row for row in kernel.relocations if (row.addend is not None) != addends]
 
 
 def _keep_infos(cubin: Cubin, kernel: Kernel, by_name: dict[str, RawSection], numbers: Numbers) -> None:

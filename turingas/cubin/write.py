@@ -7,7 +7,7 @@ or joins them; ``link`` numbers everything, and ``layout`` gives it its place in
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
@@ -15,12 +15,14 @@ from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError
+from turingas.isa import forms
 from turingas.isa.arch import Arch, arch
 from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSection, RawSymbol
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
 SHT_CUDA_CONSTANT = 0x70000064  # and the number of the bank, in relocatable files
+AS_LONG_AS_CODE = -1  # size of a symbol
 USER_BANK = 3  # constant bank of __constant__ variables
 RESERVED_SHARED = ".nv.shared.reserved.0"
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
@@ -35,20 +37,17 @@ def _codes(names: str) -> list[int]:
 # The attributes of a kernel stand in this order, before sm_90 and since.
 ORDER_OLD = _codes(
     """LANGUAGE SW_WAR CUDA_API_VERSION SW2861232_WAR PARAM_CBANK CBANK_PARAM_SIZE KPARAM_INFO KPARAM_INFO_V2
-    MAXREG_COUNT NUM_BARRIERS EXTERNS 0x5f INT_WARP_WIDE_INSTR_OFFSETS COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
-    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS"""
+    MAXREG_COUNT EXTERNS UNUSED_LOAD_BYTE_OFFSET NUM_BARRIERS ANNOTATIONS 0x5f INT_WARP_WIDE_INSTR_OFFSETS
+    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
+    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS"""
 )
 ORDER_NEW = _codes(
     """LANGUAGE CUDA_API_VERSION KPARAM_INFO KPARAM_INFO_V2 EXPLICIT_CLUSTER CTA_PER_CLUSTER SPARSE_MMA_MASK
-    MAXREG_COUNT NUM_BARRIERS EXTERNS 0x5f INT_WARP_WIDE_INSTR_OFFSETS COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
-    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS MAX_THREADS INDIRECT_BRANCH_TARGETS CRS_STACK_SIZE CBANK_PARAM_SIZE PARAM_CBANK
-    SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
+    MAXREG_COUNT EXTERNS UNUSED_LOAD_BYTE_OFFSET NUM_BARRIERS ANNOTATIONS 0x5f INT_WARP_WIDE_INSTR_OFFSETS
+    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
+    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS
+    CBANK_PARAM_SIZE PARAM_CBANK SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
 )
-
-
-def write(cubin: Cubin) -> bytes:
-    """The bytes of ``cubin``; those it was read from when nothing has changed."""
-    return build(cubin).to_bytes()
 
 
 def build(cubin: Cubin) -> Elf:
@@ -180,7 +179,7 @@ def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
     sizes = {row.section: row.size for row in derived if row.type == e.STT_FUNC}
     symbols = [row for row in cubin.symbols]
     for row in symbols:
-        if row.size < 0:  # "as long as its section"
+        if row.size == AS_LONG_AS_CODE:
             row.size = sizes.get(row.section, 0)
     symbols += [row for row in derived if (row.name, row.section) not in have and row.type == e.STT_FUNC]
     return sections, symbols
@@ -280,9 +279,11 @@ def derived_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
         infos.append(Info(HVAL, CODES["MAXREG_COUNT"], facts.max_registers))
     if cubin.header.abi_version >= 8 and kernel.barriers:
         infos.append(Info(BVAL, CODES["NUM_BARRIERS"], kernel.barriers))
-    exits = exit_addresses(kernel)
+    exits, third = seen_in_code(kernel)
     if exits and kernel.entry:
         infos.append(sval("EXIT_INSTR_OFFSETS", *exits))
+    if third and kernel.entry and facts.sm < 90:
+        infos.append(Info(NVAL, CODES["CTAIDZ_USED"], 0))
     return infos
 
 
@@ -299,16 +300,18 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
             yield sval("KPARAM_INFO", 0, param.offset << 16 | ordinal, param.size << 18 | 0x1F000)
 
 
-def exit_addresses(kernel: Kernel) -> list[int]:
-    """Where the EXIT instructions of a kernel stand."""
-    is_exit = _is_exit(kernel.arch)
-    return [WORD_BYTES * at for at, word in enumerate(kernel.words) if is_exit(word)]
-
-
-def _is_exit(name: str) -> Callable[[int], bool]:
-    from turingas.isa import forms
-
-    return forms.isa(name).is_exit
+def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
+    """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
+    isa = forms.isa(kernel.arch)
+    readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
+    exits: list[int] = []
+    third = False
+    for at, word in enumerate(kernel.code):
+        if isa.is_exit(word):
+            exits.append(WORD_BYTES * at)
+        elif word & 0xFFF in readers:
+            third = third or "SR_CTAID.Z" in isa.decode(word)
+    return exits, third
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:
