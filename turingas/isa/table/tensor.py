@@ -1,5 +1,226 @@
-"""Tensor cores and the loads that feed them."""
+"""Tensor cores: matrix products of a warp (HMMA, IMMA, BMMA, DMMA, QMMA) and of a warp group (HGMMA, IGMMA, QGMMA,
+BGMMA), and the instructions that bring matrices into their registers.
 
-from turingas.isa.grammar import ALL, rows
+An operand spans as many registers as its part of the matrix needs, so there is one row for every shape. Facts: probed
+with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` and ``wgmma`` of PTX, and on libraries.
+"""
 
-ROWS = rows()
+from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
+from turingas.isa.grammar import AMPERE, HOPPER, HOPPER_A, TURING, Row, rows
+
+TURING_ONLY = (75, 75)
+VOLTA_TURING = (70, 75)
+GA100 = (80, 80)
+AFTER_GA100 = (86, 90.5)
+NO_HOPPER = (80, 89)
+ADA = (89, 89)
+
+
+class Inverted(Register):
+    """A uniform predicate whose number is stored inverted: 0 is UPT, 7 is UP0."""
+
+    def __init__(self) -> None:
+        super().__init__("UP", 87, 3, "T", inv=90)
+        self.default = 0
+
+    def encode(self, text: str) -> int:
+        return super().encode(text) ^ self.last << self.pos
+
+    def decode(self, word: int) -> str:
+        return super().decode(word ^ self.last << self.pos)
+
+
+def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, reuse: int | None = None) -> Register:
+    return Register("R", pos, 8, "Z", words, neg, abs, reuse=reuse)
+
+
+def both(row: tuple[object, ...]) -> list[tuple[object, ...]]:
+    """A row of all of Ampere and later. The predicate UPp came with sm_86 (ptxas leaves it unsaid)."""
+    text, *rest, (first, last) = row
+    out: list[tuple[object, ...]] = [(str(text).replace(", UPp?", ""), *rest, GA100)] if first == 80 else []
+    return [*out, (text, *rest, (max(first, 86), last))] if last > 80 else out  # type: ignore[type-var, operator]
+
+
+# ---- one warp --------------------------------------------------------------------------------------------------
+
+VOLTA: dict[str, Field] = {
+    "la": Enum(73, 1, (".ROW", ".COL")), "lb": Enum(74, 1, (".ROW", ".COL")),
+    "step2": Enum(79, 2, (".STEP0", ".STEP1", None, None)),
+    "step4": Enum(79, 2, (".STEP0", ".STEP1", ".STEP2", ".STEP3")),
+    "fin": flag(77, ".SATFINITE"), "sat": flag(82, ".SAT"),
+    "u8a": Enum(76, 1, (".U8", ".S8")), "u8b": Enum(78, 1, (".U8", ".S8")),
+    "u4a": Enum(76, 1, (".U4", ".S4")), "u4b": Enum(78, 1, (".U4", ".S4")),
+    "-Va2": wide(2, 24, neg=72), "-Vb": wide(1, 32, neg=63, reuse=123),
+    "Vc2": wide(2, 64), "Vc4": wide(4, 64),
+}  # fmt: skip
+
+# fmt: off
+FIRST = rows(
+    # 76: D is F32; 78: C is F32; 75: shape 444, which no compiler writes
+    ("HMMA.884.F16.F16{step2}{fin} Rd2, -Ra2{la}, -Rb2{lb}, Rc2", 0x236, {},             VOLTA_TURING),
+    ("HMMA.884.F32.F16{step4}{fin} Rd2, -Ra2{la}, -Rb2{lb}, Rc2", 0x236, {76: 1},        VOLTA_TURING),
+    ("HMMA.884.F32.F32{step4}{fin} Rd2, -Ra2{la}, -Rb2{lb}, Rc2", 0x236, {76: 1, 78: 1}, VOLTA_TURING),
+    # only b has a reuse bit
+    ("HMMA.1688.F16{fin}           Rd2, -Va2, -Vb, Vc2",           0x23C, {},             TURING_ONLY),
+    ("HMMA.1688.F32{fin}           Rd4, -Va2, -Vb, Vc4",           0x23C, {76: 1},        TURING_ONLY),
+    ("IMMA.8816{u8a}{u8b}{sat}     Rd2, Ra.ROW, Rb.COL, Rc2",     0x237, {74: 1},        TURING_ONLY),
+    ("IMMA.8832{u4a}{u4b}{sat}     Rd2, Ra.ROW, Rb.COL, Rc2",     0x237, {74: 1, 83: 7}, TURING_ONLY),
+    ("BMMA.88128.XOR.POPC          Rd2, Ra.ROW, Rb.COL, Rc2",     0x23D, {74: 1, 80: 1}, TURING_ONLY),
+    fields=VOLTA,
+)
+# fmt: on
+
+WARP: dict[str, Field] = {
+    "UPp": Inverted(),
+    "sat": flag(82, ".SAT"),
+    "bf": Enum(82, 2, ("", ".BF16", None, None)),
+    "u8a": Enum(76, 1, (".U8", ".S8")), "u8b": Enum(78, 1, (".U8", ".S8")),
+    "u4a": Enum(76, 1, (".U4", ".S4")), "u4b": Enum(78, 1, (".U4", ".S4")),
+    "e4a": Enum(78, 1, (".E4M3", ".E5M2")), "e4b": Enum(79, 1, (".E4M3", ".E5M2")),
+    "xor": Enum(78, 1, (".XOR", ".AND")),
+    "Rc2": wide(2, 64), "Rc4": wide(4, 64),  # the accumulator has no reuse bit since sm_80
+    "Rm": wide(1, 40, reuse=50), "sel": Number(48, 2),  # metadata of sparse matrices, and which threads hold it
+    "-|Rc4|": wide(4, 64, 75, 74), "-|Rc8|": wide(8, 64, 75, 74), "Rd8": wide(8, 16),
+    "-|Ra4|": wide(4, 24, 72, 73, 122), "-|Ra8|": wide(8, 24, 72, 73, 122), "-|Ra16|": wide(16, 24, 72, 73, 122),
+    "-|Rb4|": wide(4, 32, 63, 62, 123), "-|Rb8|": wide(8, 32, 63, 62, 123),
+}  # fmt: skip
+
+# fmt: off
+SECOND: list[tuple[object, ...]] = [
+    # bits 75 and 78 (with 73, sparse): shape; 76: D and C are F32; 82: BF16; 83: TF32
+    ("HMMA.1688.F16               Rd2, -Ra2, -Rb, Rc2, UPp?",                0x23C, {},                             AMPERE),
+    ("HMMA.1688.F32{bf}           Rd4, -Ra2, -Rb, Rc4, UPp?",                0x23C, {76: 1},                        AMPERE),
+    ("HMMA.16816.F16              Rd2, -Ra4, -Rb2, Rc2, UPp?",               0x23C, {75: 1},                        AMPERE),
+    ("HMMA.16816.F32{bf}          Rd4, -Ra4, -Rb2, Rc4, UPp?",               0x23C, {75: 1, 76: 1},                 AMPERE),
+    ("HMMA.1684.F32.TF32          Rd4, -Ra2, -Rb, Rc4, UPp?",                0x23C, {76: 1, 78: 1, 83: 1},          AMPERE),
+    ("HMMA.1688.F32.TF32          Rd4, -Ra4, -Rb2, Rc4, UPp?",               0x23C, {76: 1, 83: 1},                 AMPERE),
+    ("HMMA.SP.16816.F16           Rd2, -Ra2, -Rb2, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1},                 AMPERE),
+    ("HMMA.SP.16816.F32{bf}       Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1},          AMPERE),
+    ("HMMA.SP.16832.F16           Rd2, -Ra4, -Rb4, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 78: 1},          AMPERE),
+    ("HMMA.SP.16832.F32{bf}       Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1, 78: 1},   AMPERE),
+    ("HMMA.SP.1688.F32.TF32       Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 76: 1, 83: 1},          AMPERE),
+    ("HMMA.SP.16816.F32.TF32      Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1, 83: 1},   AMPERE),
+    # bits 75, 85 and 86 (with 72, sparse): shape; 83 and 84: a and b have 4 bits
+    ("IMMA.8816{u8a}{u8b}{sat}      Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x237, {74: 1},                      AMPERE),
+    ("IMMA.8832{u4a}{u4b}{sat}      Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x237, {74: 1, 83: 3, 85: 1},        NO_HOPPER),
+    ("IMMA.16816{u8a}{u8b}{sat}     Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x237, {74: 1, 86: 1},               AMPERE),
+    ("IMMA.16832{u8a}{u8b}{sat}     Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x237, {74: 3, 86: 1},               AMPERE),
+    ("IMMA.16832{u4a}{u4b}{sat}     Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x237, {74: 3, 83: 3, 86: 1},        NO_HOPPER),
+    ("IMMA.16864{u4a}{u4b}{sat}     Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x237, {74: 1, 83: 15},              NO_HOPPER),
+    ("IMMA.SP.16832{u8a}{u8b}{sat}  Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 3, 86: 1},       AMPERE),
+    ("IMMA.SP.16864{u8a}{u8b}{sat}  Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 1, 85: 3},       AMPERE),
+    ("IMMA.SP.16864{u4a}{u4b}{sat}  Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 1, 83: 15},      NO_HOPPER),
+    ("IMMA.SP.168128{u4a}{u4b}{sat} Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 3, 83: 15},      NO_HOPPER),
+    # Hopper has no XOR
+    ("BMMA.88128{xor}.POPC        Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x23D, {74: 1, 80: 1},                 NO_HOPPER),
+    ("BMMA.168128{xor}.POPC       Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x23D, {74: 3, 80: 1},                 NO_HOPPER),
+    ("BMMA.168256{xor}.POPC       Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x23D, {74: 5, 80: 1},                 NO_HOPPER),
+    ("BMMA.88128.AND.POPC         Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x23D, {74: 1, 78: 1, 80: 1},          HOPPER),
+    ("BMMA.168128.AND.POPC        Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x23D, {74: 3, 78: 1, 80: 1},          HOPPER),
+    ("BMMA.168256.AND.POPC        Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x23D, {74: 5, 78: 1, 80: 1},          HOPPER),
+    ("DMMA.884{rnd}               Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                             NO_HOPPER),
+    ("DMMA.8x8x4{rnd}             Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                             HOPPER),
+    ("DMMA.16x8x4{rnd}            Rd8, -|Ra4|, -|Rb2|, -|Rc8|, UPp?",        0x23F, {76: 1},                        HOPPER),
+    ("DMMA.16x8x8{rnd}            Rd8, -|Ra8|, -|Rb4|, -|Rc8|, UPp?",        0x23F, {76: 2},                        HOPPER),
+    ("DMMA.16x8x16{rnd}           Rd8, -|Ra16|, -|Rb8|, -|Rc8|, UPp?",       0x23F, {76: 3},                        HOPPER),
+    # bits 75 and 76 (with 80, sparse): shape
+    ("QMMA.16816.F16{e4a}{e4b}    Rd2, -Ra2.ROW, -Rb.COL, Rc2, UPp?",          0x27A, {74: 1},                      ADA),
+    ("QMMA.16816.F32{e4a}{e4b}    Rd4, -Ra2.ROW, -Rb.COL, Rc4, UPp?",          0x27A, {74: 1, 77: 1},               ADA),
+    ("QMMA.16832.F16{e4a}{e4b}    Rd2, -Ra4.ROW, -Rb2.COL, Rc2, UPp?",         0x27A, {74: 3},                      ADA),
+    ("QMMA.16832.F32{e4a}{e4b}    Rd4, -Ra4.ROW, -Rb2.COL, Rc4, UPp?",         0x27A, {74: 3, 77: 1},               ADA),
+    ("QMMA.SP.16832.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb2.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 3, 80: 1},              ADA),
+    ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1},       ADA),
+    ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},              ADA),
+    ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1},       ADA),
+]
+# fmt: on
+
+# ---- a warp group ----------------------------------------------------------------------------------------------
+
+EIGHTS = range(8, 257, 8)
+SOME = (8, 16, 24, *range(32, 257, 16))
+
+
+def shape(k: int, first: int, step: int = 1, sizes: range | tuple[int, ...] = EIGHTS, bits: int = 32) -> Enum:
+    """64xNxK. The accumulator takes N/2 registers, N/4 where it is F16."""
+    names = {first + step * n: f".64x{size}x{k}" for n, size in enumerate(sizes)}
+    return Enum(53, 7, names, spans={f".64x{size}x{k}": size * bits // 64 for size in sizes})
+
+
+GROUP: dict[str, Field] = {
+    "UPp": Inverted(),
+    "n8": shape(8, 32), "n16": shape(16, 0), "n16h": shape(16, 0, bits=16),
+    "n32": shape(32, 64), "n32h": shape(32, 64, bits=16),
+    "i32": shape(32, 0, 3, SOME), "i64": shape(64, 1, 3, SOME), "b256": shape(256, 0, 1, SOME),
+    "q32": shape(32, 0), "q32h": shape(32, 0, bits=16), "q64": shape(64, 32), "q64h": shape(64, 32, bits=16),
+    "bf": flag(76, ".BF16"), "sat": flag(75, ".SAT"),
+    "u8a": Enum(76, 1, (".U8", ".S8")), "u8b": Enum(82, 1, (".U8", ".S8")),
+    "e4a": Enum(76, 1, (".E4M3", ".E5M2")), "e4b": Enum(77, 1, (".E4M3", ".E5M2")),
+    "negA": flag(72, ".negA"), "negB": flag(63, ".negB"), "tnspA": flag(61, ".tnspA"), "tnspB": flag(62, ".tnspB"),
+    "Rm": wide(1, 40), "sel": Number(48, 2), "some": Number(48, 2, default=0),
+}  # fmt: skip
+
+# fmt: off
+# a stands for both matrices in shared memory (URa names two descriptors), or the first one in registers
+TRANSPOSED = "gdesc[URa]{negA}{negB}{tnspA}{tnspB}", "-Ra4, gdesc[URb]{negB}{tnspB}"
+SIGNED     = "gdesc[URa]{negA}{negB}",               "-Ra4, gdesc[URb]{negB}"
+PLAIN      = "gdesc[URa]",                           "Ra4, gdesc[URb]"
+THIRD = [
+    ("HGMMA{n16h}.F16           Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {}),
+    ("HGMMA{n16}.F32{bf}        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 1}),
+    ("HGMMA{n8}.F32.TF32        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 5}),
+    ("HGMMA.SP{n32h}.F16        Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 1}),
+    ("HGMMA.SP{n32}.F32{bf}     Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 5}),
+    ("HGMMA.SP{n16}.F32.TF32    Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 1, 75: 5}),
+    ("IGMMA{i32}{u8a}{u8b}{sat} Rdw, a, Rcw, UPp?",           PLAIN,      0x0F1, {}),
+    ("IGMMA.SP{i64}{u8a}{u8b}{sat} Rdw, a, Rcw, UPp?, Rm, some?", PLAIN,  0x0F1, {73: 1}),
+    ("BGMMA{b256}.AND.POPC      Rdw, a, Rcw, UPp?",           PLAIN,      0x0F2, {78: 1, 80: 1}),
+    ("QGMMA{q32h}.F16{e4a}{e4b} Rdw, a, Rcw, UPp?",           SIGNED,     0x0F3, {}),
+    ("QGMMA{q32}.F32{e4a}{e4b}  Rdw, a, Rcw, UPp?",           SIGNED,     0x0F3, {75: 1}),
+    ("QGMMA.SP{q64h}.F16{e4a}{e4b} Rdw, a, Rcw, UPp?, Rm, some?", SIGNED, 0x0F3, {73: 1}),
+    ("QGMMA.SP{q64}.F32{e4a}{e4b}  Rdw, a, Rcw, UPp?, Rm, some?", SIGNED, 0x0F3, {73: 5}),
+]
+# fmt: on
+
+WARP_GROUP: list[tuple[object, ...]] = []
+for text, sources, opcode, fixed in THIRD:
+    for low, a in zip((0x1900, 0x1D00), sources):
+        here = text.replace(" a,", f" {a},")
+        # bits 84 to 86: the scoreboard of the group, 7 for none; nvdisasm knows gsb0 alone
+        WARP_GROUP.append((f"{here}, gsb0", low | opcode, fixed, HOPPER_A))
+        WARP_GROUP.append((here, low | opcode, {**fixed, 84: 7}, HOPPER_A))
+
+# ---- matrices to and from shared memory ------------------------------------------------------------------------
+
+TILES: dict[str, Field] = {
+    "tile": Enum(78, 2, (".M88", ".MT88", ".M816", ".M832")),
+    "tile88": Enum(78, 1, (".M88", ".MT88")),
+    "tilem": Enum(78, 2, (".MT88", ".M832", ".M864", None)),
+    "n": Enum(72, 2, ("", ".2", ".4", None), spans={".2": 2, ".4": 4}),
+    "low": Alone(40, 24), "signed": Alone(40, 24, signed=True), "up": Offset(40, 24, signed=False),
+}  # fmt: skip
+
+# fmt: off
+MOVES = rows(
+    # without a register the offset is unsigned on sm_75
+    ("LDSM.16{tile}{n} Rdw, [low]",            0x83B, {24: 255, "low": bool, "reuse": False}, TURING_ONLY),
+    ("LDSM.16{tile}{n} Rdw, [signed]",         0x83B, {24: 255, "signed": bool, "reuse": False}, AMPERE),
+    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",        0x83B, {"reuse": False}, TURING),
+    ("LDSM.16{tile}{n} Rdw, [URb(up)]",        0x183B, {24: 255, "reuse": False}, TURING_ONLY),
+    ("LDSM.16{tile}{n} Rdw, [URb(off)]",       0x183B, {24: 255, "reuse": False}, AMPERE),
+    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",    0x183B, {"reuse": False}, TURING),
+    ("STSM.16{tile88}{n} [signed], Rbw",       0x844, {24: 255, "signed": bool, "reuse": False}, HOPPER),
+    ("STSM.16{tile88}{n} [Ra(off)], Rbw",      0x844, {"reuse": False}, HOPPER),
+    ("STSM.16{tile88}{n} [URc(off)], Rbw",     0x1844, {24: 255, "reuse": False}, HOPPER),
+    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw",  0x1844, {"reuse": False}, HOPPER),
+    ("MOVM.16{tilem} Rd, Ra",                  0x23A, {"reuse": False}, TURING),
+    fields=TILES,
+)
+# fmt: on
+
+ROWS: list[Row] = [
+    *FIRST,
+    *rows(*[each for row in SECOND for each in both(row)], fields=WARP),
+    *rows(*WARP_GROUP, fields=GROUP),
+    *MOVES,
+]
