@@ -1,5 +1,294 @@
 """Branches, convergence, barriers, predicates, warp-wide and special-register instructions."""
 
-from turingas.isa.grammar import ALL, rows
+from __future__ import annotations
 
-ROWS = rows()
+from turingas.isa.fields import BitSet, Enum, Field, Number, Register, Target, flag
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+
+# ---- branch targets ----------------------------------------------------------------------------------------------
+
+
+class Address(Target):
+    """A target that is written as an absolute address, without a sign."""
+
+    def __init__(self, places: tuple[tuple[int, int], ...], scale: int) -> None:
+        super().__init__(places, 0, scale, relative=False)
+
+    def address(self, word: int, address: int) -> int:
+        return self.get(word) * self.scale
+
+    def at(self, target: int, address: int) -> int:
+        units, rest = divmod(target, self.scale)
+        if rest:
+            raise ValueError(f"target {target:#x} is not a multiple of {self.scale}")
+        if not 0 <= units < 1 << self.width:
+            raise ValueError(f"target {target:#x} is too far away: {self.width} bits hold the address")
+        return self.put(units)
+
+
+def _targets(*low: tuple[int, int]) -> dict[str, Field]:
+    """Where a branch goes: ``far`` relative to the next instruction, ``abs`` an address, ``dist`` a distance that is
+    added to a register. ``low`` is where sm_90 keeps the low bits; all count units of 4 bytes."""
+    return {
+        "far": Target((*low, (34, 48)), scale=4),
+        "abs": Address((*low, (34, 47)), 4),
+        "dist": Number((*low, (34, 48)), 0, signed=True, scale=4, default=0),
+    }
+
+
+VOLTA_TO_ADA = (70, 89)
+TURING_TO_ADA = (75, 89)
+AMPERE_TO_ADA = (80, 89)
+OLD = _targets()
+NEW = _targets((16, 8))  # sm_90: the low 8 bits of the distance / 4 lie where the destination register would be
+
+# A branch on a uniform predicate, or on the threads that a uniform register names
+UPRED = {"!UPa": Register("UP", 24, 3, "T", inv=27), "~URa": Register("UR", 24, 6, "Z", inv=30)}
+
+
+def _branches(*items: tuple[str, int, dict[object, object], tuple[float, float]]) -> list[tuple[object, ...]]:
+    """Each row twice, when it exists on both sides of sm_90: with the old and with the new place of the target."""
+    out: list[tuple[object, ...]] = []
+    for text, opcode, fixed, (first, last) in items:
+        if first < 90:
+            out.append((text, opcode, fixed, (first, min(last, 89)), OLD | UPRED))
+        if last >= 90:
+            out.append((text, opcode, fixed, (max(first, 90), last), NEW | UPRED))
+    return out
+
+
+# ---- special registers -------------------------------------------------------------------------------------------
+
+# fmt: off
+SPECIAL = {
+    0: "SR_LANEID", 1: "SR_CLOCK", 2: "SR_VIRTCFG", 3: "SR_VIRTID", 15: "SR_ORDERING_TICKET", 16: "SR_PRIM_TYPE",
+    17: "SR_INVOCATION_ID", 18: "SR_Y_DIRECTION", 19: "SR_THREAD_KILL", 20: "SM_SHADER_TYPE",
+    21: "SR_DIRECTCBEWRITEADDRESSLOW", 22: "SR_DIRECTCBEWRITEADDRESSHIGH", 23: "SR_DIRECTCBEWRITEENABLED",
+    24: "SR_MACHINE_ID_0", 25: "SR_MACHINE_ID_1", 26: "SR_MACHINE_ID_2", 27: "SR_MACHINE_ID_3", 28: "SR_AFFINITY",
+    29: "SR_INVOCATION_INFO", 30: "SR_WSCALEFACTOR_XY", 31: "SR_WSCALEFACTOR_Z",
+    32: "SR_TID", 33: "SR_TID.X", 34: "SR_TID.Y", 35: "SR_TID.Z",
+    37: "SR_CTAID.X", 38: "SR_CTAID.Y", 39: "SR_CTAID.Z", 40: "SR_NTID", 41: "SR_CirQueueIncrMinusOne", 42: "SR_NLATC",
+    44: "SR_SM_SPA_VERSION", 45: "SR_MULTIPASSSHADERINFO", 46: "SR_LWINHI", 47: "SR_SWINHI", 48: "SR_SWINLO",
+    49: "SR_SWINSZ", 50: "SR_SMEMSZ", 51: "SR_SMEMBANKS", 52: "SR_LWINLO", 53: "SR_LWINSZ", 54: "SR_LMEMLOSZ",
+    55: "SR_LMEMHIOFF", 56: "SR_EQMASK", 57: "SR_LTMASK", 58: "SR_LEMASK", 59: "SR_GTMASK", 60: "SR_GEMASK",
+    61: "SR_REGALLOC", 62: "SR_BARRIERALLOC", 64: "SR_GLOBALERRORSTATUS", 66: "SR_WARPERRORSTATUS",
+    67: "SR_VIRTUALSMID", 68: "SR_VIRTUALENGINEID", 80: "SR_CLOCKLO", 81: "SR_CLOCKHI",
+    82: "SR_GLOBALTIMERLO", 83: "SR_GLOBALTIMERHI", 84: "SR_ESR_PC", 85: "SR_ESR_PC_HI", 96: "SR_HWTASKID",
+    97: "SR_CIRCULARQUEUEENTRYINDEX", 98: "SR_CIRCULARQUEUEENTRYADDRESSLOW", 99: "SR_CIRCULARQUEUEENTRYADDRESSHIGH",
+    **{100 + 2 * n: f"SR_PM{n}" for n in range(8)}, **{101 + 2 * n: f"SR_PM_HI{n}" for n in range(8)},
+    **{116 + 2 * n: f"SR_SNAP_PM{n}" for n in range(8)}, **{117 + 2 * n: f"SR_SNAP_PM_HI{n}" for n in range(8)},
+    255: "SRZ",
+}
+SINCE_75 = {132: "SR_VARIABLE_RATE", 133: "__HIR0X000"}
+SINCE_80 = {24: "SR_SW_SCRATCH"}
+SINCE_90 = {
+    65: "SR_CGAERRORSTATUS", 134: "SR_WARPGROUP_INFO", 135: "SR_WARPGROUPID", 136: "SR_CgaCtaId",
+    137: "SR_GpcLocalCgaId", 139: "SR_CTARegPoolSz",
+}
+# fmt: on
+
+
+def _special(names: dict[int, str]) -> dict[str, Field]:
+    """The field ``sr``; a number without a name is written SR4."""
+    return {"sr": Enum(72, 8, {n: names.get(n, f"SR{n}") for n in range(256)})}
+
+
+SPECIALS = [
+    ((70, 70), _special(SPECIAL)),
+    ((75, 75), _special(SPECIAL | SINCE_75)),
+    ((80, 89), _special(SPECIAL | SINCE_75 | SINCE_80)),
+    ((90, 90.5), _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+]
+
+# ---- convergence barriers and the other things that BMOV moves --------------------------------------------------
+
+# fmt: off
+STATE = {
+    **{16 + n: f"THREAD_STATE_ENUM.{n}" for n in range(5)},
+    21: "TRAP_RETURN_PC.LO", 22: "TRAP_RETURN_PC.HI", 23: "TRAP_RETURN_MASK", 24: "MEXITED", 25: "MKILL",
+    26: "MACTIVE", 27: "MATEXIT", 28: "OPT_STACK", 29: "API_CALL_DEPTH", 30: "ATEXIT_PC.LO", 31: "ATEXIT_PC.HI",
+}
+BARRIERS = {n: f"B{n}" for n in range(16)}
+STATES = [
+    (VOLTA_TO_ADA, {"state": Enum(24, 6, BARRIERS | STATE), "noB": Enum(24, 6, STATE)}),
+    (HOPPER, {"state": Enum(24, 6, BARRIERS | STATE | {32: "MCOLLECTIVE"}),
+              "noB": Enum(24, 6, STATE | {32: "MCOLLECTIVE"})}),
+]
+
+ROWS = rows(
+    # ---- branches: the predicate decides with the guard; .U: no thread diverges; .DIV, .CONV: taken when the threads
+    # of the warp (that UR names) are not, or are, all here
+    # text                                              opcode  fixed     architectures
+    *_branches(
+        ("BRA{count}{conv} !Pp?, far",                  0x0947, {},       ALL),
+        ("BRA{count}.U !Pp?, !UPa, far",                0x1547, {32: 1},  AMPERE),
+        ("BRA{count}.U.ANY !Pp?, !UPa, far",            0x1547, {32: 1, 84: 1}, HOPPER),
+        ("BRA{count}{uconv} !Pp?, ~URa, far",           0x1947, {},       AMPERE),
+        ("BRX{count} !Pp?, Ra2( dist)",                 0x0949, {},       ALL),
+        ("BRXU{count}{conv} !Pp?, URa( dist)",         0x1958, {"guard": "P"}, TURING),
+        ("JMP{count}{conv} !Pp?, abs",                  0x094A, {},       ALL),
+        ("JMP{count}{conv} !Pp?, cb",                   0x0B4A, {},       ALL),
+        ("JMP{count}.U !Pp?, !UPa, abs",                0x154A, {32: 1},  AMPERE),
+        ("JMP{count}.U.ANY !Pp?, !UPa, abs",            0x154A, {32: 1, 84: 1}, HOPPER),
+        ("JMP{count}.U !Pp?, !UPa, cb",                 0x174A, {32: 1},  AMPERE),
+        ("JMP{count}.U.ANY !Pp?, !UPa, cb",             0x174A, {32: 1, 84: 1}, HOPPER),
+        ("JMP{count}{uconv} !Pp?, ~URa, abs",           0x194A, {},       AMPERE),
+        ("JMP{count}{uconv} !Pp?, ~URa, cb",            0x1B4A, {},       AMPERE),
+        ("JMX{count} !Pp?, Ra2( dist)",                 0x094C, {},       ALL),
+        ("JMXU{count}{conv} !Pp?, URa( dist)",         0x1959, {"guard": "P"}, TURING),
+        ("CALL.REL{noinc} !Pp?, far",                   0x0944, {},       ALL),
+        ("CALL.REL{noinc} !Pp?, Ra2 far",               0x0344, {},       ALL),
+        ("CALL.REL{noinc} !Pp?, URa far",              0x1944, {},       TURING),
+        ("CALL.ABS{noinc} !Pp?, abs",                   0x0943, {},       ALL),
+        ("CALL.ABS{noinc} !Pp?, cb",                    0x0B43, {},       ALL),
+        ("CALL.ABS{noinc} !Pp?, Ra2( dist)",            0x0343, {},       ALL),
+        ("CALL.ABS{noinc} !Pp?, URa( dist)",           0x1943, {},       TURING),
+        ("RET.REL{nodec} !Pp?, Ra2 far",                0x0950, {},       ALL),
+        ("RET.REL{nodec} !Pp?, URa far",               0x1950, {},       TURING),
+        ("RET.ABS{nodec} !Pp?, Ra2( dist)",             0x0950, {85: 1},  ALL),
+        ("RET.ABS{nodec} !Pp?, URa( dist)",            0x1950, {85: 1},  TURING),
+        ("WARPSYNC.COLLECTIVE !Pp?, Ra, far",           0x0348, {86: 1},  HOPPER),
+        ("WARPSYNC.COLLECTIVE.ALL !Pp?, far",           0x0948, {86: 1},  HOPPER),
+        ("BMOV.64 atexit,    abs",                      0x0957, {},       ALL),
+    ),
+    ("LEPC Rd2",                                        0x034E, {},       ALL),
+    ("LEPC Rd2, here",                                  0x094E, {},       HOPPER),
+    ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},       ALL),
+    ("KILL !Pp?",                                       0x095B, {},       ALL),
+    ("BPT{bpt} (n3)",                                   0x095C, {},       (70, 75), {"bpt": Enum(84, 3, {
+        2: ".PAUSE", 3: ".TRAP", 4: ".INT", 5: ".DRAIN", 6: ".PAUSE_QUIET"})}),
+    ("BPT{bpt} (n3)",                                   0x095C, {},       AMPERE, {"bpt": Enum(84, 3, {
+        3: ".TRAP", 4: ".INT"})}),
+
+    # ---- convergence
+    ("BSSY !Pp?, Bd, near",                             0x0945, {},       ALL),
+    ("BSYNC !Pp?, Bd",                                  0x0941, {},       ALL),
+    ("BREAK !Pp?, Bd",                                  0x0942, {},       ALL),
+    ("YIELD !Pp?",                                      0x0946, {},       ALL),
+    ("WARPSYNC !Pp?, Rb",                               0x0348, {},       (70, 75)),
+    ("WARPSYNC{excl} !Pp?, Rb",                         0x0348, {},       AMPERE_TO_ADA, {"excl": flag(86, ".EXCLUSIVE")}),
+    ("WARPSYNC !Pp?, imm",                              0x0948, {},       VOLTA_TO_ADA),
+    ("WARPSYNC !Pp?, cb",                               0x0B48, {},       VOLTA_TO_ADA),
+    ("WARPSYNC !Pp?, cx",                               0x1B48, {},       TURING_TO_ADA),
+    ("WARPSYNC !Pp?, URb",                              0x1D48, {},       TURING_TO_ADA),
+    ("WARPSYNC{excl} !Pp?, Ra",                         0x0348, {},       HOPPER, {"excl": flag(85, ".EXCLUSIVE")}),
+    ("WARPSYNC.ALL !Pp?",                               0x0948, {},       HOPPER),
+    ("ENDCOLLECTIVE !Pp?",                              0x091B, {},       HOPPER),
+    *[row for span, state in STATES for row in (
+        ("BMOV.32{clear} Rd, state",                    0x0355, {},       span, state),
+        ("BMOV.32{pquad} state, Rb",                    0x0356, {},       span, state),
+        ("BMOV.32{pquad} state, imm",                   0x0956, {},       span, state),
+        ("BMOV.32{pquad} state, cb",                    0x0B56, {},       span, state),
+        ("BMOV.32{pquad} state, cx",                    0x1B56, {},       (max(span[0], 75), span[1]), state),
+        ("BMOV.32{pquad} state, URb",                   0x1D56, {},       (max(span[0], 75), span[1]), state),
+        ("BMOV.32{pquad} state, Bd",                    0x0F56, {},       span, state),
+        # without .CLEAR, nvdisasm has no name for a barrier as the source
+        ("BMOV.32.CLEAR Bd, state",                     0x0F55, {84: 1},  (max(span[0], 80), span[1]), state),
+        ("BMOV.32 Bd, noB",                             0x0F55, {},       (max(span[0], 80), span[1]), state),
+    )],
+    ("BMOV.64 atexit,    Rb2",                          0x0357, {},       ALL),
+    ("BMOV.64 atexit,    cb",                           0x0B57, {},       ALL),
+    ("BMOV.64 atexit,    cx",                           0x1B57, {},       TURING),
+    ("BMOV.64 atexit,    URb",                         0x1D57, {},       TURING),
+
+    # ---- barriers of the block: barrier and count (0, all threads, is not written except with ARV and SCAN)
+    ("BAR.SYNC{defer} bar, some?",                     0x0B1D, {},       ALL),
+    ("BAR.ARV bar, all",                                0x0B1D, {77: 1},  ALL),
+    ("BAR.RED{red}{defer} bar, some?, !Pp",            0x0B1D, {77: 2},  ALL),
+    ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},  ALL),
+    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},  (70, 89)),
+    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},       VOLTA_TO_ADA),
+    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255}, HOPPER),
+    ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},  ALL),
+    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2},  VOLTA_TO_ADA),
+    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2, "Rb": lambda r: r != 255}, HOPPER),
+    ("BAR.SCAN bar, Rb, !Pp",                           0x091D, {77: 3},  ALL),
+    ("BAR.SYNC{defer} Rb, some?",                      0x051D, {},       ALL),
+    ("BAR.ARV Rb, all",                                 0x051D, {77: 1},  ALL),
+    ("BAR.RED{red}{defer} Rb, some?, !Pp",             0x051D, {77: 2},  ALL),
+    ("BAR.SCAN Rb, all, !Pp",                           0x051D, {77: 3},  ALL),
+    ("B2R Rd, bar",                                     0x031C, {},       ALL),
+    ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},  ALL),
+    ("B2R.WARP Rd",                                     0x031C, {78: 2},  ALL),
+    ("CGAERRBAR",                                       0x05AB, {},       HOPPER),
+    ("PREEXIT",                                         0x082D, {},       HOPPER),
+    ("ACQBULK",                                         0x082E, {},       HOPPER),
+
+    # ---- waiting
+    ("DEPBAR set?",                                     0x091A, {},       ALL, {"set": BitSet(32, 6)}),
+    ("DEPBAR.LE sb, n6, set?",                          0x091A, {47: 1},  ALL, {"set": BitSet(32, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},  HOPPER, {"set": BitSet(38, 6)}),
+    ("NANOSLEEP{rand}{warp} !Pp?, imm",                 0x095D, {},       VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, Rb",                  0x035D, {},       VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, cb",                  0x0B5D, {},       VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, cx",                  0x1B5D, {},       TURING_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, URb",                 0x1D5D, {},       TURING_TO_ADA),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, imm",          0x095D, {},       HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, Rb",           0x035D, {},       HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cb",           0x0B5D, {},       HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cx",           0x1B5D, {},       HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, URb",          0x1D5D, {},       HOPPER),
+    ("NANOSLEEP.CLEAR !Pp?",                            0x095D, {83: 1},  AMPERE),
+    ("NOP",                                             0x0918, {},       ALL),
+    ("PMTRIG !Pp?, n16",                                0x0801, {},       ALL),
+
+    # ---- warp-wide
+    ("VOTE{vote} Rd?, Pu, !Pp",                         0x0806, {},       ALL),
+    ("MATCH.ALL Pu, Rd, Ra",                            0x03A1, {},       ALL),
+    ("MATCH.ALL.U64 Pu, Rd, Ra2",                       0x03A1, {73: 1},  ALL),
+    ("MATCH.ANY Rd, Ra",                                0x03A1, {79: 1, 81: 7}, ALL),
+    ("MATCH.ANY.U64 Rd, Ra2",                           0x03A1, {73: 1, 79: 1, 81: 7}, ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, Rb, Rc",                   0x0389, {},       ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, Rb, clamp",                0x0589, {},       ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},       ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},       ALL),
+    ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},       AMPERE),
+    ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},       HOPPER),
+    ("ELECT{ignorekill} Pu, URd, ~URa",                 0x182F, {},       HOPPER, {"~URa": Register("UR", 24, 6, "Z", inv=72)}),
+    ("WARPGROUP.ARRIVE",                                0x09C5, {},       HOPPER),
+    ("WARPGROUP.WAIT",                                  0x09C5, {79: 1},  HOPPER),
+    ("WARPGROUP.DEPBAR.LE gsb0, n72",                   0x09C5, {47: 1, 80: 1}, HOPPER),
+    ("WARPGROUPSET.AC URb",                             0x1D5E, {},       HOPPER),
+    ("WARPGROUPSET.SB URb, gsb0",                       0x1D5E, {79: 1},  HOPPER),
+
+    # ---- special registers, predicates as a register
+    *[row for span, special in SPECIALS for row in (
+        ("S2R Rd, sr",                                  0x0919, {},       span, special),
+        ("CS2R{cs2r} Rdw, sr",                          0x0805, {},       span, special),
+    )],
+    *[("S2UR URd, sr",                                  0x09C3, {"guard": "UP"}, span, special)
+      for span, special in SPECIALS[1:]],
+    ("P2R{byte} Rd, PR, Ra, Sb",                        0x003,  {},       ALL),
+    ("R2P PR, Ra{byte}, Sb",                            0x004,  {},       ALL),
+    ("R2UR Pu?, URd, Ra",                               0x03C2, {},       TURING_TO_ADA),
+    ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},  TURING_TO_ADA),
+    ("R2UR Pu?, URd, Ra",                               0x02CA, {},       HOPPER),
+    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},  HOPPER),
+    ("SETCTAID{dim} Ra",                                0x031F, {},       ALL),
+    ("GETLMEMBASE Rd",                                  0x03C0, {},       ALL),
+    ("SETLMEMBASE Ra",                                  0x03C1, {},       ALL),
+    fields={
+        "atexit": Enum((), 0, {0: "ATEXIT_PC"}),  # a field without bits
+        "near": Target(34, 30, 4),
+        "here": Target(24, 58),  # unlike the branches it counts bytes
+        "count": Enum(85, 2, ("", ".INC", ".DEC")),  # the call depth
+        "conv": Enum(32, 2, ("", ".U", ".DIV", ".CONV")), "uconv": Enum(32, 2, {2: ".DIV", 3: ".CONV"}),
+        "noinc": flag(86, ".NOINC"), "nodec": flag(86, ".NODEC"),
+        "keep": Enum(84, 2, ("", ".KEEPREFCOUNT", ".PREEMPTED")), "noatexit": flag(86, ".NO_ATEXIT"),
+        "n3": Number(34, 3, default=0), "n6": Number(38, 6), "n16": Number(32, 16), "n72": Number(72, 3),
+        "Bd": Register("B", 16, 4), "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
+        
+        "bar": Number(54, 4), "some": Number(42, 12, default=0), "all": Number(42, 12),
+        "red": Enum(74, 2, (".POPC", ".AND", ".OR")), "defer": flag(80, ".DEFER_BLOCKING"),
+        "sb": Enum(44, 3, [f"SB{n}" for n in range(6)]),
+        "rand": flag(86, ".RAND"), "warp": flag(85, ".WARP"), "syncs": flag(84, ".SYNCS"),
+        "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ")),
+        "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
+        "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
+        "ignorekill": flag(85, ".IGNOREKILL"),
+        "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
+        "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
+        "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),
+    },
+)
+# fmt: on
