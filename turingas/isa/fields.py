@@ -119,7 +119,7 @@ def flag(pos: int, name: str, off: str = "") -> Enum:
 class Register(Field):
     """A register: ``R5``, ``UR4``, ``P0``, ``B3``. The last index of general and uniform ones reads as zero.
 
-    ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
+    ``suffix`` is written behind the name, inside the bars. ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
     ``.reuse``; None where the operand has none.
     """
 
@@ -135,11 +135,13 @@ class Register(Field):
         inv: int | None = None,
         reuse: int | None = None,
         limit: int | None = None,
+        suffix: Enum | None = None,
     ) -> None:
         super().__init__(pos, width)
         self.prefix, self.zero, self.words = prefix, zero, words
         self.neg, self.abs, self.inv, self.reuse = neg, abs, inv, reuse
-        self.pos = pos
+        self.pos, self.suffix = pos, suffix
+        self.mask |= suffix.mask if suffix else 0
         self.last = (1 << width) - 1  # the index that reads as zero or true
         self.count = self.last if zero else (limit or 1 << width)
         for bit in (neg, abs, inv, reuse):
@@ -149,9 +151,9 @@ class Register(Field):
         self.what = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}.get(
             prefix, f"{prefix}0 to {prefix}{self.count - 1}"
         )
-        reuse_ = r"(?:\.reuse)?" if reuse is not None else ""
+        reuse_ = r"(?:\.reuse)?" if reuse is not None else suffix.pattern + "?" if suffix else ""
         self.mark = "!" if prefix in ("P", "UP") else "~"
-        core = rf"\|{name}\|{reuse_}|{name}{reuse_}" if abs is not None else name + reuse_
+        core = rf"\|{name}{reuse_ if suffix else ''}\|{reuse_ if reuse is not None else ''}|{name}{reuse_}" if abs is not None else name + reuse_
         signs = ("-" if neg is not None else "") + (self.mark if inv is not None else "")
         self.pattern = (f"[{signs}]?" if signs else "") + f"(?:{core})"
         if zero:
@@ -173,6 +175,9 @@ class Register(Field):
                 raise ValueError("this operand has no absolute value")
             bits |= 1 << self.abs
             text = text.strip("|")
+        if self.suffix:
+            text, dot, rest = text.partition(".")
+            bits |= self.suffix.encode(dot + rest)
         name = text[len(self.prefix) :]
         if not text.startswith(self.prefix) or not (name == self.zero or name.isdecimal()):
             raise ValueError(f"{text!r} is not {self.what}")
@@ -197,6 +202,8 @@ class Register(Field):
             text = f"{self.prefix}{index}"
         else:
             raise Unprintable
+        if self.suffix:
+            text += self.suffix.decode(word)
         if self.abs is not None and word >> self.abs & 1:
             text = f"|{text}|"
         if self.reuse is not None and word >> self.reuse & 1:

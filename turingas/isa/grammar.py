@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from turingas.isa.fields import Constant, Enum, Field, Float, Number, Offset, Register
 
@@ -31,9 +32,11 @@ SHAPES = {
     ],
     "b": [(0x200, "r", ""), (0x800, "i", ""), (0xA00, "c", ""), (0x1C00, "u", ""), (0x1A00, "x", "")],
     "c": [(0x200, "", "r32"), (0x400, "", "i"), (0x600, "", "c"), (0x1E00, "", "u"), (0x1600, "", "x")],
+    "C": [(0x200, "", "r"), (0x400, "", "i"), (0x600, "", "c"), (0x1E00, "", "u"), (0x1600, "", "x")],
 }  # fmt: skip
-IMMEDIATE = {"S": "imm", "F": "f32", "D": "f64", "H": "f16hi, f16lo"}
-SOURCE = re.compile(r"([-~]?)(\|?)([SFDH])([bc])(\d?)(\|?)(?!\w)")
+IMMEDIATE = {"S": "imm", "I": "simm", "F": "f32", "D": "f64", "H": "f16hi, f16lo", "B": "bf16hi, bf16lo"}
+IMMEDIATE |= {"P": IMMEDIATE["H"], "Q": IMMEDIATE["B"]}  # packed halves without a swizzle
+SOURCE = re.compile(r"([-~]?)(\|?)([SIFDHBPQ])([bcC])(\d?)(\|?)(?!\w)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,21 +51,23 @@ class Row:
     base: str  # the mnemonic without modifiers
     reuse: bool  # whether its register sources have reuse bits that nvdisasm prints
     uniform_guard: bool  # guarded by @UP0 instead of @P0
+    without: int  # a shape (its opcode bits) that the instruction lacks
 
 
 def row(
     text: str,
     opcode: int,
-    fixed: Mapping[object, object],
+    fixed: Mapping[Any, Any],
     archs: tuple[float, float],
     fields: Mapping[str, Field] | None = None,
 ) -> Row:
     base = re.split(r"[\s.{]", text, maxsplit=1)[0]
     bits = {k: v for k, v in fixed.items() if isinstance(k, int) and isinstance(v, int)}
-    when = {k: v for k, v in fixed.items() if isinstance(k, str) and k not in ("reuse", "guard")}
+    when = {k: v for k, v in fixed.items() if isinstance(k, str) and k not in ("reuse", "guard", "without")}
     reuse = bool(fixed.get("reuse", opcode & 0x1FF < 0x100))
     guard = fixed.get("guard", "UP" if base[0] == "U" else "P") == "UP"
-    return Row(text, opcode, bits, when, *archs, fields or {}, base, reuse, guard)
+    without = int(fixed.get("without", 0))  # type: ignore[call-overload]
+    return Row(text, opcode, bits, when, *archs, fields or {}, base, reuse, guard, without)
 
 
 def rows(*items: tuple[object, ...], fields: Mapping[str, Field] | None = None) -> list[Row]:
@@ -78,7 +83,9 @@ def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str,
         yield name, _split(tail.strip()), dict(row.fixed), dict(row.when), row.opcode
         return
     for bits, b, c in SHAPES[slots]:
-        kinds = {"b": b, "c": c}
+        if bits & 0xE00 == row.without:
+            continue
+        kinds = {"b": b, "c": c, "C": c}
         operands = SOURCE.sub(lambda m: _source(*m.groups(), kind=kinds[m[4]]), tail.strip())  # type: ignore[misc]
         yield name, _split(operands), dict(row.fixed), dict(row.when), row.opcode | bits
 
@@ -86,19 +93,18 @@ def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str,
 def _source(sign: str, bar: str, letter: str, slot: str, words: str, _: str, kind: str) -> str:
     if kind == "i":
         return IMMEDIATE[letter]
-    half = letter == "H"
+    swizzled, packed = letter in "HB", letter in "HBPQ"
+    slot = slot.lower()
     if letter == "D":
         words = "2"
     if kind in ("c", "x"):
-        return f"{sign}{bar}c{kind if kind == 'x' else 'b'}{'h' if half else ''}{bar}"
-    place = {"r": "", "r64": "_c", "r32": "_b", "u": "_b"}[kind]
-    if place == "_" + slot:
-        place = ""
-    register = "UR" if kind == "u" else "R"
-    at = slot if not place else place[1]
-    return f"{sign}{bar}{register}{slot}{words if kind != 'u' else ''}{place}{'h' if half and at == 'c' else ''}{bar}" + (
-        f"{{h{at}}}" if half else ""
-    )
+        return f"{sign}{bar}c{kind if kind == 'x' else 'b'}{'h' if swizzled else ''}{bar}"
+    if kind == "u":
+        return f"{sign}{bar}UR{slot}{'_b' if slot == 'c' else ''}{'h' if swizzled else ''}{bar}"
+    place = {"r": slot, "r64": "c", "r32": "b"}[kind]
+    name = f"R{slot}{words}" + (f"_{place}" if place != slot else "")
+    # packed halves have their signs elsewhere when they stand at 64
+    return f"{sign}{bar}{name}{'h' if packed and place == 'c' else ''}{bar}" + (f"{{h{place}}}" if swizzled else "")
 
 
 def _split(text: str) -> list[str]:
@@ -121,6 +127,8 @@ def find(name: str, sm: float, reuse: bool = True) -> Field | None:
     known = FIELDS.get(name)
     if known is not None:
         return known
+    if name in SWIZZLES:
+        return half_at(SWIZZLES[name], sm)
     match = NAME.fullmatch(name)
     if match is None:
         return None
@@ -134,31 +142,39 @@ def find(name: str, sm: float, reuse: bool = True) -> Field | None:
             neg = 63
         elif sign == "~":
             inv = 63
-        suffix = half_at(60) if chalf else None
+        suffix = half_at(60, sm) if chalf else None
         return Constant(const == "cx", neg, 62 if bar else None, inv, suffix)
     at = place or slot
     if sign or bar:
-        minus, absolute = SIGNS[at + half]
+        minus, absolute = SIGNS[at + half if file == "R" else at]
         neg, inv = (minus, None) if sign == "-" else (None, minus) if sign == "~" else (None, None)
         abs_ = absolute if bar else None
     if file == "UR":
-        return Register("UR", PLACES[at], 6, "Z", neg=neg, abs=abs_, inv=inv)
+        suffix = half_at(60, sm) if half else None
+        return Register("UR", PLACES[at], 6, "Z", neg=neg, abs=abs_, inv=inv, suffix=suffix)
     count = -1 if words == "w" else int(words or 1)
     bit = REUSE.get(slot) if reuse else None
     return Register("R", PLACES[at], 8, "Z", count, neg, abs_, inv, bit)
 
 
-def half_at(pos: int, full: str = "") -> Enum:
-    return Enum(pos, 2, (full, ".F32", ".H0_H0", ".H1_H1"))
+SWIZZLES = {"ha": 74, "hb": 60, "hc": 81}
+
+
+def half_at(pos: int, sm: float) -> Enum:
+    """Which halves of a register are read; before Ampere also one FP32 value for both."""
+    return Enum(pos, 2, ("", ".F32" if sm < 80 else None, ".H0_H0", ".H1_H1"))
 
 
 FIELDS: dict[str, Field] = {
     # immediates and offsets
     "imm": Number(32, 32), "simm": Number(32, 32, signed=True), "f32": Float(32, 32), "f64": Float(32, 64),
-    "f16lo": Float(32, 16), "f16hi": Float(48, 16),
+    "f16lo": Float(32, 16), "f16hi": Float(48, 16), "bf16lo": Float(32, -16), "bf16hi": Float(48, -16),
     "off": Offset(40, 24),
-    # half swizzles
-    "ha": half_at(74), "hb": half_at(60), "hc": half_at(81),
+    # comparisons
+    "fcmp": Enum(76, 4, [f".{n}" for n in
+                         "F LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU T".split()]),
+    "icmp": Enum(76, 3, [f".{n}" for n in "F LT EQ LE GT NE GE T".split()]),
+    "bool": Enum(74, 2, (".AND", ".OR", ".XOR")),
     # arithmetic modifiers
     "rnd": Enum(78, 2, ("", ".RM", ".RP", ".RZ")),
     "sat": Enum(77, 1, ("", ".SAT")), "ftz": Enum(80, 1, ("", ".FTZ")),

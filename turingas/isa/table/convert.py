@@ -1,5 +1,131 @@
-"""Conversions."""
+"""Conversions. The source and the result format share an opcode; 64-bit formats on either side have their own."""
 
-from turingas.isa.grammar import ALL, rows
+from turingas.isa.fields import Constant, Enum, Register
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
-ROWS = rows()
+BEFORE_HOPPER = (70, 89)
+
+H1 = Enum(60, 1, ("", ".H1"))
+
+FIELDS = {
+    # a packed half as the only source: the lower or the upper one
+    "half_r": Register("R", 32, 8, "Z", 1, 63, 62, suffix=H1),
+    "half_u": Register("UR", 32, 6, "Z", 0, 63, 62, suffix=H1),
+    "half_c": Constant(neg=63, abs=62, suffix=H1),
+    "frnd": Enum(78, 2, ("", ".FLOOR", ".CEIL", ".TRUNC")),
+    "ntz": Enum(77, 1, ("", ".NTZ")),
+    "h1": H1,
+    "b3": Enum(60, 2, ("", ".B1", ".B2", ".B3")),
+    # integer side, without the 64-bit ones: sign and width (".S32" is not written)
+    "to32": Enum(((72, 1), (75, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
+    "to64": Enum(((72, 1), (75, 2)), 3, (None, None, None, None, None, None, ".U64", ".S64")),
+    "from8": Enum(((74, 1), (84, 2)), 3, (".U8", ".S8")),
+    "from16": Enum(((74, 1), (84, 2)), 3, (None, None, ".U16", ".S16")),
+    "from32": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, ".U32", "")),
+    "from64": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, None, None, ".U64", ".S64")),
+    # packed conversions
+    "relu": Enum(75, 1, ("", ".RELU")),
+    "satfinite": Enum(77, 1, ("", ".SATFINITE")),
+    "bf16": Enum(76, 1, ("", ".BF16")),
+    "packrnd": Enum(79, 3, ("", None, None, ".RZ")),
+    "ch1": Enum(72, 1, ("", ".H1")),
+    "fmt16": Enum(76, 1, (".F16", ".BF16")),
+    "fmt8": Enum(76, 1, (".E5M2", ".E4M3")),
+    "src8": Enum(73, 1, (".E5M2", ".E4M3")),
+    "bh1": Enum(88, 1, ("", ".H1")),
+    "i2i": Enum(76, 2, (".U8", ".S8", ".U16", ".S16")),
+    "i2ip16": Enum(76, 3, (".U8", ".S8", ".U16", ".S16")),
+    "i2ip4": Enum(76, 3, (None, None, None, None, None, None, ".U4", ".S4")),
+    "at24": Enum(72, 2, (None, None, ".24")),
+    "i2ip2": Enum(76, 3, (None, None, None, None, ".U2", ".S2")),
+    "at28": Enum(72, 2, (None, None, None, ".28")),
+    "isat": Enum(74, 2, ("", ".SAT", ".SATRELU")),
+    "fp_to": Enum(75, 3, (None, None, ".F32")),
+    "fp_from": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, ".U32", ".S32")),
+    "f2ip": Enum(76, 2, (".U8", ".S8")),
+    "f2ip_ntz": Enum(74, 1, ("", ".NTZ")),
+    "f2ip_relu": Enum(75, 1, ("", ".RELU")),
+}
+
+F16, F32, F64, BF16 = 1, 2, 3, 4  # format codes: results at 75, sources at 84
+
+
+def f2f(to: str, source: str, archs: tuple[float, float]) -> list[tuple[object, ...]]:
+    """F2F rows of one pair of formats: half sources may be the upper half of a register."""
+    codes = {"F16": F16, "F32": F32, "F64": F64, "BF16": BF16}
+    opcode = 0x110 if "F64" in (to, source) else 0x104
+    wide = "2" if source == "F64" else ""
+    letter = "D" if source == "F64" else "F"
+    name = f"F2F{{ftz}}.{to}.{source}{{rnd}} Rd{'2' if to == 'F64' else ''}"
+    fixed = {75: codes[to], 84: codes[source]}
+    if codes[source] in (F16, BF16):
+        return half_sources(f"{name}, SRC", opcode, fixed, archs)
+    return [(f"{name}, -|{letter}b{wide}|", opcode, fixed, archs)]
+
+
+def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: tuple[float, float]) -> list[tuple[object, ...]]:
+    """A one-source row whose source is a packed half or a small integer: register, constant, uniform register."""
+    turing = (max(archs[0], 75), archs[1])
+    return [
+        (text.replace("SRC", "half_r"), opcode | 0x200, fixed, archs),
+        (text.replace("SRC", "half_c"), opcode | 0xA00, fixed, archs),
+        (text.replace("SRC", "half_u"), opcode | 0x1C00, fixed, turing),
+    ]
+
+
+def small(text: str, opcode: int, fixed: dict[int, int], part: str, archs: tuple[float, float]) -> list[tuple[object, ...]]:
+    return [
+        (text.replace("SRC", f"Rb{{{part}}}"), opcode | 0x200, fixed, archs),
+        (text.replace("SRC", f"URb{{{part}}}"), opcode | 0x1C00, fixed, (max(archs[0], 75), archs[1])),
+    ]
+
+
+ROWS = rows(
+    # ---- floating point to floating point
+    *f2f("F16", "F32", ALL), *f2f("F32", "F16", ALL), *f2f("BF16", "F32", AMPERE),
+    *f2f("F16", "F64", ALL), *f2f("F32", "F64", ALL), *f2f("F64", "F16", ALL), *f2f("F64", "F32", ALL),
+    *f2f("F16", "BF16", HOPPER), *f2f("F32", "BF16", HOPPER), *f2f("BF16", "F16", HOPPER),
+    *f2f("F64", "BF16", HOPPER), *f2f("BF16", "F64", HOPPER),
+    ("FRND{ftz}{frnd} Rd, -|Fb|",                                      0x107, {75: F32, 84: F32}, ALL),
+    ("FRND{ftz}.F64{frnd} Rd2, -|Db|",                                 0x113, {75: F64, 84: F64}, ALL),
+    *half_sources("FRND{ftz}.F16{frnd} Rd, SRC",                       0x107, {75: F16, 84: F16}, ALL),
+    *half_sources("FRND{ftz}.BF16{frnd} Rd, SRC",                      0x107, {75: BF16, 84: BF16}, HOPPER),
+    # ---- floating point to integer
+    ("F2I{ftz}{to32}{frnd}{ntz} Rd, -|Fb|",                            0x105, {84: F32}, ALL),
+    ("F2I{ftz}{to64}{frnd}{ntz} Rd2, -|Fb|",                           0x111, {84: F32}, ALL),
+    ("F2I{ftz}{to32}.F64{frnd}{ntz} Rd, -|Db|",                        0x111, {84: F64}, ALL),
+    ("F2I{ftz}{to64}.F64{frnd}{ntz} Rd2, -|Db|",                       0x111, {84: F64}, ALL),
+    *half_sources("F2I{ftz}{to32}.F16{frnd}{ntz} Rd, SRC",             0x105, {84: F16}, ALL),
+    *half_sources("F2I{ftz}{to64}.F16{frnd}{ntz} Rd2, SRC",            0x111, {84: F16}, ALL),
+    *half_sources("F2I{ftz}{to32}.BF16{frnd}{ntz} Rd, SRC",            0x105, {84: BF16}, HOPPER),
+    *half_sources("F2I{ftz}{to64}.BF16{frnd}{ntz} Rd2, SRC",           0x111, {84: BF16}, HOPPER),
+    # ---- integer to floating point
+    *(row for name, code, archs in (("", F32, ALL), (".F16", F16, ALL), (".BF16", BF16, HOPPER)) for row in (
+        (f"I2F{name}{{from32}}{{rnd}} Rd, Sb",   0x106, {75: code, "without": 0x800}, archs),
+        (f"I2F{name}{{from64}}{{rnd}} Rd, Sb2",  0x112, {75: code, "without": 0x800}, archs),
+        *small(f"I2F{name}{{from16}}{{rnd}} Rd, SRC", 0x106, {75: code}, "h1", archs),
+        *small(f"I2F{name}{{from8}}{{rnd}} Rd, SRC", 0x106, {75: code}, "b3", archs))),
+    ("I2F.F64{from32}{rnd} Rd2, Sb",                                   0x112, {75: F64, "without": 0x800}, ALL),
+    ("I2F.F64{from64}{rnd} Rd2, Sb2",                                  0x112, {75: F64, "without": 0x800}, ALL),
+    *small("I2F.F64{from16}{rnd} Rd2, SRC",                            0x112, {75: F64}, "h1", ALL),
+    *small("I2F.F64{from8}{rnd} Rd2, SRC",                             0x112, {75: F64}, "b3", ALL),
+    ("I2FP{fp_to}{fp_from}{prnd} Rd, Sb",                              0x045, {}, HOPPER,
+     {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
+    # ---- packed
+    ("F2FP{satfinite}{relu}{bf16}.PACK_AB{packrnd} Rd, Ra, Fb",        0x03E, {64: 255}, (80, 89)),
+    ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {78: 1}, (80, 89)),
+    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, HOPPER),
+    ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {78: 1}, HOPPER),
+    ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, HOPPER),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, HOPPER),
+    ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, HOPPER),
+    ("F2IP{f2ip}.F32{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, HOPPER),
+    ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING),
+    ("I2IP{i2ip16}.S32.SAT Rd, Ra, Sb, Rc{ch1}",                       0x039, {"without": 0x800}, (75, 89)),
+    ("I2IP{i2ip4}.S32.SAT Rd, Ra, Sb, Rc{at24}",                     0x039, {"without": 0x800}, (80, 89)),
+    ("I2IP{i2ip2}.S32.SAT Rd, Ra, Sb, Rc{at28}",                     0x039, {"without": 0x800}, (80, 89)),
+    ("I2IP{i2ip16}.S32{isat} Rd, Ra, Sb, Rc{ch1}",                     0x039, {"without": 0x800}, HOPPER),
+    ("I2IP{i2ip4}.S32{isat} Rd, Ra, Sb, Rc{at24}",                   0x039, {"without": 0x800}, HOPPER),
+    ("I2IP{i2ip2}.S32{isat} Rd, Ra, Sb, Rc{at28}",                   0x039, {"without": 0x800}, HOPPER),
+    fields=FIELDS,
+)  # fmt: skip

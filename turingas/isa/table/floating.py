@@ -1,9 +1,72 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
-from turingas.isa.grammar import ALL, rows
+from turingas.isa.fields import Enum
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, rows
 
+BEFORE_AMPERE = (70, 75)
+
+FIELDS = {
+    # FMUL: the product times a power of two; 4 is what every plain FMUL has
+    "scale": Enum(84, 3, (None, ".D8", ".D4", ".D2", "", ".M2", ".M4", ".M8")),
+    "nan": Enum(81, 1, ("", ".NAN")),
+    "xorsign": Enum(82, 1, ("", ".XORSIGN")),
+    "bf": Enum(71, 1, ("", ".BF")),
+    "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
+    "hfunc": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", None, None, ".SQRT", ".TANH")),
+    "dcmp": Enum(76, 4, [f".{n}" for n in "MIN LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU MAX".split()]),
+    # packed halves: where the result and the operation live
+    "h32": Enum(78, 1, ("", ".F32")),
+    "hbool": Enum(69, 2, (".AND", ".OR", ".XOR")),
+    "h_and": Enum(71, 1, ("", ".H_AND")),
+}
 ROWS = rows(
-    ("FFMA{fmz}{rnd}{sat} Rd, -|Ra|, -|Fb|, -|Fc|", 0x023, {}, ALL),
-    ("FADD{ftz}{rnd}{sat} Rd, -|Ra|, -|Fc|", 0x021, {}, ALL),
-    ("FMUL{fmz}{rnd}{sat} Rd, -|Ra|, -|Fb|", 0x020, {}, ALL),
-)
+    # ---- FP32
+    ("FFMA{fmz}{rnd}{sat} Rd, -|Ra|, -|Fb|, -|Fc|",                    0x023, {}, ALL),
+    ("FADD{ftz}{rnd}{sat} Rd, -|Ra|, -|Fc|",                           0x021, {}, ALL),
+    ("FMUL{fmz}{scale}{rnd}{sat} Rd, -|Ra|, -|Fb|",                    0x020, {}, ALL),
+    ("FSEL{ftz} Rd, -|Ra|, -|Fb|, !Pp",                                0x008, {}, AMPERE),
+    ("FSEL Rd, -|Ra|, -|Fb|, !Pp",                                     0x008, {}, BEFORE_AMPERE),
+    ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, (86, 90.5)),
+    ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, (80, 80)),
+    ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
+    ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
+    ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
+    ("FCHK Pu, -|Ra|, -|Fb|",                                          0x102, {}, ALL),
+    ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, ALL),
+    ("MUFU{hfunc}.F16 Rd, -|Rb|",                                      0x308, {73: 1}, (75, 89)),
+    ("MUFU{hfunc}.F16 Rd, -|Rb|",                                      0x308, {72: 1}, HOPPER),
+    ("MUFU{hfunc}.BF16 Rd, -|Rb|",                                     0x308, {73: 1}, HOPPER),
+    # ---- FP64
+    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
+    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL),
+    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {}, ALL),
+    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {}, ALL),
+    # ---- FP16, BF16 packed
+    ("HADD2{h32}{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                      0x030, {}, BEFORE_AMPERE),
+    ("HMUL2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                      0x032, {}, BEFORE_AMPERE),
+    ("HFMA2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",               0x031, {}, BEFORE_AMPERE),
+    ("HADD2.F32 Rd, -Ra{ha}, -|Rc_b|{hb}",                             0x230, {78: 1, "reuse": False}, AMPERE),
+    ("HADD2.F32 Rd, -Ra{ha}, -|cbh|",                                  0x630, {78: 1, "reuse": False}, AMPERE),
+    ("HADD2.F32 Rd, -Ra{ha}, -|URc_bh|",                               0x1E30, {78: 1, "reuse": False}, AMPERE),
+    ("HADD2{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                           0x030, {}, AMPERE),
+    ("HADD2.BF16_V2{ftz}{sat} Rd, -|Ra|{ha}, -|Bc|",                   0x030, {85: 1}, HOPPER),
+    ("HMUL2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                           0x032, {}, AMPERE),
+    ("HMUL2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|",                   0x032, {85: 1}, HOPPER),
+    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, AMPERE),
+    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, AMPERE),
+    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, AMPERE),
+    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, AMPERE),
+    ("HFMA2.MMA{fmz}{sat} Rd, -|Ra|, -|Pb|, -|Pc|",                    0x035, {}, AMPERE),
+    ("HFMA2.MMA{fmz}.RELU Rd, -|Ra|, -|Pb|, -|Pc|, Pp?",               0x035, {79: 1}, AMPERE),
+    ("HFMA2.MMA.BF16_V2{fmz}{sat} Rd, -|Ra|, -|Qb|, -|Qc|",            0x035, {85: 1}, HOPPER),
+    ("HFMA2.MMA.BF16_V2{fmz}.RELU Rd, -|Ra|, -|Qb|, -|Qc|, Pp?",       0x035, {79: 1, 85: 1}, HOPPER),
+    ("HMNMX2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Hb|, !Pp",            0x040, {}, (86, 90.5)),
+    ("HMNMX2.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, !Pp",    0x040, {85: 1}, (86, 90.5)),
+    ("HMNMX2{ftz}{nan} Rd, -|Ra|{ha}, -|Hb|, !Pp",                     0x040, {}, (80, 80)),
+    ("HMNMX2.BF16_V2{ftz}{nan} Rd, -|Ra|{ha}, -|Bb|, !Pp",             0x040, {85: 1}, (80, 80)),
+    ("HSET2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Hc|, !Pp",          0x033, {}, ALL),
+    ("HSETP2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Hc|, !Pp",  0x034, {}, ALL),
+    ("HSET2.BF16_V2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Bc|, !Pp",  0x033, {65: 1}, HOPPER),
+    ("HSETP2.BF16_V2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Bc|, !Pp", 0x034, {65: 1}, HOPPER),
+    fields=FIELDS,
+)  # fmt: skip

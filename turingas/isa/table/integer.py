@@ -1,5 +1,97 @@
 """Integer, logic, shift, permute and move instructions."""
 
-from turingas.isa.grammar import ALL, rows
+from turingas.isa.fields import Enum, Number
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
-ROWS = rows()
+
+def shift(value: int) -> bool:
+    """The factors that nvdisasm shows as IMAD.SHL: powers of two, but neither 2**16 nor 2**31 (probed)."""
+    return 1 < value < 1 << 31 and value & (value - 1) == 0 and value != 1 << 16
+
+
+FIELDS = {
+    "u32": Enum(73, 1, (".U32", "")),
+    "wide": Enum(73, 1, (".U32", "")),
+    "sx32": Enum(73, 1, ("", ".SX32")),
+    "lanes": Number(72, 4, default=15),  # which bytes MOV writes
+    "lut": Number(72, 8),
+    "plut": Number(((64, 3), (72, 5)), 8),
+    "qlut": Number(16, 8),
+    "pand": Enum(80, 1, ("", ".PAND")),
+    "shift": Number(75, 5),
+    "prmt": Enum(72, 3, ("", ".F4E", ".B4E", ".RC8", ".ECL", ".ECR", ".RC16")),
+    "dir": Enum(76, 1, (".L", ".R")),
+    "wrap": Enum(75, 1, ("", ".W")),
+    "stype": Enum(73, 2, (".S64", ".U64", ".S32", ".U32")),
+    "hi": Enum(80, 1, ("", ".HI")),
+    "atype": Enum(73, 1, (".U8", ".S8")),
+    "btype": Enum(74, 1, (".U8", ".S8")),
+    "atype16": Enum(73, 1, (".U16", ".S16")),
+    "lo": Enum(77, 1, (".LO", ".HI")),
+    "acc": Enum(75, 1, ("", ".ACC")),
+    "acctype": Enum(73, 1, (".U8", "")),
+    "clhi": Enum(77, 1, (".LO", ".HI")),
+    "vtype": Enum(72, 2, (".U32", "", ".U16x2", ".S16x2")),
+    "vtype32": Enum(72, 1, (".U32", "")),
+    "relu": Enum(76, 1, ("", ".RELU")),
+    "v16": Enum(73, 1, ("", ".16x2")),
+}
+
+PLAIN = {81: 7, 87: 15}  # IMAD: no carry out, none in
+NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
+
+ROWS = rows(
+    ("MOV Rd, Sb, lanes?",                                             0x002, {}, ALL),
+    ("SEL Rd, Ra, Sb, !Pp",                                            0x007, {}, ALL),
+    ("IABS Rd, Ib",                                                    0x013, {}, ALL),
+    ("BREV Rd, Sb",                                                    0x101, {}, ALL),
+    ("POPC Rd, ~Sb",                                                   0x109, {}, ALL),
+    ("FLO{u32}{sh} Rd, Pu?, ~Sb",                                      0x100, {}, ALL, {"sh": Enum(74, 1, ("", ".SH"))}),
+    # ---- add, multiply
+    ("IADD3.X Rd, Pu?, Pv?, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                  0x010, {74: 1}, ALL),
+    ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, ALL),
+    *((f"IMAD.MOV{{u32}} Rd, Ra, {sources}", opcode, {**PLAIN, zero: "RZ"}, ALL) for sources, opcode, zeros in (
+        ("Rb, -Rc", 0x224, ("Ra", "Rb")), ("Rb_c, simm", 0x424, ("Ra", "Rb_c")), ("Rb_c, -cb", 0x624, ("Ra", "Rb_c")),
+        ("simm, -Rc", 0x824, ("Ra",)), ("cb, -Rc", 0xA24, ("Ra",))) for zero in zeros),
+    ("IMAD.MOV{u32} Rd, Ra, simm, -Rc",                                0x824, {**PLAIN, "simm": "0x1", "Rc": "RZ"}, ALL),
+    ("IMAD.MOV{u32} Rd, Ra, simm, -Rc",                                0x824, {**PLAIN, "simm": "0x0"}, ALL),
+    ("IMAD.IADD{u32} Rd, Ra, simm, -Rc",                               0x824, {**PLAIN, "simm": "0x1"}, ALL),
+    ("IMAD.SHL{u32} Rd, Ra, simm, -Rc",                                0x824, {**PLAIN, "simm": shift, "Rc": "RZ"}, ALL),
+    ("IMAD{u32} Rd, Ra, Ib, -Ic",                                      0x024, PLAIN, ALL),
+    ("IMAD{u32}.X Rd, Ra, Ib, ~Ic, !Pp",                               0x024, {74: 1, 81: 7}, ALL),
+    ("IMAD.WIDE{u32} Rd2, Pu?, Ra, Ib, -Ic2",                          0x025, {87: 15, "without": 0x400}, ALL),
+    ("IMAD.WIDE{u32}.X Rd2, Pu?, Ra, Ib, ~Ic2, !Pp",                   0x025, {74: 1, "without": 0x400}, ALL),
+    ("IMAD.HI{u32} Rd, Pu?, Ra, Ib, -Ic2",                             0x027, {87: 15, "without": 0x400}, TURING),
+    ("IMAD.HI{u32}.X Rd, Pu?, Ra, Ib, ~Ic2, !Pp",                      0x027, {74: 1, "without": 0x400}, TURING),
+    ("IDP.4A{atype}{btype} Rd, Ra, Sb, -Rc",                           0x026, {"without": 0x800}, TURING),
+    ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, (70, 70)),
+    ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
+    ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, (70, 70)),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": 0x400}, (86, 90.5)),
+    ("LEA.HI.X Rd, Pu?, ~Ra, ~Sb, Rc, shift, !Pp",                     0x011, {74: 1, 80: 1}, ALL),
+    ("LEA.HI.X.SX32 Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                    0x011, {73: 1, 74: 1, 80: 1, 64: 255}, ALL),
+    ("LEA.HI Rd, Pu?, -Ra, -Sb, Rc, shift",                            0x011, {80: 1, 87: 15}, ALL),
+    ("LEA.HI.SX32 Rd, Pu?, -Ra, -Sb, shift",                           0x011, {73: 1, 80: 1, 64: 255, 87: 15}, ALL),
+    ("LEA.X Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                            0x011, {74: 1, 64: 255}, ALL),
+    ("LEA Rd, Pu?, -Ra, -Sb, shift",                                   0x011, {64: 255, 87: 15}, ALL),
+    # ---- logic, shift, bytes
+    ("LOP3.LUT{pand} Pu?, Rd, Ra, Sb, Rc, lut, !Pp",                   0x012, {}, ALL),
+    ("PLOP3.LUT Pu, Pv, !Pp, !Pq, !Pr, plut, qlut",                    0x81C, {}, ALL),
+    ("PLOP3.LUT Pu, Pv, !Pp, !Pq, !UPr, plut, qlut",                   0x81C, {67: 1}, TURING),
+    ("SHF{dir}{wrap}{stype}{hi} Rd, Ra, Sb, Sc",                       0x019, {}, ALL),
+    ("SGXT{wrap}{u32} Rd, Ra, Sb",                                     0x01A, {}, ALL),
+    ("BMSK{wrap} Rd, Ra, Sb",                                          0x01B, {}, ALL),
+    ("PRMT{prmt} Rd, Ra, Sb, Sc",                                      0x016, {}, ALL),
+    # ---- compare, select
+    ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
+    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, ALL),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING),
+    ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),
+    ("VIMNMX{vtype}{relu} Rd, Ra, Sb, !Pp",                            0x048, {81: 7, 84: 7}, HOPPER),
+    ("VIMNMX3{vtype}{relu} Rd, Ra, Sb, Rc, !Pp",                       0x00F, {}, HOPPER),
+    ("VIADDMNMX{vtype}{relu} Rd, Ra, -Sb, Sc, !Pp",                    0x046, {}, HOPPER),
+    ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER),
+    ("VABSDIFF{u32} Rd, Pu?, Ra, Sb, Sc",                              0x014, {}, ALL),
+    ("VABSDIFF4{acctype}{acc} Rd, Pu?, Ra, Sb, Sc",                    0x015, {}, ALL),
+    fields=FIELDS,
+)  # fmt: skip
