@@ -133,6 +133,7 @@ class Elf:
     sizes: tuple[int, ...] = (64, 56, 64)  # of the file header, a program header, a section header
     padding: bytes = bytes(7)  # the end of the identification
     wide_count: bool = False  # the number of sections is in section 0
+    wide_names: bool = False  # the number of the section of names is there too
 
     # -- reading
 
@@ -156,11 +157,12 @@ class Elf:
         elf.header = (klass, order, ident)
         elf.padding = padding
         elf.wide_count = bool(shoff) and not shnum
+        elf.wide_names = bool(shoff) and shstrndx == SHN_XINDEX
         elf.sizes = (ehsize, phentsize, shentsize)
         if elf.wide_count:  # more sections than 16 bits count: section 0 has the number
             _inside(data, shoff, SECTION.size, "section header 0", 40)
             shnum = SECTION.unpack_from(data, shoff)[5]
-        if shoff and shstrndx == SHN_XINDEX:
+        if elf.wide_names:
             _inside(data, shoff, SECTION.size, "section header 0", 40)
             shstrndx = SECTION.unpack_from(data, shoff)[6]
         elf.names_section = shstrndx
@@ -222,7 +224,7 @@ class Elf:
             out, 0, b"\x7fELF", *self.header, self.abi, self.abi_version, self.padding, self.type, self.machine,
             self.version, self.entry, self.segment_at, self.section_at, self.flags, self.sizes[0], self.sizes[1],
             len(self.segments), self.sizes[2], 0 if self.wide_count else len(self.sections),
-            SHN_XINDEX if self.names_section >= SHN_LORESERVE else self.names_section,
+            SHN_XINDEX if self.wide_names else self.names_section,
         )  # fmt: skip
         for at, segment in enumerate(self.segments):
             SEGMENT.pack_into(out, self.segment_at + at * SEGMENT.size, *astuple(segment))

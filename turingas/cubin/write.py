@@ -14,7 +14,7 @@ from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
-from turingas.errors import AsmError
+from turingas.errors import AsmError, CubinError
 from turingas.isa import forms
 from turingas.isa.arch import Arch, arch
 from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSection, RawSymbol
@@ -252,6 +252,16 @@ def global_infos(cubin: Cubin, numbers: Numbers) -> list[Info]:
     return first + second[::-1]
 
 
+def _with_resources(data: e.Bytes, derived: list[Info]) -> bytes:
+    """A given .nv.info, in which the kernels have the registers and stack that they have now."""
+    now = {(info.code, info.words[0]): info for info in derived}
+    try:
+        given = nvinfo.parse(data)
+    except CubinError:
+        return bytes(data)
+    return nvinfo.pack(now.get((info.code, info.words[0]), info) if info.words else info for info in given)
+
+
 def kernel_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
     """The attributes of one kernel, derived ones and given ones, in their order."""
     infos = derived_infos(cubin, kernel, numbers)
@@ -356,6 +366,8 @@ def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
             kernel = kernels[raw.name]
             section.info = text_info(kernel, numbers) if kernel.section_info is None else kernel.section_info
         if raw.name in given:
+            if raw.name == ".nv.info":
+                section.data = _with_resources(raw.data, global_infos(cubin, numbers))
             continue
         if raw.name == ".nv.info":
             section.data = nvinfo.pack(global_infos(cubin, numbers))

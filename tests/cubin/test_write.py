@@ -1,0 +1,92 @@
+"""Cubins written from scratch, and cubins changed after they were read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cubin import cubins
+from turingas.cubin import elf, nvinfo
+from turingas.cubin.elf import Elf
+from turingas.cubin.split import differences, split
+from turingas.cubin.write import build
+from turingas.isa.arch import arch
+from turingas.program import Code, Constant, Cubin, Kernel, Param
+
+EXIT, NOP = 0x000FEA0003800000000000000000794D, 0x000FC000000000000000000000007918
+
+
+def small(name: str) -> Cubin:
+    kernel = Kernel("k", name, Code(words=[NOP, EXIT, NOP, NOP, NOP, NOP, NOP, NOP]), registers=10, shared_bytes=512)
+    kernel.params = [Param(0, 8), Param(8, 4)]
+    kernel.barriers = 2
+    kernel.constants = {2: b"\1\2\3\4"}
+    return Cubin(name, [kernel, Kernel("other", name, Code(words=[EXIT] * 8), registers=4)], [Constant("c", 0, b"abcd")])
+
+
+@pytest.mark.parametrize("name", cubins.ARCHS)
+def test_what_is_written_reads_back(name):
+    data = small(name).to_bytes()
+    cubin = Cubin.from_bytes(data)
+    assert cubin.arch == name and cubin.elf.flags == arch(name).e_flags
+    assert Elf.from_bytes(data).to_bytes() == data
+    kernel, other = cubin.kernels
+    assert (kernel.name, kernel.words[1], kernel.registers, kernel.barriers) == ("k", EXIT, 10, 2)
+    assert (kernel.shared_bytes, kernel.params) == (512, [Param(0, 8), Param(8, 4)])
+    assert bytes(kernel.constants[2]) == b"\1\2\3\4"
+    assert (other.name, other.registers, other.params, other.shared_bytes) == ("other", 4, [], 0)
+    assert differences(cubin.elf, build(split(cubin))) == []
+
+
+@pytest.mark.parametrize("name", cubins.ARCHS)
+def test_sections_are_those_that_ptxas_writes(name):
+    read = Elf.from_bytes(small(name).to_bytes())
+    facts = arch(name)
+    bank = read.section(".nv.constant0.k")
+    assert bank.size == facts.param_base + 12 and not any(bank.data)
+    text = read.section(".text.k")
+    symbols = read.symbols()
+    assert symbols[text.info & 0xFFFFFF].name == "k"
+    assert text.info >> 24 == (10 if facts.sm < 90 else 0)
+    assert text.flags == 6 | 2 << 20
+    assert text.offset % 128 == 0
+    assert (read.section(".nv.shared.k").type, read.section(".nv.shared.k").size) == (elf.SHT_NOBITS, 512)
+    infos = {info.name: info for info in nvinfo.parse(read.section(".nv.info.k").data)}
+    assert infos["EXIT_INSTR_OFFSETS"].words == (16,)
+    assert infos["PARAM_CBANK"].words[1] == 12 << 16 | facts.param_base
+    assert infos["CBANK_PARAM_SIZE"].value == 12
+    assert ("SW_WAR" in infos) == (facts.sw_war is not None)
+    assert [s.memory_size for s in read.segments if s.flags == 6 and s.type == elf.PT_LOAD] == [512]
+    assert next(s for s in symbols if s.name == "c").size == 4
+
+
+def test_the_same_as_ptxas_where_ptxas_adds_nothing():
+    """Of a plain kernel nothing is left over but the debug frame."""
+    for name in ("plain_cuda12_sm70", "plain_cuda12_sm75", "plain_cuda12_sm80", "plain_cuda12_sm86", "plain_cuda12_sm89"):
+        parts = split(Cubin.from_bytes(cubins.named(name)))
+        assert [section.name for section in parts.sections] == [".debug_frame", ".rel.debug_frame"], name
+        assert parts.dropped == [] and parts.symbols is None
+
+
+@pytest.mark.parametrize("path", cubins.STORED, ids=lambda path: path.stem)
+def test_everything_survives_taking_apart(path):
+    cubin = Cubin.from_file(path)
+    assert differences(cubin.elf, Elf.from_bytes(build(split(cubin)).to_bytes())) == []
+
+
+@pytest.mark.parametrize("name", ["memory_cuda12_sm75", "flow_cuda12_sm80", "flow_cuda12_sm90", "flow_cuda11_sm80"])
+def test_changed_kernels_are_written(name):
+    cubin = Cubin.from_bytes(cubins.named(name))
+    kernel = cubin.kernels[0]
+    kernel.words = kernel.words + [NOP] * 8
+    kernel.registers = 77
+    again = Cubin.from_bytes(cubin.to_bytes())
+    assert again.kernels[0].words == kernel.words and again.kernels[0].registers == 77
+    assert [k.words for k in again.texts[1:]] == [k.words for k in cubin.texts[1:]]
+    sizes = {symbol.name: symbol.size for symbol in again.elf.symbols() if symbol.type == elf.STT_FUNC}
+    assert sizes[kernel.name] == len(kernel.code)
+
+
+def test_a_word_changed_in_place_is_written():
+    cubin = Cubin.from_bytes(cubins.named("plain_cuda12_sm75"))
+    cubin.kernel("fill").words[0] = NOP
+    assert Cubin.from_bytes(cubin.to_bytes()).kernel("fill").words[0] == NOP
