@@ -1,5 +1,82 @@
 """Asynchronous copies, mbarriers and clusters (sm_90)."""
 
-from turingas.isa.grammar import ALL, rows
+from turingas.isa.fields import Enum, Register, flag
+from turingas.isa.grammar import AMPERE, HOPPER, rows
 
-ROWS = rows()
+AMPERE_ONLY = (80, 89)
+DESC = {76: 1}  # an L2 cache policy follows
+
+NO_RZ = {"Ra2": lambda index: index != 255}
+
+# fmt: off
+ROWS = rows(
+    # text                                                            opcode  fixed       architectures
+    # ---- mbarriers. [R+UR+offset]: R is not written when it is RZ, UR always is
+    ("SYNCS.EXCH.64 URd2, [URa(off)], URb2",                          0x15B2, {72: 1, "guard": "UP"}, HOPPER),
+    ("SYNCS.LD.64 URd2, [URa(off)]",                                  0x19B2, {"guard": "UP"}, HOPPER),
+    ("SYNCS.LD.64{watch} Rd2, [(Ra+)URc(off)]",                       0x15B1, {73: 1}, HOPPER),
+    ("SYNCS.ARRIVE.TRANS64{arrive}{optout}{count} Rd2, [(Ra+)URc(off)], Rb", 0x19A7, {}, HOPPER),
+    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {70: 1}, HOPPER),
+    ("SYNCS.CCTL{ivwb} [(Ra+)URc(off)]",                              0x19B1, {}, HOPPER),
+    ("SYNCS.CCTL{ivwb}ALL",                                           0x09B1, {}, HOPPER),
+    ("ARRIVES.LDGSTSBAR.64 [(Ra+)URc(off)]",                          0x19B0, {73: 5}, AMPERE_ONLY),
+    ("ARRIVES.LDGSTSBAR.64{arvcnt} [(Ra+)URc(off)]",                  0x19B0, {73: 5}, HOPPER),
+    ("LDGDEPBAR",                                                     0x09AF, {}, AMPERE),
+    ("FENCE.VIEW.ASYNC{view}",                                        0x03C6, {}, HOPPER),
+
+    # ---- into the shared memory of another CTA; Ra2 holds the address and that of the mbarrier
+    ("STAS{stsize} [Ra2.64(+URc)(off)], Rbw",                         0x1DBD, {90: 1} | NO_RZ, HOPPER),
+    ("STAS{stsize} [Ra.U32+URc(off)], Rbw",                           0x1DBD, {}, HOPPER),
+    ("REDAS{redop}{redtype} [Ra2.64(+URc)(off)], Rbw",                0x1DBE, {72: 1} | NO_RZ, HOPPER),
+    ("REDAS{redop}{redtype} [Ra.U32+URc(off)], Rbw",                  0x1DBE, {}, HOPPER),
+
+    # ---- bulk copies. G is global, S shared memory; the policy desc[UR] is a pair
+    ("UBLKCP{dst}{src}{multicast}{ltc}{seq} [URb], [URa], URc",       0x13BA, {}, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{ltc}{seq} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype} [URb], [URa], URc",              0x13BB, {74: 1}, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype} [URb], [URa], URc, desc[URp2]",  0x13BB, {74: 1} | DESC, HOPPER),
+    ("UBLKPF.L2 [URa], URc",                                          0x13BC, {}, HOPPER),
+    ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
+
+    # ---- tensor copies: [shared address, mbarrier, coordinates ...], [tensor map]
+    ("UTMALDG{dim} [URb4], [URa2]",                                   0x15B4, {}, HOPPER),
+    ("UTMALDG{dim} [URb4], [URa2], desc[URp2]",                       0x15B4, DESC, HOPPER),
+    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc",           0x13B4, {}, HOPPER),
+    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
+    ("UTMASTG{dim_s}{im2col} [URbw], [URa2]",                         0x13B5, {}, HOPPER),
+    ("UTMASTG{dim_s}{im2col} [URbw], [URa2], desc[URp2]",             0x13B5, DESC, HOPPER),
+    ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2]",                 0x13B6, {}, HOPPER),
+    ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2], desc[URp2]",     0x13B6, DESC, HOPPER),
+    ("UTMAPF.L2{dim_p} [URbw], [URa2]",                               0x15B8, {}, HOPPER),
+    ("UTMAPF.L2{dim_p} [URbw], [URa2], desc[URp2]",                   0x15B8, DESC, HOPPER),
+    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc",                   0x13B8, {82: 1}, HOPPER),
+    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc, desc[URp2]",       0x13B8, {82: 1} | DESC, HOPPER),
+    ("UTMACCTL{ivpf} [URa2]",                                         0x19B9, {}, HOPPER),
+    ("UTMACCTL.IVALL",                                                0x09B9, {83: 1}, HOPPER),
+    ("UTMACMDFLUSH",                                                  0x09B7, {}, HOPPER),
+    fields={
+        "URd2": Register("UR", 16, 6, "Z", 2), "URa2": Register("UR", 24, 6, "Z", 2),
+        "URb2": Register("UR", 32, 6, "Z", 2), "URp2": Register("UR", 40, 6, "Z", 2),
+        "URb4": Register("UR", 32, 6, "Z", 4), "URbw": Register("UR", 32, 6, "Z", -1),
+        # how the pending count and the transaction count change: by 0, 1, the register, or its two halves
+        "count": Enum(84, 3, ("", ".A1T0", ".A0T1", ".A0TR", ".A0TX", ".ART0")),
+        "arrive": Enum(73, 2, ("", ".TMASK", ".RED")), "optout": flag(75, ".OPTOUT"),
+        "watch": flag(74, ".WATCH"), "trywait": flag(72, ".TRYWAIT"), "ivwb": Enum(72, 1, (".IV", ".WB")),
+        "arvcnt": Enum(70, 2, ("", ".ARVCNT", ".TRANSCNT")),
+        "view": Enum(72, 1, (".S", ".G")),
+        "stsize": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}, spans={".64": 2, ".128": 4}),
+        "redop": Enum(87, 3, (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR")),
+        "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
+        "blktype": Enum(81, 4, ("", ".S32", ".U64", ".S64", ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN", ".BF16.RN")),
+        "dst": Enum(73, 1, (".G", ".S")), "src": Enum(74, 1, (".G", ".S")),
+        "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
+        "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+        "im2col": flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),
+        # the first operand's registers: an address (UTMASTG, UTMAREDG) and the coordinates, rounded up to 2, 4 or 8
+        "dim": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D")),
+        "dim_s": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D"),
+                      spans={".1D": 2, ".2D": 4, ".3D": 4, ".4D": 4, ".5D": 4}),
+        "dim_p": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D"), spans={".2D": 2, ".3D": 4, ".4D": 4, ".5D": 4}),
+    },
+)
+# fmt: on

@@ -3,6 +3,16 @@
 from turingas.isa.fields import Constant, Enum, Number, Offset, Register, Target, flag
 from turingas.isa.grammar import HOPPER, TURING, rows
 
+
+class Bindless(Constant):
+    """``cx[URn][offset]`` of ULDC: its uniform register stands at 24."""
+
+    def __init__(self) -> None:
+        super().__init__(bindless=True, byte=True)
+        self.bank = Register("UR", 24, 6, "Z")
+        self.mask = self.offset.mask | self.bank.mask
+
+
 # A predicate operand that only the .X form has is !UPT elsewhere: NVIDIA sets these bits, nvdisasm does not print them.
 NO_Q = {77: 15}
 NO_P = {87: 15}
@@ -93,7 +103,7 @@ ROWS = rows(
 
     # ---- constant memory
     ("ULDC{size} URdw, const",                                    0x0AB9, {}, TURING),
-    ("ULDC{size} URdw, cx[URa][coffx]",                           0x1AB9, {}, TURING),
+    ("ULDC{size} URdw, cx",                                       0x1AB9, {}, TURING),
     ("ULDC{size} URdw, c[bank][URa(coff)]",                       0x1ABB, {}, TURING),
 
     # ---- the warp and its resources
@@ -126,7 +136,7 @@ ROWS = rows(
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
         "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
-        "const": Constant(byte=True), "coffx": Number(38, 16), "bank": Number(54, 5), "coff": Offset(38, 16),
+        "const": Constant(byte=True), "cx": Bindless(), "bank": Number(54, 5), "coff": Offset(38, 16),
         "count": Number(32, 10), "bytes": Number(32, 20),
         "target": Target(((24, 58),)),
     },
