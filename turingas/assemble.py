@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from os import PathLike
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from turingas.cubin import elf as e
@@ -67,6 +67,10 @@ def assemble(
     return Assembler(facts.name, kernel).run(parsed.items, parsed.errors)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 class _Mistake(Exception):
     """A directive that cannot be carried out; becomes an AsmError at its line."""
 
@@ -85,7 +89,8 @@ class _Draft:
     registers: tuple[int, Any] | None = None  # as the source says, and where
     barriers: int | None = None
     tail: bool = True
-    waiting: list[tuple[str, str, int | None]] = field(default_factory=list)  # .reloc for the next instruction
+    waiting: list[tuple[int, str, int | None]] = field(default_factory=list)  # .reloc for the next instruction
+    references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
     stack: str = ""
 
@@ -123,7 +128,8 @@ class Assembler:
         self.draft: _Draft | None = None
         self.data: _Data | None = None
         self.blocks: list[_Data] = []
-        self.symbols: list[tuple[Any, RawSymbol, str]] = []
+        self.symbols: list[tuple[Directive, RawSymbol, str]] = []
+        self.sections: list[tuple[Directive, RawSection]] = []
 
     def run(self, items: Sequence[Item], errors: Sequence[AsmError] = ()) -> Cubin:
         """All of ``items``, then the cubin; every mistake is raised at the end, with those of earlier stages."""
@@ -176,7 +182,7 @@ class Assembler:
         draft = self._code()
         for kind, symbol, addend in draft.waiting:
             draft.kernel.relocations.append(
-                CodeRelocation(draft.address - WORD_BYTES, relocations.number(kind), symbol, addend)
+                CodeRelocation(draft.address - WORD_BYTES, kind, symbol, addend)
             )
         draft.waiting.clear()
 
@@ -278,9 +284,8 @@ class Assembler:
     def _reloc(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if len(args) not in (2, 3):
             raise _Mistake("write .reloc TYPE SYMBOL [ADDEND]")
-        if not args[0].isdigit() and args[0] not in relocations.NUMBERS:
-            raise _Mistake(f"unknown kind of relocation {args[0]}", "R_CUDA_ABS32_LO_32 for instance", args[0])
-        self._code().waiting.append((args[0], _name(args[1]), _number(args[2]) if len(args) == 3 else None))
+        self._code().waiting.append((_relocation(args[0]), _name(args[1]), _number(args[2]) if len(args) == 3 else None))
+        self._code().references.append((item, _name(args[1])))
 
     def _tail(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         _choice(_one(args, "none"), {"none": 0})
@@ -331,6 +336,7 @@ class Assembler:
         if any(section.name == raw.name for section in self.cubin.sections):
             raise _Mistake(f"section {raw.name} is defined twice", part=args[0])
         self.cubin.sections.append(raw)
+        self.sections.append((item, raw))
         self.draft = None
         self._block(raw)
 
@@ -389,13 +395,11 @@ class Assembler:
         if len(args) not in (3, 4):
             raise _Mistake("write .row OFFSET TYPE SYMBOL [ADDEND]")
         addends = len(args) == 4
-        row = (_size(args[0]), relocations.number(args[1]), _name(args[2]), _number(args[3]) if addends else None)
+        row = (_size(args[0]), _relocation(args[1]), _name(args[2]), _number(args[3]) if addends else None)
 
-        def make(labels: dict[str, int]) -> bytes:
-            if row[2] not in labels and not row[2].startswith("@"):
-                raise _Mistake(f"the symbol {row[2]!r} is not defined", "define it with .symbol")
-            at = labels[row[2]] if row[2] in labels else _number(row[2][1:])
-            return e.pack_relocations([e.Relocation(row[0], row[1], at, row[3])], addends)
+        def make(numbers: dict[str, int]) -> bytes:
+            symbol = _symbol_number(row[2], numbers)
+            return e.pack_relocations([e.Relocation(row[0], row[1], symbol, row[3])], addends)
 
         self._gather(item, 24 if addends else 16, make)
 
@@ -452,16 +456,14 @@ class Assembler:
 
     def _finish_data(self) -> None:
         for block in self.blocks:
-            labels = block.labels
-            if isinstance(block.owner, RawSection) and block.owner.type in (e.SHT_REL, e.SHT_RELA):
-                continue  # names symbols: done when they have numbers
-            data = bytearray()
-            for item, make in block.parts:
-                try:
-                    data += make(labels)
-                except _Mistake as mistake:
-                    self._report(item, mistake)
-            self._store(block, bytes(data))
+            if not _is_relocations(block.owner):  # those name symbols, which have no numbers yet
+                self._store(block, self._made(block, block.labels))
+
+    def _made(self, block: _Data, labels: dict[str, int]) -> bytes:
+        data = bytearray()
+        for item, make in block.parts:
+            data += self._try(item, make, labels) or b""
+        return bytes(data)
 
     def _store(self, block: _Data, data: bytes) -> None:
         if isinstance(block.owner, RawSection):
@@ -479,34 +481,28 @@ class Assembler:
             kernel.constants[bank] = data
 
     def _finish_symbols(self) -> None:
+        """Values of symbols, then all that names a symbol or a section."""
         labels = {".text." + draft.kernel.name: draft.labels for draft in self.drafts}
         for item, row, value in self.symbols:
             known = labels.get(str(row.section), {})
-            try:
-                row.value = known[value] if value in known else _size(value)
-            except _Mistake as mistake:
-                self._report(item, mistake)
+            self._try(item, _set_value, row, value, known)
         if self.symbols:
             self.cubin.symbols = [row for _, row, _ in self.symbols]
-        self._finish_rows()
-
-    def _finish_rows(self) -> None:
-        blocks = [b for b in self.blocks if isinstance(b.owner, RawSection) and b.owner.type in (e.SHT_REL, e.SHT_RELA)]
-        if not blocks:
-            return
-        numbers = Numbers(self.cubin, combine(self.cubin)[1]).of_name
-        for block in blocks:
-            block.labels = numbers
-        again, self.blocks = self.blocks, blocks
-        for block in blocks:
-            data = bytearray()
-            for item, make in block.parts:
-                try:
-                    data += make(numbers)
-                except _Mistake as mistake:
-                    self._report(item, mistake)
-            block.owner.data = bytes(data)
-        self.blocks = again
+        sections, symbols = combine(self.cubin)
+        names = {section.name for section in sections}
+        places = [(item, [row.section]) for item, row, _ in self.symbols]
+        places += [(item, [raw.link, raw.info]) for item, raw in self.sections]
+        for item, references in places:
+            for name in references:
+                if isinstance(name, str) and name not in names | {""}:
+                    self._report(item, _Mistake(f"there is no section {name}", part=name))
+        numbers = Numbers(self.cubin, symbols).of_name
+        for draft in self.drafts:
+            for item, name in draft.references:
+                self._try(item, _symbol_number, name, numbers)
+        for block in self.blocks:
+            if _is_relocations(block.owner):
+                block.owner.data = self._made(block, numbers)
 
     # -- mistakes
 
@@ -514,6 +510,13 @@ class Assembler:
         for key in options:
             if key not in names:
                 raise _Mistake(f"unknown option {key}=", "known: " + " ".join(names), key)
+
+    def _try(self, item: Item, action: Callable[P, T], *args: P.args, **options: P.kwargs) -> T | None:
+        try:
+            return action(*args, **options)
+        except _Mistake as mistake:
+            self._report(item, mistake)
+            return None
 
     def _report(self, item: Item, mistake: _Mistake) -> None:
         self.errors.append(item.origin.error_at(mistake.message, mistake.hint, mistake.part))
@@ -571,6 +574,28 @@ def _size(text: str) -> int:
     if not 0 <= value < 1 << 63:
         raise _Mistake(f"{text} is out of range", part=text)
     return value
+
+
+def _relocation(text: str) -> int:
+    """The number of a kind of relocation."""
+    if not text.isdigit() and text not in relocations.NUMBERS:
+        raise _Mistake(f"unknown kind of relocation {text}", "R_CUDA_ABS32_LO_32 for instance", text)
+    return relocations.number(text)
+
+
+def _set_value(row: RawSymbol, text: str, labels: Mapping[str, int]) -> None:
+    row.value = labels[text] if text in labels else _size(text)
+
+
+def _symbol_number(name: str, numbers: Mapping[str, int]) -> int:
+    """The number of a symbol, or the one that "@12" gives."""
+    if name not in numbers and not name.startswith("@"):
+        raise _Mistake(f"the symbol {name!r} is not defined", "define it with .symbol", name)
+    return numbers[name] if name in numbers else _size(name[1:])
+
+
+def _is_relocations(owner: object) -> bool:
+    return isinstance(owner, RawSection) and owner.type in (e.SHT_REL, e.SHT_RELA)
 
 
 def _choice(text: str, known: Mapping[str, int]) -> int:

@@ -74,6 +74,7 @@ def read(source: bytes) -> Cubin:
             for row in e.relocations(table):
                 name = names[row.symbol] if row.symbol < len(names) else f"@{row.symbol}"
                 kernel.relocations.append(CodeRelocation(row.offset, row.type, name, row.addend))
+        kernel.relocations.sort(key=lambda row: (row.address, row.addend is None))
         cubin.texts.append(kernel)
     return cubin
 

@@ -43,7 +43,7 @@ def split(cubin: Cubin) -> Cubin:
     by_name = {section.name: section for section in sections}
     numbers = Numbers(cubin, symbols)
     names = Counter(symbol.name for symbol in symbols)
-    texts = [replace(kernel) for kernel in cubin.texts]
+    texts = [replace(kernel, infos={}, info_order=[]) for kernel in cubin.texts]
     if len({kernel.name for kernel in texts}) < len(texts):
         raise CubinError("two sections of code have the same name")
     plain = Cubin(cubin.arch, texts, header=cubin.header)
