@@ -121,6 +121,7 @@ ROWS = rows(
     # text                                              opcode  fixed     architectures
     *_branches(
         ("BRA{count}{conv} !Pp?, far",                  0x0947, {},       ALL),
+        ("BRA{count}.U.ANY !Pp?, far",                  0x0947, {32: 1, 84: 1}, HOPPER),
         ("BRA{count}.U !Pp?, !UPa, far",                0x1547, {32: 1},  AMPERE),
         ("BRA{count}.U.ANY !Pp?, !UPa, far",            0x1547, {32: 1, 84: 1}, HOPPER),
         ("BRA{count}{uconv} !Pp?, ~URa, far",           0x1947, {},       AMPERE),
@@ -128,6 +129,8 @@ ROWS = rows(
         ("BRXU{count}{conv} !Pp?, URa( dist)",         0x1958, {"guard": "P"}, TURING),
         ("JMP{count}{conv} !Pp?, abs",                  0x094A, {},       ALL),
         ("JMP{count}{conv} !Pp?, cb",                   0x0B4A, {},       ALL),
+        ("JMP{count}.U.ANY !Pp?, abs",                  0x094A, {32: 1, 84: 1}, HOPPER),
+        ("JMP{count}.U.ANY !Pp?, cb",                   0x0B4A, {32: 1, 84: 1}, HOPPER),
         ("JMP{count}.U !Pp?, !UPa, abs",                0x154A, {32: 1},  AMPERE),
         ("JMP{count}.U.ANY !Pp?, !UPa, abs",            0x154A, {32: 1, 84: 1}, HOPPER),
         ("JMP{count}.U !Pp?, !UPa, cb",                 0x174A, {32: 1},  AMPERE),
@@ -139,25 +142,24 @@ ROWS = rows(
         ("CALL.REL{noinc} !Pp?, far",                   0x0944, {},       ALL),
         ("CALL.REL{noinc} !Pp?, Ra2 far",               0x0344, {},       ALL),
         ("CALL.REL{noinc} !Pp?, URa far",              0x1944, {},       TURING),
-        ("CALL.ABS{noinc} !Pp?, abs",                   0x0943, {},       ALL),
-        ("CALL.ABS{noinc} !Pp?, cb",                    0x0B43, {},       ALL),
         ("CALL.ABS{noinc} !Pp?, Ra2( dist)",            0x0343, {},       ALL),
         ("CALL.ABS{noinc} !Pp?, URa( dist)",           0x1943, {},       TURING),
+        ("CALL.ABS{noinc} !Pp?, abs",                   0x0943, {},       ALL),
+        ("CALL.ABS{noinc} !Pp?, cb",                    0x0B43, {},       ALL),
         ("RET.REL{nodec} !Pp?, Ra2 far",                0x0950, {},       ALL),
         ("RET.REL{nodec} !Pp?, URa far",               0x1950, {},       TURING),
-        ("RET.ABS{nodec} !Pp?, Ra2( dist)",             0x0950, {85: 1},  ALL),
-        ("RET.ABS{nodec} !Pp?, URa( dist)",            0x1950, {85: 1},  TURING),
+        ("RET.ABS{nodec} !Pp?, Ra2 dist",               0x0950, {85: 1},  ALL),
+        ("RET.ABS{nodec} !Pp?, URa dist",               0x1950, {85: 1},  TURING),
         ("WARPSYNC.COLLECTIVE !Pp?, Ra, far",           0x0348, {86: 1},  HOPPER),
         ("WARPSYNC.COLLECTIVE.ALL !Pp?, far",           0x0948, {86: 1},  HOPPER),
-        ("BMOV.64 atexit,    abs",                      0x0957, {},       ALL),
     ),
     ("LEPC Rd2",                                        0x034E, {},       ALL),
     ("LEPC Rd2, here",                                  0x094E, {},       HOPPER),
     ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},       ALL),
     ("KILL !Pp?",                                       0x095B, {},       ALL),
-    ("BPT{bpt} (n3)",                                   0x095C, {},       (70, 75), {"bpt": Enum(84, 3, {
+    ("BPT{bpt} n3?",                                    0x095C, {},       (70, 75), {"bpt": Enum(84, 3, {
         2: ".PAUSE", 3: ".TRAP", 4: ".INT", 5: ".DRAIN", 6: ".PAUSE_QUIET"})}),
-    ("BPT{bpt} (n3)",                                   0x095C, {},       AMPERE, {"bpt": Enum(84, 3, {
+    ("BPT{bpt} n3?",                                    0x095C, {},       AMPERE, {"bpt": Enum(84, 3, {
         3: ".TRAP", 4: ".INT"})}),
 
     # ---- convergence
@@ -183,20 +185,32 @@ ROWS = rows(
         ("BMOV.32{pquad} state, URb",                   0x1D56, {},       (max(span[0], 75), span[1]), state),
         ("BMOV.32{pquad} state, Bd",                    0x0F56, {},       span, state),
         # without .CLEAR, nvdisasm has no name for a barrier as the source
-        ("BMOV.32.CLEAR Bd, state",                     0x0F55, {84: 1},  (max(span[0], 80), span[1]), state),
-        ("BMOV.32 Bd, noB",                             0x0F55, {},       (max(span[0], 80), span[1]), state),
+        ("BMOV.32.CLEAR Bd, Ba",                        0x0F55, {84: 1},  span, state),
+        ("BMOV.32 Bd, noB",                             0x0F55, {},       span, state),
     )],
     ("BMOV.64 atexit,    Rb2",                          0x0357, {},       ALL),
     ("BMOV.64 atexit,    cb",                           0x0B57, {},       ALL),
     ("BMOV.64 atexit,    cx",                           0x1B57, {},       TURING),
     ("BMOV.64 atexit,    URb",                         0x1D57, {},       TURING),
+    # the return address of a call through a register
+    ("RPCMOV.32 rpc, Rb",                               0x0352, {"reuse": True}, ALL),
+    ("RPCMOV.32 Rd, rpc",                               0x0353, {},       ALL),
+    ("RPCMOV.32 rpc, imm",                              0x0952, {},       ALL),
+    ("RPCMOV.32 rpc, cb",                               0x0B52, {},       ALL),
+    ("RPCMOV.32 rpc, cx",                               0x1B52, {},       TURING),
+    ("RPCMOV.32 rpc, URb",                              0x1D52, {},       TURING),
+    ("RPCMOV.64 Rpc, cb",                               0x0B54, {},       ALL),
+    ("RPCMOV.64 Rpc, cx",                               0x1B54, {},       TURING),
+    ("RPCMOV.64 Rpc, URb",                              0x1D54, {},       TURING),
+    *_branches(("RPCMOV.64 Rpc, abs",                   0x0954, {},       ALL)),
+    *_branches(("BMOV.64 atexit, abs",                    0x0957, {},       ALL)),
 
     # ---- barriers of the block: barrier and count (0, all threads, is not written except with ARV and SCAN)
     ("BAR.SYNC{defer} bar, some?",                     0x0B1D, {},       ALL),
     ("BAR.ARV bar, all",                                0x0B1D, {77: 1},  ALL),
     ("BAR.RED{red}{defer} bar, some?, !Pp",            0x0B1D, {77: 2},  ALL),
     ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},  ALL),
-    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},  (70, 89)),
+    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},  (70, 86)),
     ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},       VOLTA_TO_ADA),
     ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255}, HOPPER),
     ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},  ALL),
@@ -258,7 +272,8 @@ ROWS = rows(
     )],
     *[("S2UR URd, sr",                                  0x09C3, {"guard": "UP"}, span, special)
       for span, special in SPECIALS[1:]],
-    ("P2R{byte} Rd, PR, Ra, Sb",                        0x003,  {},       ALL),
+    ("P2R{byte} Rd, PR, Ra, Ib",                        0x003,  {},       VOLTA_TO_ADA),
+    ("P2R{byte} Rd, PR, Ra, Sb",                        0x003,  {},       HOPPER),
     ("R2P PR, Ra{byte}, Sb",                            0x004,  {},       ALL),
     ("R2UR Pu?, URd, Ra",                               0x03C2, {},       TURING_TO_ADA),
     ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},  TURING_TO_ADA),
@@ -269,6 +284,7 @@ ROWS = rows(
     ("SETLMEMBASE Ra",                                  0x03C1, {},       ALL),
     fields={
         "atexit": Enum((), 0, {0: "ATEXIT_PC"}),  # a field without bits
+        "rpc": Enum(31, 1, ("Rpc.LO", "Rpc.HI")),
         "near": Target(34, 30, 4),
         "here": Target(24, 58),  # unlike the branches it counts bytes
         "count": Enum(85, 2, ("", ".INC", ".DEC")),  # the call depth
@@ -276,7 +292,7 @@ ROWS = rows(
         "noinc": flag(86, ".NOINC"), "nodec": flag(86, ".NODEC"),
         "keep": Enum(84, 2, ("", ".KEEPREFCOUNT", ".PREEMPTED")), "noatexit": flag(86, ".NO_ATEXIT"),
         "n3": Number(34, 3, default=0), "n6": Number(38, 6), "n16": Number(32, 16), "n72": Number(72, 3),
-        "Bd": Register("B", 16, 4), "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
+        "Bd": Register("B", 16, 4), "Ba": Enum(24, 6, BARRIERS), "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
         
         "bar": Number(54, 4), "some": Number(42, 12, default=0), "all": Number(42, 12),
         "red": Enum(74, 2, (".POPC", ".AND", ".OR")), "defer": flag(80, ".DEFER_BLOCKING"),
