@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 from collections import Counter
@@ -20,6 +21,7 @@ from turingas.errors import AsmError
 from turingas.isa import control, forms
 from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
 
+OPCODE = 0xFFF  # the bits that tell instructions apart
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 CODE_COLUMN = 72  # where the comment with the address stands
@@ -133,14 +135,22 @@ def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) 
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     end = len(kernel.code)
     wanted = marked - {0}
+    branches = _branches(kernel.arch)
     for at, word in enumerate(words):
-        target = isa.target(word, WORD_BYTES * at)
-        if target is not None:
-            wanted.add(target)
+        if word & OPCODE in branches:
+            target = isa.target(word, WORD_BYTES * at)
+            if target is not None:
+                wanted.add(target)
     for code, infos in kernel.infos.items():
         for info in infos:
             wanted.update(_addresses(code, info))
     return {at: f"L_{at:04x}" for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0}
+
+
+@functools.cache
+def _branches(arch: str) -> frozenset[int]:
+    """The opcodes of instructions that name an address."""
+    return frozenset(form.value & OPCODE for form in forms.isa(arch).all_forms() if form.has_target)
 
 
 def _addresses(code: int, info: Info) -> Iterable[int]:
@@ -189,19 +199,25 @@ def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, st
         relocated.setdefault(row.address, []).append(
             " ".join(parts if row.addend is None else [*parts, f"{row.addend:#x}"])
         )
-    explain, text, show, loose = isa.explain, isa.text, control.show, control.REUSE_MASK
     for at, word in enumerate(words):
         address = WORD_BYTES * at
         if address in labels:
             yield labels[address] + ":"
         if address in relocated:
             yield from relocated[address]
-        form = explain(word)
-        if form is None or control.illegal(word) or 6 in (word >> control.READ & 7, word >> control.WRITE & 7):
-            line = f".word {word:#034x}"
-        else:
-            line = f"{show(word, word & form.loose & loose)}  {text(form, word, address, labels)};"
-        yield f"{line:<{CODE_COLUMN}}# {address:04x}"
+        yield f"{_instruction(isa, word, address, labels):<{CODE_COLUMN}}# {address:04x}"
+
+
+def _instruction(isa: forms.Isa, word: int, address: int, labels: dict[int, str]) -> str:
+    """The line of one instruction; ``.word`` where the table or the control code has no text for it."""
+    text = isa.decode(word, address, labels)
+    if text[0] == "." or control.illegal(word) or 6 in (word >> control.READ & 7, word >> control.WRITE & 7):
+        return f".word {word:#034x}"
+    reuse = 0
+    if word & control.REUSE_MASK:
+        form = isa.explain(word)
+        reuse = word & form.loose if form else 0
+    return f"{control.show(word, reuse)}  {text};"
 
 
 # -- sections and symbols
