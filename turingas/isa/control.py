@@ -70,16 +70,17 @@ def _scoreboard(text: str, role: str) -> int:
     return int(text)
 
 
-_parsed: dict[str, int] = {}
+#: every control code seen so far
+known: dict[str, int] = {}
 
 
 def parse(text: str) -> int:
     """The control bits at their place in the word. ControlError for text that is no control code."""
-    bits = _parsed.get(text)
+    bits = known.get(text)
     if bits is None:
-        if len(_parsed) > 100_000:
-            _parsed.clear()
-        bits = _parsed[text] = _parse(text)
+        if len(known) > 100_000:
+            known.clear()
+        bits = known[text] = _parse(text)
     return bits
 
 

@@ -215,6 +215,15 @@ class Register(Field):
         return text
 
 
+    def checked(self, word: int) -> str:
+        """``decode``, refusing what ``encode`` would not read back: a misaligned wide register."""
+        index = word >> self.pos & self.last
+        if self.words > 1 and index != self.last:
+            if index % (4 if self.words > 2 else 2) or index + self.words > self.count + 1:
+                raise Unprintable
+        return self.decode(word)
+
+
 INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|\d+)"
 
 

@@ -11,8 +11,9 @@ import copy
 import difflib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import getitem
 
 from turingas.errors import AsmError
 from turingas.isa import control, grammar, table
@@ -34,7 +35,7 @@ class EncodeError(ValueError):
 # ---- operands ----------------------------------------------------------------------------------------------------
 
 Piece = tuple[str, object]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
-TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(.)", re.S)
+TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?(?!cx\[)[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(cx(?=\[)|.)", re.S)
 
 
 def _pieces(text: str, find: Callable[[str], Field | None]) -> list[Piece]:
@@ -93,6 +94,8 @@ class Operand:
         for f in self.fields:
             self.default |= f.default or 0
         self.bits = _Bits(self)
+        only = self.fields[0] if len(pieces) == 1 and self.fields else None
+        self.register = only if type(only) is Register else None
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
 
@@ -123,6 +126,17 @@ class Operand:
         for f, part in zip(self.fields, match.groups()):
             bits |= (f.default or 0) if part is None else f.encode(part)
         return bits
+
+    def checked(self, bits: int, plain: bool = False) -> str:
+        """The text of these bits; Unprintable when the exact text would not encode to them again."""
+        if self.register is not None:
+            return self.register.checked(bits)
+        text = exact = self.decode(bits)
+        if plain:
+            text = self.decode(bits, True)
+        if self.encode(exact) != bits:
+            raise Unprintable
+        return text
 
     def matches(self, text: str) -> bool:
         return self.regex.fullmatch(text) is not None
@@ -178,27 +192,26 @@ class _Bits(dict[str, int]):
 
 
 class _Texts(dict[int, str]):
-    """bits -> text of one unit: an operand, or a run of operands that may be unsaid."""
+    """bits -> text of one unit: an operand, or a run of operands that may be unsaid. ``lead`` comes before it."""
 
-    def __init__(self, operands: list[Operand], plain: bool, size: Enum | None) -> None:
-        self.operands, self.plain, self.size = operands, plain, size
+    def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str) -> None:
+        self.operands, self.plain, self.size, self.lead = operands, plain, size, lead
 
     def __missing__(self, bits: int) -> str:
         words = self.size.span(bits) if self.size else 1
         shown: list[str] = []
-        last = -1
+        last = 0
         for n, operand in enumerate(self.operands):
-            text = operand.decode(bits, self.plain)
-            exact = text if not self.plain else operand.decode(bits)
-            if operand.sized(words).encode(exact) != bits & operand.mask:
-                raise Unprintable
-            said = not operand.optional or bits & operand.mask != operand.default
+            own = bits & operand.mask
+            said = not operand.optional or own != operand.default
+            text = operand.sized(words).checked(own, self.plain)
             if said:
-                last = n
+                last = n + 1
             shown.append(text if said or not self.plain else "")
         # an operand before one that is said must be said too, or the text would not determine the word
-        shown = [text for text in shown[: last + 1] if text] if not self.plain else [text for text in shown if text]
-        text = ", ".join(shown)
+        text = ", ".join([part for part in shown[:last] if part])
+        if text:
+            text = self.lead + text
         if len(self) > MEMO:
             self.clear()
         self[bits] = text
@@ -206,20 +219,29 @@ class _Texts(dict[int, str]):
 
 
 class _Names(dict[int, str]):
-    """bits -> mnemonic with its modifiers."""
+    """bits -> guard, and mnemonic with its modifiers."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
 
     def __missing__(self, bits: int) -> str:
         name = "".join(part if isinstance(part, str) else part.decode(bits) for part in self.form.name)
-        if bits not in self.form.modifiers(name):
+        if bits & ~0xF000 not in self.form.modifiers(name):
             raise Unprintable
-        self[bits] = name
-        return name
+        self[bits] = text = GUARDS[self.form.guard][bits & 0xF000] + name
+        return text
 
 
 # ---- forms -------------------------------------------------------------------------------------------------------
+
+
+Writer = Callable[[int, int, "Mapping[int, str] | None"], str]
+GUARDS = {
+    kind: {
+        n << 12: "" if n == 7 else f"@{'!' if n > 7 else ''}{kind}{'T' if n % 8 == 7 else n % 8} " for n in range(16)
+    }
+    for kind in ("P", "UP")
+}
 
 
 class Form:
@@ -248,6 +270,7 @@ class Form:
         self.size = next((p for p in self.name if isinstance(p, Enum) and p.spans), None)
         self.operands = [self._operand(text, find) for text in operands]
         self.name_mask = functools.reduce(lambda m, p: m | (0 if isinstance(p, str) else p.mask), self.name, 0)
+        self.name_mask |= 0xF000  # the guard is looked up together with the mnemonic
         known = 0
         for place in [p for p in self.name if not isinstance(p, str)] + [f for o in self.operands for f in o.fields]:
             if known & place.mask:
@@ -273,26 +296,34 @@ class Form:
                 self.tests.append((f, want))
             else:
                 self.checks.append(_check(f, str(want)))
+        self.has_target = any(o.target for o in self.operands)
         units: list[list[Operand]] = []
         for operand in self.operands:
             if operand.optional and units and units[-1][0].optional:
                 units[-1].append(operand)
             else:
                 units.append([operand])
-        self.has_target = any(o.target for o in self.operands)
-        self.units = []
+        lead = " "
+        #: mask, exact texts, nvdisasm's texts, and the operand when it is a branch target
+        self.units: list[tuple[int, _Texts, _Texts, Operand | None]] = []
         for unit in units:
             size = self.size if any(o.variable for o in unit) else None
             mask = functools.reduce(lambda m, o: m | o.mask, unit, size.mask if size else 0)
-            target = unit[0] if unit[0].target is not None else False
-            self.units.append((mask, _Texts(unit, False, size), _Texts(unit, True, size), target))
+            exact, plain = isa.texts(tuple(unit), size, lead)
+            self.units.append((mask, exact, plain, unit[0] if unit[0].target is not None else None))
+            if not unit[0].optional:
+                lead = ", "
+        #: whether the first operand may be unsaid while a later one is said
+        self.loose_lead = bool(self.units) and lead == " " and len(self.units) > 1 or (
+            bool(self.operands) and self.operands[0].optional and len(self.units) > 1
+        )
         self.names = _Names(self)
         self._modifiers: dict[str, tuple[int, ...]] = {}
 
     def _operand(self, text: str, find: Callable[[str], Field | None]) -> Operand:
-        optional = text.endswith("?")
         source = text.rstrip("?")
-        return Operand(_merge(_pieces(source, find)), optional, source)
+        pieces = _merge(_pieces(source, find))
+        return self.isa.operand(source, pieces, text.endswith("?"))
 
     def modifiers(self, name: str) -> tuple[int, ...]:
         """Every way to read ``name`` as this form's mnemonic, as bits; () when it is none."""
@@ -300,6 +331,38 @@ class Form:
         if found is None:
             found = self._modifiers[name] = tuple(dict.fromkeys(_read(self.name, name)))
         return found
+
+    def writer(self, plain: bool) -> Writer:
+        """A function (word, address, labels) -> text. Raises Unprintable for words that have no exact text."""
+        names, name_mask = self.names, self.name_mask
+        units = [(mask, short if plain else exact, target) for mask, exact, short, target in self.units]
+        yield_bit, no_reuse = 1 << control.YIELD, ~control.REUSE_MASK
+        conditional = bool(self.checks or self.tests)
+
+        def careful(word: int, address: int, labels: Mapping[int, str] | None) -> str:
+            if conditional and not self.accepts(word):
+                raise Unprintable
+            if plain and not word & yield_bit:
+                word &= no_reuse  # nvdisasm prints no .reuse on a yielding instruction
+            shown = [
+                texts[word & mask].lstrip(", ") if target is None else target.decode(word, plain, address, labels)
+                for mask, texts, target in units
+            ]
+            operands = ", ".join([text for text in shown if text])
+            text = names[word & name_mask]
+            return f"{text} {operands}" if operands else text
+
+        if plain or conditional or self.has_target or self.loose_lead or len(units) > 6:
+            return careful
+        # The common case, written out: one look-up for guard and mnemonic, and one for each operand.
+        known: dict[str, object] = {"n": names, "nm": name_mask}
+        body = "{n[w & nm]}"
+        for n, (mask, texts, _) in enumerate(units):
+            known[f"u{n}"], known[f"m{n}"] = texts, mask
+            body += f"{{u{n}[w & m{n}]}}"
+        arguments = "".join(f", {name}={name}" for name in known)
+        exec(f"def plainly(w, address, labels{arguments}): return f'{body}'", known)
+        return known["plainly"]  # type: ignore[return-value]
 
     def accepts(self, word: int) -> bool:
         """Whether the row's conditions on its own operands hold."""
@@ -364,6 +427,25 @@ def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
 # ---- the instruction set of one architecture -----------------------------------------------------------------------
 
 
+_Candidate = tuple[int, int, Form, Writer, Writer]
+
+
+CODE = control.MASK & ~control.REUSE_MASK
+
+
+class _Codes(dict[int, str]):
+    """Control bits -> their text and two spaces. ValueError for combinations that do not exist."""
+
+    def __missing__(self, bits: int) -> str:
+        if control.illegal(bits):
+            raise ValueError("illegal control code")
+        text = self[bits] = control.show(bits) + "  "
+        return text
+
+
+_codes = _Codes()
+
+
 @dataclass(slots=True)
 class _Entry:
     """What a mnemonic with operands of certain kinds encodes to."""
@@ -407,12 +489,29 @@ class Isa:
                 self._by_opcode.setdefault(key & 0xFFF, []).append(row)
         self._forms: dict[int, list[Form]] = {}
         self._names: dict[str, list[Form]] = {}
-        self._buckets: dict[int, list[tuple[int, int, Form]]] = {}
-        self._entries: dict[tuple[str, ...], _Entry] = {}
+        self._buckets: dict[int, list[_Candidate]] = {}
+        self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
         self._skeletons = _Skeletons()
+        self._skeleton = self._skeletons.__getitem__
+        self._operands: dict[tuple[object, ...], Operand] = {}
+        self._texts: dict[tuple[object, ...], tuple[_Texts, _Texts]] = {}
         self._find_field = functools.lru_cache(maxsize=None)(functools.partial(grammar.find, sm=sm))
 
-    # -- forms, built when first needed
+    # -- forms, built when first needed; equal operands of different forms share their memories
+
+    def operand(self, source: str, pieces: list[Piece], optional: bool) -> Operand:
+        key = (source, optional, *[id(f) for f in _fields(pieces)])
+        found = self._operands.get(key)
+        if found is None:
+            found = self._operands[key] = Operand(pieces, optional, source)
+        return found
+
+    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str) -> tuple[_Texts, _Texts]:
+        key = (operands, size, lead)
+        found = self._texts.get(key)
+        if found is None:
+            found = self._texts[key] = (_Texts(operands, False, size, lead), _Texts(operands, True, size, lead))
+        return found
 
     def forms_of(self, row: grammar.Row) -> list[Form]:
         forms = self._forms.get(id(row))
@@ -454,33 +553,24 @@ class Isa:
         ``address`` is its own, in bytes; ``labels`` gives the addresses of branch targets. EncodeError says what
         is wrong, and where in ``text``.
         """
-        rest = text
-        guard = 0x7000
-        uniform = None
+        guard, uniform, rest = 0x7000, None, text
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
             guard, uniform = self._guard(word)
-        rest = rest.strip()
-        name, _, tail = rest.partition(" ")
-        if not tail:
-            parts = []
-        elif "{" in tail or "\t" in tail:
-            parts = SPLIT.split(tail.strip())
-        else:
-            parts = tail.split(",")
-        skeletons = self._skeletons
-        entry = self._entries.get((name, *[skeletons[part] for part in parts]))
-        if entry is not None and (uniform is None or uniform == entry.form.guard):
-            word_bits = entry.bits | guard
-            try:
-                for memo, part in zip(entry.tables, parts):
-                    word_bits |= memo[part]
+        name, _, tail = rest.strip().partition(" ")
+        parts = [] if not tail else SPLIT.split(tail.strip()) if "{" in tail else tail.split(",")
+        try:
+            entry = self._entries[name][tuple(map(self._skeleton, parts))]
+            if uniform is None or uniform == entry.form.guard:
+                # the bits of different operands are disjoint: their sum is their union
+                bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
                 for n, operand in entry.targets:
-                    word_bits |= self._target(operand, parts[n].strip(), address, labels)
-                if not entry.conditional or entry.form.accepts(word_bits):
-                    return word_bits
-            except ValueError:
-                pass
+                    bits |= self._target(operand, parts[n].strip(), address, labels)
+                if not entry.conditional or entry.form.accepts(bits):
+                    return bits
+        except (KeyError, ValueError):
+            pass  # not seen before, or wrong: the search says which
+        rest = rest.strip()
         return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
 
     def _guard(self, text: str) -> tuple[int, str | None]:
@@ -576,12 +666,12 @@ class Isa:
                     hint = f"{name} wants {wanted}" if wanted else ""
                     better(3, EncodeError(f"{name} is not written with these operands", offsets[0], hint))
                     continue
-                key = (name, *[self._skeletons[part] for part in parts])
+                key = tuple(map(self._skeleton, parts))
                 lookup: list[_Bits] = [_Zero.table] * len(parts)
                 for n, operand in tables:
                     lookup[n] = operand.bits
                 conditional = bool(form.checks or form.tests)
-                self._entries[key] = _Entry(form, entry_bits, lookup, targets, conditional)
+                self._entries.setdefault(name, {})[key] = _Entry(form, entry_bits, lookup, targets, conditional)
                 return word
         if best is None:
             raise self._bad_modifier(forms, name, offsets[0])
@@ -676,58 +766,52 @@ class Isa:
 
         ``plain``: nvdisasm's own text, which at places says less than the word.
         """
-        found = self.explain(word)
-        if found is None:
-            return f".word {word:#034x}"
-        return self.text(found, word, address, labels, plain)
+        for mask, value, form, exact, short in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+            if word & mask == value:
+                try:
+                    return (short if plain else exact)(word, address, labels)
+                except (Unprintable, ValueError):
+                    pass
+        return f".word {word:#034x}"
 
-    def text(
-        self, form: Form, word: int, address: int, labels: Mapping[int, str] | None, plain: bool = False
-    ) -> str:
-        if plain and not word >> control.YIELD & 1:
-            word &= ~control.REUSE_MASK  # nvdisasm prints no .reuse on a yielding instruction
-        if plain:
-            shown = [
-                plain_texts[word & mask] if target is False else target.decode(word, True, address, labels)  # type: ignore[union-attr]
-                for mask, _, plain_texts, target in form.units
-            ]
-        else:
-            shown = [
-                texts[word & mask] if target is False else target.decode(word, False, address, labels)  # type: ignore[union-attr]
-                for mask, texts, _, target in form.units
-            ]
-        text = form.names[word & form.name_mask]
-        if shown:
-            operands = ", ".join([part for part in shown if part])
-            if operands:
-                text += " " + operands
-        guard = word & 0xF000
-        if guard != 0x7000:
-            return f"@{'!' if guard & 0x8000 else ''}{form.guard}{'T' if guard & 0x7000 == 0x7000 else guard >> 12 & 7} {text}"
-        return text
+    def lines(
+        self, words: Iterable[int], address: int = 0, control_code: bool = True, labels: Mapping[int, str] | None = None
+    ) -> list[str]:
+        """One line a word: control code and exact text, or (``control_code`` False) nvdisasm's text alone."""
+        out = []
+        buckets, codes = self._buckets, _codes
+        for word in words:
+            text = None
+            for mask, value, form, exact, short in buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+                if word & mask == value:
+                    try:
+                        if not control_code:
+                            text = short(word, address, labels)
+                        elif form.loose and word & form.loose:
+                            text = f"{control.show(word, word & form.loose)}  {exact(word, address, labels)}"
+                        else:
+                            text = codes[word & CODE] + exact(word, address, labels)
+                        break
+                    except (Unprintable, ValueError):
+                        pass
+            out.append(text or f".word {word:#034x}")
+            address += 16
+        return out
 
     def explain(self, word: int) -> Form | None:
         """The form that writes this word exactly, or None."""
-        bucket = self._buckets.get(word & 0xFFF)
-        if bucket is None:
-            bucket = self._bucket(word & 0xFFF)
-        for mask, value, form in bucket:
+        for mask, value, form, exact, _ in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
             if word & mask == value:
-                if (form.checks or form.tests) and not form.accepts(word):
-                    continue
                 try:
-                    form.names[word & form.name_mask]
-                    for part, texts, _, target in form.units:
-                        if target is False:
-                            texts[word & part]
+                    exact(word, 0, None)
+                    return form
                 except (Unprintable, ValueError):
-                    continue
-                return form
+                    pass
         return None
 
-    def _bucket(self, key: int) -> list[tuple[int, int, Form]]:
+    def _bucket(self, key: int) -> list[_Candidate]:
         forms = [f for row in self._by_opcode.get(key, []) for f in self.forms_of(row) if f.value & 0xFFF == key]
-        bucket = self._buckets[key] = [(f.mask, f.value, f) for f in forms]
+        bucket = self._buckets[key] = [(f.mask, f.value, f, f.writer(False), f.writer(True)) for f in forms]
         return bucket
 
     # -- what the cubin needs to know of a word

@@ -1,0 +1,41 @@
+"""TuringAs: an assembler and disassembler for NVIDIA's GPU machine code (SASS), sm_70 to sm_90a.
+
+>>> import turingas
+>>> turingas.encode("01:-:2:-:4  LDG.E.128.SYS R20, [R2+0x10]", arch="sm_75")
+>>> turingas.decode([0x...], arch="sm_75")
+>>> cubin = turingas.assemble(open("winograd.sass").read(), arch="sm_75")
+>>> turingas.disassemble(turingas.Cubin.from_file("x.cubin"))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from turingas.errors import AsmError, CubinError
+
+if TYPE_CHECKING:
+    from turingas.api import decode, encode
+    from turingas.assemble import assemble
+    from turingas.disassemble import disassemble
+    from turingas.program import Cubin
+
+__version__ = "0.1.0"
+__all__ = ["AsmError", "Cubin", "CubinError", "assemble", "decode", "disassemble", "encode"]
+
+# Loaded when first used: ``import turingas`` alone stays cheap.
+_HOME = {
+    "encode": "turingas.api",
+    "decode": "turingas.api",
+    "assemble": "turingas.assemble",
+    "disassemble": "turingas.disassemble",
+    "Cubin": "turingas.program",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'turingas' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value

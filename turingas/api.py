@@ -1,0 +1,110 @@
+"""``turingas.encode`` and ``turingas.decode``: bare instruction lines to words and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from turingas.errors import AsmError, raise_all
+from turingas.isa import control, forms
+
+COMMENT = re.compile(r"/\*.*?\*/|//.*|(?<!\w)#.*")
+LABEL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*:(?=\s|$)")
+WORD = re.compile(r"\.word\s+0[xX]([0-9a-fA-F]{1,32})")
+
+
+def encode(text: str, arch: str = "sm_75", default_control: str | None = None, address: int = 0) -> list[int]:
+    """Encode instruction lines: one 128-bit int a line; empty lines, comments and labels give none.
+
+    A line is ``control  @guard MNEMONIC operands``, in nvdisasm's spelling. ``default_control`` serves the lines that
+    have no control code; without it they are errors. ``address`` is the byte address of the first instruction; branch
+    targets are labels of this text, or absolute addresses. Raises AsmError, which carries the errors of all lines.
+    """
+    isa = forms.isa(arch)
+    errors: list[AsmError] = []
+    default: int | None = None
+    if default_control is not None:
+        try:
+            default = control.parse(default_control)
+        except control.ControlError as error:
+            raise AsmError(f"default control code: {error.message}", hint=error.hint) from None
+    lines: list[tuple[int, str]] = []
+    labels: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        body = line
+        if "/" in body or "#" in body:
+            body = COMMENT.sub(lambda m: " " * len(m[0]), body)
+        body = body.rstrip(" ;\t\r")
+        while ":" in body:
+            label = LABEL.match(body.lstrip())
+            if label is None:
+                break
+            name = label[1]
+            if name in labels:
+                column = len(line) - len(line.lstrip()) + 1
+                errors.append(AsmError(f"label {name!r} is defined twice", "<text>", number, column, "", line))
+            labels[name] = address + 16 * len(lines)
+            lead = len(body) - len(body.lstrip())
+            body = " " * (lead + label.end()) + body[lead + label.end() :]
+            body = body.rstrip()
+        if body and not body.isspace():
+            lines.append((number, body))
+    words: list[int] = []
+    parsed, encode_line = control.known, isa.encode
+    for number, body in lines:
+        at = address + 16 * len(words)
+        head, _, rest = body.lstrip().partition(" ")
+        bits = parsed.get(head)
+        try:
+            if bits is not None and rest:
+                words.append(encode_line(rest.lstrip(), at, labels) | bits)
+            else:
+                words.append(_slow(isa, body.strip(), default, at, labels))
+        except forms.EncodeError as error:
+            source = text.split("\n")[number - 1]
+            inner = body.strip() if bits is None else rest.lstrip()
+            column = max(source.find(inner), 0) + error.position + 1
+            errors.append(AsmError(error.message, "<text>", number, column, error.hint, source))
+            words.append(0)
+    raise_all(errors)
+    return words
+
+
+def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: dict[str, int]) -> int:
+    """A line whose control code was not seen before, or that has none, or an opaque word."""
+    match = control.LIKE.match(line)
+    if match:
+        try:
+            bits = control.parse(match[0])
+        except control.ControlError as error:
+            raise forms.EncodeError(error.message, 0, error.hint) from None
+        rest = line[match.end() :]
+        body = rest.lstrip()
+        skip = len(line) - len(body)
+        if not body:
+            raise forms.EncodeError("a control code without an instruction", 0)
+        if body.startswith(".word"):
+            raise forms.EncodeError(".word holds its control code already", skip)
+        try:
+            return isa.encode(body, address, labels) | bits
+        except forms.EncodeError as error:
+            raise forms.EncodeError(error.message, error.position + skip, error.hint) from None
+    if line.startswith(".word"):
+        opaque = WORD.fullmatch(line)
+        if opaque is None:
+            raise forms.EncodeError("an opaque word is .word 0x and up to 32 hexadecimal digits", 0)
+        return int(opaque[1], 16)
+    if default is None:
+        raise forms.EncodeError("this line has no control code", 0, control.FORM + ", or give a default one")
+    return isa.encode(line, address, labels) | default
+
+
+def decode(words: Sequence[int] | Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:
+    """Decode 128-bit words: one line a word, which ``encode`` turns into the same word again.
+
+    ``address`` is the byte address of the first word; branch targets are shown as absolute addresses. Words that no
+    row of the table explains come out as ``.word 0x...``. With ``control=False`` the lines are nvdisasm's spelling
+    alone: no control code, and also none of what nvdisasm does not print (descriptor registers before sm_90, the
+    reuse flags of yielding instructions, the bits of NaNs); such lines do not always determine the word.
+    """
+    return forms.isa(arch).lines(words, address, control)
