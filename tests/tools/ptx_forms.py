@@ -91,7 +91,7 @@ def variants(form: Form) -> Iterator[tuple[str, ...]]:
     if form.plain or not kinds or len(kinds) > 8:
         return
     for place, kind in enumerate(kinds):
-        ways = ["uni", "mix"] if kind in ADDRESSES else ["uni"] if kind == "T" else ["imm", "par", "uni", "neg", "abs"]
+        ways = ["uni", "mix"] if kind in ADDRESSES else ["uni", "bound"] if kind == "T" else ["imm", "par", "uni", "neg", "abs"]
         for way in ways:
             if way == "neg" and kind not in NEGATE or way == "abs" and kind not in ABSOLUTE:
                 continue
@@ -156,6 +156,8 @@ def spell(form: Form, ways: Sequence[str]) -> str:
     def replace(match: re.Match[str]) -> str:
         role, kind, times = match[1], match[2], int(match[3] or 1)
         register, how = REGISTER[kind], "reg" if match[1] else next(way)
+        if how == "bound":
+            return "bound_surface" if form.text.startswith("su") else "bound_texture"
         if how == "imm" and form.text[match.end() : match.end() + 1] != ".":  # not where a selector follows
             return ", ".join([IMMEDIATE[kind]] * times)
         names = []
@@ -190,6 +192,8 @@ HEADER = """.version {version}
 .global .align 128 .b8 gmem[65536];
 .shared .align 128 .b8 smem[16384];
 .const .align 128 .b8 cmem[16384];
+.global .texref bound_texture;
+.global .surfref bound_surface;
 """
 PROLOGUE = """.visible .entry form_{number}(
 .param .u64 src, .param .u64 dst, .param .align 16 .b8 num[512], .param .u64 tex) {{

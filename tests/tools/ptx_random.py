@@ -4,7 +4,7 @@ uniform and divergent values in one instruction, fused operations, loops and bra
 The instructions are those of ptx_table.txt without addresses, textures and barriers. Every kernel keeps a pool of live
 registers of each kind, parts of it uniform (from parameters), and writes the pool to memory at its end.
 
-    python -m tests.tools.ptx_random OUT_FOLDER sm_75 ... [--seed=1] [--files=20] [-maxrregcount=24]
+    python -m tests.tools.ptx_random OUT_FOLDER sm_75 ... [--seed=1] [--files=20] [--uniform=1] [-maxrregcount=24]
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ AVOID = re.compile(
     r"|cp\.|griddep|elect|setmaxnreg|b128|div|rem|sqrt|isspacep|cvta|mapa|getctarank|istypep|fns|policy|testp"
 )
 SOMETIMES = re.compile(r"vadd|vsub|vabs|vmin|vmax|vavrg|vset|vshl|vshr|vmad|f64|cvt|\.u8|f16|sad|rcp|24")
+UNIFORM = re.compile(  # what the uniform datapath has
+    r"^(add|sub|mul|mad|min|max|and|or|xor|not|lop3|shl|shr|shf|setp\.\w+(\.\w+)?\.[su](32|64)|selp|prmt|bfe|bfi|bmsk|popc|brev"
+    r"|bfind|clz|mov|vote|cvt\.[us]\d+\.[us]|neg|abs|slct|szext)(?!.*(f16|f32|f64))"
+)
 CONSTANT = {"b16": ("7", "-3"), "b32": ("5", "0x7fff0001", "-1", "31"), "b64": ("9", "0x123456789"),
             "f32": ("0f3F800000", "0f40490FDB", "0fBF000000"), "f64": ("0d3FF0000000000000",)}  # fmt: skip
 
@@ -32,7 +36,10 @@ CONSTANT = {"b16": ("7", "-3"), "b32": ("5", "0x7fff0001", "-1", "31"), "b64": (
 class Kernel:
     """One random kernel: registers by kind, lines of text."""
 
-    def __init__(self, chance: random.Random, forms: Sequence[Form], rare: Sequence[Form], number: int, size: int):
+    def __init__(
+        self, chance: random.Random, forms: Sequence[Form], rare: Sequence[Form], number: int, size: int, uniform: bool
+    ) -> None:
+        self.uniform = uniform  # every value is the same in all threads
         self.chance, self.forms, self.rare, self.size = chance, forms, rare, size
         self.lines: list[str] = []
         self.pools: dict[str, list[str]] = {kind: [] for kind in POOL}
@@ -66,12 +73,12 @@ class Kernel:
                 if kind == "pred":
                     how, (left, right) = self.chance.choice(["lt.s32", "eq.s32", "hi.u32"]), self.pools["b32"][:2]
                     self.lines.append(f"setp.{how} {name}, {left}, {right};")
-                elif turn < 2:
+                elif turn < 2 or self.uniform:
                     self.lines.append(f"ld.param.{kind} {name}, [num+{8 * self.chance.randrange(16)}];")
                 else:
                     self.lines.append(f"ld.global.{kind} {name}, [%in+{size * self.chance.randrange(64)}];")
                 self.keep(kind, name)
-        for special in ("tid.x", "ctaid.x", "ntid.y", "laneid"):
+        for special in ("ctaid.x", "ctaid.y") if self.uniform else ("tid.x", "ctaid.x", "ntid.y", "laneid"):
             name = self.new("b32")
             self.lines.append(f"mov.u32 {name}, %{special};")
             self.keep("b32", name)
@@ -85,7 +92,7 @@ class Kernel:
             self.lines.append(f"mov.{'b32' if '32' in a else 'b64'} {name}, {self.source(a, False)};")
             self.keep(b, name)
             return
-        if roll < 0.12:
+        if roll < 0.12 and not self.uniform:
             kind = self.chance.choice(["b32", "f32", "b64", "b16"])
             name, at = self.new(kind), self.new("b64")
             self.lines.append(f"mul.wide.u32 {at}, {self.source('b32', False)}, 8; add.u64 {at}, {at}, %in;")
@@ -183,14 +190,14 @@ class Kernel:
 
 
 def make(
-    arch: str, forms: Sequence[Form], chance: random.Random, options: Sequence[str], kernels: int = 24
+    arch: str, forms: Sequence[Form], chance: random.Random, options: Sequence[str], uniform: bool, kernels: int = 24
 ) -> bytes | None:
     """Assemble a file of random kernels, leaving out lines that ptxas refuses."""
     plain = [f for f in forms if not SOMETIMES.search(f.text)]
     rare = [f for f in forms if SOMETIMES.search(f.text)]
     lines = [".version 8.8", f".target {arch}", ".address_size 64"]
     for number in range(kernels):
-        lines += Kernel(chance, plain, rare, number, chance.choice([30, 80, 160])).text()
+        lines += Kernel(chance, plain, rare, number, chance.choice([30, 80, 160]), uniform).text()
     for _ in range(60):
         try:
             return assemble_ptx("\n".join(lines) + "\n", arch, options, 100)
@@ -220,9 +227,11 @@ def main(arguments: Sequence[str]) -> None:
         if refused.exists():
             lost = {line.split("\t")[0] for line in refused.read_text().splitlines()}
             forms = [f for f in forms if f.text not in lost]
+        if "uniform" in values:
+            forms = [f for f in forms if UNIFORM.search(f.text)]
         made = 0
         for number in range(files):
-            cubin = make(arch, forms, random.Random(f"{seed} {number} {arch}"), options)
+            cubin = make(arch, forms, random.Random(f"{seed} {number} {arch}"), options, "uniform" in values)
             if cubin:
                 tag = "".join(o.replace("=", "") for o in options)
                 out.joinpath(f"random{tag}_{seed}_{number:03}.cubin").write_bytes(cubin)
