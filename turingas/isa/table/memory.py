@@ -1,5 +1,407 @@
-"""Loads, stores, atomics, caches and fences."""
+"""Loads, stores, atomics, caches and fences.
 
-from turingas.isa.grammar import ALL, rows
+An instruction that takes an address is written once, with ``@`` for the address and ``{E}`` for the ``.E`` of 64-bit
+addresses; ``spread`` makes a row of it for each way an address is written (the ``Addresses`` below). nvdisasm's
+spelling of addresses has some edges, which the rows follow:
 
-ROWS = rows()
+* ``[0x10]`` is RZ with an offset, ``[RZ]`` is RZ without one; ``[UR4]`` is RZ and UR4, but only up to sm_89.
+* From sm_80 on most accesses go through a descriptor, ``desc[UR4][R2.64]``. Up to sm_89 nvdisasm shows it only when bit
+  101 is set, which ptxas does for accesses with a cache policy (``.L2::cache_hint``). The descriptor that nvdisasm does
+  not show is written ``~desc[UR4][R2.64]``, for the two differ in their words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+
+VOLTA = (70, 75)  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
+V100, T4 = (70, 70), (75, 75)
+GA = (80, 89)  # the descriptor is there, but not shown
+TO_89 = (70, 89)
+T4_GA = (75, 89)
+
+
+class Awaited(Register):
+    """The predicate input of a load: stored inverted, so that 0 is PT."""
+
+    def __init__(self, pos: int, inv: int) -> None:
+        super().__init__("P", pos, 3, "T", inv=inv)
+        self.default = 0
+
+    def encode(self, text: str) -> int:
+        return super().encode(text) ^ 7 << self.pos
+
+    def decode(self, word: int) -> str:
+        return super().decode(word ^ 7 << self.pos)
+
+
+# ---- how addresses are written -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Address:
+    text: str
+    e: str = ""  # the .E in the mnemonic that goes with it
+    uniform: bool = False  # encoded with the row's second opcode
+    fixed: Mapping[object, object] = frozenset()  # type: ignore[assignment]
+    archs: tuple[float, float] = ALL
+
+
+RZ = {24: 255}
+
+
+def _some(value: int) -> bool:
+    return value != 0
+
+
+def _register(index: int) -> bool:
+    return index != 255
+
+
+def absolute(off: str, at: str, e: bool = True) -> list[Address]:
+    """``[R2+0x10]``: a register (two with .E) and an offset; RZ with an offset is written ``[0x10]``."""
+    pairs = [("", "Ra"), (".E", "Ra2")] if e else [("", "Ra")]
+    return [
+        a
+        for suffix, reg in pairs
+        for a in (Address(f"[{at}]", suffix, fixed={**RZ, at: _some}), Address(f"[{reg}({off})]", suffix))
+    ]
+
+
+def through(ur: str, wide: int, desc: int) -> list[Address]:
+    """Global addresses with a uniform register: added to the register, or as a descriptor.
+
+    ``wide`` is the bit that makes the register a pair, ``desc`` the one that makes the uniform register a descriptor.
+    """
+    d = {wide: 1, desc: 1}
+    return [
+        Address(f"[{ur}(off)]", ".E", True, {wide: 1, **RZ}, T4_GA),
+        Address(f"[<RZ.U32+>{ur}(off)]", ".E", True, RZ, T4_GA),
+        Address(f"[<RZ.U32+>{ur}(off)]", "", True, RZ, T4_GA),
+        Address(f"[Ra2.64+{ur}(off)]", ".E", True, {wide: 1, "Ra2": _register}, TURING),
+        Address(f"[Ra.U32+{ur}(off)]", ".E", True, {"Ra": _register}, T4_GA),
+        Address(f"[Ra.U32+{ur}(off)]", "", True, {"Ra": _register}, T4_GA),
+        Address(f"[Ra.U32+{ur}(off)]", ".E", True, {}, HOPPER),
+        Address(f"[Ra.U32+{ur}(off)]", "", True, {}, HOPPER),
+        Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, d, GA),
+        Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, 101: 1}, GA),
+        Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, d, HOPPER),
+    ]
+
+
+def local(ur: str) -> list[Address]:
+    return [
+        *absolute("off", "at", e=False),
+        Address(f"[{ur}(off)]", "", True, RZ, TURING),
+        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": _register}, TURING),
+        Address(f"<~desc[{ur}]>[Ra(off)]", "", True, {76: 1}, GA),
+        Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1, 101: 1}, GA),
+        Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1}, HOPPER),
+    ]
+
+
+def shared(ur: str) -> list[Address]:
+    """``[R2.X4+UR4+0x10]``: the register may be scaled. nvdisasm does not write a scaled RZ."""
+    return [
+        *absolute("off", "at", e=False),
+        Address("[Ra{scaled}(off)]", "", False, {"Ra": _register}),
+        *uniform_shared(ur),
+    ]
+
+
+def uniform_shared(ur: str) -> list[Address]:
+    return [
+        Address(f"[{ur}(off)]", "", True, RZ, TURING),
+        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": _register}, TURING),
+        Address(f"[Ra{{scaled}}+{ur}(off)]", "", True, {}, TURING),
+    ]
+
+
+NEAR = absolute("off", "at")  # an offset of 24 bits
+FAR = absolute("off32", "at32")  # an offset of 32 bits
+LOAD = through("URb", 90, 76)
+STORE = through("URc", 90, 76)
+RED = through("URc", 90, 71)
+ATOM = through("URc", 70, 71)
+QUERY = [a for a in LOAD if "desc" not in a.text]
+
+
+def spread(addresses: list[Address], *items: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    """Each row for each way to write its address; the opcode is that of plain addresses, or one for each kind."""
+    for text, opcode, fixed, archs, *fields in items:
+        plain, uniform = opcode if isinstance(opcode, tuple) else (opcode, opcode)
+        for a in addresses:
+            first, last = max(archs[0], a.archs[0]), min(archs[1], a.archs[1])  # type: ignore[index]
+            if first <= last:
+                written = str(text).replace("{E}", a.e).replace("@", a.text)
+                e = {72: 1} if a.e else {}
+                yield (written, uniform if a.uniform else plain, {**fixed, **dict(a.fixed), **e}, (first, last), *fields)
+
+
+# ---- modifiers ---------------------------------------------------------------------------------------------------
+
+WIDTH = {".64": 2, ".S64": 2, ".F64.RN": 2, ".128": 4, ".U.128": 4}
+FLOATS = {
+    ".F64.RN": 2, ".F16x4.RN": 2, ".BF16x4.RN": 2, ".F32x2.RN": 2, ".F32x2.FTZ.RN": 2,
+    ".F16x8.RN": 4, ".BF16x8.RN": 4, ".F32x4.RN": 4, ".F32x4.FTZ.RN": 4,
+}  # fmt: skip
+SIZES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128")
+OPS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
+TYPES = ("", ".S32", ".64", ".F32.FTZ.RN", ".F16x2.RN", ".S64", ".F64.RN")
+#        memory order, scope and .PRIVATE in one field, 77 to 80, since sm_80
+ORDERS = (
+    "", ".CONSTANT.PRIVATE", ".CONSTANT.CTA", ".CONSTANT.CTA.PRIVATE",
+    ".STRONG.SM.PRIVATE", ".STRONG.SM", ".STRONG.GPU.PRIVATE", ".STRONG.GPU",
+    ".MMIO.GPU", ".CONSTANT.SM", ".STRONG.SYS", ".CONSTANT.SM.PRIVATE",
+    ".MMIO.SYS", ".CONSTANT.VC", ".CONSTANT.VC.PRIVATE", ".CONSTANT.GPU",
+)  # fmt: skip
+COPY_ORDERS = (
+    "", ".CONSTANT.PRIVATE", ".CONSTANT.CTA", ".CONSTANT.CTA.PRIVATE",
+    ".CONSTANT", ".MMIO.CTA", ".GPU.PRIVATE", ".MMIO.CTA.PRIVATE",
+    ".MMIO.SM", ".CONSTANT.SM", ".MMIO.VC", ".CONSTANT.SM.PRIVATE",
+    ".MMIO.GPU", ".CONSTANT.VC", ".CONSTANT.VC.PRIVATE", ".CONSTANT.GPU",
+)  # fmt: skip
+
+FIELDS = {
+    # offsets
+    "at": Alone(40, 24), "off32": Offset(32, 32), "at32": Alone(32, 32),
+    "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20),
+    "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "bank": Number(54, 5),
+    "tbank": Number(54, 5), "toff": Number(40, 14),
+    # of addresses
+    "scaled": Enum(78, 2, {1: ".X4", 2: ".X8", 3: ".X16"}),
+    "!Ps": Awaited(64, 67),
+    # of loads and stores
+    "size": Enum(73, 3, SIZES, spans=WIDTH), "size70": Enum(73, 3, (*SIZES, ".U.128"), spans=WIDTH),
+    "copied": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}),
+    "csize": Enum(73, 3, SIZES[:6], spans=WIDTH), "index": Enum(78, 2, ("", ".IL", ".IS", ".ISL")),
+    "u": flag(76, ".U"), "bypass": Enum(81, 1, (".BYPASS", "")), "zfill": flag(82, ".ZFILL"),
+    "evict": Enum(84, 3, (".EF", "", ".EL", ".LU", ".EU", ".NA")),
+    "ltc75": Enum(68, 2, ("", ".LTC64B", ".LTC128B")),
+    "ltc": Enum(68, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+    "copyltc": Enum(71, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+    # memory order
+    "scope": Enum(77, 2, (".CTA", ".SM", ".GPU", ".SYS")), "private": flag(76, ".PRIVATE"),
+    "ldorder70": Enum(79, 2, (".CONSTANT", "", ".STRONG", ".MMIO")),
+    "storder70": Enum(79, 2, (None, "", ".STRONG", ".MMIO")),
+    "atorder70": Enum(79, 2, (None, "", ".STRONG")),
+    "ldorder": Enum(77, 4, (*ORDERS[:4], ".CONSTANT", *ORDERS[5:])),
+    "order": Enum(77, 4, ORDERS), "copyorder": Enum(77, 4, COPY_ORDERS),
+    # of atomics
+    "op": Enum(87, 4, OPS), "opg": Enum(87, 4, (*OPS, ".SAFEADD")), "redop": Enum(87, 3, OPS[:8]),
+    "fop": Enum(88, 2, (".ADD", ".MIN", ".MAX")), "cas": Enum(87, 2, {0: ".CAS", 1: ".CAST", 3: ".CAST.SPIN"}),
+    "type70": Enum(73, 3, TYPES, spans=WIDTH), "type80": Enum(73, 4, TYPES, spans=WIDTH),
+    "type": Enum(73, 3, ("", ".S32", ".64", ".S64", ".128"), spans=WIDTH),
+    "redtype": Enum(73, 3, ("", ".S32", ".64", ".S64"), spans=WIDTH),
+    "ftype": Enum(73, 4, {
+        0: ".F16x2.RN", 1: ".F16x4.RN", 2: ".F16x8.RN", 3: ".BF16x2.RN", 4: ".BF16x4.RN", 5: ".BF16x8.RN",
+        9: ".F32.FTZ.RN", 10: ".F32x2.FTZ.RN", 11: ".F32x4.FTZ.RN",
+        12: ".F32.RN", 13: ".F32x2.RN", 14: ".F32x4.RN", 15: ".F64.RN"}, spans=FLOATS),
+    "stype70": Enum(73, 2, ("", ".S32", ".64"), spans=WIDTH),
+    "stype": Enum(73, 3, {0: "", 1: ".S32", 2: ".64", 4: ".128"}, spans=WIDTH),
+    "casw70": Enum(73, 3, ("", ".S32", ".64"), spans=WIDTH), "casw80": Enum(73, 4, ("", ".S32", ".64"), spans=WIDTH),
+    "casw": Enum(73, 3, {0: "", 1: ".S32", 2: ".64", 4: ".128"}, spans=WIDTH),
+    "mcop": Enum(87, 4, {0: ".ADD", 1: ".MIN", 2: ".MAX", 5: ".AND", 6: ".OR", 7: ".XOR"}),
+    "mctype": Enum(73, 3, (".32", ".S32", ".64", ".S64"), spans=WIDTH),
+    "mcfop": Enum(88, 2, (".ADD", ".MIN", ".MAX", ".F32ADD")),
+    "mcftype": Enum(73, 4, {
+        0: ".F16x2.RN", 1: ".F16x4.RN", 2: ".F16x8.RN", 3: ".BF16x2.RN", 4: ".BF16x4.RN", 5: ".BF16x8.RN",
+        12: ".F32.RN", 13: ".F32x2.RN", 14: ".F32x4.RN", 15: ".F64.RN"}, spans=FLOATS),
+    # caches and fences
+    "cached": Enum(78, 2, ("", ".U", ".C", ".I")),
+    "cctl70": Enum(87, 4, {0: ".PF1", 1: ".PF2", 2: ".WB", 3: ".IV", 5: ".RS"}),
+    "cctl": Enum(87, 4, {0: ".PF1", 1: ".PF2", 2: ".WB", 3: ".IV", 5: ".RS", 9: ".PML2", 10: ".DML2", 11: ".RML2"}),
+    "cctlall": Enum(87, 4, {4: ".IVALL", 6: ".IVALLP", 7: ".WBALL", 8: ".WBALLP"}),
+    "cctllall": Enum(87, 4, {4: ".IVALL", 7: ".WBALL"}),
+    "sem70": Enum(79, 2, (".SC", ".ALL", "")), "sem": Enum(79, 2, (".SC", ".ALL", "", ".MMIO")),
+    "reach80": Enum(76, 3, {0: ".CTA", 1: ".SM", 2: ".GPU", 3: ".SYS", 5: ".VC"}),
+    "reach": Enum(76, 3, {0: ".CTA", 1: ".SM", 2: ".GPU", 3: ".SYS", 5: ".VC", 6: ".CTA.PARTIAL"}),
+    "mmio": flag(72, ".MMIO"),
+    "space70": Enum(73, 2, (".G", ".L", ".S")), "space": Enum(73, 2, (".G", ".L", ".S", ".D")),
+}  # fmt: skip
+
+# ---- rows --------------------------------------------------------------------------------------------------------
+
+LDG_, LD_, ST_, STG_ = (0x381, 0x1981), (0x980, 0x1980), (0x385, 0x1985), (0x386, 0x1986)
+ORDER70 = "{scope}{private}"
+RC_RZ = {64: 255}  # the place of a third source that up to sm_75 is filled with RZ
+
+LOADS = (
+    *spread(
+        NEAR + LOAD,
+        # .ZD: the predicate says whether zeros were delivered; nvdisasm then always writes it
+        ("LDG{E}{evict}{size70}{ldorder70}{scope}{private} Pu?, Rdw, @",                0x381, {}, V100),
+        ("LDG{E}{evict}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @",              0x381, {87: 1}, V100),
+        ("LDG{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private} Pu?, Rdw, @, !Ps?",   LDG_, {}, T4),
+        ("LDG{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @, !Ps?", LDG_, {87: 1}, T4),
+        ("LDG{E}{evict}{ltc}{size}{ldorder} Pu?, Rdw, @, !Ps?",                         LDG_, {}, AMPERE),
+    ),
+    *spread(
+        FAR + LOAD,
+        ("LD{E}{evict}{size70}{ldorder70}{scope}{private} Rdw, @",                      0x980, {}, V100),
+        ("LD{E}{evict}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @",               0x980, {87: 1}, V100),
+        ("LD{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private} Rdw, @, !Ps?",         LD_, {}, T4),
+        ("LD{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @, !Ps?",  LD_, {87: 1}, T4),
+        ("LD{E}{evict}{ltc}{size}{ldorder} Rdw, @, !Ps?",                               LD_, {}, AMPERE),
+    ),
+    *spread(
+        shared("URb"),
+        ("LDS{u}{size} Rdw, @",         (0x984, 0x1984), {}, VOLTA),
+        ("LDS{u}{size}.ZD Pu, Rdw, @",  (0x984, 0x1984), {87: 1}, VOLTA),
+        ("LDS{size} Rdw, @",            (0x984, 0x1984), {}, AMPERE),
+    ),
+    *spread(local("URb"), ("LDL{evict}{size} Rdw, @", (0x983, 0x1983), {}, ALL)),
+    ("LDC{csize}{index} Rdw, c[bank][cat]",            0xB82, {24: 255, "cat": _some}, ALL),
+    ("LDC{csize}{index} Rdw, c[bank][Ra(coff)]",       0xB82, {}, ALL),
+    ("LDC{csize} Rdw, cx[URa][cat]",                   0x1582, {64: 255, "cat": _some}, T4),
+    ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {}, T4),
+    ("LDC{csize}{index} Rdw, cx[URa][cat]",            0x1582, {64: 255, "cat": _some}, AMPERE),
+    ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {}, AMPERE),
+)  # fmt: skip
+
+STORES = (
+    *spread(
+        NEAR + STORE,
+        ("STG{E}{evict}{size70}{storder70}{scope}{private} @, Rbw",  STG_, {}, VOLTA),
+        ("STG{E}{evict}{size}{order} @, Rbw",                        STG_, {}, AMPERE),
+    ),
+    *spread(
+        FAR,
+        ("ST{E}{evict}{size70}{storder70}{scope}{private} @, Rcw",   ST_, {}, VOLTA),
+        ("ST{E}{evict}{size}{order} @, Rcw",                         ST_, {}, AMPERE),
+    ),
+    *spread(
+        STORE,
+        ("ST{E}{evict}{size70}{storder70}{scope}{private} @, Rbw",   ST_, {}, VOLTA),
+        ("ST{E}{evict}{size}{order} @, Rbw",                         ST_, {}, AMPERE),
+    ),
+    *spread(shared("URc"), ("STS{size} @, Rbw", (0x388, 0x1988), {}, ALL)),
+    *spread(local("URc"), ("STL{evict}{size} @, Rbw", (0x387, 0x1987), {}, ALL)),
+)  # fmt: skip
+
+
+def copies() -> Iterator[tuple[object, ...]]:
+    """LDGSTS: shared memory from global memory; two addresses, and one uniform register for both."""
+    name = "LDGSTS.E{bypass}{evict}{copyltc}{copied}{zfill}{copyorder} "
+    for to, fixed in (("[dat]", {16: 255, "dat": _some}), ("[Rd(doff)]", {})):
+        for source, bits, archs in (
+            ("[Ra2.64(+URc)(soff)]",          {70: 1}, AMPERE),
+            ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),
+            ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
+            ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
+            ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, HOPPER),
+        ):  # fmt: skip
+            yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, {**fixed, **bits}, archs)
+    for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
+        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, AMPERE)
+        # the descriptor is the uniform register after that of the other address
+        yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
+
+
+ATOMICS = (
+    *spread(
+        NEAR,
+        ("ATOM{E}{op}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw",   0x38A, RC_RZ, VOLTA),
+        ("ATOMG{E}{opg}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw", 0x3A8, RC_RZ, VOLTA),
+        ("ATOM{E}{op}{evict}{type80}{order} Pu, Rdw, @, Rbw",                       0x38A, {}, GA),
+        ("ATOMG{E}{opg}{evict}{type80}{order} Pu, Rdw, @, Rbw",                     0x3A8, {}, GA),
+        ("ATOM{E}{op}{evict}{type}{order} Pu, Rdw, @, Rbw",                         0x38A, {}, HOPPER),
+        ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x3A8, {}, HOPPER),
+        ("ATOM{E}{cas}{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x38B, {}, VOLTA),
+        ("ATOM{E}{cas}{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x38B, {}, GA),
+        ("ATOM{E}{cas}{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x38B, {}, HOPPER),
+        ("ATOMG{E}.CAS{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x3A9, {"Rbw": _register}, VOLTA),
+        ("ATOMG{E}.CAS{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x3A9, {"Rbw": _register}, GA),
+        ("ATOMG{E}.CAS{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x3A9, {"Rbw": _register}, HOPPER),
+        ("RED{E}{redop}{evict}{type70}{atorder70}{scope}{private} @, Rbw",          0x98E, {}, VOLTA),
+        ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x98E, {}, GA),
+        ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x98E, {}, HOPPER),
+        ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x3A2, {}, HOPPER),
+        ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x3A3, {}, HOPPER),
+        ("REDG{E}{fop}{evict}{ftype}{order} @, Rbw",                                0x9A6, {}, HOPPER),
+    ),
+    *spread(
+        ATOM,
+        ("ATOM{E}{op}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw",   0x198A, {}, T4),
+        ("ATOMG{E}{opg}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw", 0x19A8, {}, T4),
+        ("ATOM{E}{op}{evict}{type80}{order} Pu, Rdw, @, Rbw",                       0x198A, {}, GA),
+        ("ATOMG{E}{opg}{evict}{type80}{order} Pu, Rdw, @, Rbw",                     0x19A8, {}, GA),
+        ("ATOM{E}{op}{evict}{type}{order} Pu, Rdw, @, Rbw",                         0x198A, {}, HOPPER),
+        ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x19A8, {}, HOPPER),
+        ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x19A2, {}, HOPPER),
+        ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x19A3, {}, HOPPER),
+        ("ATOM{E}.POPC.INC{evict}.32{order} Pu, Rd, @",                             0x1F8A, {87: 10}, GA),
+        ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 9, 73: 2}, GA),
+        ("ATOM{E}.POPC.INC{evict}.32{order} Pu, Rd, @",                             0x1F8A, {87: 11}, HOPPER),
+        ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 10, 73: 2}, HOPPER),
+        # multimem loads: the same address on several GPUs, reduced
+        ("LDGMC{E}{mcop}{mctype}.STRONG.SYS Rdw, @",                                0x19A4, {77: 10}, HOPPER),
+        ("LDGMC{E}{mcfop}{mcftype}.STRONG.SYS Rdw, @",                              0x19A5, {77: 10}, HOPPER),
+    ),
+    *spread(
+        RED,
+        ("RED{E}{redop}{evict}{type70}{atorder70}{scope}{private} @, Rbw",          0x198E, {}, T4),
+        ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x198E, {}, GA),
+        ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x198E, {}, HOPPER),
+        ("REDG{E}{fop}{evict}{ftype}{order} @, Rbw",                                0x19A6, {}, HOPPER),
+    ),
+    *spread(
+        [a for a in shared("URc") if not a.uniform],
+        ("ATOMS{op}{stype70} Rdw, @, Rbw",        0x38C, RC_RZ, VOLTA),
+        ("ATOMS{op}{stype70} Rdw, @, Rbw",        0x38C, {}, GA),
+        ("ATOMS{op}{stype} Rdw, @, Rbw",          0x38C, {}, HOPPER),
+        ("ATOMS{cas}{stype70} Rdw, @, Rbw, Rcw",  0x38D, {}, TO_89),
+        ("ATOMS{cas}{stype} Rdw, @, Rbw, Rcw",    0x38D, {}, HOPPER),
+    ),
+    *spread(
+        uniform_shared("URc"),
+        ("ATOMS{op}{stype70} Rdw, @, Rbw",        0x198C, {}, T4_GA),
+        ("ATOMS{op}{stype} Rdw, @, Rbw",          0x198C, {}, HOPPER),
+        ("ATOMS.POPC.INC.32 Rd, @",               0x1F8C, {87: 10}, GA),
+        ("ATOMS.ARRIVE.64 Rd2, @",                0x1F8C, {87: 9, 73: 2}, GA),
+        ("ATOMS.POPC.INC.32 Rd, @",               0x1F8C, {87: 11}, HOPPER),
+        ("ATOMS.ARRIVE.64 Rd2, @",                0x1F8C, {87: 10, 73: 2}, HOPPER),
+    ),
+)  # fmt: skip
+
+CACHES = (
+    *spread(
+        FAR,
+        ("CCTL{E}{cached}{cctl70} @",        0x98F, {}, VOLTA),
+        ("CCTL{E}{cached}{cctl} @",          0x98F, {}, AMPERE),
+    ),
+    ("CCTL{cached}{cctlall}",                0x98F, {24: 255}, ALL),
+    ("CCTL{cached}{cctl70} [URb]",           0x1D8F, {24: 255}, T4),
+    ("CCTL{cached}{cctl} [URb]",             0x1D8F, {24: 255}, AMPERE),
+    ("CCTL.E{cached}{cctl70} [URb]",         0x1D8F, {24: 255, 72: 1}, T4),
+    ("CCTL.E{cached}{cctl} [URb]",           0x1D8F, {24: 255, 72: 1}, AMPERE),
+    ("CCTL{cached}{cctl70} [Ra+URb]",        0x1D8F, {"Ra": _register}, T4),
+    ("CCTL{cached}{cctl} [Ra+URb]",          0x1D8F, {"Ra": _register}, AMPERE),
+    ("CCTL.E{cached}{cctl70} [Ra2+URb]",     0x1D8F, {"Ra2": _register, 72: 1}, T4),
+    ("CCTL.E{cached}{cctl} [Ra2+URb]",       0x1D8F, {"Ra2": _register, 72: 1}, AMPERE),
+    *spread(absolute("off", "at", e=False), ("CCTLL{cctl70} @", 0x990, {}, ALL)),
+    ("CCTLL{cctllall}",                      0x990, {24: 255}, ALL),
+    ("CCTLL{cctl70} [URb]",                  0x1D90, {24: 255}, TURING),
+    ("CCTLL{cctl70} [Ra+URb]",               0x1D90, {"Ra": _register}, TURING),
+    ("CCTLT.IVTH Rb",                        0x391, {85: 1}, ALL),
+    ("CCTLT.IVALL",                          0x391, {85: 2}, ALL),
+    ("CCTLT.IVTH tbank, toff",               0xB91, {85: 1}, ALL),
+    ("CCTLT.IVTH URb",                       0x1D91, {85: 1}, TURING),
+    ("MEMBAR{sem70}{reach80}{mmio}",         0x992, {}, VOLTA),
+    ("MEMBAR{sem}{reach80}",                 0x992, {}, GA),
+    ("MEMBAR{sem}{reach}",                   0x992, {}, HOPPER),
+    ("MEMBAR.VC.ASYNC",                      0x992, {73: 1, 76: 5}, HOPPER),
+    ("ERRBAR",                               0x9AB, {}, ALL),
+    ("LDGDEPBAR",                            0x9AF, {}, AMPERE),
+    *spread(
+        NEAR + QUERY,
+        ("QSPC{E}{space70} Pu, Rd, @",       (0x3AA, 0x19AA), {}, TO_89),
+        ("QSPC{E}{space} Pu, Rd, @",         (0x3AA, 0x19AA), {}, HOPPER),
+    ),
+)  # fmt: skip
+
+ROWS = rows(*LOADS, *STORES, *copies(), *ATOMICS, *CACHES, fields=FIELDS)
