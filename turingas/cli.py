@@ -238,8 +238,8 @@ def _diagnosed(file: str) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except AsmError as error:
-        count = len(error.errors)
-        _fail(_printable(str(error)) + (f"\n{count} errors" if count > 1 else ""))
+        shown = [one.show() for one in sorted(error.errors, key=lambda one: (one.file, one.line, one.column))]
+        _fail(_printable("\n".join(shown + [f"{len(shown)} errors"] * (len(shown) > 1))))
     except CubinError as error:
         _fail(_printable(f"{file}: error: {error}"))
     except BrokenPipeError:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from turingas.errors import AsmError
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+_ALIGNED = 1000  # words
 
 
 class Origin:
@@ -73,12 +74,16 @@ def column_in(written: str, plain: str, position: int) -> int:
     while index < len(new) and position >= len(new[index]):
         position -= len(new[index])
         index += 1
+    if index == len(new):
+        return len(written.rstrip()) + 1
+    if len(old) > _ALIGNED or len(new) > _ALIGNED:  # aligning takes time in the square of the length
+        return start[min(index, len(old))] + 1
     for tag, old_from, old_to, new_from, new_to in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if new_from <= index < new_to:
             if tag == "equal":
                 return start[old_from + index - new_from] + position + 1
             return start[min(old_from + index - new_from, max(old_from, old_to - 1))] + 1
-    return len(written.rstrip()) + 1
+    raise AssertionError("every word lies in one piece of the alignment")
 
 
 def split_text(text: str) -> list[str]:

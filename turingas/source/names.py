@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|\d+\Z")
 _LAST = {"R": 254, "UR": 62, "P": 6, "UP": 6}  # RZ, URZ, PT and UPT follow
 
 # An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
-_USE = re.compile(r"(?<![\w.`$])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
+_USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
 _BUILTIN = re.compile(r"\b(?:blockDim|gridDim|threadIdx|blockIdx)\.[xyz]\b")
 
 
@@ -46,10 +46,10 @@ class Names(dict[str, str]):
     def __init__(self, arch: Arch, base: Names | None = None) -> None:
         super().__init__()
         self.arch = arch
-        self.meaning: dict[str, str] = dict(base.meaning) if base else {}
-        self.memory: dict[str, tuple[int, int, int]] = dict(base.memory) if base else {}
-        self.places: dict[str, PlainLine] = dict(base.places) if base else {}
-        self.param_end: int = base.param_end if base else 0  # bytes of parameters so far
+        self.meaning: dict[str, str] = dict(base.meaning) if base is not None else {}
+        self.memory: dict[str, tuple[int, int, int]] = dict(base.memory) if base is not None else {}
+        self.places: dict[str, PlainLine] = dict(base.places) if base is not None else {}
+        self.param_end: int = base.param_end if base is not None else 0  # bytes of parameters so far
 
     def __missing__(self, operand: str) -> str:
         text = _BUILTIN.sub(self._builtin, operand) if "Dim." in operand or "Idx." in operand else operand
@@ -158,7 +158,7 @@ def _sized(parts: list[str]) -> tuple[str, int, int]:
     sizes = [number(text) for text in parts[1:]]
     size = sizes[0]
     if size == 0 or size % 4:
-        raise NameProblem(f"{parts[0]} has {size} bytes", parts[1], "bytes come in multiples of 4")
+        raise NameProblem(f"{parts[0]} has {size} bytes, which is no multiple of 4", parts[1])
     align = sizes[1] if len(sizes) > 1 else 1
     if align not in (1, 2, 4, 8, 16, 32, 64, 128):
         raise NameProblem(f"{align} is no alignment", parts[-1], "a power of two up to 128")
@@ -172,12 +172,14 @@ def number(text: str) -> int:
     return int(text, 16 if text[:2] in ("0x", "0X") else 10)
 
 
-def words(text: str) -> list[str]:
-    """The initial 32-bit words of a constant, as written."""
+def words(text: str, size: int) -> list[str]:
+    """The initial 32-bit words of a constant of ``size`` bytes, as written."""
     values = [value.strip() for value in text.split(",")]
     for value in values:
         if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]{1,8}|\d{1,10})", value):
             raise NameProblem(f"{value!r} is no 32-bit word", value, "as in 1, -2, 0x3f800000")
+    if 4 * len(values) > size:
+        raise NameProblem(f"{len(values)} words do not fit {size} bytes", "")
     return values
 
 

@@ -133,6 +133,7 @@ class _Parser:
         dialect = Dialect(self.arch.sm, self.turingas)
         for section in sections:
             self.statements(section, dialect)
+        self.errors.sort(key=lambda error: error.line)
         return Parsed(self.items, self.errors)
 
     # Blocks and sections
@@ -198,7 +199,7 @@ class _Parser:
                 self.constant_end = offset + number(parts[1])
                 self.constants.append(Directive("constant", (*parts[:2], f"offset={offset}"), line.origin))
                 if equals:
-                    self.constants.append(Directive("long", tuple(words(values)), line.origin))
+                    self.constants.append(Directive("long", tuple(words(values, number(parts[1]))), line.origin))
             else:
                 if section.shared is not None:
                     raise NameProblem("<smem> is given twice", "", f"first at line {section.shared.origin.line}")

@@ -1,7 +1,8 @@
 """Runs the Python of <code> blocks and {expressions}: one namespace a file, bounded steps and text.
 
-This bounds accidents (endless loops, endless output); it is no sandbox. ``allow_python=False`` is for sources that one
-does not trust.
+Every loop, comprehension and function of the inline Python gets a call of ``_tick`` at its start, which counts. That
+needs no signal, no thread and no tracing, so it works anywhere and costs little. It bounds accidents (endless loops,
+endless output); it is no sandbox: ``allow_python=False`` is for sources that one does not trust.
 """
 
 from __future__ import annotations
@@ -10,18 +11,52 @@ import ast
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from turingas.errors import AsmError
 from turingas.source.lines import Origin
 
-MAX_STEPS = 5_000_000  # lines of inline Python executed for one source file: about three seconds
+MAX_STEPS = 3_000_000  # rounds of loops and calls of functions in the inline Python of one source file
 MAX_GENERATED = 16 << 20  # characters of text generated for one source file: about 300,000 instructions
 
 
 class _Exhausted(BaseException):
     """The step or text limit is reached. No Exception: `except Exception` in the block must not swallow it."""
+
+
+class _Ticking(ast.NodeTransformer):
+    """Puts a call of ``_tick`` at the start of whatever may run without end."""
+
+    def _body(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.body.insert(0, ast.copy_location(ast.Expr(_tick_call(node)), node))
+        return node
+
+    visit_While = visit_For = visit_AsyncFor = visit_FunctionDef = visit_AsyncFunctionDef = _body
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        self.generic_visit(node)
+        node.body = ast.copy_location(ast.BoolOp(ast.And(), [_tick_call(node), node.body]), node)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        node.ifs.insert(0, _tick_call(node.target))
+        return node
+
+
+def _tick_call(place: Any) -> ast.expr:
+    name = ast.copy_location(ast.Name("_tick", ast.Load()), place)
+    return ast.copy_location(ast.Call(name, [], []), place)
+
+
+def _compile(text: str, file: str, mode: str, line: int = 1) -> CodeType:
+    """Code that ticks, with its lines numbered from ``line``."""
+    tree = _Ticking().visit(ast.parse(text, file, mode))
+    ast.increment_lineno(tree, line - 1)
+    code: CodeType = compile(tree, file, mode)
+    return code
 
 
 def _complain(*values: object, **options: Any) -> None:
@@ -35,7 +70,7 @@ class Python:
 
     def __init__(self, defines: Mapping[str, object], allowed: bool) -> None:
         self.allowed = allowed
-        self.names: dict[str, Any] = {"__name__": "sass", "print": _complain, **defines}
+        self.names: dict[str, Any] = {"__name__": "sass", "print": _complain, **defines, "_tick": self._tick}
         self.sources: dict[str, list[str]] = {}  # file -> its lines, for the diagnostics
         self._steps = MAX_STEPS
         self._room = MAX_GENERATED
@@ -47,9 +82,7 @@ class Python:
         dedented = textwrap.dedent(code) if code.lstrip("\n")[:1].isspace() else code
         margin = len(code) - len(code.lstrip("\n ")) if dedented != code else 0
         try:
-            tree = ast.parse(dedented, first.file)
-            ast.increment_lineno(tree, line - 1)
-            compiled = compile(tree, first.file, "exec")
+            compiled = _compile(dedented, first.file, "exec", line)
         except SyntaxError as error:
             number = (error.lineno or 1) + line - 1
             at = Origin(first.file, number, self._line(first.file, number), 0, first.parent)
@@ -76,7 +109,7 @@ class Python:
         compiled = self._expressions.get(expression)
         if compiled is None:
             try:
-                compiled = compile(expression.strip(), "<expression>", "eval")
+                compiled = _compile(expression.strip(), "<expression>", "eval")
             except SyntaxError as error:
                 raise origin.error(f"inline Python: {error.msg}", column=column) from None
             except (ValueError, RecursionError, MemoryError) as error:
@@ -102,37 +135,22 @@ class Python:
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
     def _guarded(self, action: Callable[[], Any], origin: Origin, block: bool = False, column: int = 0) -> Any:
-        """Run ``action`` under the limits and turn what it raises into an AsmError at the line that raised it.
-
-        Counting traced lines needs no signal and no thread, so it works in any thread. Frames of other modules are not
-        traced: what runs long belongs there.
-        """
-        ours = self.sources
-        names = self.names
-
-        def count(frame: FrameType, event: str, arg: object) -> Any:
-            file = frame.f_code.co_filename
-            if file not in ours and file != "<expression>":
-                return None
-            self._steps -= 1
-            if self._steps < 0:
-                raise _Exhausted(f"inline Python ran more than {MAX_STEPS:,} steps")
-            out = names.get("out_")
-            if type(out) is str and len(out) > MAX_GENERATED:
-                raise _Exhausted(f"more than {MAX_GENERATED >> 20} MiB of text in out_")
-            return count
-
-        tracer = sys.gettrace()
-        sys.settrace(count)
+        """Run ``action`` and turn what it raises into an AsmError at the line that raised it."""
         try:
             return action()
         except KeyboardInterrupt:
             raise
         except (Exception, SystemExit, _Exhausted) as error:
-            sys.settrace(tracer)
             raise self._explain(error, origin, block, column) from None
-        finally:
-            sys.settrace(tracer)
+
+    def _tick(self) -> bool:
+        self._steps -= 1
+        if self._steps < 0:
+            raise _Exhausted(f"inline Python ran more than {MAX_STEPS:,} steps")
+        out = self.names.get("out_")
+        if type(out) is str and len(out) > MAX_GENERATED:
+            raise _Exhausted(f"more than {MAX_GENERATED >> 20} MiB of text in out_")
+        return True
 
     def _explain(self, error: BaseException, origin: Origin, block: bool, column: int) -> AsmError:
         """The error at the innermost line that belongs to the source; the calls that led there as notes."""

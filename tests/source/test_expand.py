@@ -1,0 +1,295 @@
+"""Includes, <code> blocks, {expressions} and comments."""
+
+import threading
+import time
+
+import pytest
+
+from turingas.errors import AsmError
+from turingas.source import python
+from turingas.source.expand import expand
+from turingas.source.lines import column_in, decode
+
+
+def texts(source, **options):
+    return [line.text.strip() for line in expand(source, "k.sass", **options)]
+
+
+def failure(source, **options):
+    with pytest.raises(AsmError) as caught:
+        expand(source, "k.sass", **options)
+    return caught.value
+
+
+# Comments
+
+
+@pytest.mark.parametrize(
+    "source, kept",
+    [
+        ("NOP; # c", ["NOP;"]),
+        ("NOP; // c", ["NOP;"]),
+        ("/*0010*/ NOP ; /* 0x000 */", ["NOP ;"]),
+        ("a /* b\nc\nd */ e", ["a", "e"]),
+        ("a /**/ b /* c */ d", ["a      b         d"]),
+        ("# <code>\n#</code>\nNOP;", ["NOP;"]),
+        ("/*\n<code>\nout_ = 'x'\n</code>\n*/\nNOP;", ["NOP;"]),
+        ('.section "a#b//c{" # d', ['.section "a#b//c{"']),
+        ("MOV R0, {7//2}; // {1/0}", ["MOV R0, 3;"]),
+        ("MOV R0, {len('#')};", ["MOV R0, 1;"]),
+        ("# {undefined}", []),
+        ("\ufeff"[1:] + "NOP;\r\nEXIT;\rRET;", ["NOP;", "EXIT;", "RET;"]),
+    ],
+)
+def test_comments(source, kept):
+    assert texts(source) == kept
+
+
+def test_comment_that_never_ends():
+    error = failure("NOP;\n  /* open\nNOP;")
+    assert (error.line, error.column, error.message) == (2, 3, "/* is never closed")
+
+
+# Inline Python
+
+
+def test_code_block_leaves_its_text():
+    source = "<code>\nout = []\nfor i in range(3):\n  out.append(f'NOP {i};')\nout_ = '\\n'.join(out)\n</code>\nEXIT;"
+    assert texts(source) == ["NOP 0;", "NOP 1;", "NOP 2;", "EXIT;"]
+
+
+@pytest.mark.parametrize("tag", ["code", "CODE", "Code"])
+def test_block_tags_in_any_case(tag):
+    assert texts(f"  <{tag}>\nout_ = 'A;'\n\t</{tag}>\n") == ["A;"]
+
+
+def test_blocks_share_a_namespace_and_run_before_expressions():
+    assert texts("MOV {n};\n<code>\nn = 1\n</code>\n<code>\nn += 1\nout_ = f'A {n};'\n</code>") == ["MOV 2;", "A 2;"]
+
+
+def test_out_starts_empty_in_every_block():
+    assert texts("<code>\nout_ = 'A;'\n</code>\n<code>\nx = 1\n</code>\n<code>\nout_ += 'B;'\n</code>") == ["A;", "B;"]
+
+
+def test_generated_lines_may_hold_expressions_and_comments():
+    assert texts("<code>\nn = 5\nout_ = 'MOV {n}; # {m}'\n</code>") == ["MOV 5;"]
+
+
+def test_indented_block():
+    assert texts("  <code>\n    for i in range(2):\n      out_ += f'A{i};\\n'\n  </code>") == ["A0;", "A1;"]
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("{2**5}", "32"),
+        ("{1}, {2}", "1, 2"),
+        ("{ {'a': 3}['a'] }", "3"),
+        ("{f'{1+1}'}", "2"),
+        ("{'}'}", "}"),
+        ("{[i for i in range(3)][-1]}", "2"),
+        ("{'a\\nb'}", "a"),
+    ],
+)
+def test_expressions(text, value):
+    assert texts(text)[0] == value
+
+
+def test_defines_and_architecture_are_variables():
+    assert texts("{N + 1} {ARCH}", defines={"N": 4}, arch="sm_90") == ["5 sm_90"]
+    assert "no Python name" in failure("", defines={"2x": 1}).message
+
+
+def test_print_goes_to_stderr(capsys):
+    texts("<code>\nprint('hello')\n</code>")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "hello\n")
+
+
+@pytest.mark.parametrize(
+    "source, line, column, message",
+    [
+        ("\n<code>\nx = 1\ny = 1/0\n</code>", 4, 0, "ZeroDivisionError: division by zero"),
+        ("<code>\nx = = 1\n</code>", 2, 5, "invalid syntax"),
+        ("<code>\n   x = 1\n  y = 2\n</code>", 2, 0, "unexpected indent"),
+        ("<code>\nexit(3)\n</code>", 2, 0, "SystemExit"),
+        ("<code>\nout_ = ['A']\n</code>", 1, 0, "out_ holds a list"),
+        ("<code>\nx = 1", 1, 0, "<code> is never closed"),
+        ("<code>\n</code> NOP;", 2, 8, "text after </code>"),
+        ("NOP;\n  MOV {missing};", 2, 7, "NameError"),
+        ("MOV {1 +};", 1, 5, "invalid syntax"),
+        ("MOV {};", 1, 5, "inline Python"),
+        ("MOV {(1};", 1, 5, "{ is never closed"),
+        ("<code>\ndef f():\n  raise ValueError('x' * 999)\nf()\n</code>", 3, 0, "ValueError: xxx"),
+        ("a\0b", 1, 2, "NUL"),
+    ],
+)
+def test_failures_name_their_line(source, line, column, message):
+    error = failure(source)
+    assert message in error.message
+    assert error.file == "k.sass" and error.line == line
+    assert error.column == column or (column == 0 and error.column >= 0)
+
+
+def test_failure_shows_the_calls_that_led_there():
+    error = failure("<code>\ndef f():\n  return 1/0\nf()\n</code>")
+    assert error.line == 3 and error.text == "  return 1/0"
+    assert error.notes[0].startswith("note: called from k.sass:4")
+    error = failure("<code>\ndef f():\n  return 1/0\n</code>\nMOV {f()};")
+    assert error.line == 5 and error.notes[0].startswith("note: in k.sass:3 in f")
+
+
+def test_exceptions_that_cannot_be_shown():
+    assert "E" in failure("<code>\nclass E(Exception):\n  def __str__(self): 1/0\nraise E\n</code>").message
+
+
+def test_every_broken_expression_is_reported():
+    error = failure("{a}\n{b}\nNOP;\n{c}")
+    assert [one.line for one in error.errors] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: pass",
+        "while True: out_ += 'NOP;\\n'",
+        "while True:\n  try: x = 1\n  except Exception: pass",
+        "while True:\n  try:\n    while True: x = 1\n  except:\n    pass",
+        "f = lambda n: f(n - 1) + f(n - 1) if n else 1\nf(200)",
+        "def f(n): return f(n - 1) + f(n - 1) if n else 1\nf(200)",
+        "[0 for i in iter(int, 1)]",
+        "def f():\n  while 1: pass\nf()",
+    ],
+)
+def test_endless_loops_end(monkeypatch, body):
+    monkeypatch.setattr(python, "MAX_STEPS", 20_000)
+    started = time.monotonic()
+    error = failure(f"<code>\n{body}\n</code>")
+    assert "steps" in error.message and time.monotonic() - started < 5
+    assert 1 < error.line <= 1 + len(body.split("\n"))
+
+
+def test_endless_expression_ends(monkeypatch):
+    monkeypatch.setattr(python, "MAX_STEPS", 20_000)
+    assert "steps" in failure("MOV {[0 for i in iter(int, 1)]};").message
+
+
+def test_limits_hold_in_any_thread(monkeypatch):
+    monkeypatch.setattr(python, "MAX_STEPS", 1000)
+    errors = []
+    thread = threading.Thread(target=lambda: errors.append(failure("<code>\nwhile True: pass\n</code>")))
+    thread.start()
+    thread.join(20)
+    assert "steps" in errors[0].message
+
+
+def test_endless_text_ends(monkeypatch):
+    monkeypatch.setattr(python, "MAX_GENERATED", 1000)
+    assert "text" in failure("<code>\nout_ = 'x'\nwhile True:\n  out_ += out_\n</code>").message
+    assert "text" in failure("<code>\nout_ = 'x' * 2000\n</code>").message
+    assert "text" in failure("{'x' * 600}\n{'x' * 600}").message
+
+
+def test_no_python():
+    for source in ("<code>\n</code>", "MOV {1};"):
+        error = failure(source, allow_python=False)
+        assert "refused" in error.message and error.line == 1
+    assert texts("NOP;", allow_python=False) == ["NOP;"]
+
+
+# Origins
+
+
+def test_generated_lines_name_their_block():
+    line = expand("NOP;\n\n<code>\nout_ = 'A;\\n\\nB;'\n</code>", "k.sass")[-1]
+    error = line.origin.error("bad", column=1)
+    assert (error.line, error.text) == (3, "B;")
+    assert error.notes == ("note: line 3 of the text that this block generated:", "    3 | <code>")
+
+
+@pytest.mark.parametrize(
+    "written, plain, position, column",
+    [
+        ("  MOV a, b;", "MOV R1, R2", 0, 3),
+        ("  MOV a, b;", "MOV R1, R2", 8, 10),
+        ("MOV {1+1}, R0", "MOV 2, R0", 7, 12),
+        ("LDG.E tmp, [x+y]", "LDG.E.SYS R1, [R2+R3]", 15, 13),
+        ("NOP", "NOP", 99, 4),
+    ],
+)
+def test_columns_survive_replacement(written, plain, position, column):
+    assert column_in(written, plain, position) == column
+
+
+# Includes
+
+
+def test_include(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "a.sass").write_text(".include b.sass\nA;")
+    (tmp_path / "lib" / "b.sass").write_text("B {f(1)};")
+    (tmp_path / "f.py").write_text("def f(x):\n  return x / len([])\n")
+    main = str(tmp_path / "main.sass")
+    source = '.include "a.sass" # twice is fine\n.include "a.sass"\n.include f.py'
+    with pytest.raises(AsmError) as caught:
+        expand(source, main, include=[str(tmp_path / "lib")])
+    error = caught.value
+    assert error.file == str(tmp_path / "lib" / "b.sass") and "ZeroDivisionError" in error.message
+    assert f"note: included from {tmp_path / 'lib' / 'a.sass'}:1:" in error.notes
+    assert f"note: included from {main}:1:" in error.notes
+    (tmp_path / "f.py").write_text("def f(x):\n  return x + 1\n")
+    assert [line.text for line in expand(source, main, include=[str(tmp_path / "lib")])] == ["B 2;", "A;"] * 2
+
+
+def test_python_file_runs_first_as_with_inc(tmp_path):
+    helper = tmp_path / "helper.py"
+    helper.write_text("def twice(x):\n  return 2 * x\n")
+    assert texts("{twice(4)}", include=[str(helper)]) == ["8"]
+    helper.write_text("x = 1\n1/0\n")
+    error = failure("NOP;", include=[str(helper)])
+    assert (error.file, error.line) == (str(helper), 2)
+    with pytest.raises(AsmError, match="refused"):
+        expand("NOP;", include=[str(helper)], allow_python=False)
+
+
+def test_recursive_include(tmp_path):
+    main = tmp_path / "main.sass"
+    main.write_text(".include main.sass")
+    with pytest.raises(AsmError, match="includes itself"):
+        expand(main.read_text(), str(main))
+    (tmp_path / "a.sass").write_text("\n.include b.sass")
+    (tmp_path / "b.sass").write_text(".include a.sass")
+    with pytest.raises(AsmError, match="includes itself") as caught:
+        expand(".include a.sass", str(main))
+    assert caught.value.file == str(tmp_path / "b.sass")
+
+
+def test_includes_that_multiply_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("turingas.source.expand.MAX_LINES", 1000)
+    for n in range(30):
+        (tmp_path / f"{n}.sass").write_text(f".include {n + 1}.sass\n" * 4)
+    (tmp_path / "30.sass").write_text("NOP;")
+    with pytest.raises(AsmError, match="lines generated or included"):
+        expand(".include 0.sass", str(tmp_path / "main.sass"))
+
+
+@pytest.mark.parametrize("line, message", [(".include", "one file name"), (".include a b", "one file name"),
+                                           (".include nowhere.sass", "cannot find"), ('.include "a\tb"', "cannot find"),
+                                           (".include ..", "cannot find")])  # fmt: skip
+def test_broken_include(line, message):
+    assert message in failure(line).message
+
+
+def test_include_of_what_is_no_text(tmp_path):
+    (tmp_path / "a.sass").write_bytes(b"NOP;\nx\xff")
+    with pytest.raises(AsmError, match="not UTF-8") as caught:
+        expand(".include a.sass", str(tmp_path / "main.sass"))
+    assert (caught.value.line, caught.value.column) == (2, 2)
+
+
+def test_decode():
+    assert decode(b"\xef\xbb\xbfNOP;", "x") == "NOP;"
+    with pytest.raises(AsmError) as caught:
+        decode("é = 1\né\xff".encode("latin-1"), "x")
+    assert (caught.value.line, caught.value.column) == (1, 1)
+    assert "UTF-8" in caught.value.hint
