@@ -13,7 +13,8 @@ spelling of addresses has some edges, which the rows follow:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
@@ -39,15 +40,16 @@ class Awaited(Register):
         return super().decode(word ^ 7 << self.pos)
 
 
+NO_MORE: Mapping[object, object] = MappingProxyType({})
+
 # ---- how addresses are written -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     text: str
     e: str = ""  # the .E in the mnemonic that goes with it
     uniform: bool = False  # encoded with the row's second opcode
-    fixed: Mapping[object, object] = frozenset()  # type: ignore[assignment]
+    fixed: Mapping[object, object] = NO_MORE
     archs: tuple[float, float] = ALL
 
 
@@ -72,10 +74,11 @@ def absolute(off: str, at: str, e: bool = True) -> list[Address]:
     ]
 
 
-def through(ur: str, wide: int, desc: int) -> list[Address]:
+def through(ur: str, wide: int, desc: int, pair: Mapping[object, object] = NO_MORE) -> list[Address]:
     """Global addresses with a uniform register: added to the register, or as a descriptor.
 
-    ``wide`` is the bit that makes the register a pair, ``desc`` the one that makes the uniform register a descriptor.
+    ``wide`` is the bit that makes the register a pair, ``desc`` the one that makes the uniform register a descriptor;
+    ``pair`` is a condition on a pair that goes with a descriptor up to sm_89.
     """
     d = {wide: 1, desc: 1}
     return [
@@ -87,8 +90,8 @@ def through(ur: str, wide: int, desc: int) -> list[Address]:
         Address(f"[Ra.U32+{ur}(off)]", "", True, {"Ra": _register}, T4_GA),
         Address(f"[Ra.U32+{ur}(off)]", ".E", True, {}, HOPPER),
         Address(f"[Ra.U32+{ur}(off)]", "", True, {}, HOPPER),
-        Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, d, GA),
-        Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, 101: 1}, GA),
+        Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, {**d, **pair}, GA),
+        Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, **pair, 101: 1}, GA),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, d, HOPPER),
     ]
 
@@ -108,7 +111,7 @@ def shared(ur: str) -> list[Address]:
     """``[R2.X4+UR4+0x10]``: the register may be scaled. nvdisasm does not write a scaled RZ."""
     return [
         *absolute("off", "at", e=False),
-        Address("[Ra{scaled}(off)]", "", False, {"Ra": _register}),
+        Address("[Ra{scaled}(off)]", "", False, {"Ra": _register}, TURING),
         *uniform_shared(ur),
     ]
 
@@ -126,8 +129,9 @@ FAR = absolute("off32", "at32")  # an offset of 32 bits
 LOAD = through("URb", 90, 76)
 STORE = through("URc", 90, 76)
 RED = through("URc", 90, 71)
-ATOM = through("URc", 70, 71)
+ATOM = through("URc", 70, 71, {"Ra2": _register})
 QUERY = [a for a in LOAD if "desc" not in a.text]
+EXTENDED = [a for a in ATOM if "desc" not in a.text and a.e]
 
 
 def spread(addresses: list[Address], *items: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
@@ -169,8 +173,8 @@ COPY_ORDERS = (
 FIELDS = {
     # offsets
     "at": Alone(40, 24), "off32": Offset(32, 32), "at32": Alone(32, 32),
-    "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20),
-    "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "bank": Number(54, 5),
+    "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20, signed=True),
+    "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "cxat": Alone(38, 16), "bank": Number(54, 5),
     "tbank": Number(54, 5), "toff": Number(40, 14),
     # of addresses
     "scaled": Enum(78, 2, {1: ".X4", 2: ".X8", 3: ".X16"}),
@@ -227,7 +231,6 @@ FIELDS = {
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 LDG_, LD_, ST_, STG_ = (0x381, 0x1981), (0x980, 0x1980), (0x385, 0x1985), (0x386, 0x1986)
-ORDER70 = "{scope}{private}"
 RC_RZ = {64: 255}  # the place of a third source that up to sm_75 is filled with RZ
 
 LOADS = (
@@ -257,10 +260,10 @@ LOADS = (
     *spread(local("URb"), ("LDL{evict}{size} Rdw, @", (0x983, 0x1983), {}, ALL)),
     ("LDC{csize}{index} Rdw, c[bank][cat]",            0xB82, {24: 255, "cat": _some}, ALL),
     ("LDC{csize}{index} Rdw, c[bank][Ra(coff)]",       0xB82, {}, ALL),
-    ("LDC{csize} Rdw, cx[URa][cat]",                   0x1582, {64: 255, "cat": _some}, T4),
-    ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {}, T4),
-    ("LDC{csize}{index} Rdw, cx[URa][cat]",            0x1582, {64: 255, "cat": _some}, AMPERE),
-    ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {}, AMPERE),
+    ("LDC{csize} Rdw, cx[URa][cxat]",                  0x1582, {64: 255}, T4),
+    ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": _register}, T4),
+    ("LDC{csize}{index} Rdw, cx[URa][cxat]",           0x1582, {64: 255}, AMPERE),
+    ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": _register}, AMPERE),
 )  # fmt: skip
 
 STORES = (
@@ -334,6 +337,9 @@ ATOMICS = (
         ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x19A8, {}, HOPPER),
         ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x19A2, {}, HOPPER),
         ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x19A3, {}, HOPPER),
+    ),
+    *spread(
+        EXTENDED,
         ("ATOM{E}.POPC.INC{evict}.32{order} Pu, Rd, @",                             0x1F8A, {87: 10}, GA),
         ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 9, 73: 2}, GA),
         ("ATOM{E}.POPC.INC{evict}.32{order} Pu, Rd, @",                             0x1F8A, {87: 11}, HOPPER),
@@ -387,10 +393,10 @@ CACHES = (
     ("CCTLL{cctllall}",                      0x990, {24: 255}, ALL),
     ("CCTLL{cctl70} [URb]",                  0x1D90, {24: 255}, TURING),
     ("CCTLL{cctl70} [Ra+URb]",               0x1D90, {"Ra": _register}, TURING),
-    ("CCTLT.IVTH Rb",                        0x391, {85: 1}, ALL),
+    ("CCTLT.IVTH Rb",                        0x391, {85: 1, "Rb": _register}, ALL),
     ("CCTLT.IVALL",                          0x391, {85: 2}, ALL),
     ("CCTLT.IVTH tbank, toff",               0xB91, {85: 1}, ALL),
-    ("CCTLT.IVTH URb",                       0x1D91, {85: 1}, TURING),
+    ("CCTLT.IVTH URb",                       0x1D91, {85: 1, "URb": lambda n: n != 63}, TURING),
     ("MEMBAR{sem70}{reach80}{mmio}",         0x992, {}, VOLTA),
     ("MEMBAR{sem}{reach80}",                 0x992, {}, GA),
     ("MEMBAR{sem}{reach}",                   0x992, {}, HOPPER),
