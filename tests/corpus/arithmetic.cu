@@ -59,12 +59,12 @@ extern "C" __global__ void intrinsics(unsigned* out, const unsigned* in, const u
     OUT(__umulhi(a, b)); OUT(__mulhi(a, s)); OUT((unsigned)__umul64hi(w, v)); OUT((unsigned)__mul64hi(w, v)); OUT(__umul24(a, b));
     OUT(__mul24(a, b)); OUT(__sad(a, b, c)); OUT(__usad(a, b, c)); OUT(__hadd(a, b)); OUT(__rhadd(a, b)); OUT(__uhadd(a, b));
     OUT(__urhadd(a, b)); OUT(__funnelshift_l(a, b, c)); OUT(__funnelshift_r(a, b, c)); OUT(__funnelshift_lc(a, b, c));
-    OUT(__funnelshift_rc(a, b, 7)); OUT(__dp4a((int)a, (int)b, (int)c)); OUT(__dp4a(a, b, c)); OUT(__dp2a_lo((int)a, (int)b, (int)c));
-    OUT(__dp2a_hi(a, b, c)); OUT(__vadd2(a, b)); OUT(__vadd4(a, b)); OUT(__vaddss2(a, b)); OUT(__vaddus4(a, b)); OUT(__vsub4(a, b));
+    OUT(__funnelshift_rc(a, b, 7)); OUT(__vadd2(a, b)); OUT(__vadd4(a, b)); OUT(__vaddss2(a, b)); OUT(__vaddus4(a, b)); OUT(__vsub4(a, b));
     OUT(__vabs2(a)); OUT(__vabs4(a)); OUT(__vabsdiffs4(a, b)); OUT(__vabsdiffu2(a, b)); OUT(__vavgs2(a, b)); OUT(__vavgu4(a, b));
     OUT(__vcmpeq4(a, b)); OUT(__vcmpgts2(a, b)); OUT(__vcmpleu4(a, b)); OUT(__vmaxs2(a, b)); OUT(__vmaxu4(a, b)); OUT(__vmins4(a, b));
     OUT(__vseteq2(a, b)); OUT(__vsads4(a, b)); OUT(__vsadu2(a, b)); OUT(__vneg2(a)); OUT(__vnegss4(a)); OUT(__vabsss2(a));
-#if __CUDACC_VER_MAJOR__ >= 12  // the DPX functions
+#if __CUDACC_VER_MAJOR__ >= 12  // the DPX functions and others that CUDA 11 takes from headers
+    OUT(__dp4a((int)a, (int)b, (int)c)); OUT(__dp4a(a, b, c)); OUT(__dp2a_lo((int)a, (int)b, (int)c)); OUT(__dp2a_hi(a, b, c)); 
     OUT(__viaddmax_s32(a, b, c)); OUT(__viaddmin_u32(a, b, c)); OUT(__viaddmax_s32_relu(a, b, c)); OUT(__viaddmin_s16x2(a, b, c));
     OUT(__viaddmax_u16x2(a, b, c)); OUT(__viaddmax_s16x2_relu(a, b, c)); OUT(__vimax3_s32(a, b, c)); OUT(__vimin3_u32(a, b, c));
     OUT(__vimax3_s16x2(a, b, c)); OUT(__vimin3_u16x2(a, b, c)); OUT(__vimax3_s32_relu(a, b, c)); OUT(__vimin3_s16x2_relu(a, b, c));

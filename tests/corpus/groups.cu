@@ -20,7 +20,9 @@ extern "C" __global__ void tiles(int* out, const int* in, float* fs) {
         out[3] = label.num_threads() + cg::binary_partition(few, v & 1).thread_rank();
         few.sync();
     }
+#if __CUDACC_VER_MAJOR__ >= 12
     cg::invoke_one(warp, [&] { out[4] = 5; });
+#endif
     block.sync();
 }
 
@@ -29,8 +31,10 @@ extern "C" __global__ void whole_grid(int* out, const int* in) {
     out[grid.thread_rank()] = in[grid.thread_rank()];
     grid.sync();
     out[1] = grid.num_threads() + grid.block_rank();
+#if __CUDACC_VER_MAJOR__ >= 12
     auto token = grid.barrier_arrive();
     grid.barrier_wait(static_cast<decltype(token)&&>(token));
+#endif
 }
 
 extern "C" __global__ void copies(int* out, const int4* in, int n) {

@@ -19,7 +19,11 @@ __device__ void halves(T2* out, T* single, const T2* in, T2 s) {
     OUT1(x + y); OUT1(x - z); OUT1(x * y); OUT1(__hfma(x, y, z)); OUT1(x / y); OUT1(-x); OUT1(__habs(y)); OUT1(__hmax(x, y));
     OUT1(__hmin_nan(x, z)); OUT1(x < y ? z : x); OUT1(x >= y && y != z ? x : y); OUT1(hsqrt(x)); OUT1(hexp(x)); OUT1(hlog2(x));
     OUT1(hsin(x)); OUT1(hcos(y)); OUT1(hexp10(x)); OUT1(__hisnan(x) ? y : z); OUT1(__hadd_sat(x, y)); OUT1(__hfma_relu(x, y, z));
+#if __CUDACC_VER_MAJOR__ >= 12
     unsigned lanes = __heq2_mask(a, b) ^ __hltu2_mask(b, c);
+#else
+    unsigned lanes = 3;
+#endif
     if (__hbeq2(a, b) || __hbgtu2(b, c)) OUT1(__ushort_as(T(x), lanes));
     OUT(__shfl_xor_sync(~0u, a, 3)); OUT1(__shfl_down_sync(~0u, y, 4)); OUT(__ldg(&in[threadIdx.x + 256])); OUT(__ldcs(&in[threadIdx.x + 512]));
 }

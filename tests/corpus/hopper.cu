@@ -1,5 +1,5 @@
 // sm_90: the tensor memory accelerator, warpgroup products, mbarriers, as a kernel of a matrix library uses them.
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ >= 12
 __device__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 __device__ bool try_wait(unsigned bar, unsigned parity) {
     unsigned done;

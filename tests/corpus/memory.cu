@@ -66,7 +66,7 @@ extern "C" __global__ void float_atomics(float* f, double* d, __half2* h, __nv_b
     u[8] = atomicInc(u, 7); u[9] = atomicDec(u + 1, 9); atomicInc(words, 8); u[10] = atomicDec(words + 1, u[3]);
     ((unsigned short*)u)[99] = atomicCAS((unsigned short*)u + 3, (unsigned short)5, (unsigned short)6);
     f[11] = room[0]; d[11] = wide[0]; h[11] = halves[0]; u[11] = words[0];
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ >= 12
     atomicAdd((float2*)f, make_float2(1, f[2])); v[3] = atomicAdd(v, v[2]);
 #endif
 }
