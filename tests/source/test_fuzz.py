@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from turingas.errors import AsmError
 from turingas.source import python, read
 
-PIECES = st.sampled_from(
-    ["<regs>", "</regs>", "<params>", "</params>", "<consts>", "</consts>", "<smem>", "</smem>", "<code>", "</code>", "\n",
-     "\n", "\n", " ", "0-3 : a<0-3>", "4 ~ b", "p, 8", "q, 8 = 1, 2", "64", "out_ = 'NOP;'", "x = 1", "while True: x", "{",
-     "}", "{x}", "{1/0}", "{'a' * 9}", "#", "//", "/*", "*/", ";", ":", ",", "--:-:-:Y:4 ", "15:0:1:-:f ", "B0-----:R-:W0:Y:S04 ",
-     "@!P0 ", "@b ", "FFMA a0, a1, a2, a3", "MOV a0, p[1]", "LDG.E a0, [a1+0x10]", "IADD3.X", "LOP3.LUT a, b", "P2R a, PR, 1",
-     "BRA LOOP", "LOOP:", ".L_x:", ".kernel k", ".function f", ".word 0x1", ".include \"x\"", ".param n, 4", "`(a0)", "c[0x0][", "a0",
-     "blockDim.x", "\"", "\\", "\t", "\r\n", "\x0c", "\x85", "é", "\ud800", "-", "::", ".", "<", ">"]
-)  # fmt: skip
+WORDS = (
+    "<regs> </regs> <params> </params> <consts> </consts> <smem> </smem> <code> </code> 0-3:a<0-3> 4~b p,8 q,8=1,2 64 "
+    "out_='NOP;' x=1 { } {x} {1/0} {'a'*9} # // /* */ ; : , --:-:-:Y:4 15:0:1:-:f B0-----:R-:W0:Y:S04 @!P0 @b FFMA "
+    "a0,a1 p[1] MOV LDG.E [a1+0x10] [a0-b] IADD3.X LOP3.LUT P2R LDC c[0x3][0x0] BRA LOOP LOOP: .L_x: .kernel .function "
+    '.word 0x1 .include .param n `(a0) c[0x0][ a0 blockDim.x " \\ é - :: . < >'
+)
+BREAKS = ["\n", "\n", "\n", " ", " ", ", ", "\t", "\r\n", "\x0c", "\x85", "\ud800", "while True: x", "def f(): f()"]
+PIECES = st.sampled_from(WORDS.split() + BREAKS)
 
 
 def check(source, allow_python):

@@ -82,6 +82,8 @@ class Dialect(dict[str, tuple[str, "Repair | None"]]):
             modifiers.insert(-1, "XOR")
         elif base == "P2R":
             repair = _from_predicates
+        elif base == "LDC":
+            repair = _constant
         elif base == "CS2R" and self.clock32 and not modifiers:
             repair = _clock
         self[mnemonic] = result = (".".join([base, *modifiers]), repair)
@@ -127,6 +129,11 @@ def _logic(mnemonic: str, operands: list[str]) -> str:
 def _from_predicates(mnemonic: str, operands: list[str]) -> str:
     """P2R merges the predicates into a register; TuringAs leaves RZ out."""
     return _text(mnemonic, [*operands[:2], "RZ", operands[2]] if len(operands) == 3 else operands)
+
+
+def _constant(mnemonic: str, operands: list[str]) -> str:
+    """nvdisasm writes the offset of `LDC R0, c[0x3][0x0]` as the register that it adds."""
+    return _text(mnemonic, [re.sub(r"\]\[0x0+\]\Z", "][RZ]", operand) for operand in operands])
 
 
 def _clock(mnemonic: str, operands: list[str]) -> str:

@@ -24,6 +24,7 @@ _LAST = {"R": 254, "UR": 62, "P": 6, "UP": 6}  # RZ, URZ, PT and UPT follow
 
 # An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
 _USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
+_MINUS = re.compile(r"(?<=\w)-(?=\d)")
 _BUILTIN = re.compile(r"\b(?:blockDim|gridDim|threadIdx|blockIdx)\.[xyz]\b")
 
 
@@ -54,6 +55,8 @@ class Names(dict[str, str]):
     def __missing__(self, operand: str) -> str:
         text = _BUILTIN.sub(self._builtin, operand) if "Dim." in operand or "Idx." in operand else operand
         text = _USE.sub(self._use, text)
+        if "[" in text:  # [R2 - 0x10] is [R2+-0x10], as nvdisasm has it
+            text = _MINUS.sub("+-", text.replace(" ", ""))
         self[operand] = text
         return text
 

@@ -233,7 +233,7 @@ class _Parser:
             mnemonic, repair = dialect[mnemonic]
             operands = statement[start.end() :].strip()
             try:
-                if operands and (resolve or "Dim." in operands or "Idx." in operands):
+                if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
                     operands = ", ".join([names[operand] for operand in operands.split(", ")])
                 if guard and guard.lstrip("@!") in names.meaning:
                     guard = guard.replace(guard.lstrip("@!"), names.meaning[guard.lstrip("@!")])
