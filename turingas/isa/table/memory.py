@@ -301,8 +301,14 @@ def copies() -> Iterator[tuple[object, ...]]:
             yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, {**fixed, **bits}, archs)
     for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
         yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, AMPERE)
-        # the descriptor is the uniform register after that of the other address
+        # the descriptor is the uniform register after that of the other address: one field, written twice
         yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
+        for n in range(64):
+            bits = {**fixed, 64: n, 70: 1, 76: 1}
+            ur, after = (f"UR{n}", f"UR{n + 1}") if n < 62 else ("UR62", "URZ") if n == 62 else ("URZ", "URZ")
+            text = f"{name} {to.replace('URc', ur)}, desc[{after}][Ra2.64(soff)], !Pp?"
+            yield (text, 0x1DAE, {**bits, 101: 1}, GA)
+            yield (text, 0x1DAE, bits, HOPPER)
 
 
 ATOMICS = (
@@ -344,6 +350,9 @@ ATOMICS = (
         ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 9, 73: 2}, GA),
         ("ATOM{E}.POPC.INC{evict}.32{order} Pu, Rd, @",                             0x1F8A, {87: 11}, HOPPER),
         ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 10, 73: 2}, HOPPER),
+    ),
+    *spread(
+        [a for a in ATOM if a.e],
         # multimem loads: the same address on several GPUs, reduced
         ("LDGMC{E}{mcop}{mctype}.STRONG.SYS Rdw, @",                                0x19A4, {77: 10}, HOPPER),
         ("LDGMC{E}{mcfop}{mcftype}.STRONG.SYS Rdw, @",                              0x19A5, {77: 10}, HOPPER),
