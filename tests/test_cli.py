@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -289,3 +290,12 @@ def test_shell_completion_of_architectures():
     complete = BashComplete(main, {}, "turingas", "_TURINGAS_COMPLETE")
     found = [item.value for item in complete.get_completions(["isa", "--arch"], "sm_9")]
     assert found == ["sm_90", "sm_90a"]
+
+
+def test_example_of_the_documentation(tmp_path):
+    text = (Path(__file__).parent.parent / "docs" / "language.md").read_text()
+    path = tmp_path / "store.sass"
+    path.write_text(text.split("```\n")[1])
+    assert run("assemble", path).exit_code == 0
+    path.write_text(path.read_text().replace("IMAD", "IMADD"))
+    assert "did you mean 'IMAD'?" in run("assemble", path).output
