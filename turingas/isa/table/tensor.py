@@ -11,8 +11,7 @@ from turingas.isa.grammar import AMPERE, HOPPER, HOPPER_A, TURING, Row, rows
 TURING_ONLY = (75, 75)
 VOLTA_TURING = (70, 75)
 GA100 = (80, 80)
-AFTER_GA100 = (86, 90.5)
-NO_HOPPER = (80, 89)
+TO_ADA = (80, 89)
 ADA = (89, 89)
 
 
@@ -34,11 +33,14 @@ def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, r
     return Register("R", pos, 8, "Z", words, neg, abs, reuse=reuse)
 
 
-def both(row: tuple[object, ...]) -> list[tuple[object, ...]]:
-    """A row of all of Ampere and later. The predicate UPp came with sm_86 (ptxas leaves it unsaid)."""
-    text, *rest, (first, last) = row
-    out: list[tuple[object, ...]] = [(str(text).replace(", UPp?", ""), *rest, GA100)] if first == 80 else []
-    return [*out, (text, *rest, (max(first, 86), last))] if last > 80 else out  # type: ignore[type-var, operator]
+Item = tuple[str, int, dict[object, object], tuple[float, float]]
+
+
+def both(item: Item) -> list[Item]:
+    """A row of Ampere and later. The predicate UPp came with sm_86; ptxas leaves it unsaid."""
+    text, opcode, fixed, (first, last) = item
+    since_86: list[Item] = [(text, opcode, fixed, (max(first, 86), last))]
+    return since_86 if first > 80 else [(text.replace(", UPp?", ""), opcode, fixed, GA100), *since_86]
 
 
 # ---- one warp --------------------------------------------------------------------------------------------------
@@ -61,11 +63,11 @@ FIRST = rows(
     ("HMMA.884.F32.F16{step4}{fin} Rd2, -Ra2{la}, -Rb2{lb}, Rc2", 0x236, {76: 1},        VOLTA_TURING),
     ("HMMA.884.F32.F32{step4}{fin} Rd2, -Ra2{la}, -Rb2{lb}, Rc2", 0x236, {76: 1, 78: 1}, VOLTA_TURING),
     # only b has a reuse bit
-    ("HMMA.1688.F16{fin}           Rd2, -Va2, -Vb, Vc2",           0x23C, {},             TURING_ONLY),
-    ("HMMA.1688.F32{fin}           Rd4, -Va2, -Vb, Vc4",           0x23C, {76: 1},        TURING_ONLY),
-    ("IMMA.8816{u8a}{u8b}{sat}     Rd2, Ra.ROW, Rb.COL, Rc2",     0x237, {74: 1},        TURING_ONLY),
-    ("IMMA.8832{u4a}{u4b}{sat}     Rd2, Ra.ROW, Rb.COL, Rc2",     0x237, {74: 1, 83: 7}, TURING_ONLY),
-    ("BMMA.88128.XOR.POPC          Rd2, Ra.ROW, Rb.COL, Rc2",     0x23D, {74: 1, 80: 1}, TURING_ONLY),
+    ("HMMA.1688.F16{fin} Rd2, -Va2, -Vb, Vc2",            0x23C, {},             TURING_ONLY),
+    ("HMMA.1688.F32{fin} Rd4, -Va2, -Vb, Vc4",            0x23C, {76: 1},        TURING_ONLY),
+    ("IMMA.8816{u8a}{u8b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2", 0x237, {74: 1},        TURING_ONLY),
+    ("IMMA.8832{u4a}{u4b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2", 0x237, {74: 1, 83: 7}, TURING_ONLY),
+    ("BMMA.88128.XOR.POPC Rd2, Ra.ROW, Rb.COL, Rc2",      0x23D, {74: 1, 80: 1}, TURING_ONLY),
     fields=VOLTA,
 )
 # fmt: on
@@ -86,52 +88,52 @@ WARP: dict[str, Field] = {
 }  # fmt: skip
 
 # fmt: off
-SECOND: list[tuple[object, ...]] = [
+SECOND: list[Item] = [
     # bits 75 and 78 (with 73, sparse): shape; 76: D and C are F32; 82: BF16; 83: TF32
-    ("HMMA.1688.F16               Rd2, -Ra2, -Rb, Rc2, UPp?",                0x23C, {},                             AMPERE),
-    ("HMMA.1688.F32{bf}           Rd4, -Ra2, -Rb, Rc4, UPp?",                0x23C, {76: 1},                        AMPERE),
-    ("HMMA.16816.F16              Rd2, -Ra4, -Rb2, Rc2, UPp?",               0x23C, {75: 1},                        AMPERE),
-    ("HMMA.16816.F32{bf}          Rd4, -Ra4, -Rb2, Rc4, UPp?",               0x23C, {75: 1, 76: 1},                 AMPERE),
-    ("HMMA.1684.F32.TF32          Rd4, -Ra2, -Rb, Rc4, UPp?",                0x23C, {76: 1, 78: 1, 83: 1},          AMPERE),
-    ("HMMA.1688.F32.TF32          Rd4, -Ra4, -Rb2, Rc4, UPp?",               0x23C, {76: 1, 83: 1},                 AMPERE),
-    ("HMMA.SP.16816.F16           Rd2, -Ra2, -Rb2, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1},                 AMPERE),
-    ("HMMA.SP.16816.F32{bf}       Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1},          AMPERE),
-    ("HMMA.SP.16832.F16           Rd2, -Ra4, -Rb4, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 78: 1},          AMPERE),
-    ("HMMA.SP.16832.F32{bf}       Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1, 78: 1},   AMPERE),
-    ("HMMA.SP.1688.F32.TF32       Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 76: 1, 83: 1},          AMPERE),
-    ("HMMA.SP.16816.F32.TF32      Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 76: 1, 83: 1},   AMPERE),
+    ("HMMA.1688.F16 Rd2, -Ra2, -Rb, Rc2, UPp?",                    0x23C, {},                           AMPERE),
+    ("HMMA.1688.F32{bf} Rd4, -Ra2, -Rb, Rc4, UPp?",                0x23C, {76: 1},                      AMPERE),
+    ("HMMA.16816.F16 Rd2, -Ra4, -Rb2, Rc2, UPp?",                  0x23C, {75: 1},                      AMPERE),
+    ("HMMA.16816.F32{bf} Rd4, -Ra4, -Rb2, Rc4, UPp?",              0x23C, {75: 1, 76: 1},               AMPERE),
+    ("HMMA.1684.F32.TF32 Rd4, -Ra2, -Rb, Rc4, UPp?",               0x23C, {76: 1, 78: 1, 83: 1},        AMPERE),
+    ("HMMA.1688.F32.TF32 Rd4, -Ra4, -Rb2, Rc4, UPp?",              0x23C, {76: 1, 83: 1},               AMPERE),
+    ("HMMA.SP.16816.F16 Rd2, -Ra2, -Rb2, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1},               AMPERE),
+    ("HMMA.SP.16816.F32{bf} Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",  0x23C, {73: 1, 75: 1, 76: 1},        AMPERE),
+    ("HMMA.SP.16832.F16 Rd2, -Ra4, -Rb4, Rc2, UPp?, Rm, sel",      0x23C, {73: 1, 75: 1, 78: 1},        AMPERE),
+    ("HMMA.SP.16832.F32{bf} Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel",  0x23C, {73: 1, 75: 1, 76: 1, 78: 1}, AMPERE),
+    ("HMMA.SP.1688.F32.TF32 Rd4, -Ra2, -Rb2, Rc4, UPp?, Rm, sel",  0x23C, {73: 1, 76: 1, 83: 1},        AMPERE),
+    ("HMMA.SP.16816.F32.TF32 Rd4, -Ra4, -Rb4, Rc4, UPp?, Rm, sel", 0x23C, {73: 1, 75: 1, 76: 1, 83: 1}, AMPERE),
     # bits 75, 85 and 86 (with 72, sparse): shape; 83 and 84: a and b have 4 bits
-    ("IMMA.8816{u8a}{u8b}{sat}      Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x237, {74: 1},                      AMPERE),
-    ("IMMA.8832{u4a}{u4b}{sat}      Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x237, {74: 1, 83: 3, 85: 1},        NO_HOPPER),
-    ("IMMA.16816{u8a}{u8b}{sat}     Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x237, {74: 1, 86: 1},               AMPERE),
-    ("IMMA.16832{u8a}{u8b}{sat}     Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x237, {74: 3, 86: 1},               AMPERE),
-    ("IMMA.16832{u4a}{u4b}{sat}     Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x237, {74: 3, 83: 3, 86: 1},        NO_HOPPER),
-    ("IMMA.16864{u4a}{u4b}{sat}     Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x237, {74: 1, 83: 15},              NO_HOPPER),
-    ("IMMA.SP.16832{u8a}{u8b}{sat}  Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 3, 86: 1},       AMPERE),
-    ("IMMA.SP.16864{u8a}{u8b}{sat}  Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 1, 85: 3},       AMPERE),
-    ("IMMA.SP.16864{u4a}{u4b}{sat}  Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 1, 83: 15},      NO_HOPPER),
-    ("IMMA.SP.168128{u4a}{u4b}{sat} Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 3, 83: 15},      NO_HOPPER),
+    ("IMMA.8816{u8a}{u8b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",                 0x237, {74: 1},                AMPERE),
+    ("IMMA.8832{u4a}{u4b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",                 0x237, {74: 1, 83: 3, 85: 1},  TO_ADA),
+    ("IMMA.16816{u8a}{u8b}{sat} Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",               0x237, {74: 1, 86: 1},         AMPERE),
+    ("IMMA.16832{u8a}{u8b}{sat} Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",              0x237, {74: 3, 86: 1},         AMPERE),
+    ("IMMA.16832{u4a}{u4b}{sat} Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",               0x237, {74: 3, 83: 3, 86: 1},  TO_ADA),
+    ("IMMA.16864{u4a}{u4b}{sat} Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",              0x237, {74: 1, 83: 15},        TO_ADA),
+    ("IMMA.SP.16832{u8a}{u8b}{sat} Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel",  0x237, {72: 1, 74: 3, 86: 1},  AMPERE),
+    ("IMMA.SP.16864{u8a}{u8b}{sat} Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel",  0x237, {72: 1, 74: 1, 85: 3},  AMPERE),
+    ("IMMA.SP.16864{u4a}{u4b}{sat} Rd4, Ra2.ROW, Rb2.COL, Rc4, UPp?, Rm, sel",  0x237, {72: 1, 74: 1, 83: 15}, TO_ADA),
+    ("IMMA.SP.168128{u4a}{u4b}{sat} Rd4, Ra4.ROW, Rb4.COL, Rc4, UPp?, Rm, sel", 0x237, {72: 1, 74: 3, 83: 15}, TO_ADA),
     # Hopper has no XOR
-    ("BMMA.88128{xor}.POPC        Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x23D, {74: 1, 80: 1},                 NO_HOPPER),
-    ("BMMA.168128{xor}.POPC       Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x23D, {74: 3, 80: 1},                 NO_HOPPER),
-    ("BMMA.168256{xor}.POPC       Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x23D, {74: 5, 80: 1},                 NO_HOPPER),
-    ("BMMA.88128.AND.POPC         Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",           0x23D, {74: 1, 78: 1, 80: 1},          HOPPER),
-    ("BMMA.168128.AND.POPC        Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",          0x23D, {74: 3, 78: 1, 80: 1},          HOPPER),
-    ("BMMA.168256.AND.POPC        Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",         0x23D, {74: 5, 78: 1, 80: 1},          HOPPER),
-    ("DMMA.884{rnd}               Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                             NO_HOPPER),
-    ("DMMA.8x8x4{rnd}             Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                             HOPPER),
-    ("DMMA.16x8x4{rnd}            Rd8, -|Ra4|, -|Rb2|, -|Rc8|, UPp?",        0x23F, {76: 1},                        HOPPER),
-    ("DMMA.16x8x8{rnd}            Rd8, -|Ra8|, -|Rb4|, -|Rc8|, UPp?",        0x23F, {76: 2},                        HOPPER),
-    ("DMMA.16x8x16{rnd}           Rd8, -|Ra16|, -|Rb8|, -|Rc8|, UPp?",       0x23F, {76: 3},                        HOPPER),
+    ("BMMA.88128{xor}.POPC Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",    0x23D, {74: 1, 80: 1},        TO_ADA),
+    ("BMMA.168128{xor}.POPC Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",  0x23D, {74: 3, 80: 1},        TO_ADA),
+    ("BMMA.168256{xor}.POPC Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?", 0x23D, {74: 5, 80: 1},        TO_ADA),
+    ("BMMA.88128.AND.POPC Rd2, Ra.ROW, Rb.COL, Rc2, UPp?",     0x23D, {74: 1, 78: 1, 80: 1}, HOPPER),
+    ("BMMA.168128.AND.POPC Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",   0x23D, {74: 3, 78: 1, 80: 1}, HOPPER),
+    ("BMMA.168256.AND.POPC Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",  0x23D, {74: 5, 78: 1, 80: 1}, HOPPER),
+    ("DMMA.884{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                    TO_ADA),
+    ("DMMA.8x8x4{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",      0x23F, {},                    HOPPER),
+    ("DMMA.16x8x4{rnd} Rd8, -|Ra4|, -|Rb2|, -|Rc8|, UPp?",     0x23F, {76: 1},               HOPPER),
+    ("DMMA.16x8x8{rnd} Rd8, -|Ra8|, -|Rb4|, -|Rc8|, UPp?",     0x23F, {76: 2},               HOPPER),
+    ("DMMA.16x8x16{rnd} Rd8, -|Ra16|, -|Rb8|, -|Rc8|, UPp?",   0x23F, {76: 3},               HOPPER),
     # bits 75 and 76 (with 80, sparse): shape
-    ("QMMA.16816.F16{e4a}{e4b}    Rd2, -Ra2.ROW, -Rb.COL, Rc2, UPp?",          0x27A, {74: 1},                      ADA),
-    ("QMMA.16816.F32{e4a}{e4b}    Rd4, -Ra2.ROW, -Rb.COL, Rc4, UPp?",          0x27A, {74: 1, 77: 1},               ADA),
-    ("QMMA.16832.F16{e4a}{e4b}    Rd2, -Ra4.ROW, -Rb2.COL, Rc2, UPp?",         0x27A, {74: 3},                      ADA),
-    ("QMMA.16832.F32{e4a}{e4b}    Rd4, -Ra4.ROW, -Rb2.COL, Rc4, UPp?",         0x27A, {74: 3, 77: 1},               ADA),
-    ("QMMA.SP.16832.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb2.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 3, 80: 1},              ADA),
-    ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1},       ADA),
-    ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},              ADA),
-    ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1},       ADA),
+    ("QMMA.16816.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb.COL, Rc2, UPp?",              0x27A, {74: 1},               ADA),
+    ("QMMA.16816.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb.COL, Rc4, UPp?",              0x27A, {74: 1, 77: 1},        ADA),
+    ("QMMA.16832.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb2.COL, Rc2, UPp?",             0x27A, {74: 3},               ADA),
+    ("QMMA.16832.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb2.COL, Rc4, UPp?",             0x27A, {74: 3, 77: 1},        ADA),
+    ("QMMA.SP.16832.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb2.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 3, 80: 1},        ADA),
+    ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1}, ADA),
+    ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},        ADA),
+    ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1}, ADA),
 ]
 # fmt: on
 
@@ -165,7 +167,7 @@ GROUP: dict[str, Field] = {
 TRANSPOSED = "gdesc[URa]{negA}{negB}{tnspA}{tnspB}", "-Ra4, gdesc[URb]{negB}{tnspB}"
 SIGNED     = "gdesc[URa]{negA}{negB}",               "-Ra4, gdesc[URb]{negB}"
 PLAIN      = "gdesc[URa]",                           "Ra4, gdesc[URb]"
-THIRD = [
+THIRD: list[tuple[str, tuple[str, str], int, dict[object, object]]] = [
     ("HGMMA{n16h}.F16           Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {}),
     ("HGMMA{n16}.F32{bf}        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 1}),
     ("HGMMA{n8}.F32.TF32        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 5}),
@@ -182,7 +184,7 @@ THIRD = [
 ]
 # fmt: on
 
-WARP_GROUP: list[tuple[object, ...]] = []
+WARP_GROUP: list[Item] = []
 for text, sources, opcode, fixed in THIRD:
     for low, a in zip((0x1900, 0x1D00), sources):
         here = text.replace(" a,", f" {a},")
@@ -203,17 +205,17 @@ TILES: dict[str, Field] = {
 # fmt: off
 MOVES = rows(
     # without a register the offset is unsigned on sm_75
-    ("LDSM.16{tile}{n} Rdw, [low]",            0x83B, {24: 255, "low": bool, "reuse": False}, TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [signed]",         0x83B, {24: 255, "signed": bool, "reuse": False}, AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",        0x83B, {"reuse": False}, TURING),
-    ("LDSM.16{tile}{n} Rdw, [URb(up)]",        0x183B, {24: 255, "reuse": False}, TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [URb(off)]",       0x183B, {24: 255, "reuse": False}, AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",    0x183B, {"reuse": False}, TURING),
-    ("STSM.16{tile88}{n} [signed], Rbw",       0x844, {24: 255, "signed": bool, "reuse": False}, HOPPER),
-    ("STSM.16{tile88}{n} [Ra(off)], Rbw",      0x844, {"reuse": False}, HOPPER),
-    ("STSM.16{tile88}{n} [URc(off)], Rbw",     0x1844, {24: 255, "reuse": False}, HOPPER),
-    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw",  0x1844, {"reuse": False}, HOPPER),
-    ("MOVM.16{tilem} Rd, Ra",                  0x23A, {"reuse": False}, TURING),
+    ("LDSM.16{tile}{n} Rdw, [low]",           0x83B,  {24: 255, "low": bool, "reuse": False},    TURING_ONLY),
+    ("LDSM.16{tile}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, AMPERE),
+    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          TURING),
+    ("LDSM.16{tile}{n} Rdw, [URb(up)]",       0x183B, {24: 255, "reuse": False},                 TURING_ONLY),
+    ("LDSM.16{tile}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 AMPERE),
+    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          TURING),
+    ("STSM.16{tile88}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, HOPPER),
+    ("STSM.16{tile88}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          HOPPER),
+    ("STSM.16{tile88}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 HOPPER),
+    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER),
+    ("MOVM.16{tilem} Rd, Ra",                 0x23A,  {"reuse": False},                          TURING),
     fields=TILES,
 )
 # fmt: on

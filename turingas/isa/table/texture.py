@@ -12,14 +12,12 @@ Facts: probed with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of ``tex``, `
 and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 """
 
-import re
-
 from turingas.isa.fields import Enum, Field, Number, Register, flag
 from turingas.isa.grammar import ALL, HOPPER, TURING, Row, rows
 
 VOLTA = (70, 70)
 VOLTA_TURING = (70, 75)
-NO_HOPPER = (80, 89)
+TO_ADA = (80, 89)
 AFTER_GA100 = (86, 90.5)
 
 LOD = {0: "", 1: ".LZ", 2: ".LB", 3: ".LL", 4: ".LC", 5: ".LB.LC"}
@@ -51,7 +49,7 @@ HANDLES: dict[str, Field] = {
 
 TEXTURE: dict[str, Field] = HANDLES | {
     "Re": Register("R", 64, 8, "Z", 1), "Re2": Register("R", 64, 8, "Z", 2),
-    "one": mask(0, 1), "two": mask(2), "three": mask(3), "four": mask(4), "all": Enum(72, 4, {15: ""}),
+    "one": mask(0, 1), "two": mask(2), "three": mask(3), "four": mask(4),
     "some": Enum(72, 4, {m: hex(m) for m in range(15)} | {15: ""}),
     "scr": flag(60, ".SCR"), "nodep": flag(90, ".NODEP"),
     "f16": Enum(79, 2, (None, ".F16.RN", ".F16.RZ", None)),
@@ -60,7 +58,7 @@ TEXTURE: dict[str, Field] = HANDLES | {
     "rgba": Enum(87, 2, (".R", ".G", ".B", ".A")),
     "aoffi": flag(76, ".AOFFI"), "ptp": Enum(76, 2, ("", ".AOFFI", ".PTP", None)),
     "ndv": flag(77, ".NDV"), "dc": flag(78, ".DC"), "cl": flag(77, ".CL"), "ms": flag(78, ".MS"),
-    "coarse": flag(76, ".COARSE"),
+    "coarse": flag(76, ".COARSE"), "txd": Enum(78, 1, (None, ".TXD")),
     "evict": Enum(84, 3, EVICT),
     "dim": dimension("1D 2D 3D CUBE ARRAY_1D ARRAY_2D ARRAY_CUBE"), "flat": dimension("1D 2D 3D ARRAY_1D ARRAY_2D"),
     "gather": dimension("2D CUBE ARRAY_2D ARRAY_CUBE"), "derived": dimension("1D 2D ARRAY_1D ARRAY_2D"),
@@ -69,30 +67,41 @@ TEXTURE: dict[str, Field] = HANDLES | {
 }  # fmt: skip
 
 # fmt: off
-# OUT: the destinations; BIND, VB, NAME: as the texture is named; MASK: the components
-SAMPLE: list[tuple[str, int, tuple[float, float]]] = [
-    ("TEX{scr}BIND{f16}{lod70}{aoffi}{dc}{evict}{ndv}{nodep} Pu?, OUT, Va, VB, NAME, dim, MASK",      0x60, VOLTA),
-    ("TEX{scr}BIND{f16}{lod}{aoffi}{dc}{evict}{ndv}{nodep}   Pu?, OUT, Va, VB, NAME, dim, MASK",      0x60, TURING),
-    ("TLD4{scr}{rgba}BIND{f16}{ptp}{dc}{evict}{nodep}        Pu?, OUT, Va, VB, NAME, gather, MASK",   0x63, ALL),
-    ("TLD{scr}BIND{f16}{level}{aoffi}{evict}{ms}{cl}{nodep}  Pu?, OUT, Va, VB, NAME, flat, MASK",     0x66, ALL),
-    ("TMMLBIND.LOD{ndv}{nodep}                               OUT, Va, VB, NAME, dim, MASK",           0x69, ALL),
-    ("TXDBIND{f16}{lc}{aoffi}{evict}{nodep}                  Pu?, OUT, Va, Rb, NAME, derived, MASK",  0x6C, ALL),
-    ("TXQBIND{nodep}                                         OUT, VA, query, NAME, MASK",             0x6F, ALL),
+# OUT: the destinations; BIND, VB, VA, NAME: as the texture is named; MASK: the components
+#                                                                                 opcodes by the way of naming
+SAMPLES: list[tuple[tuple[float, float], str, int, int, int, int]] = [
+    (VOLTA,  "TEX{scr}BIND{f16}{lod70}{aoffi}{dc}{evict}{ndv}{nodep} Pu?, OUT, Va, VB, NAME, dim, MASK",
+                                                                                 0x361, 0xB60, 0xB62, 0x1F60),
+    (TURING, "TEX{scr}BIND{f16}{lod}{aoffi}{dc}{evict}{ndv}{nodep} Pu?, OUT, Va, VB, NAME, dim, MASK",
+                                                                                 0x361, 0xB60, 0xB62, 0x1F60),
+    (ALL,    "TLD4{scr}{rgba}BIND{f16}{ptp}{dc}{evict}{nodep} Pu?, OUT, Va, VB, NAME, gather, MASK",
+                                                                                 0x364, 0xB63, 0xB65, 0x1F63),
+    (ALL,    "TLD{scr}BIND{f16}{level}{aoffi}{evict}{ms}{cl}{nodep} Pu?, OUT, Va, VB, NAME, flat, MASK",
+                                                                                 0x367, 0xB66, 0xB68, 0x1F66),
+    (ALL,    "TMMLBIND.LOD{ndv}{nodep} OUT, Va, VB, NAME, dim, MASK",            0x36A, 0xB69, 0xB6B, 0x1F69),
+    (ALL,    "TXDBIND{f16}{lc}{aoffi}{evict}{nodep} Pu?, OUT, Va, Rb, NAME, derived, MASK",
+                                                                                 0x36D, 0xB6C, 0xB6E, 0x1F6C),
+    (ALL,    "TXQBIND{nodep} OUT, VA, query, NAME, MASK",                        0x370, 0xB6F, 0xB71, 0x1F6F),
+    (TURING, "FOOTPRINT{scr}BIND.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
+                                                                                 0x373, 0xB72, 0xB74, 0x1F74),
+    (TURING, "FOOTPRINTBIND{txd}{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
+                                                                                 0x373, 0xB72, 0xB74, 0x1F74),
 ]
-# opcode   BIND   VB     VA    NAME              fixed
-NAMED = [
-    (0x301,  ".B",  "Vb",  "Va", "",               {59: 1}, ALL),
-    (0xB00,  ".B",  "Vb",  "Va", "bank, slot",     {59: 1}, ALL),
-    (0xB00,  "",    "Rb?", "Ra", "bank, slot",     {},      ALL),
-    (0xB02,  ".B",  "Vb",  "Va", "bank, low, high", {59: 1}, ALL),
-    (0x1F00, "",    "Rb?", "Ra", "URn, high",      {},      TURING),
+#     BIND   VB     VA    NAME               fixed
+NAMED: list[tuple[int, str, str, str, str, dict[int, int]]] = [
+    (0, ".B", "Vb",  "Va", "",                {59: 1}),
+    (1, ".B", "Vb",  "Va", "bank, slot",      {59: 1}),
+    (1, "",   "Rb?", "Ra", "bank, slot",      {}),
+    (2, ".B", "Vb",  "Va", "bank, low, high", {59: 1}),
+    (3, "",   "Rb?", "Ra", "URn, high",       {}),
 ]
-# OUT        MASK
-COUNTED = [
-    ("Re2, Rd2", "all"),
-    ("Re, Rd2",  "three"),
-    ("Re, Rd2",  "two"),
-    ("Re, Rd",   "one"),
+#             OUT         MASK     F16
+COMPONENTS = [
+    ("Re2, Rd2", "four",  ""),
+    ("Re, Rd2",  "three", ""),
+    ("Re, Rd2",  "two",   ""),
+    ("Re, Rd",   "one",   ""),
+    ("Re, Rd",   "some?", "{f16}"),
 ]
 # fmt: on
 
@@ -100,35 +109,23 @@ COUNTED = [
 def sample() -> list[tuple[object, ...]]:
     """The rows of every texture instruction: four ways to name the texture, one to four components."""
     out: list[tuple[object, ...]] = []
-    for text, base, (first, last) in SAMPLE:
-        for opcode, bind, vb, va, name, fixed, (since, _) in NAMED:
-            if last < since:
+    for (first, last), text, *opcodes in SAMPLES:
+        for n, bind, vb, va, name, fixed in NAMED:
+            archs = max(first, 75 if name.startswith("UR") else 70), last
+            if archs[0] > last:
                 continue
-            named = re.sub(r"\bVB\b", vb, re.sub(r"\bVA\b", va, text.replace("BIND", bind)))
+            named = text.replace("BIND", bind).replace("VB", vb).replace("VA", va)
             named = named.replace("NAME", name) if name else named.replace(" NAME,", "")
-            whole = [(registers, mask, "") for registers, mask in COUNTED]
-            for registers, mask, half in [*whole, ("Re, Rd", "some?", "{f16}")] if "{f16}" in text else whole:
-                here = named.replace("OUT", registers).replace("{f16}", half)
-                always = mask == "all" and "query" not in text  # TXQ says its mask even when it is full
-                here = here.replace(", MASK", "") if always else here.replace("MASK", mask.replace("all", "four"))
-                out.append((here, opcode + base, {**fixed, 72: 15} if always else fixed, (max(first, since), last)))
+            for registers, mask, half in COMPONENTS if "OUT" in text else [("", "", "")]:
+                if half not in text:
+                    continue
+                row = named.replace("OUT", registers).replace("{f16}", half)
+                if mask == "four" and "query" not in text:  # TXQ says even the full mask
+                    out.append((row.replace(", MASK", ""), opcodes[n], {**fixed, 72: 15}, archs))
+                else:
+                    out.append((row.replace("MASK", mask), opcodes[n], fixed, archs))
     return out
 
-
-# fmt: off
-FOOTPRINT = [
-    ("FOOTPRINT{scr}.B.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, solid",                  0x373,  {59: 1}, TURING),
-    ("FOOTPRINT{scr}.B.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, bank, slot, solid",      0xB72,  {59: 1}, TURING),
-    ("FOOTPRINT{scr}.TEX{coarse}{lod}{ndv}{nodep}   Pu?, Ve, Vd, Va, Rb?, bank, slot, solid",     0xB72,  {},      TURING),
-    ("FOOTPRINT{scr}.B.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, bank, low, high, solid", 0xB74,  {59: 1}, TURING),
-    ("FOOTPRINT{scr}.TEX{coarse}{lod}{ndv}{nodep}   Pu?, Ve, Vd, Va, Rb?, URn, high, solid",      0x1F74, {},      TURING),
-    ("FOOTPRINT.B.TXD{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, solid",                  0x373,  {59: 1, 78: 1}, TURING),
-    ("FOOTPRINT.B.TXD{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, bank, slot, solid",      0xB72,  {59: 1, 78: 1}, TURING),
-    ("FOOTPRINT.TXD{coarse}{lod}{ndv}{nodep}   Pu?, Ve, Vd, Va, Rb?, bank, slot, solid",     0xB72,  {78: 1},        TURING),
-    ("FOOTPRINT.B.TXD{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, Vb, bank, low, high, solid", 0xB74,  {59: 1, 78: 1}, TURING),
-    ("FOOTPRINT.TXD{coarse}{lod}{ndv}{nodep}   Pu?, Ve, Vd, Va, Rb?, URn, high, solid",      0x1F74, {78: 1},        TURING),
-]
-# fmt: on
 
 # ---- surfaces --------------------------------------------------------------------------------------------------
 
@@ -173,7 +170,7 @@ SURFACES = [
 ORDERS: list[tuple[dict[str, str], tuple[float, float]]] = [
     ({"LOAD": "{order70}{private}", "ORDER": "{order70}{private}", "ATOMIC": "{atomic70}{private}", "WIDE": ".64"},
      VOLTA_TURING),
-    ({"LOAD": "{load80}", "ORDER": "{order80}", "ATOMIC": "{order80}", "WIDE": ".U64"}, NO_HOPPER),
+    ({"LOAD": "{load80}", "ORDER": "{order80}", "ATOMIC": "{order80}", "WIDE": ".U64"}, TO_ADA),
     ({"LOAD": "{load80}", "ORDER": "{order80}", "ATOMIC": "{order80}", "WIDE": ".64"}, HOPPER),
 ]
 # fmt: on
@@ -184,7 +181,9 @@ def surface() -> list[tuple[object, ...]]:
     out: list[tuple[object, ...]] = []
     for text, *opcodes in SURFACES:
         for words, (first, last) in ORDERS if "SUQUERY" not in text else [({}, AFTER_GA100)]:
-            here = re.sub("LOAD|ORDER|ATOMIC|WIDE", lambda m: words[m[0]], text)
+            here = text
+            for word, meaning in words.items():
+                here = here.replace(word, meaning)
             fixed = {73: 2} if "WIDE" in text else {}
             for opcode, name in zip(opcodes, ("Vc", "bank, slot", "bank, low, high", "URn, high")):
                 since = max(first, 75) if name.startswith("UR") else first
@@ -196,7 +195,6 @@ PIXEL = {"pixel": Enum(78, 3, ("", ".COVMASK", ".CENTROID_OFFSET", ".MY_INDEX", 
 
 ROWS: list[Row] = [
     *rows(*sample(), fields=TEXTURE),
-    *rows(*FOOTPRINT, fields=TEXTURE),
     *rows(*surface(), fields=SURFACE),
     *rows(("PIXLD{pixel} Rd, Pu?", 0x925, {}, ALL), fields=PIXEL),
 ]
