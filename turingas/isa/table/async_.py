@@ -31,10 +31,10 @@ ROWS = rows(
     ("REDAS{redop}{redtype} [Ra.U32+URc(off)], Rbw",                  0x1DBE, {}, HOPPER),
 
     # ---- bulk copies. G is global, S shared memory; the policy desc[UR] is a pair
-    ("UBLKCP{dst}{src}{multicast}{ltc}{seq} [URb], [URa], URc",       0x13BA, {}, HOPPER),
-    ("UBLKCP{dst}{src}{multicast}{ltc}{seq} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
-    ("UBLKRED{dst}.S{redop}{blktype} [URb], [URa], URc",              0x13BB, {74: 1}, HOPPER),
-    ("UBLKRED{dst}.S{redop}{blktype} [URb], [URa], URc, desc[URp2]",  0x13BB, {74: 1} | DESC, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc",       0x13BA, {}, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc",              0x13BB, {74: 1}, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc, desc[URp2]",  0x13BB, {74: 1} | DESC, HOPPER),
     ("UBLKPF.L2 [URa], URc",                                          0x13BC, {}, HOPPER),
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
@@ -69,6 +69,7 @@ ROWS = rows(
         "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
         "blktype": Enum(81, 4, ("", ".S32", ".U64", ".S64", ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN", ".BF16.RN")),
         "dst": Enum(73, 1, (".G", ".S")), "src": Enum(74, 1, (".G", ".S")),
+        "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
         "im2col": flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),

@@ -84,7 +84,8 @@ ROWS = rows(
     # two floats to packed halves; the only format that nvdisasm has a (silent) name for is F16
     ("UF2FP.PACK_AB{rz} URd, URa, URb",                           0x12BA, NO_C | {75: 1, 85: 1}, HOPPER),
     ("UF2FP.PACK_AB{rz} URd, URa, f32",                           0x18BA, NO_C | {75: 1, 85: 1}, HOPPER),
-    ("UF2FP.MERGE_C{rz} URd, URb, URc",                           0x12BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
+    ("UF2FP.MERGE_C{rz} URd, URb, URc{h1}",                       0x12BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
+    ("UF2FP.MERGE_C{rz} URd, f32, URc{h1}",                       0x18BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
 
     # ---- predicates
     ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, URb, !UPp",          0x128C, {68: 7}, TURING),
@@ -116,8 +117,8 @@ ROWS = rows(
     ("USETSHMSZ.FLUSH",                                           0x19C9, {72: 1}, HOPPER),
     ("UCGABAR_ARV",                                               0x19C7, {}, HOPPER),
     ("UCGABAR_WAIT",                                              0x1DC7, {}, HOPPER),
-    ("ULEPC URd",                                                 0x13CE, {}, HOPPER),
-    ("ULEPC URd, target",                                         0x19CE, {}, HOPPER),
+    ("ULEPC URd",                                                 0x13CE, {"reuse": True}, HOPPER),
+    ("ULEPC URd, target",                                         0x19CE, {"reuse": True}, HOPPER),
     fields={
         # pairs of registers: even ones only
         "URd2": Register("UR", 16, 6, "Z", 2), "URdw": Register("UR", 16, 6, "Z", -1),
@@ -132,7 +133,7 @@ ROWS = rows(
         "shift": Number(75, 5), "shift4": Number(73, 4), "imm16": Number(32, 16),
         "lr": Enum(76, 1, (".L", ".R")), "hi": flag(80, ".HI"), "wrap": flag(75, ".W"), "sh": flag(74, ".SH"),
         "shtype": Enum(73, 2, (".S64", ".U64", ".S32", ".U32")),
-        "rz": Enum(79, 3, {0: "", 3: ".RZ"}),
+        "h1": flag(72, ".H1"), "rz": Enum(79, 3, {0: "", 3: ".RZ"}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
         "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
