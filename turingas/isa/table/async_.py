@@ -31,10 +31,10 @@ ROWS = rows(
     ("REDAS{redop}{redtype} [Ra.U32+URc(off)], Rbw",                  0x1DBE, {}, HOPPER),
 
     # ---- bulk copies. G is global, S shared memory; the policy desc[UR] is a pair
-    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc",       0x13BA, {}, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc", 0x13BA, {}, HOPPER),
     ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
-    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc",              0x13BB, {74: 1}, HOPPER),
-    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc, desc[URp2]",  0x13BB, {74: 1} | DESC, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc",       0x13BB, {74: 1}, HOPPER),
+    ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc, desc[URp2]", 0x13BB, {74: 1} | DESC, HOPPER),
     ("UBLKPF.L2 [URa], URc",                                          0x13BC, {}, HOPPER),
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
