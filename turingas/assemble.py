@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from os import PathLike
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
-from turingas.cubin.write import AS_LONG_AS_CODE, Numbers, combine
+from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control, forms
@@ -41,6 +41,7 @@ NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
 BINDINGS = {"local": e.STB_LOCAL, "global": e.STB_GLOBAL, "weak": e.STB_WEAK}
 SYMBOL_TYPES = {"notype": e.STT_NOTYPE, "object": e.STT_OBJECT, "func": e.STT_FUNC, "section": e.STT_SECTION}
 LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
+OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 NATURAL_ALIGN = 8  # bytes: parameters and constants lie as CUDA C++ would put them
@@ -214,13 +215,14 @@ class Assembler:
         self._start(args, options, False)
 
     def _start(self, args: list[str], options: dict[str, str], entry: bool) -> None:
-        self._known(options, ("bind", "symbol", "type", "flags", "align", "info"))
+        self._known(options, ("bind", "section", "symbol", "type", "flags", "align", "info"))
         kernel = self._begin(_name(_one(args, "a name")), entry)
         kernel.bind = _choice(options.get("bind", "global"), BINDINGS)
+        kernel.own_section = _name(options["section"]) if "section" in options else None
         kernel.symbol = _name(options.get("symbol", ""))
         kernel.type = _number(options.get("type", "1"))
         kernel.flags = _number(options.get("flags", "6"))
-        kernel.align = _number(options.get("align", "128"))
+        kernel.align = _align(options.get("align", "128"))
         if "info" in options:
             kernel.section_info = _number(options["info"])
 
@@ -236,7 +238,7 @@ class Assembler:
             raise _Mistake(f"{size} bytes of shared memory are more than {self.facts.name} has", SHARED_NOTE, args[0])
         self._known(options, ("align",))
         self._code().kernel.shared_bytes = size
-        self._code().kernel.shared_align = _number(options.get("align", "16"))
+        self._code().kernel.shared_align = _align(options.get("align", "16"))
 
     def _barriers(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         count = _number(_one(args, "a number of barriers"))
@@ -328,10 +330,11 @@ class Assembler:
     def _section(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, ("type", "flags", "align", "entry", "link", "info", "size", "address"))
         raw = RawSection(_key(_one(args, "a name")))
-        for key, attribute in (("type", "type"), ("flags", "flags"), ("align", "align"), ("entry", "entry_size"),
+        for key, attribute in (("type", "type"), ("flags", "flags"), ("entry", "entry_size"),
                                ("size", "size"), ("address", "address")):  # fmt: skip
             if key in options:
                 setattr(raw, attribute, _size(options[key]))
+        raw.align = _align(options.get("align", "1"))
         raw.link, raw.info = _reference(options.get("link", "0")), _reference(options.get("info", "0"))
         if any(section.name == raw.name for section in self.cubin.sections):
             raise _Mistake(f"section {raw.name} is defined twice", part=args[0])
@@ -442,9 +445,9 @@ class Assembler:
 
     def _resources(self, draft: _Draft, words: list[int]) -> None:
         kernel = draft.kernel
-        distinct = set(words)
-        used = max((self.isa.registers(word) for word in distinct), default=0)
-        least = max((self.isa.barriers(word) for word in distinct), default=0)
+        distinct = {word & ~control.MASK for word in words}
+        used = max(map(self.isa.registers, distinct), default=0)
+        least = used_barriers(self.isa, words)
         kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
@@ -482,7 +485,7 @@ class Assembler:
 
     def _finish_symbols(self) -> None:
         """Values of symbols, then all that names a symbol or a section."""
-        labels = {".text." + draft.kernel.name: draft.labels for draft in self.drafts}
+        labels = {draft.kernel.section: draft.labels for draft in self.drafts}
         for item, row, value in self.symbols:
             known = labels.get(str(row.section), {})
             self._try(item, _set_value, row, value, known)
@@ -520,6 +523,12 @@ class Assembler:
 
     def _report(self, item: Item, mistake: _Mistake) -> None:
         self.errors.append(item.origin.error_at(mistake.message, mistake.hint, mistake.part))
+
+
+def used_barriers(isa: forms.Isa, words: Iterable[int]) -> int:
+    """The highest named barrier that the instructions use, and one."""
+    opcodes = {form.value & OPCODE for name in ("BAR", "UBAR", "B2R") for form in isa.named(name)}
+    return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 
 def tail(isa: forms.Isa, facts: architectures.Arch, words: list[int]) -> list[int]:
@@ -571,8 +580,15 @@ def _number(text: str) -> int:
 
 def _size(text: str) -> int:
     value = _number(text)
-    if not 0 <= value < 1 << 63:
+    if not 0 <= value < 1 << 64:
         raise _Mistake(f"{text} is out of range", part=text)
+    return value
+
+
+def _align(text: str) -> int:
+    value = _number(text)
+    if not 0 <= value <= LARGEST_ALIGN:
+        raise _Mistake(f"{text} is no alignment", f"at most {LARGEST_ALIGN}", text)
     return value
 
 

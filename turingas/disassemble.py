@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 from urllib.parse import quote
 
-from turingas.assemble import BINDINGS, SYMBOL_TYPES, assemble, tail
+from turingas.assemble import BINDINGS, OPCODE, SYMBOL_TYPES, assemble, tail, used_barriers
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.elf import Elf
@@ -21,7 +21,6 @@ from turingas.errors import AsmError
 from turingas.isa import control, forms
 from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
 
-OPCODE = 0xFFF  # the bits that tell instructions apart
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 CODE_COLUMN = 72  # where the comment with the address stands
@@ -68,7 +67,7 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
         inside.setdefault(symbol.section, set()).add(symbol.value)
     for kernel in parts.texts:
         yield ""
-        yield from _kernel(kernel, inside.get(".text." + kernel.name, set()))
+        yield from _kernel(kernel, inside.get(kernel.section, set()))
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -77,7 +76,7 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     names = Counter(symbol.name for symbol in symbols)
     for section in parts.sections:
         yield from _section(section, symbols, names)
-    sizes: dict[str | int, int] = {".text." + kernel.name: len(kernel.code) for kernel in parts.texts}
+    sizes: dict[str | int, int] = {kernel.section: len(kernel.code) for kernel in parts.texts}
     for symbol in parts.symbols or ():
         yield _symbol(symbol, sizes.get(symbol.section, 0))
 
@@ -98,6 +97,7 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
     labels = _labels(kernel, words, isa, marked)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
+        "section": "" if kernel.own_section is None else _name(kernel.own_section),
         "symbol": _name(kernel.symbol) if kernel.symbol else "",
         "type": "" if kernel.type == 1 else f"{kernel.type:#x}",
         "flags": "" if kernel.flags == 6 else f"{kernel.flags:#x}",
@@ -109,7 +109,7 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
     yield f".registers {kernel.registers}"
     if kernel.shared_bytes:
         yield f".shared {kernel.shared_bytes}" + (f" align={kernel.shared_align}" if kernel.shared_align != 16 else "")
-    if kernel.barriers != max((isa.barriers(word) for word in set(words)), default=0):
+    if kernel.barriers != used_barriers(isa, words):
         yield f".barriers {kernel.barriers}"
     if kernel.frame_bytes:
         yield f".frame {kernel.frame_bytes}"
@@ -213,8 +213,10 @@ def _instruction(isa: forms.Isa, word: int, address: int, labels: dict[int, str]
     text = isa.decode(word, address, labels)
     if text[0] == "." or control.illegal(word) or 6 in (word >> control.READ & 7, word >> control.WRITE & 7):
         return f".word {word:#034x}"
-    reuse = 0
-    if word & control.REUSE_MASK:
+    reuse = word & control.REUSE_MASK
+    if reuse and text.count(".reuse") == reuse.bit_count():
+        reuse = 0  # the operands show it
+    elif reuse:
         form = isa.explain(word)
         reuse = word & form.loose if form else 0
     return f"{control.show(word, reuse)}  {text};"
@@ -296,7 +298,9 @@ def _table(data: bytes, labels: dict[int, str]) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    return quote(name, safe=SAFE, errors="surrogateescape").replace("~", "%7E").replace("-", "%2D") or "-"
+    """A name as a directive takes it: no character that the language uses, not a number."""
+    text = quote(name, safe=SAFE, errors="surrogateescape").replace("~", "%7E").replace("-", "%2D")
+    return f"%{ord(text[0]):02X}{text[1:]}" if text[:1].isdigit() else text or "-"
 
 
 def _key(name: str) -> str:

@@ -96,7 +96,8 @@ class Kernel:
     flags: int = 6  # of its section, without the barriers
     align: int = 128
     section_info: int | None = None  # sh_info of its section, when it is not what it should be
-    symbol: str = ""  # the name of its symbol, when it is not that of the section
+    own_section: str | None = None  # the name of its section, when it is not .text.NAME
+    symbol: str = ""  # the name of its symbol, when it is not NAME
     attributes: list[Info] = field(default_factory=list)  # all that .nv.info said of it, when it was read
 
     @property
@@ -107,6 +108,11 @@ class Kernel:
     @words.setter
     def words(self, words: Sequence[int]) -> None:
         self.code = Code(words=words)
+
+    @property
+    def section(self) -> str:
+        """The name of the section that holds the code."""
+        return ".text." + self.name if self.own_section is None else self.own_section
 
     @property
     def param_bytes(self) -> int:

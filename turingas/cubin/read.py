@@ -36,6 +36,7 @@ def read(source: bytes) -> Cubin:
     cubin = Cubin(architecture(elf), header=header, source=bytes(source), elf=elf)
     symbols = elf.symbols()
     names = [symbol.name for symbol in symbols]
+    keys = section_keys(elf)
     functions = {(s.section, s.name): at for at, s in enumerate(symbols) if s.type == e.STT_FUNC}
     by_symbol: dict[int, list[Info]] = {}
     of_section: dict[int, list[Info]] = {}
@@ -63,6 +64,8 @@ def read(source: bytes) -> Cubin:
         at = function_symbol(section, index, symbols, functions)
         symbol = symbols[at] if at else None
         kernel = _kernel(cubin, section, symbol)
+        if keys[index] != kernel.section:
+            kernel.own_section = keys[index]
         kernel.attributes = of_section.get(index, []) + by_symbol.get(at, [])
         _attributes(kernel, section)
         if index in shared:

@@ -50,7 +50,7 @@ def split(cubin: Cubin) -> Cubin:
     for kernel in texts:
         _keep_relocations(kernel, by_name, names, numbers)
         _keep_infos(plain, kernel, by_name, numbers)
-        actual = by_name[".text." + kernel.name].info
+        actual = by_name[kernel.section].info
         if actual != text_info(kernel, numbers):
             kernel.section_info = int(actual)
     _keep_sections(plain, sections, symbols)
@@ -70,7 +70,7 @@ def rewrite(cubin: Cubin) -> bytes:
     if before.texts == cubin.texts:
         return cubin.source
     parts = split(before)
-    sizes = {".text." + kernel.name: len(kernel.code) for kernel in before.texts}
+    sizes = {kernel.section: len(kernel.code) for kernel in before.texts}
     for symbol in parts.symbols or ():
         if symbol.type == e.STT_FUNC and symbol.size == sizes.get(str(symbol.section)):
             symbol.size = AS_LONG_AS_CODE
@@ -126,12 +126,12 @@ def _keep_sections(cubin: Cubin, actual: list[RawSection], symbols: list[RawSymb
     """Note the sections that are not the derived ones, and the derived ones that are not there."""
     built, _ = describe(link(cubin, tables() + derive(cubin), symbols))
     expected = {section.name: section for section in built}
-    texts = {".text." + kernel.name for kernel in cubin.texts}
+    texts = {kernel.section for kernel in cubin.texts}
     for section in actual:
         if section.name not in texts and section.name not in TABLES and not _same(section, expected.get(section.name)):
             cubin.sections.append(section)
     there = {section.name for section in actual}
-    cubin.dropped = [name for name in expected if name not in there]
+    cubin.dropped = [name for name in expected if name not in there and name not in TABLES]
 
 
 def _same(one: RawSection, other: RawSection | None) -> bool:

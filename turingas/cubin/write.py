@@ -23,6 +23,7 @@ NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
 SHT_CUDA_CONSTANT = 0x70000064  # and the number of the bank, in relocatable files
 AS_LONG_AS_CODE = -1  # size of a symbol
+LARGEST_ALIGN = 1 << 16
 USER_BANK = 3  # constant bank of __constant__ variables
 RESERVED_SHARED = ".nv.shared.reserved.0"
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
@@ -68,7 +69,7 @@ def derive(cubin: Cubin) -> list[RawSection]:
     executable, modern = cubin.header.type == 2, facts.sm >= 90
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
     for kernel in cubin.texts:
-        text = ".text." + kernel.name
+        text = kernel.section
         sections.append(
             RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text)
         )
@@ -130,7 +131,7 @@ def derive_symbols(cubin: Cubin, present: set[str]) -> list[RawSymbol]:
             rows.append(RawSymbol(name, name, type=e.STT_SECTION))
 
     for kernel in cubin.texts:
-        text = ".text." + kernel.name
+        text = kernel.section
         other = STO_ENTRY if kernel.entry else 0
         row = RawSymbol(kernel.symbol or kernel.name, text, 0, len(kernel.code), e.STT_FUNC, kernel.bind, other)
         (last if kernel.bind == e.STB_GLOBAL else rows).append(row)
@@ -223,7 +224,7 @@ class Numbers:
 
     def kernel(self, kernel: Kernel) -> int:
         """The symbol of ``kernel``; 0 when there is none."""
-        return self.of_place.get((kernel.symbol or kernel.name, ".text." + kernel.name), 0)
+        return self.of_place.get((kernel.symbol or kernel.name, kernel.section), 0)
 
     def symbol(self, name: str) -> int:
         """The symbol called ``name``, or the one that "@12" numbers."""
@@ -350,7 +351,7 @@ def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
     numbers = Numbers(cubin, symbols)
     given = {section.name for section in cubin.sections}
     index = {raw.name: at for at, raw in enumerate(raws)}
-    kernels = {".text." + kernel.name: kernel for kernel in cubin.texts}
+    kernels = {kernel.section: kernel for kernel in cubin.texts}
     infos = {".nv.info." + kernel.name: kernel for kernel in cubin.texts}
 
     def number(name: str | int) -> int:
@@ -432,6 +433,8 @@ def layout(elf: Elf, facts: Arch) -> None:
     """Give every section its offset, and make the program headers of an executable."""
     at = e.HEADER.size
     for section in elf.sections[1:]:
+        if section.align > LARGEST_ALIGN:
+            raise CubinError(f"section {section.name} is to be aligned to {section.align} bytes", section.offset)
         if section.align > 1:
             at = -(-at // section.align) * section.align
         section.offset = at
