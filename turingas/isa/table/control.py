@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from turingas.isa.fields import BitSet, Enum, Field, Number, Register, Target, flag
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
@@ -46,15 +49,20 @@ NEW = _targets((16, 8))  # sm_90: the low 8 bits of the distance / 4 lie where t
 UPRED = {"!UPa": Register("UP", 24, 3, "T", inv=27), "~URa": Register("UR", 24, 6, "Z", inv=30)}
 
 
-def _branches(*items: tuple[str, int, dict[object, object], tuple[float, float]]) -> list[tuple[object, ...]]:
-    """Each row twice, when it exists on both sides of sm_90: with the old and with the new place of the target."""
-    out: list[tuple[object, ...]] = []
-    for text, opcode, fixed, (first, last) in items:
-        if first < 90:
-            out.append((text, opcode, fixed, (first, min(last, 89)), OLD | UPRED))
-        if last >= 90:
-            out.append((text, opcode, fixed, (max(first, 90), last), NEW | UPRED))
-    return out
+Variants = list[tuple[tuple[float, float], dict[str, Field]]]
+
+
+def _each(variants: Variants, *items: tuple[str, int, Mapping[object, object], tuple[float, float]]) -> list[Any]:
+    """Each row once for every range of architectures on which its fields differ."""
+    return [
+        (text, opcode, fixed, (max(first, low), min(last, high)), fields)
+        for text, opcode, fixed, (first, last) in items
+        for (low, high), fields in variants
+        if first <= high and low <= last
+    ]
+
+
+BRANCHES: Variants = [(VOLTA_TO_ADA, OLD | UPRED), (HOPPER, NEW | UPRED)]
 
 
 # ---- special registers -------------------------------------------------------------------------------------------
@@ -93,14 +101,14 @@ def _special(names: dict[int, str]) -> dict[str, Field]:
     return {"sr": Enum(72, 8, {n: names.get(n, f"SR{n}") for n in range(256)})}
 
 
-SPECIALS = [
+SPECIALS: Variants = [
     ((70, 70), _special(SPECIAL)),
     ((75, 75), _special(SPECIAL | SINCE_75)),
     ((80, 89), _special(SPECIAL | SINCE_75 | SINCE_80)),
     ((90, 90.5), _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
 ]
 
-# ---- convergence barriers and the other things that BMOV moves --------------------------------------------------
+# ---- convergence barriers and the other things that BMOV moves ---------------------------------------------------
 
 # fmt: off
 STATE = {
@@ -109,179 +117,181 @@ STATE = {
     26: "MACTIVE", 27: "MATEXIT", 28: "OPT_STACK", 29: "API_CALL_DEPTH", 30: "ATEXIT_PC.LO", 31: "ATEXIT_PC.HI",
 }
 BARRIERS = {n: f"B{n}" for n in range(16)}
-STATES = [
+STATES: Variants = [
     (VOLTA_TO_ADA, {"state": Enum(24, 6, BARRIERS | STATE), "noB": Enum(24, 6, STATE)}),
     (HOPPER, {"state": Enum(24, 6, BARRIERS | STATE | {32: "MCOLLECTIVE"}),
               "noB": Enum(24, 6, STATE | {32: "MCOLLECTIVE"})}),
 ]
 
 ROWS = rows(
-    # ---- branches: the predicate decides with the guard; .U: no thread diverges; .DIV, .CONV: taken when the threads
-    # of the warp (that UR names) are not, or are, all here
-    # text                                              opcode  fixed     architectures
-    *_branches(
-        ("BRA{count}{conv} !Pp?, far",                  0x0947, {},       ALL),
-        ("BRA{count}.U.ANY !Pp?, far",                  0x0947, {32: 1, 84: 1}, HOPPER),
-        ("BRA{count}.U !Pp?, !UPa, far",                0x1547, {32: 1},  AMPERE),
-        ("BRA{count}.U.ANY !Pp?, !UPa, far",            0x1547, {32: 1, 84: 1}, HOPPER),
-        ("BRA{count}{uconv} !Pp?, ~URa, far",           0x1947, {},       AMPERE),
-        ("BRX{count} !Pp?, Ra2( dist)",                 0x0949, {},       ALL),
-        ("BRXU{count}{conv} !Pp?, URa( dist)",         0x1958, {"guard": "P"}, TURING),
-        ("JMP{count}{conv} !Pp?, abs",                  0x094A, {},       ALL),
-        ("JMP{count}{conv} !Pp?, cb",                   0x0B4A, {},       ALL),
-        ("JMP{count}.U.ANY !Pp?, abs",                  0x094A, {32: 1, 84: 1}, HOPPER),
-        ("JMP{count}.U.ANY !Pp?, cb",                   0x0B4A, {32: 1, 84: 1}, HOPPER),
-        ("JMP{count}.U !Pp?, !UPa, abs",                0x154A, {32: 1},  AMPERE),
-        ("JMP{count}.U.ANY !Pp?, !UPa, abs",            0x154A, {32: 1, 84: 1}, HOPPER),
-        ("JMP{count}.U !Pp?, !UPa, cb",                 0x174A, {32: 1},  AMPERE),
-        ("JMP{count}.U.ANY !Pp?, !UPa, cb",             0x174A, {32: 1, 84: 1}, HOPPER),
-        ("JMP{count}{uconv} !Pp?, ~URa, abs",           0x194A, {},       AMPERE),
-        ("JMP{count}{uconv} !Pp?, ~URa, cb",            0x1B4A, {},       AMPERE),
-        ("JMX{count} !Pp?, Ra2( dist)",                 0x094C, {},       ALL),
-        ("JMXU{count}{conv} !Pp?, URa( dist)",         0x1959, {"guard": "P"}, TURING),
-        ("CALL.REL{noinc} !Pp?, far",                   0x0944, {},       ALL),
-        ("CALL.REL{noinc} !Pp?, Ra2 far",               0x0344, {},       ALL),
-        ("CALL.REL{noinc} !Pp?, URa far",              0x1944, {},       TURING),
-        ("CALL.ABS{noinc} !Pp?, Ra2( dist)",            0x0343, {},       ALL),
-        ("CALL.ABS{noinc} !Pp?, URa( dist)",           0x1943, {},       TURING),
-        ("CALL.ABS{noinc} !Pp?, abs",                   0x0943, {},       ALL),
-        ("CALL.ABS{noinc} !Pp?, cb",                    0x0B43, {},       ALL),
-        ("RET.REL{nodec} !Pp?, Ra2 far",                0x0950, {},       ALL),
-        ("RET.REL{nodec} !Pp?, URa far",               0x1950, {},       TURING),
-        ("RET.ABS{nodec} !Pp?, Ra2 dist",               0x0950, {85: 1},  ALL),
-        ("RET.ABS{nodec} !Pp?, URa dist",               0x1950, {85: 1},  TURING),
-        ("WARPSYNC.COLLECTIVE !Pp?, Ra, far",           0x0348, {86: 1},  HOPPER),
-        ("WARPSYNC.COLLECTIVE.ALL !Pp?, far",           0x0948, {86: 1},  HOPPER),
+    # ---- branches. The predicate operand decides together with the guard. Where a register is added to a distance the
+    # row comes before the one with an address: a label may look like a register.
+    # text                                              opcode  fixed             architectures
+    *_each(
+        BRANCHES,
+        ("BRA{count}{conv} !Pp?, far",                  0x0947, {},               ALL),
+        ("BRA{count}.U.ANY !Pp?, far",                  0x0947, {32: 1, 84: 1},   HOPPER),
+        ("BRA{count}.U !Pp?, !UPa, far",                0x1547, {32: 1},          AMPERE),
+        ("BRA{count}.U.ANY !Pp?, !UPa, far",            0x1547, {32: 1, 84: 1},   HOPPER),
+        ("BRA{count}{uconv} !Pp?, ~URa, far",           0x1947, {},               AMPERE),
+        ("BRX{count} !Pp?, Ra2( dist)",                 0x0949, {},               ALL),
+        ("BRXU{count}{conv} !Pp?, URa( dist)",          0x1958, {"guard": "P"},   TURING),
+        ("JMP{count}{conv} !Pp?, abs",                  0x094A, {},               ALL),
+        ("JMP{count}{conv} !Pp?, cb",                   0x0B4A, {},               ALL),
+        ("JMP{count}.U.ANY !Pp?, abs",                  0x094A, {32: 1, 84: 1},   HOPPER),
+        ("JMP{count}.U.ANY !Pp?, cb",                   0x0B4A, {32: 1, 84: 1},   HOPPER),
+        ("JMP{count}.U !Pp?, !UPa, abs",                0x154A, {32: 1},          AMPERE),
+        ("JMP{count}.U.ANY !Pp?, !UPa, abs",            0x154A, {32: 1, 84: 1},   HOPPER),
+        ("JMP{count}.U !Pp?, !UPa, cb",                 0x174A, {32: 1},          AMPERE),
+        ("JMP{count}.U.ANY !Pp?, !UPa, cb",             0x174A, {32: 1, 84: 1},   HOPPER),
+        ("JMP{count}{uconv} !Pp?, ~URa, abs",           0x194A, {},               AMPERE),
+        ("JMP{count}{uconv} !Pp?, ~URa, cb",            0x1B4A, {},               AMPERE),
+        ("JMX{count} !Pp?, Ra2( dist)",                 0x094C, {},               ALL),
+        ("JMXU{count}{conv} !Pp?, URa( dist)",          0x1959, {"guard": "P"},   TURING),
+        ("CALL.REL{noinc} !Pp?, far",                   0x0944, {},               ALL),
+        ("CALL.REL{noinc} !Pp?, Ra2 far",               0x0344, {},               ALL),
+        ("CALL.REL{noinc} !Pp?, URa far",               0x1944, {},               TURING),
+        ("CALL.ABS{noinc} !Pp?, Ra2( dist)",            0x0343, {},               ALL),
+        ("CALL.ABS{noinc} !Pp?, URa( dist)",            0x1943, {},               TURING),
+        ("CALL.ABS{noinc} !Pp?, abs",                   0x0943, {},               ALL),
+        ("CALL.ABS{noinc} !Pp?, cb",                    0x0B43, {},               ALL),
+        ("RET.REL{nodec} !Pp?, Ra2 far",                0x0950, {},               ALL),
+        ("RET.REL{nodec} !Pp?, URa far",                0x1950, {},               TURING),
+        ("RET.ABS{nodec} !Pp?, Ra2 dist",               0x0950, {85: 1},          ALL),
+        ("RET.ABS{nodec} !Pp?, URa dist",               0x1950, {85: 1},          TURING),
+        ("WARPSYNC.COLLECTIVE !Pp?, Ra, far",           0x0348, {86: 1},          HOPPER),
+        ("WARPSYNC.COLLECTIVE.ALL !Pp?, far",           0x0948, {86: 1},          HOPPER),
     ),
-    ("LEPC Rd2",                                        0x034E, {},       ALL),
-    ("LEPC Rd2, here",                                  0x094E, {},       HOPPER),
-    ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},       ALL),
-    ("KILL !Pp?",                                       0x095B, {},       ALL),
-    ("BPT{bpt} n3?",                                    0x095C, {},       (70, 75), {"bpt": Enum(84, 3, {
+    ("LEPC Rd2",                                        0x034E, {},               ALL),
+    ("LEPC Rd2, here",                                  0x094E, {},               HOPPER),
+    ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},               ALL),
+    ("KILL !Pp?",                                       0x095B, {},               ALL),
+    ("BPT{bpt} n3?",                                    0x095C, {},               (70, 75), {"bpt": Enum(84, 3, {
         2: ".PAUSE", 3: ".TRAP", 4: ".INT", 5: ".DRAIN", 6: ".PAUSE_QUIET"})}),
-    ("BPT{bpt} n3?",                                    0x095C, {},       AMPERE, {"bpt": Enum(84, 3, {
+    ("BPT{bpt} n3?",                                    0x095C, {},               AMPERE, {"bpt": Enum(84, 3, {
         3: ".TRAP", 4: ".INT"})}),
 
     # ---- convergence
-    ("BSSY !Pp?, Bd, near",                             0x0945, {},       ALL),
-    ("BSYNC !Pp?, Bd",                                  0x0941, {},       ALL),
-    ("BREAK !Pp?, Bd",                                  0x0942, {},       ALL),
-    ("YIELD !Pp?",                                      0x0946, {},       ALL),
-    ("WARPSYNC !Pp?, Rb",                               0x0348, {},       (70, 75)),
-    ("WARPSYNC{excl} !Pp?, Rb",                         0x0348, {},       AMPERE_TO_ADA, {"excl": flag(86, ".EXCLUSIVE")}),
-    ("WARPSYNC !Pp?, imm",                              0x0948, {},       VOLTA_TO_ADA),
-    ("WARPSYNC !Pp?, cb",                               0x0B48, {},       VOLTA_TO_ADA),
-    ("WARPSYNC !Pp?, cx",                               0x1B48, {},       TURING_TO_ADA),
-    ("WARPSYNC !Pp?, URb",                              0x1D48, {},       TURING_TO_ADA),
-    ("WARPSYNC{excl} !Pp?, Ra",                         0x0348, {},       HOPPER, {"excl": flag(85, ".EXCLUSIVE")}),
-    ("WARPSYNC.ALL !Pp?",                               0x0948, {},       HOPPER),
-    ("ENDCOLLECTIVE !Pp?",                              0x091B, {},       HOPPER),
-    *[row for span, state in STATES for row in (
-        ("BMOV.32{clear} Rd, state",                    0x0355, {},       span, state),
-        ("BMOV.32{pquad} state, Rb",                    0x0356, {},       span, state),
-        ("BMOV.32{pquad} state, imm",                   0x0956, {},       span, state),
-        ("BMOV.32{pquad} state, cb",                    0x0B56, {},       span, state),
-        ("BMOV.32{pquad} state, cx",                    0x1B56, {},       (max(span[0], 75), span[1]), state),
-        ("BMOV.32{pquad} state, URb",                   0x1D56, {},       (max(span[0], 75), span[1]), state),
-        ("BMOV.32{pquad} state, Bd",                    0x0F56, {},       span, state),
+    ("BSSY !Pp?, Bd, near",                             0x0945, {},               ALL),
+    ("BSYNC !Pp?, Bd",                                  0x0941, {},               ALL),
+    ("BREAK !Pp?, Bd",                                  0x0942, {},               ALL),
+    ("YIELD !Pp?",                                      0x0946, {},               ALL),
+    ("WARPSYNC !Pp?, Rb",                               0x0348, {},               (70, 75)),
+    ("WARPSYNC{excl8} !Pp?, Rb",                        0x0348, {},               AMPERE_TO_ADA),
+    ("WARPSYNC !Pp?, imm",                              0x0948, {},               VOLTA_TO_ADA),
+    ("WARPSYNC !Pp?, cb",                               0x0B48, {},               VOLTA_TO_ADA),
+    ("WARPSYNC !Pp?, cx",                               0x1B48, {},               TURING_TO_ADA),
+    ("WARPSYNC !Pp?, URb",                              0x1D48, {},               TURING_TO_ADA),
+    ("WARPSYNC{excl} !Pp?, Ra",                         0x0348, {},               HOPPER),
+    ("WARPSYNC.ALL !Pp?",                               0x0948, {},               HOPPER),
+    ("ENDCOLLECTIVE !Pp?",                              0x091B, {},               HOPPER),
+    *_each(
+        STATES,
+        ("BMOV.32{clear} Rd, state",                    0x0355, {},               ALL),
+        ("BMOV.32{pquad} state, Rb",                    0x0356, {},               ALL),
+        ("BMOV.32{pquad} state, imm",                   0x0956, {},               ALL),
+        ("BMOV.32{pquad} state, cb",                    0x0B56, {},               ALL),
+        ("BMOV.32{pquad} state, cx",                    0x1B56, {},               TURING),
+        ("BMOV.32{pquad} state, URb",                   0x1D56, {},               TURING),
+        ("BMOV.32{pquad} state, Bd",                    0x0F56, {},               ALL),
         # without .CLEAR, nvdisasm has no name for a barrier as the source
-        ("BMOV.32.CLEAR Bd, Ba",                        0x0F55, {84: 1},  span, state),
-        ("BMOV.32 Bd, noB",                             0x0F55, {},       span, state),
-    )],
-    ("BMOV.64 atexit,    Rb2",                          0x0357, {},       ALL),
-    ("BMOV.64 atexit,    cb",                           0x0B57, {},       ALL),
-    ("BMOV.64 atexit,    cx",                           0x1B57, {},       TURING),
-    ("BMOV.64 atexit,    URb",                         0x1D57, {},       TURING),
+        ("BMOV.32.CLEAR Bd, Ba",                        0x0F55, {84: 1},          ALL),
+        ("BMOV.32 Bd, noB",                             0x0F55, {},               ALL),
+    ),
+    ("BMOV.64 atexit, Rb2",                             0x0357, {},               ALL),
+    ("BMOV.64 atexit, cb",                              0x0B57, {},               ALL),
+    ("BMOV.64 atexit, cx",                              0x1B57, {},               TURING),
+    ("BMOV.64 atexit, URb",                             0x1D57, {},               TURING),
     # the return address of a call through a register
-    ("RPCMOV.32 rpc, Rb",                               0x0352, {"reuse": True}, ALL),
-    ("RPCMOV.32 Rd, rpc",                               0x0353, {},       ALL),
-    ("RPCMOV.32 rpc, imm",                              0x0952, {},       ALL),
-    ("RPCMOV.32 rpc, cb",                               0x0B52, {},       ALL),
-    ("RPCMOV.32 rpc, cx",                               0x1B52, {},       TURING),
-    ("RPCMOV.32 rpc, URb",                              0x1D52, {},       TURING),
-    ("RPCMOV.64 Rpc, cb",                               0x0B54, {},       ALL),
-    ("RPCMOV.64 Rpc, cx",                               0x1B54, {},       TURING),
-    ("RPCMOV.64 Rpc, URb",                              0x1D54, {},       TURING),
-    *_branches(("RPCMOV.64 Rpc, abs",                   0x0954, {},       ALL)),
-    *_branches(("BMOV.64 atexit, abs",                    0x0957, {},       ALL)),
+    ("RPCMOV.32 rpc, Rb",                               0x0352, {"reuse": True},  ALL),
+    ("RPCMOV.32 Rd, rpc",                               0x0353, {},               ALL),
+    ("RPCMOV.32 rpc, imm",                              0x0952, {},               ALL),
+    ("RPCMOV.32 rpc, cb",                               0x0B52, {},               ALL),
+    ("RPCMOV.32 rpc, cx",                               0x1B52, {},               TURING),
+    ("RPCMOV.32 rpc, URb",                              0x1D52, {},               TURING),
+    ("RPCMOV.64 Rpc, cb",                               0x0B54, {},               ALL),
+    ("RPCMOV.64 Rpc, cx",                               0x1B54, {},               TURING),
+    ("RPCMOV.64 Rpc, URb",                              0x1D54, {},               TURING),
+    *_each(BRANCHES, ("RPCMOV.64 Rpc, abs",                   0x0954, {},               ALL)),
+    *_each(BRANCHES, ("BMOV.64 atexit, abs",                  0x0957, {},               ALL)),
 
     # ---- barriers of the block: barrier and count (0, all threads, is not written except with ARV and SCAN)
-    ("BAR.SYNC{defer} bar, some?",                     0x0B1D, {},       ALL),
-    ("BAR.ARV bar, all",                                0x0B1D, {77: 1},  ALL),
-    ("BAR.RED{red}{defer} bar, some?, !Pp",            0x0B1D, {77: 2},  ALL),
-    ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},  ALL),
-    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},  (70, 86)),
-    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},       VOLTA_TO_ADA),
-    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255}, HOPPER),
-    ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},  ALL),
-    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2},  VOLTA_TO_ADA),
-    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2, "Rb": lambda r: r != 255}, HOPPER),
-    ("BAR.SCAN bar, Rb, !Pp",                           0x091D, {77: 3},  ALL),
-    ("BAR.SYNC{defer} Rb, some?",                      0x051D, {},       ALL),
-    ("BAR.ARV Rb, all",                                 0x051D, {77: 1},  ALL),
-    ("BAR.RED{red}{defer} Rb, some?, !Pp",             0x051D, {77: 2},  ALL),
-    ("BAR.SCAN Rb, all, !Pp",                           0x051D, {77: 3},  ALL),
-    ("B2R Rd, bar",                                     0x031C, {},       ALL),
-    ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},  ALL),
-    ("B2R.WARP Rd",                                     0x031C, {78: 2},  ALL),
-    ("CGAERRBAR",                                       0x05AB, {},       HOPPER),
-    ("PREEXIT",                                         0x082D, {},       HOPPER),
-    ("ACQBULK",                                         0x082E, {},       HOPPER),
+    ("BAR.SYNC{defer} bar, some?",                      0x0B1D, {},               ALL),
+    ("BAR.ARV bar, all",                                0x0B1D, {77: 1},          ALL),
+    ("BAR.RED{red}{defer} bar, some?, !Pp",             0x0B1D, {77: 2},          ALL),
+    ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},          ALL),
+    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},          (70, 86)),
+    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},               VOLTA_TO_ADA),
+    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255},HOPPER),
+    ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},          ALL),
+    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2},          VOLTA_TO_ADA),
+    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2, "Rb": lambda r: r != 255},HOPPER),
+    ("BAR.SCAN bar, Rb, !Pp",                           0x091D, {77: 3},          ALL),
+    ("BAR.SYNC{defer} Rb, some?",                       0x051D, {},               ALL),
+    ("BAR.ARV Rb, all",                                 0x051D, {77: 1},          ALL),
+    ("BAR.RED{red}{defer} Rb, some?, !Pp",              0x051D, {77: 2},          ALL),
+    ("BAR.SCAN Rb, all, !Pp",                           0x051D, {77: 3},          ALL),
+    ("B2R Rd, bar",                                     0x031C, {},               ALL),
+    ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},          ALL),
+    ("B2R.WARP Rd",                                     0x031C, {78: 2},          ALL),
+    ("CGAERRBAR",                                       0x05AB, {},               HOPPER),
+    ("PREEXIT",                                         0x082D, {},               HOPPER),
+    ("ACQBULK",                                         0x082E, {},               HOPPER),
 
     # ---- waiting
-    ("DEPBAR set?",                                     0x091A, {},       ALL, {"set": BitSet(32, 6)}),
-    ("DEPBAR.LE sb, n6, set?",                          0x091A, {47: 1},  ALL, {"set": BitSet(32, 6)}),
-    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},  HOPPER, {"set": BitSet(38, 6)}),
-    ("NANOSLEEP{rand}{warp} !Pp?, imm",                 0x095D, {},       VOLTA_TO_ADA),
-    ("NANOSLEEP{rand}{warp} !Pp?, Rb",                  0x035D, {},       VOLTA_TO_ADA),
-    ("NANOSLEEP{rand}{warp} !Pp?, cb",                  0x0B5D, {},       VOLTA_TO_ADA),
-    ("NANOSLEEP{rand}{warp} !Pp?, cx",                  0x1B5D, {},       TURING_TO_ADA),
-    ("NANOSLEEP{rand}{warp} !Pp?, URb",                 0x1D5D, {},       TURING_TO_ADA),
-    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, imm",          0x095D, {},       HOPPER),
-    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, Rb",           0x035D, {},       HOPPER),
-    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cb",           0x0B5D, {},       HOPPER),
-    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cx",           0x1B5D, {},       HOPPER),
-    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, URb",          0x1D5D, {},       HOPPER),
-    ("NANOSLEEP.CLEAR !Pp?",                            0x095D, {83: 1},  AMPERE),
-    ("NOP",                                             0x0918, {},       ALL),
-    ("PMTRIG !Pp?, n16",                                0x0801, {},       ALL),
+    ("DEPBAR set?",                                     0x091A, {},               ALL, {"set": BitSet(32, 6)}),
+    ("DEPBAR.LE sb, n6, set?",                          0x091A, {47: 1},          ALL, {"set": BitSet(32, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          HOPPER, {"set": BitSet(38, 6)}),
+    ("NANOSLEEP{rand}{warp} !Pp?, imm",                 0x095D, {},               VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, Rb",                  0x035D, {},               VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, cb",                  0x0B5D, {},               VOLTA_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, cx",                  0x1B5D, {},               TURING_TO_ADA),
+    ("NANOSLEEP{rand}{warp} !Pp?, URb",                 0x1D5D, {},               TURING_TO_ADA),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, imm",          0x095D, {},               HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, Rb",           0x035D, {},               HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cb",           0x0B5D, {},               HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, cx",           0x1B5D, {},               HOPPER),
+    ("NANOSLEEP{rand}{warp}{syncs} !Pp?, URb",          0x1D5D, {},               HOPPER),
+    ("NANOSLEEP.CLEAR !Pp?",                            0x095D, {83: 1},          AMPERE),
+    ("NOP",                                             0x0918, {},               ALL),
+    ("PMTRIG !Pp?, n16",                                0x0801, {},               ALL),
 
     # ---- warp-wide
-    ("VOTE{vote} Rd?, Pu, !Pp",                         0x0806, {},       ALL),
-    ("MATCH.ALL Pu, Rd, Ra",                            0x03A1, {},       ALL),
-    ("MATCH.ALL.U64 Pu, Rd, Ra2",                       0x03A1, {73: 1},  ALL),
-    ("MATCH.ANY Rd, Ra",                                0x03A1, {79: 1, 81: 7}, ALL),
-    ("MATCH.ANY.U64 Rd, Ra2",                           0x03A1, {73: 1, 79: 1, 81: 7}, ALL),
-    ("SHFL{shfl} Pu, Rd, Ra, Rb, Rc",                   0x0389, {},       ALL),
-    ("SHFL{shfl} Pu, Rd, Ra, Rb, clamp",                0x0589, {},       ALL),
-    ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},       ALL),
-    ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},       ALL),
-    ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},       AMPERE),
-    ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},       HOPPER),
-    ("ELECT{ignorekill} Pu, URd, ~URa",                 0x182F, {},       HOPPER, {"~URa": Register("UR", 24, 6, "Z", inv=72)}),
-    ("WARPGROUP.ARRIVE",                                0x09C5, {},       HOPPER),
-    ("WARPGROUP.WAIT",                                  0x09C5, {79: 1},  HOPPER),
-    ("WARPGROUP.DEPBAR.LE gsb0, n72",                   0x09C5, {47: 1, 80: 1}, HOPPER),
-    ("WARPGROUPSET.AC URb",                             0x1D5E, {},       HOPPER),
-    ("WARPGROUPSET.SB URb, gsb0",                       0x1D5E, {79: 1},  HOPPER),
+    ("VOTE{vote} Rd?, Pu, !Pp",                         0x0806, {},               ALL),
+    ("MATCH.ALL Pu, Rd, Ra",                            0x03A1, {},               ALL),
+    ("MATCH.ALL.U64 Pu, Rd, Ra2",                       0x03A1, {73: 1},          ALL),
+    ("MATCH.ANY Rd, Ra",                                0x03A1, {79: 1, 81: 7},   ALL),
+    ("MATCH.ANY.U64 Rd, Ra2",                           0x03A1, {73: 1, 79: 1, 81: 7},ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, Rb, Rc",                   0x0389, {},               ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, Rb, clamp",                0x0589, {},               ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},               ALL),
+    ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},               ALL),
+    ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},               AMPERE),
+    ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},               HOPPER),
+    ("ELECT{ignorekill} Pu, URd, threads",              0x182F, {},               HOPPER),
+    ("WARPGROUP.ARRIVE",                                0x09C5, {},               HOPPER),
+    ("WARPGROUP.WAIT",                                  0x09C5, {79: 1},          HOPPER),
+    ("WARPGROUP.DEPBAR.LE gsb0, n72",                   0x09C5, {47: 1, 80: 1},   HOPPER),
+    ("WARPGROUPSET.AC URb",                             0x1D5E, {},               HOPPER),
+    ("WARPGROUPSET.SB URb, gsb0",                       0x1D5E, {79: 1},          HOPPER),
 
     # ---- special registers, predicates as a register
-    *[row for span, special in SPECIALS for row in (
-        ("S2R Rd, sr",                                  0x0919, {},       span, special),
-        ("CS2R{cs2r} Rdw, sr",                          0x0805, {},       span, special),
-    )],
-    *[("S2UR URd, sr",                                  0x09C3, {"guard": "UP"}, span, special)
-      for span, special in SPECIALS[1:]],
-    ("P2R{byte} Rd, PR, Ra, Ib",                        0x003,  {},       VOLTA_TO_ADA),
-    ("P2R{byte} Rd, PR, Ra, Sb",                        0x003,  {},       HOPPER),
-    ("R2P PR, Ra{byte}, Sb",                            0x004,  {},       ALL),
-    ("R2UR Pu?, URd, Ra",                               0x03C2, {},       TURING_TO_ADA),
-    ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},  TURING_TO_ADA),
-    ("R2UR Pu?, URd, Ra",                               0x02CA, {},       HOPPER),
-    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},  HOPPER),
-    ("SETCTAID{dim} Ra",                                0x031F, {},       ALL),
-    ("GETLMEMBASE Rd",                                  0x03C0, {},       ALL),
-    ("SETLMEMBASE Ra",                                  0x03C1, {},       ALL),
+    *_each(
+        SPECIALS,
+        ("S2R Rd, sr",                                  0x0919, {},               ALL),
+        ("CS2R{cs2r} Rdw, sr",                          0x0805, {},               ALL),
+        ("S2UR URd, sr",                                0x09C3, {"guard": "UP"},  TURING),
+    ),
+    ("P2R{byte} Rd, PR, Ra, Ib",                        0x0003, {},               VOLTA_TO_ADA),
+    ("P2R{byte} Rd, PR, Ra, Sb",                        0x0003, {},               HOPPER),
+    ("R2P PR, Ra{byte}, Sb",                            0x0004, {},               ALL),
+    ("R2UR Pu?, URd, Ra",                               0x03C2, {},               TURING_TO_ADA),
+    ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},          TURING_TO_ADA),
+    ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER),
+    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},          HOPPER),
+    ("SETCTAID{dim} Ra",                                0x031F, {},               ALL),
+    ("GETLMEMBASE Rd",                                  0x03C0, {},               ALL),
+    ("SETLMEMBASE Ra",                                  0x03C1, {},               ALL),
     fields={
         "atexit": Enum((), 0, {0: "ATEXIT_PC"}),  # a field without bits
         "rpc": Enum(31, 1, ("Rpc.LO", "Rpc.HI")),
@@ -292,8 +302,9 @@ ROWS = rows(
         "noinc": flag(86, ".NOINC"), "nodec": flag(86, ".NODEC"),
         "keep": Enum(84, 2, ("", ".KEEPREFCOUNT", ".PREEMPTED")), "noatexit": flag(86, ".NO_ATEXIT"),
         "n3": Number(34, 3, default=0), "n6": Number(38, 6), "n16": Number(32, 16), "n72": Number(72, 3),
-        "Bd": Register("B", 16, 4), "Ba": Enum(24, 6, BARRIERS), "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
-        
+        "Bd": Register("B", 16, 4), "Ba": Enum(24, 6, BARRIERS),
+        "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
+        "excl8": flag(86, ".EXCLUSIVE"), "excl": flag(85, ".EXCLUSIVE"),
         "bar": Number(54, 4), "some": Number(42, 12, default=0), "all": Number(42, 12),
         "red": Enum(74, 2, (".POPC", ".AND", ".OR")), "defer": flag(80, ".DEFER_BLOCKING"),
         "sb": Enum(44, 3, [f"SB{n}" for n in range(6)]),
@@ -301,7 +312,7 @@ ROWS = rows(
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ")),
         "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
         "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
-        "ignorekill": flag(85, ".IGNOREKILL"),
+        "ignorekill": flag(85, ".IGNOREKILL"), "threads": Register("UR", 24, 6, "Z", inv=72),
         "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
         "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),
