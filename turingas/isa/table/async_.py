@@ -58,7 +58,8 @@ ROWS = rows(
         "URd2": Register("UR", 16, 6, "Z", 2), "URa2": Register("UR", 24, 6, "Z", 2),
         "URb2": Register("UR", 32, 6, "Z", 2), "URp2": Register("UR", 40, 6, "Z", 2),
         "URb4": Register("UR", 32, 6, "Z", 4), "URbw": Register("UR", 32, 6, "Z", -1),
-        # how the pending count and the transaction count change: by 0, 1, the register, or its two halves
+        # what PTX makes of them (ptxas 12.9): "" arrive.expect_tx, .A1T0 arrive, .ART0 arrive with a count,
+        # .A0TR expect_tx, .A0TX complete_tx; .TMASK is .noComplete, .OPTOUT is arrive_drop
         "count": Enum(84, 3, ("", ".A1T0", ".A0T1", ".A0TR", ".A0TX", ".ART0")),
         "arrive": Enum(73, 2, ("", ".TMASK", ".RED")), "optout": flag(75, ".OPTOUT"),
         "watch": flag(74, ".WATCH"), "trywait": flag(72, ".TRYWAIT"), "ivwb": Enum(72, 1, (".IV", ".WB")),
@@ -67,7 +68,8 @@ ROWS = rows(
         "stsize": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}, spans={".64": 2, ".128": 4}),
         "redop": Enum(87, 3, (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR")),
         "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
-        "blktype": Enum(81, 4, ("", ".S32", ".U64", ".S64", ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN", ".BF16.RN")),
+        "blktype": Enum(81, 4, ("", ".S32", ".U64", ".S64",
+                                ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN", ".BF16.RN")),
         "dst": Enum(73, 1, (".G", ".S")), "src": Enum(74, 1, (".G", ".S")),
         "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
