@@ -1,7 +1,7 @@
 """Asynchronous copies, mbarriers and clusters (sm_90)."""
 
 from turingas.isa.fields import Enum, Register, flag
-from turingas.isa.grammar import AMPERE, HOPPER, rows
+from turingas.isa.grammar import HOPPER, rows
 
 AMPERE_ONLY = (80, 89)
 DESC = {76: 1}  # an L2 cache policy follows
@@ -21,7 +21,6 @@ ROWS = rows(
     ("SYNCS.CCTL{ivwb}ALL",                                           0x09B1, {}, HOPPER),
     ("ARRIVES.LDGSTSBAR.64 [(Ra+)URc(off)]",                          0x19B0, {73: 5}, AMPERE_ONLY),
     ("ARRIVES.LDGSTSBAR.64{arvcnt} [(Ra+)URc(off)]",                  0x19B0, {73: 5}, HOPPER),
-    ("LDGDEPBAR",                                                     0x09AF, {}, AMPERE),
     ("FENCE.VIEW.ASYNC{view}",                                        0x03C6, {}, HOPPER),
 
     # ---- into the shared memory of another CTA; Ra2 holds the address and that of the mbarrier
