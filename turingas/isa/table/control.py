@@ -166,6 +166,7 @@ ROWS = rows(
     ("LEPC Rd2, here",                                  0x094E, {},               HOPPER),
     ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},               ALL),
     ("KILL !Pp?",                                       0x095B, {},               ALL),
+    ("RTT",                                             0x094F, {},               (70, 70)),
     ("BPT{bpt} n3?",                                    0x095C, {},               (70, 75), {"bpt": Enum(84, 3, {
         2: ".PAUSE", 3: ".TRAP", 4: ".INT", 5: ".DRAIN", 6: ".PAUSE_QUIET"})}),
     ("BPT{bpt} n3?",                                    0x095C, {},               AMPERE, {"bpt": Enum(84, 3, {
@@ -234,6 +235,9 @@ ROWS = rows(
     ("B2R Rd, bar",                                     0x031C, {},               ALL),
     ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},          ALL),
     ("B2R.WARP Rd",                                     0x031C, {78: 2},          ALL),
+    # R2B and RTT have no public name in nvdisasm 13, which prints them as __HIR0X1F0 and __HIR0X1E0
+    ("R2B bar, Rb",                                     0x031E, {},               (70, 70)),
+    ("R2B.WARP bar, Rb",                                0x031E, {78: 2},          (70, 70)),
     ("CGAERRBAR",                                       0x05AB, {},               HOPPER),
     ("PREEXIT",                                         0x082D, {},               HOPPER),
     ("ACQBULK",                                         0x082E, {},               HOPPER),
