@@ -45,7 +45,7 @@ class Instruction:
     def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
         """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
         at = position if in_control else position + len(self.control) + 1
-        name = None if in_control else _LOWER.match(self.body, position)
+        name = None if in_control or "label" in message else _LOWER.match(self.body, position)
         if name:
             hint = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
