@@ -10,7 +10,7 @@ probed with nvdisasm (it refuses the others).
   refused with both readings as a hint.
 * read, write: the scoreboard (0 to 5) that this instruction releases, or ``-``.
 * yield: ``-`` keeps the issue slot (bit 109 set), ``Y`` prefers another warp (bit clear).
-* stall: cycles before the next instruction of this warp, 0 to 15. ``-`` goes with 1 to 11, ``Y`` with 0 and 2 to 15.
+* stall: cycles before the next instruction of this warp, 0 to 15. ``-`` goes with 1 to 11, ``Y`` with all of them; reuse flags not with 0.
 * A sixth part, ``:abc``, sets reuse bits that the operands cannot show. NVIDIA's compiler leaves such bits on
   instructions without reuse slots (LDG, BRA, ...); they mean nothing, but they are bits of the word.
 """
@@ -131,8 +131,11 @@ def illegal(word: int) -> tuple[str, str] | None:
             return "stall 0 needs yield Y", "write Y:0, or a stall of 1 to 11 with -"
         if stall > 11:
             return f"stall {stall} needs yield Y", "a kept issue slot (-) goes with a stall of 1 to 11"
-    elif stall == 1:
-        return "stall 1 cannot yield", "write -:1, or Y with a stall of 0 or 2 to 15"
+    elif word & REUSE_MASK:
+        if stall == 0:
+            return "stall 0 cannot keep a register for reuse", "take .reuse away, or stall for a cycle or more"
+        if word >> REUSE & 6 == 6:
+            return "a yielding instruction cannot reuse both b and c", "keep the issue slot (-), or take one .reuse away"
     return None
 
 

@@ -18,7 +18,6 @@ ALL = (70, 90.5)
 TURING = (75, 90.5)
 AMPERE = (80, 90.5)
 HOPPER = (90, 90.5)
-HOPPER_A = (90.5, 90.5)
 
 # ---- shapes of the sources -------------------------------------------------------------------------------------
 
@@ -51,7 +50,7 @@ class Row:
     base: str  # the mnemonic without modifiers
     reuse: bool  # whether its register sources have reuse bits that nvdisasm prints
     uniform_guard: bool  # guarded by @UP0 instead of @P0
-    without: int  # a shape (its opcode bits) that the instruction lacks
+    without: tuple[int, ...]  # shapes (their opcode bits) that the instruction lacks
 
 
 def row(
@@ -66,7 +65,8 @@ def row(
     when = {k: v for k, v in fixed.items() if isinstance(k, str) and k not in ("reuse", "guard", "without")}
     reuse = bool(fixed.get("reuse", opcode & 0x1FF < 0x100))
     guard = fixed.get("guard", "UP" if base[0] == "U" else "P") == "UP"
-    without = int(fixed.get("without", 0))  # type: ignore[call-overload]
+    lacks = fixed.get("without", ())
+    without = (lacks,) if isinstance(lacks, int) else tuple(lacks)
     return Row(text, opcode, bits, when, *archs, fields or {}, base, reuse, guard, without)
 
 
@@ -83,7 +83,7 @@ def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str,
         yield name, _split(tail.strip()), dict(row.fixed), dict(row.when), row.opcode
         return
     for bits, b, c in SHAPES[slots]:
-        if bits & 0xE00 == row.without:
+        if bits & 0xE00 in row.without:
             continue
         kinds = {"b": b, "c": c, "C": c}
         operands = SOURCE.sub(lambda m: _source(*m.groups(), kind=kinds[m[4]]), tail.strip())  # type: ignore[misc]

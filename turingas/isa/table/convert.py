@@ -3,7 +3,8 @@
 from turingas.isa.fields import Constant, Enum, Register
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
-BEFORE_HOPPER = (70, 89)
+FROM_86 = (86, 90.5)
+ADA = (89, 90.5)
 
 H1 = Enum(60, 1, ("", ".H1"))
 
@@ -109,17 +110,18 @@ ROWS = rows(
     ("I2F.F64{from64}{rnd} Rd2, Sb2",                                  0x112, {75: F64, "without": 0x800}, ALL),
     *small("I2F.F64{from16}{rnd} Rd2, SRC",                            0x112, {75: F64}, "h1", ALL),
     *small("I2F.F64{from8}{rnd} Rd2, SRC",                             0x112, {75: F64}, "b3", ALL),
-    ("I2FP{fp_to}{fp_from}{prnd} Rd, Sb",                              0x045, {}, HOPPER,
+    ("I2FP{fp_to}{fp_from}{prnd} Rd, Sb",                              0x045, {"without": 0x800}, FROM_86,
      {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
-    # ---- packed
-    ("F2FP{satfinite}{relu}{bf16}.PACK_AB{packrnd} Rd, Ra, Fb",        0x03E, {64: 255}, (80, 89)),
-    ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {78: 1}, (80, 89)),
-    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, HOPPER),
-    ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {78: 1}, HOPPER),
-    ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, HOPPER),
-    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, HOPPER),
-    ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, HOPPER),
-    ("F2IP{f2ip}.F32{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, HOPPER),
+    # ---- packed; sm_75 uses F2FP.PACK_AB (cuBLAS), but nvdisasm passes over it there in silence
+    ("F2FP.PACK_AB{packrnd} Rd, Ra, Rb",                               0x23E, {64: 255}, (75, 75)),
+    ("F2FP{satfinite}{relu}{bf16}.PACK_AB{packrnd} Rd, Ra, Fb",        0x03E, {64: 255}, (80, 86)),
+    ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {78: 1}, (80, 86)),
+    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, ADA),
+    ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {78: 1}, ADA),
+    ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
+    ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
+    ("F2IP{f2ip}.F32{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, FROM_86),
     ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING),
     ("I2IP{i2ip16}.S32.SAT Rd, Ra, Sb, Rc{ch1}",                       0x039, {"without": 0x800}, (75, 89)),
     ("I2IP{i2ip4}.S32.SAT Rd, Ra, Sb, Rc{at24}",                     0x039, {"without": 0x800}, (80, 89)),

@@ -14,6 +14,7 @@ FIELDS = {
     "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
     "hfunc": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", None, None, ".SQRT", ".TANH")),
     "dcmp": Enum(76, 4, [f".{n}" for n in "MIN LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU MAX".split()]),
+    "hc76": Enum(76, 2, ("", None, ".H0_H0", ".H1_H1")),
     # packed halves: where the result and the operation live
     "h32": Enum(78, 1, ("", ".F32")),
     "hbool": Enum(69, 2, (".AND", ".OR", ".XOR")),
@@ -64,6 +65,8 @@ ROWS = rows(
     ("HMNMX2.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, !Pp",    0x040, {85: 1}, (86, 90.5)),
     ("HMNMX2{ftz}{nan} Rd, -|Ra|{ha}, -|Hb|, !Pp",                     0x040, {}, (80, 80)),
     ("HMNMX2.BF16_V2{ftz}{nan} Rd, -|Ra|{ha}, -|Bb|, !Pp",             0x040, {85: 1}, (80, 80)),
+    ("VHMNMX{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Hb|, -|Rch|{hc76}, !Pp",          0x047, {}, HOPPER),
+    ("VHMNMX.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, -|Rch|{hc76}, !Pp",  0x047, {85: 1}, HOPPER),
     ("HSET2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Hc|, !Pp",          0x033, {}, ALL),
     ("HSETP2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Hc|, !Pp",  0x034, {}, ALL),
     ("HSET2.BF16_V2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Bc|, !Pp",  0x033, {65: 1}, HOPPER),

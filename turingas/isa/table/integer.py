@@ -67,7 +67,7 @@ ROWS = rows(
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, (70, 70)),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, (70, 70)),
-    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": 0x400}, (86, 90.5)),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE),
     ("LEA.HI.X Rd, Pu?, ~Ra, ~Sb, Rc, shift, !Pp",                     0x011, {74: 1, 80: 1}, ALL),
     ("LEA.HI.X.SX32 Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                    0x011, {73: 1, 74: 1, 80: 1, 64: 255}, ALL),
     ("LEA.HI Rd, Pu?, -Ra, -Sb, Rc, shift",                            0x011, {80: 1, 87: 15}, ALL),

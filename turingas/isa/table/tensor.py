@@ -6,7 +6,7 @@ with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` 
 """
 
 from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
-from turingas.isa.grammar import AMPERE, HOPPER, HOPPER_A, TURING, Row, rows
+from turingas.isa.grammar import AMPERE, HOPPER, TURING, Row, rows
 
 TURING_ONLY = (75, 75)
 VOLTA_TURING = (70, 75)
@@ -189,8 +189,8 @@ for text, sources, opcode, fixed in THIRD:
     for low, a in zip((0x1900, 0x1D00), sources):
         here = text.replace(" a,", f" {a},")
         # bits 84 to 86: the scoreboard of the group, 7 for none; nvdisasm knows gsb0 alone
-        WARP_GROUP.append((f"{here}, gsb0", low | opcode, fixed, HOPPER_A))
-        WARP_GROUP.append((here, low | opcode, {**fixed, 84: 7}, HOPPER_A))
+        WARP_GROUP.append((f"{here}, gsb0", low | opcode, fixed, HOPPER))
+        WARP_GROUP.append((here, low | opcode, {**fixed, 84: 7}, HOPPER))
 
 # ---- matrices to and from shared memory ------------------------------------------------------------------------
 
