@@ -26,7 +26,6 @@ STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
 MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
 OLDEST, NEWEST = 70, 199  # architectures with 128-bit instructions
-TABLES = (e.SHT_NULL, e.SHT_SYMTAB, e.SHT_STRTAB, e.SHT_SYMTAB_SHNDX)
 
 
 def read(source: bytes) -> Cubin:
@@ -59,7 +58,7 @@ def read(source: bytes) -> Cubin:
         elif bank_of(section) is not None and section.info:
             banks.setdefault(section.info, {}).setdefault(bank_of(section) or 0, section)
     for index, section in enumerate(elf.sections):
-        if not is_code(section):
+        if index == 0 or not is_code(section):
             continue
         at = function_symbol(section, index, symbols, functions)
         symbol = symbols[at] if at else None
@@ -98,7 +97,7 @@ def architecture(elf: Elf) -> str:
 
 def is_code(section: Section) -> bool:
     """Whether a section holds instructions."""
-    return section.type not in (e.SHT_NULL, e.SHT_NOBITS) and bool(section.flags & e.SHF_EXECINSTR)
+    return section.type == e.SHT_PROGBITS and bool(section.flags & e.SHF_EXECINSTR)
 
 
 def bank_of(section: Section | RawSection) -> int | None:
