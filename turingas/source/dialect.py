@@ -18,8 +18,8 @@ _PREDICATE = re.compile(r"!?U?P[0-7T]\Z")
 
 # Modifiers that TuringAs accepts and nvdisasm never prints there: they say what holds anyway.
 _SILENT = {
-    "LDG": {"32", "U"},
-    "STG": {"32", "U"},
+    "LDG": {"32"},
+    "STG": {"32"},
     "LDS": {"32", "E"},
     "STS": {"32", "E", "U"},
     "LDC": {"32", "E", "U"},
