@@ -4,14 +4,20 @@ from turingas.isa.fields import Enum
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, rows
 
 BEFORE_AMPERE = (70, 75)
+BEFORE_HOPPER = (80, 89)
 
 FIELDS = {
     # FMUL: the product times a power of two; 4 is what every plain FMUL has
     "scale": Enum(84, 3, (None, ".D8", ".D4", ".D2", "", ".M2", ".M4", ".M8")),
+    "oob": Enum(((76, 1), (80, 1)), 2, ("", ".FMZ", ".FTZ", ".OOB")),
+    "ndv": Enum(77, 1, ("", ".NDV")),
+    # FSWZADD: which lanes of a quad are added, subtracted or left out; two letters for two bits
+    "lanes": Enum(32, 8, ["".join(("PP", "PN", "NP", "ZP")[n >> k & 3] for k in (6, 4, 2, 0)) for n in range(256)]),
     "nan": Enum(81, 1, ("", ".NAN")),
     "xorsign": Enum(82, 1, ("", ".XORSIGN")),
     "bf": Enum(71, 1, ("", ".BF")),
     "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
+    "func64": Enum(74, 4, {6: ".RCP64H", 7: ".RSQ64H"}),
     "hfunc": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", None, None, ".SQRT", ".TANH")),
     "dcmp": Enum(76, 4, [f".{n}" for n in "MIN LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU MAX".split()]),
     "hc76": Enum(76, 2, ("", None, ".H0_H0", ".H1_H1")),
@@ -32,11 +38,13 @@ ROWS = rows(
     ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
     ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
     ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
+    ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
     ("FCHK Pu, -|Ra|, -|Fb|",                                          0x102, {}, ALL),
+    ("MUFU{func64} Rd, f64",                                           0x908, {}, ALL),
     ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, ALL),
-    ("MUFU{hfunc}.F16 Rd, -|Rb|",                                      0x308, {73: 1}, (75, 89)),
-    ("MUFU{hfunc}.F16 Rd, -|Rb|",                                      0x308, {72: 1}, HOPPER),
-    ("MUFU{hfunc}.BF16 Rd, -|Rb|",                                     0x308, {73: 1}, HOPPER),
+    *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
+      for name, bit, archs in ((".F16", 73, (75, 89)), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
+      for source, opcode in (("-|Rb|", 0x308), ("-|cb|", 0xB08), ("-|URb|", 0x1D08), ("-|cx|", 0x1B08))),
     # ---- FP64
     ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
     ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL),
@@ -53,10 +61,18 @@ ROWS = rows(
     ("HADD2.BF16_V2{ftz}{sat} Rd, -|Ra|{ha}, -|Bc|",                   0x030, {85: 1}, HOPPER),
     ("HMUL2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                           0x032, {}, AMPERE),
     ("HMUL2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|",                   0x032, {85: 1}, HOPPER),
-    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, AMPERE),
-    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, AMPERE),
-    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, AMPERE),
-    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, AMPERE),
+    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, BEFORE_HOPPER),
+    ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, HOPPER),
+    ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, HOPPER),
+    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, BEFORE_HOPPER),
+    ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, HOPPER),
+    ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, HOPPER),
+    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, BEFORE_HOPPER),
+    ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, HOPPER),
+    ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, HOPPER),
+    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, BEFORE_HOPPER),
+    ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, HOPPER),
+    ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, HOPPER),
     ("HFMA2.MMA{fmz}{sat} Rd, -|Ra|, -|Pb|, -|Pc|",                    0x035, {}, AMPERE),
     ("HFMA2.MMA{fmz}.RELU Rd, -|Ra|, -|Pb|, -|Pc|, Pp?",               0x035, {79: 1}, AMPERE),
     ("HFMA2.MMA.BF16_V2{fmz}{sat} Rd, -|Ra|, -|Qb|, -|Qc|",            0x035, {85: 1}, HOPPER),
