@@ -200,6 +200,7 @@ def _rank(section: RawSection, modern: bool) -> int:
         section.name == ".nv.prototype",
         section.type == e.SHT_CUDA_RELOCINFO,
         section.type in (e.SHT_REL, e.SHT_RELA),
+        bank is not None and not section.info,
         bank is not None and not (modern and bank == 0),
         bool(section.flags & e.SHF_EXECINSTR),
         bank is None and section.type != e.SHT_NOBITS,
@@ -463,7 +464,8 @@ def layout(elf: Elf, facts: Arch) -> None:
         load.file_size = section.offset + len(section.data) - load.offset
         load.memory_size = max(load.memory_size, load.file_size)
         if section.type == e.SHT_NOBITS:
-            load.memory_size += section.size
+            end = -(-(load.offset + load.memory_size) // max(section.align, 1)) * max(section.align, 1)
+            load.memory_size = end + section.size - load.offset
     own = Segment(e.PT_PHDR, flags, end, 0, 0, 0, 0, 8)
     elf.segments = [own, headers, *loads] if modern else [own, *loads, headers]
     size = len(elf.segments) * e.SEGMENT.size
