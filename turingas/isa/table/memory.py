@@ -64,6 +64,10 @@ def _register(index: int) -> bool:
     return index != 255
 
 
+def _uniform(index: int) -> bool:
+    return index != 63
+
+
 def absolute(off: str, at: str, e: bool = True) -> list[Address]:
     """``[R2+0x10]``: a register (two with .E) and an offset; RZ with an offset is written ``[0x10]``."""
     pairs = [("", "Ra"), (".E", "Ra2")] if e else [("", "Ra")]
@@ -101,7 +105,6 @@ def local(ur: str) -> list[Address]:
         *absolute("off", "at", e=False),
         Address(f"[{ur}(off)]", "", True, RZ, TURING),
         Address(f"[Ra+{ur}(off)]", "", True, {"Ra": _register}, TURING),
-        Address(f"<~desc[{ur}]>[Ra(off)]", "", True, {76: 1}, GA),
         Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1, 101: 1}, GA),
         Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1}, HOPPER),
     ]
@@ -292,7 +295,10 @@ def copies() -> Iterator[tuple[object, ...]]:
     name = "LDGSTS.E{bypass}{evict}{copyltc}{copied}{zfill}{copyorder} "
     for to, fixed in (("[dat]", {16: 255, "dat": _some}), ("[Rd(doff)]", {})):
         for source, bits, archs in (
-            ("[Ra2.64(+URc)(soff)]",          {70: 1}, AMPERE),
+            # without a descriptor; up to sm_89 nvdisasm writes [R2.64] with and without one
+            ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: 63}, GA),
+            ("[Ra2.64+URc(soff)]",            {70: 1, "URc": _uniform}, GA),
+            ("[Ra2.64(+URc)(soff)]",          {70: 1}, HOPPER),
             ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),
             ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
@@ -300,7 +306,8 @@ def copies() -> Iterator[tuple[object, ...]]:
         ):  # fmt: skip
             yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, {**fixed, **bits}, archs)
     for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
-        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, AMPERE)
+        yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, GA)
+        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, HOPPER)
         # the descriptor is the uniform register after that of the other address: one field, written twice
         yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
         for n in range(64):
@@ -405,7 +412,7 @@ CACHES = (
     ("CCTLT.IVTH Rb",                        0x391, {85: 1, "Rb": _register}, ALL),
     ("CCTLT.IVALL",                          0x391, {85: 2}, ALL),
     ("CCTLT.IVTH tbank, toff",               0xB91, {85: 1}, ALL),
-    ("CCTLT.IVTH URb",                       0x1D91, {85: 1, "URb": lambda n: n != 63}, TURING),
+    ("CCTLT.IVTH URb",                       0x1D91, {85: 1, "URb": _uniform}, TURING),
     ("MEMBAR{sem70}{reach80}{mmio}",         0x992, {}, VOLTA),
     ("MEMBAR{sem}{reach80}",                 0x992, {}, GA),
     ("MEMBAR{sem}{reach}",                   0x992, {}, HOPPER),
