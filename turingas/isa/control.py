@@ -10,7 +10,8 @@ probed with nvdisasm (it refuses the others).
   refused with both readings as a hint.
 * read, write: the scoreboard (0 to 5) that this instruction releases, or ``-``.
 * yield: ``-`` keeps the issue slot (bit 109 set), ``Y`` prefers another warp (bit clear).
-* stall: cycles before the next instruction of this warp, 0 to 15. ``-`` goes with 1 to 11, ``Y`` with all of them; reuse flags not with 0.
+* stall: cycles before the next instruction of this warp, 0 to 15: one hexadecimal digit, as in TuringAs and maxas
+  (two decimal ones are read too). ``-`` goes with 1 to 11, ``Y`` with all of them; reuse flags not with 0.
 * A sixth part, ``:abc``, sets reuse bits that the operands cannot show. NVIDIA's compiler leaves such bits on
   instructions without reuse slots (LDG, BRA, ...); they mean nothing, but they are bits of the word.
 """
@@ -26,7 +27,7 @@ NONE = 7
 
 TURINGAS = re.compile(
     r"(?P<wait>--|-|(?:0[xX])?[0-9a-fA-F]{1,2}):(?P<read>[-\d]):(?P<write>[-\d]):(?P<yield>[-Yy]):"
-    r"(?P<stall>-|\d{1,2}|[a-fA-F])(?::(?P<reuse>a?b?c?))?"
+    r"(?P<stall>\d{1,2}|[a-fA-F])(?::(?P<reuse>a?b?c?))?"
 )
 CUASSEMBLER = re.compile(
     r"\[?B(?P<wait>[-0-5]{6}):R(?P<read>[-\d]):W(?P<write>[-\d]):(?P<yield>[-Yy]):S(?P<stall>\d{1,2})\]?"
@@ -98,12 +99,7 @@ def _parse(text: str) -> int:
                 raise ControlError(f"scoreboard {digit} stands at the place of {place}", "for example B01--4-")
             wait |= (digit != "-") << place
     stall_text = match["stall"]
-    if stall_text == "-":
-        stall = 0
-    elif stall_text.isdecimal():
-        stall = int(stall_text)
-    else:
-        stall = int(stall_text, 16)
+    stall = int(stall_text) if stall_text.isdecimal() else int(stall_text, 16)
     if stall > 15:
         raise ControlError(f"stall {stall} does not fit 4 bits", "a warp stalls for 0 to 15 cycles")
     keep = match["yield"] == "-"
@@ -157,7 +153,7 @@ def show(word: int, reuse: int = 0) -> str:
                 "-" if read == NONE else str(read),
                 "-" if write == NONE else str(write),
                 "-" if word >> YIELD & 1 else "Y",
-                str(word >> STALL & 15),
+                f"{word >> STALL & 15:x}",
             )
         )
         letters = "".join(letter for n, letter in enumerate("abc") if reuse >> REUSE + n & 1)

@@ -1,0 +1,35 @@
+# `make test` sets up what it needs in .venv and runs all checks that need no GPU.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/installed
+
+.PHONY: test test-gpu try bench reference clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@
+
+try: $(STAMP)
+	$(BIN)/turingas assemble examples/copy.sass -o build/copy.cubin
+	$(BIN)/turingas info build/copy.cubin
+	$(BIN)/turingas disassemble build/copy.cubin
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -m gpu
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench.assembler
+
+reference: $(STAMP)
+	$(BIN)/python -m docs.reference
+
+clean:
+	rm -rf $(VENV) build
