@@ -89,6 +89,7 @@ def test_indented_block():
         ("{'}'}", "}"),
         ("{[i for i in range(3)][-1]}", "2"),
         ("{'a\\nb'}", "a"),
+        ("DEPBAR.LE SB0, {1+1}, {3,1}", "DEPBAR.LE SB0, 2, {3,1}"),
     ],
 )
 def test_expressions(text, value):

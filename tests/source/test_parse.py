@@ -386,7 +386,15 @@ def test_spellings(written, sm75, sm80):
 
 def test_nvdisasm_spelling_is_left_alone():
     dialect = Dialect(75, False)
-    for mnemonic in ("LDG.E.128.CONSTANT.SYS", "SHF.L.W.U32.HI", "IMAD.MOV.U32", "HMMA.1688.F32", "LDS.U.128", "LDG.E.U.128.CONSTANT.SYS", "CS2R"):
+    for mnemonic in (
+        "LDG.E.128.CONSTANT.SYS",
+        "SHF.L.W.U32.HI",
+        "IMAD.MOV.U32",
+        "HMMA.1688.F32",
+        "LDS.U.128",
+        "LDG.E.U.128.CONSTANT.SYS",
+        "CS2R",
+    ):
         assert dialect[mnemonic][0] == mnemonic
 
 

@@ -1,6 +1,7 @@
 """The files of TuringAs's users: the same text, the same words."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -108,3 +109,19 @@ def test_kernel():
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
 def test_kernel_on_every_architecture(arch):
     assert len(assemble(KERNEL, arch).kernels[0].words) % 8 == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
+def test_what_decode_prints_is_not_rewritten(arch):
+    """Every form with random operands and modifiers: reading its text as source gives the same instruction."""
+    isa = forms.isa(arch)
+    random = Random(75)
+    texts = set()
+    for form in isa.all_forms():
+        for _ in range(6):
+            texts.add(isa.decode(form.value | random.getrandbits(128) & form.known | 7 << 12))
+    lines = [text for text in sorted(texts) if not text.startswith(".word")]
+    parsed = read("\n".join(f"--:-:-:Y:4 {text};" for text in lines), arch=arch)
+    assert not parsed.errors and len(lines) > 1000
+    for text, item in zip(lines, parsed.items, strict=True):
+        assert item.body.replace(" ", "") == text.replace(" ", "")

@@ -94,18 +94,21 @@ class Dialect(dict[str, tuple[str, "Repair | None"]]):
         if base == "RED" and "F32" in modifiers and "FTZ" not in modifiers:
             at = modifiers.index("F32") + 1
             modifiers[at:at] = ["FTZ", "RN"]
-        scope = [modifier for modifier in modifiers if modifier in _SCOPES]
-        strong = [modifier for modifier in modifiers if modifier in _STRENGTHS]
-        if len(scope) > 1 or len(strong) > 1 or "PRIVATE" in modifiers:
+        scopes = [modifier for modifier in modifiers if modifier in _SCOPES]
+        strengths = [modifier for modifier in modifiers if modifier in _STRENGTHS]
+        if len(scopes) > 1 or len(strengths) > 1 or "PRIVATE" in modifiers:
             return modifiers
-        if self.sm < 80 and not scope:
-            scope = ["SYS"]
-        if self.sm >= 80 and not strong and base != "RED":
-            scope = []
-        if self.sm >= 80 and strong == ["STRONG"] and scope == ["CTA"]:
-            scope = ["SM"]
-        rest = [modifier for modifier in modifiers if modifier not in _SCOPES and modifier not in _STRENGTHS]
-        return rest + strong + scope
+        if not scopes:
+            return [*modifiers, "SYS"] if self.sm < 80 else modifiers
+        at = modifiers.index(scopes[0])
+        if strengths and modifiers.index(strengths[0]) > at:  # STG.E.SYS.STRONG
+            modifiers.remove(strengths[0])
+            modifiers.insert(at, strengths[0])
+        elif self.sm >= 80 and not strengths and base != "RED":
+            modifiers.remove(scopes[0])
+        if self.sm >= 80 and strengths == ["STRONG"] and scopes == ["CTA"]:
+            modifiers[modifiers.index("CTA")] = "SM"
+        return modifiers
 
 
 def _text(mnemonic: str, operands: list[str]) -> str:

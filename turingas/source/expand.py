@@ -22,6 +22,7 @@ _CODE = re.compile(r"\s*<code>(.*)", re.I)
 _END_CODE = re.compile(r"\s*</code>(.*)", re.I)
 _INCLUDE = re.compile(r'\s*\.include\b\s*(?:"([^"]*)"|([^\s"]+))?\s*(.*)')
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[()\[\]{}]")
+_SCOREBOARDS = re.compile(r"\{[\d, ]*\}")  # nvdisasm's `DEPBAR.LE SB0, 0x0, {3,1}`: no expression
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -178,6 +179,8 @@ class _Expander:
             start = piece.start()
             if start < at or piece[0] != "{":
                 continue  # inside the expression before, or a quoted string
+            if "DEPBAR" in text and _SCOREBOARDS.match(text, start):
+                continue
             end = _expression_end(text, start)
             column = origin.text.find(text[start:end]) + 1
             if end < 0:
