@@ -86,6 +86,7 @@ def through(ur: str, wide: int, desc: int, pair: Mapping[object, object] = NO_MO
     """
     d = {wide: 1, desc: 1}
     return [
+        Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, {**d, **pair}, GA),
         Address(f"[{ur}(off)]", ".E", True, {wide: 1, **RZ}, T4_GA),
         Address(f"[<RZ.U32+>{ur}(off)]", ".E", True, RZ, T4_GA),
         Address(f"[<RZ.U32+>{ur}(off)]", "", True, RZ, T4_GA),
@@ -94,7 +95,6 @@ def through(ur: str, wide: int, desc: int, pair: Mapping[object, object] = NO_MO
         Address(f"[Ra.U32+{ur}(off)]", "", True, {"Ra": _register}, T4_GA),
         Address(f"[Ra.U32+{ur}(off)]", ".E", True, {}, HOPPER),
         Address(f"[Ra.U32+{ur}(off)]", "", True, {}, HOPPER),
-        Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, {**d, **pair}, GA),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, **pair, 101: 1}, GA),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, d, HOPPER),
     ]
@@ -238,7 +238,7 @@ RC_RZ = {64: 255}  # the place of a third source that up to sm_75 is filled with
 
 LOADS = (
     *spread(
-        NEAR + LOAD,
+        LOAD + NEAR,
         # .ZD: the predicate says whether zeros were delivered; nvdisasm then always writes it
         ("LDG{E}{evict}{size70}{ldorder70}{scope}{private} Pu?, Rdw, @",                0x381, {}, V100),
         ("LDG{E}{evict}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @",              0x381, {87: 1}, V100),
@@ -247,7 +247,7 @@ LOADS = (
         ("LDG{E}{evict}{ltc}{size}{ldorder} Pu?, Rdw, @, !Ps?",                         LDG_, {}, AMPERE),
     ),
     *spread(
-        FAR + LOAD,
+        LOAD + FAR,
         ("LD{E}{evict}{size70}{ldorder70}{scope}{private} Rdw, @",                      0x980, {}, V100),
         ("LD{E}{evict}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @",               0x980, {87: 1}, V100),
         ("LD{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private} Rdw, @, !Ps?",         LD_, {}, T4),
@@ -271,19 +271,19 @@ LOADS = (
 
 STORES = (
     *spread(
-        NEAR + STORE,
+        STORE + NEAR,
         ("STG{E}{evict}{size70}{storder70}{scope}{private} @, Rbw",  STG_, {}, VOLTA),
         ("STG{E}{evict}{size}{order} @, Rbw",                        STG_, {}, AMPERE),
-    ),
-    *spread(
-        FAR,
-        ("ST{E}{evict}{size70}{storder70}{scope}{private} @, Rcw",   ST_, {}, VOLTA),
-        ("ST{E}{evict}{size}{order} @, Rcw",                         ST_, {}, AMPERE),
     ),
     *spread(
         STORE,
         ("ST{E}{evict}{size70}{storder70}{scope}{private} @, Rbw",   ST_, {}, VOLTA),
         ("ST{E}{evict}{size}{order} @, Rbw",                         ST_, {}, AMPERE),
+    ),
+    *spread(
+        FAR,
+        ("ST{E}{evict}{size70}{storder70}{scope}{private} @, Rcw",   ST_, {}, VOLTA),
+        ("ST{E}{evict}{size}{order} @, Rcw",                         ST_, {}, AMPERE),
     ),
     *spread(shared("URc"), ("STS{size} @, Rbw", (0x388, 0x1988), {}, ALL)),
     *spread(local("URc"), ("STL{evict}{size} @, Rbw", (0x387, 0x1987), {}, ALL)),
@@ -295,21 +295,21 @@ def copies() -> Iterator[tuple[object, ...]]:
     name = "LDGSTS.E{bypass}{evict}{copyltc}{copied}{zfill}{copyorder} "
     for to, fixed in (("[dat]", {16: 255, "dat": _some}), ("[Rd(doff)]", {})):
         for source, bits, archs in (
+            ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
             # without a descriptor; up to sm_89 nvdisasm writes [R2.64] with and without one
             ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: 63}, GA),
             ("[Ra2.64+URc(soff)]",            {70: 1, "URc": _uniform}, GA),
             ("[Ra2.64(+URc)(soff)]",          {70: 1}, HOPPER),
             ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),
-            ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, HOPPER),
         ):  # fmt: skip
             yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, {**fixed, **bits}, archs)
     for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
+        yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
         yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, GA)
         yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, HOPPER)
         # the descriptor is the uniform register after that of the other address: one field, written twice
-        yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
         for n in range(64):
             bits = {**fixed, 64: n, 70: 1, 76: 1}
             ur, after = (f"UR{n}", f"UR{n + 1}") if n < 62 else ("UR62", "URZ") if n == 62 else ("URZ", "URZ")
@@ -319,27 +319,6 @@ def copies() -> Iterator[tuple[object, ...]]:
 
 
 ATOMICS = (
-    *spread(
-        NEAR,
-        ("ATOM{E}{op}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw",   0x38A, RC_RZ, VOLTA),
-        ("ATOMG{E}{opg}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw", 0x3A8, RC_RZ, VOLTA),
-        ("ATOM{E}{op}{evict}{type80}{order} Pu, Rdw, @, Rbw",                       0x38A, {}, GA),
-        ("ATOMG{E}{opg}{evict}{type80}{order} Pu, Rdw, @, Rbw",                     0x3A8, {}, GA),
-        ("ATOM{E}{op}{evict}{type}{order} Pu, Rdw, @, Rbw",                         0x38A, {}, HOPPER),
-        ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x3A8, {}, HOPPER),
-        ("ATOM{E}{cas}{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x38B, {}, VOLTA),
-        ("ATOM{E}{cas}{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x38B, {}, GA),
-        ("ATOM{E}{cas}{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x38B, {}, HOPPER),
-        ("ATOMG{E}.CAS{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x3A9, {"Rbw": _register}, VOLTA),
-        ("ATOMG{E}.CAS{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x3A9, {"Rbw": _register}, GA),
-        ("ATOMG{E}.CAS{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x3A9, {"Rbw": _register}, HOPPER),
-        ("RED{E}{redop}{evict}{type70}{atorder70}{scope}{private} @, Rbw",          0x98E, {}, VOLTA),
-        ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x98E, {}, GA),
-        ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x98E, {}, HOPPER),
-        ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x3A2, {}, HOPPER),
-        ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x3A3, {}, HOPPER),
-        ("REDG{E}{fop}{evict}{ftype}{order} @, Rbw",                                0x9A6, {}, HOPPER),
-    ),
     *spread(
         ATOM,
         ("ATOM{E}{op}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw",   0x198A, {}, T4),
@@ -370,6 +349,27 @@ ATOMICS = (
         ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x198E, {}, GA),
         ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x198E, {}, HOPPER),
         ("REDG{E}{fop}{evict}{ftype}{order} @, Rbw",                                0x19A6, {}, HOPPER),
+    ),
+    *spread(
+        NEAR,
+        ("ATOM{E}{op}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw",   0x38A, RC_RZ, VOLTA),
+        ("ATOMG{E}{opg}{evict}{type70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw", 0x3A8, RC_RZ, VOLTA),
+        ("ATOM{E}{op}{evict}{type80}{order} Pu, Rdw, @, Rbw",                       0x38A, {}, GA),
+        ("ATOMG{E}{opg}{evict}{type80}{order} Pu, Rdw, @, Rbw",                     0x3A8, {}, GA),
+        ("ATOM{E}{op}{evict}{type}{order} Pu, Rdw, @, Rbw",                         0x38A, {}, HOPPER),
+        ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x3A8, {}, HOPPER),
+        ("ATOM{E}{cas}{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x38B, {}, VOLTA),
+        ("ATOM{E}{cas}{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x38B, {}, GA),
+        ("ATOM{E}{cas}{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x38B, {}, HOPPER),
+        ("ATOMG{E}.CAS{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x3A9, {"Rbw": _register}, VOLTA),
+        ("ATOMG{E}.CAS{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x3A9, {"Rbw": _register}, GA),
+        ("ATOMG{E}.CAS{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x3A9, {"Rbw": _register}, HOPPER),
+        ("RED{E}{redop}{evict}{type70}{atorder70}{scope}{private} @, Rbw",          0x98E, {}, VOLTA),
+        ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x98E, {}, GA),
+        ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x98E, {}, HOPPER),
+        ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x3A2, {}, HOPPER),
+        ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x3A3, {}, HOPPER),
+        ("REDG{E}{fop}{evict}{ftype}{order} @, Rbw",                                0x9A6, {}, HOPPER),
     ),
     *spread(
         [a for a in shared("URc") if not a.uniform],
