@@ -65,6 +65,7 @@ def test_punctuation(source):
     [
         "a" * 200_000,
         ":" * 100_000,
+        "a: " * 50_000,
         "{" * 50_000,
         "{" * 3000 + "}" * 3000,
         "/*" * 50_000,
@@ -79,7 +80,7 @@ def test_punctuation(source):
         "<code>\n" + "(" * 10_000 + "\n</code>",
         "<code>\nx = " + "-" * 10_000 + "1\n</code>",
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_long_lines_are_linear(source):
     check(source, allow_python=True)

@@ -269,11 +269,13 @@ class _Parser:
             else:
                 labels[name] = origin
                 self.items.append(Label(name, origin))
-            rest = text[label.end() :]
-            if rest.strip():
-                one = _Section(section.names)
-                one.lines = [PlainLine(" " * label.end() + rest, origin)]
-                self.statements(one, dialect)
+            rest = PlainLine(text[label.end() :], origin)
+            if _HEAD.match(rest.text.partition(";")[0]):
+                behind = _Section(section.names)
+                behind.lines = [rest]
+                self.statements(behind, dialect)
+            elif rest.text.strip():
+                self.errors.append(_nonsense(rest))
             return
         directive = _DIRECTIVE.match(text)
         if directive is None:
