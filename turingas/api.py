@@ -28,44 +28,56 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
             default = control.parse(default_control)
         except control.ControlError as error:
             raise AsmError(f"default control code: {error.message}", hint=error.hint) from None
-    lines: list[tuple[int, str]] = []
+    seen = isa.lines_seen
+    lines = text.split("\n")
+    words: list[int] = []
+    pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(lines):
+        known = seen.get(line)
+        if known is not None:
+            words.append(known)
+            continue
         body = line
         if "/" in body or "#" in body:
             body = COMMENT.sub(lambda m: " " * len(m[0]), body)
         body = body.rstrip(" ;\t\r")
         while ":" in body:
-            label = LABEL.match(body.lstrip())
+            label = LABEL.match(body, len(body) - len(body.lstrip()))
             if label is None:
                 break
             name = label[1]
             if name in labels:
-                column = len(line) - len(line.lstrip()) + 1
-                errors.append(AsmError(f"label {name!r} is defined twice", "<text>", number, column, "", line))
-            labels[name] = address + 16 * len(lines)
-            lead = len(body) - len(body.lstrip())
-            body = " " * (lead + label.end()) + body[lead + label.end() :]
-            body = body.rstrip()
+                problem = f"label {name!r} is defined twice"
+                errors.append(AsmError(problem, "<text>", number + 1, label.start() + 1, "", line))
+            labels[name] = address + 16 * len(words)
+            body = (" " * label.end() + body[label.end() :]).rstrip()
         if body and not body.isspace():
-            lines.append((number, body))
-    words: list[int] = []
+            pending.append((len(words), number, body))
+            words.append(0)
     parsed, encode_line = control.known, isa.encode
-    for number, body in lines:
-        at = address + 16 * len(words)
+    for place, number, body in pending:
+        known = seen.get(lines[number])
+        if known is not None:
+            words[place] = known
+            continue
+        at = address + 16 * place
         head, _, rest = body.lstrip().partition(" ")
         bits = parsed.get(head)
         try:
             if bits is not None and rest:
-                words.append(encode_line(rest.lstrip(), at, labels) | bits)
+                words[place] = isa.join(encode_line(rest.lstrip(), at, labels), bits)
+                if len(seen) > forms.SEEN:
+                    seen.clear()
+                if not isa.moved:
+                    seen[lines[number]] = words[place]
             else:
-                words.append(_slow(isa, body.strip(), default, at, labels))
+                words[place] = _slow(isa, body.strip(), default, at, labels)
         except forms.EncodeError as error:
-            source = text.split("\n")[number - 1]
             inner = body.strip() if bits is None else rest.lstrip()
-            column = max(source.find(inner), 0) + error.position + 1
-            errors.append(AsmError(error.message, "<text>", number, column, error.hint, source))
-            words.append(0)
+            column = max(body.find(inner), 0) + error.position + 1
+            errors.append(AsmError(error.message, "<text>", number + 1, column, error.hint, lines[number]))
+    errors.sort(key=lambda error: error.line)
     raise_all(errors)
     return words
 
@@ -86,7 +98,7 @@ def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: 
         if body.startswith(".word"):
             raise forms.EncodeError(".word holds its control code already", skip)
         try:
-            return isa.encode(body, address, labels) | bits
+            return isa.join(isa.encode(body, address, labels), bits)
         except forms.EncodeError as error:
             raise forms.EncodeError(error.message, error.position + skip, error.hint) from None
     if line.startswith(".word"):
@@ -96,7 +108,7 @@ def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: 
         return int(opaque[1], 16)
     if default is None:
         raise forms.EncodeError("this line has no control code", 0, control.FORM + ", or give a default one")
-    return isa.encode(line, address, labels) | default
+    return isa.join(isa.encode(line, address, labels), default)
 
 
 def decode(words: Sequence[int] | Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:

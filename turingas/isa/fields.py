@@ -446,7 +446,7 @@ def digits(value: float) -> str:
 class Target(Field):
     """A branch target: the distance from the next instruction, in units of ``scale`` bytes; written as an address."""
 
-    pattern = r"`\([^)]*\)|" + INTEGER + r"|[A-Za-z_.$][\w.$@]*"
+    pattern = r"`\([^)]*\)|" + INTEGER + r"|(?!U?[RP](?:\d+|Z|T)\b(?!\.))[A-Za-z_.$][\w.$@]*"
     what = "a label or an address"
 
     def __init__(self, pos: Place, width: int = 0, scale: int = 1, relative: bool = True) -> None:

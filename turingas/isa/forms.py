@@ -20,6 +20,7 @@ from turingas.isa import control, grammar, table
 from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintable
 
 MEMO = 200_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
+SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
 FREE = control.MASK | 0xF000  # not part of any form: control code (with its reuse bits) and guard
 
@@ -272,7 +273,10 @@ class Form:
         self.name_mask = functools.reduce(lambda m, p: m | (0 if isinstance(p, str) else p.mask), self.name, 0)
         self.name_mask |= 0xF000  # the guard is looked up together with the mnemonic
         known = 0
-        for place in [p for p in self.name if not isinstance(p, str)] + [f for o in self.operands for f in o.fields]:
+        #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
+        self.repeats = len(set(self.operands)) < len(self.operands)
+        operands_ = dict.fromkeys(self.operands)
+        for place in [p for p in self.name if not isinstance(p, str)] + [f for o in operands_ for f in o.fields]:
             if known & place.mask:
                 raise AssertionError(f"{self.text}: bits {_bits(known & place.mask)} are claimed twice")
             known |= place.mask
@@ -431,6 +435,7 @@ _Candidate = tuple[int, int, Form, Writer, Writer]
 
 
 CODE = control.MASK & ~control.REUSE_MASK
+NOT_CODE = WORD & ~CODE
 
 
 class _Codes(dict[int, str]):
@@ -491,6 +496,11 @@ class Isa:
         self._names: dict[str, list[Form]] = {}
         self._buckets: dict[int, list[_Candidate]] = {}
         self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
+        self._exact: dict[int, str] = {}
+        self._plain: dict[int, str] = {}
+        #: whole lines with control code, and their words: what ``turingas.encode`` has seen
+        self.lines_seen: dict[str, int] = {}
+        self.moved = False  # whether the line encoded last depends on its address
         self._skeletons = _Skeletons()
         self._skeleton = self._skeletons.__getitem__
         self._operands: dict[tuple[object, ...], Operand] = {}
@@ -554,6 +564,7 @@ class Isa:
         is wrong, and where in ``text``.
         """
         guard, uniform, rest = 0x7000, None, text
+        self.moved = False
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
             guard, uniform = self._guard(word)
@@ -565,6 +576,7 @@ class Isa:
                 # the bits of different operands are disjoint: their sum is their union
                 bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
                 for n, operand in entry.targets:
+                    self.moved = True
                     bits |= self._target(operand, parts[n].strip(), address, labels)
                 if not entry.conditional or entry.form.accepts(bits):
                     return bits
@@ -572,6 +584,21 @@ class Isa:
             pass  # not seen before, or wrong: the search says which
         rest = rest.strip()
         return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+
+    def join(self, bits: int, code: int) -> int:
+        """The word of an instruction and its control code. EncodeError when the two do not go together."""
+        word = bits | code
+        if word & control.REUSE_MASK:
+            problem = control.illegal(word)
+            if problem:
+                raise EncodeError(problem[0], 0, problem[1])
+            if code & control.REUSE_MASK:
+                form = self.explain(word)
+                if form is not None and code & control.REUSE_MASK & ~(form.loose | form.known):
+                    raise EncodeError("the control code sets a reuse bit that no operand has", 0, "take :abc away")
+                if form is None:
+                    raise EncodeError("the control code sets a reuse bit that this instruction lacks", 0)
+        return word
 
     def _guard(self, text: str) -> tuple[int, str | None]:
         match = GUARD.match(text)
@@ -616,14 +643,14 @@ class Isa:
         labels: Mapping[str, int] | None,
     ) -> int:
         """Find the form of a line seen for the first time, or say why there is none."""
-        offsets = _offsets(text, rest, name, parts)
+        offsets = _Offsets(text, rest, name, parts)
         base = name.partition(".")[0]
         forms = self.named(base)
         if not forms:
             raise self._unknown(base, offsets[0])
-        best: tuple[int, EncodeError] | None = None
+        best: tuple[int, Callable[[], EncodeError]] | None = None
 
-        def better(rank: int, error: EncodeError) -> None:
+        def better(rank: int, error: Callable[[], EncodeError]) -> None:
             nonlocal best
             if best is None or rank > best[0]:
                 best = (rank, error)
@@ -632,10 +659,14 @@ class Isa:
             for bits in form.modifiers(name):
                 assigned = form.assign(parts)
                 if assigned is None:
-                    better(1, self._misfit(form, name, parts, offsets))
+                    better(1, functools.partial(self._misfit, form, name, parts, offsets))
                     continue
                 if uniform is not None and uniform != form.guard:
-                    better(3, EncodeError(f"{base} is guarded by {form.guard}0 to {form.guard}6", 0))
+                    kind = form.guard
+                    better(3, lambda kind=kind: EncodeError(f"{base} is guarded by {kind}0 to {kind}6", 0))
+                    continue
+                if form.repeats and any(parts[assigned.index(o)] != parts[n] for n, o in enumerate(assigned)):
+                    better(3, lambda: EncodeError(f"{name} takes the same register twice", offsets[-1]))
                     continue
                 word = form.value | bits | guard
                 words = form.size.span(bits) if form.size else 1
@@ -652,6 +683,7 @@ class Isa:
                             operand = operand.sized(words)
                         if operand.target is not None:
                             targets.append((n, operand))
+                            self.moved = True
                             word |= self._target(operand, parts[n], address, labels)
                         else:
                             tables.append((n, operand))
@@ -659,23 +691,25 @@ class Isa:
                 except EncodeError as error:
                     raise EncodeError(error.message, offsets[1 + at], error.hint) from None
                 except ValueError as error:
-                    better(4 + at, EncodeError(_name_it(str(error), base), offsets[1 + at]))
+                    better(4 + at, functools.partial(EncodeError, _name_it(str(error), base), offsets[1 + at]))
                     continue
                 if not form.accepts(word):
                     wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
                     hint = f"{name} wants {wanted}" if wanted else ""
-                    better(3, EncodeError(f"{name} is not written with these operands", offsets[0], hint))
+                    message = f"{name} is not written with these operands"
+                    better(3, functools.partial(EncodeError, message, offsets[0], hint))
                     continue
                 key = tuple(map(self._skeleton, parts))
                 lookup: list[_Bits] = [_Zero.table] * len(parts)
                 for n, operand in tables:
                     lookup[n] = operand.bits
                 conditional = bool(form.checks or form.tests)
-                self._entries.setdefault(name, {})[key] = _Entry(form, entry_bits, lookup, targets, conditional)
+                if not form.repeats:  # the short way would not compare the two texts
+                    self._entries.setdefault(name, {})[key] = _Entry(form, entry_bits, lookup, targets, conditional)
                 return word
         if best is None:
             raise self._bad_modifier(forms, name, offsets[0])
-        raise best[1]
+        raise best[1]()
 
     # -- diagnostics
 
@@ -717,7 +751,7 @@ class Isa:
                         break
         return f"it exists on {', '.join(names)}" if names else ""
 
-    def _misfit(self, form: Form, name: str, parts: list[str], offsets: list[int]) -> EncodeError:
+    def _misfit(self, form: Form, name: str, parts: list[str], offsets: _Offsets) -> EncodeError:
         base = form.base
         lossy = self._lossy(form, parts)
         if lossy is not None:
@@ -778,22 +812,41 @@ class Isa:
         self, words: Iterable[int], address: int = 0, control_code: bool = True, labels: Mapping[int, str] | None = None
     ) -> list[str]:
         """One line a word: control code and exact text, or (``control_code`` False) nvdisasm's text alone."""
-        out = []
+        out: list[str] = []
+        # Real code repeats its instructions: most texts are found here. Branches, which depend on their address, and
+        # words whose reuse bits need a say are not kept.
+        seen = self._exact if control_code else self._plain
         buckets, codes = self._buckets, _codes
         for word in words:
-            text = None
+            key = word & NOT_CODE
+            text = seen.get(key)
+            try:
+                if text is not None:
+                    out.append(codes[word & CODE] + text if control_code else text)
+                    address += 16
+                    continue
+            except ValueError:
+                pass
             for mask, value, form, exact, short in buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
                 if word & mask == value:
                     try:
                         if not control_code:
                             text = short(word, address, labels)
-                        elif form.loose and word & form.loose:
+                            keep = not word & control.REUSE_MASK
+                        elif word & form.loose:
                             text = f"{control.show(word, word & form.loose)}  {exact(word, address, labels)}"
+                            keep = False
                         else:
-                            text = codes[word & CODE] + exact(word, address, labels)
+                            body = exact(word, address, labels)
+                            text = codes[word & CODE] + body
+                            keep = not control.illegal(word)
+                        if keep and not form.has_target:
+                            if len(seen) > SEEN:
+                                seen.clear()
+                            seen[key] = body if control_code else text
                         break
                     except (Unprintable, ValueError):
-                        pass
+                        text = None
             out.append(text or f".word {word:#034x}")
             address += 16
         return out
@@ -939,17 +992,25 @@ def _nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) 
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def _offsets(text: str, rest: str, name: str, parts: list[str]) -> list[int]:
-    """Where the mnemonic and each operand begin in ``text``."""
-    at = text.find(name, len(text) - len(text.lstrip("@!UPT0123456789 "))) if name else 0
-    at = max(text.find(rest[:1] and rest), 0) if rest else 0
-    offsets = [at]
-    cursor = at + len(name)
-    for part in parts:
-        found = text.find(part, cursor)
-        offsets.append(found if found >= 0 else cursor)
-        cursor = offsets[-1] + len(part)
-    return offsets
+class _Offsets:
+    """Where the mnemonic (0) and each operand (1, 2, ...) begin in a line; worked out when an error needs it."""
+
+    def __init__(self, text: str, rest: str, name: str, parts: list[str]) -> None:
+        self.text, self.rest, self.name, self.parts = text, rest, name, parts
+
+    @functools.cached_property
+    def places(self) -> list[int]:
+        at = max(self.text.find(self.rest), 0)
+        places = [at]
+        cursor = at + len(self.name)
+        for part in self.parts:
+            found = self.text.find(part, cursor)
+            places.append(found if found >= 0 else cursor)
+            cursor = places[-1] + len(part)
+        return places
+
+    def __getitem__(self, n: int) -> int:
+        return self.places[n]
 
 
 @functools.lru_cache(maxsize=None)

@@ -35,7 +35,7 @@ SHAPES = {
 }  # fmt: skip
 IMMEDIATE = {"S": "imm", "I": "simm", "F": "f32", "D": "f64", "H": "f16hi, f16lo", "B": "bf16hi, bf16lo"}
 IMMEDIATE |= {"P": IMMEDIATE["H"], "Q": IMMEDIATE["B"]}  # packed halves without a swizzle
-SOURCE = re.compile(r"([-~]?)(\|?)([SIFDHBPQ])([bcC])(\d?)(\|?)(?!\w)")
+SOURCE = re.compile(r"(?<!\w)([-~]?)(\|?)([SIFDHBPQ])([bcC])(\d?)(\|?)(?!\w)")
 
 
 @dataclass(frozen=True, eq=False)

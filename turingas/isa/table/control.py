@@ -232,6 +232,11 @@ ROWS = rows(
     ("BAR.ARV Rb, all",                                 0x051D, {77: 1},          ALL),
     ("BAR.RED{red}{defer} Rb, some?, !Pp",              0x051D, {77: 2},          ALL),
     ("BAR.SCAN Rb, all, !Pp",                           0x051D, {77: 3},          ALL),
+    # one register holds barrier and count: it is written twice
+    ("BAR.SYNC{defer} Rb, Rb",                          0x031D, {},               ALL),
+    ("BAR.ARV Rb, Rb",                                  0x031D, {77: 1},          ALL),
+    ("BAR.RED{red}{defer} Rb, Rb, !Pp",                 0x031D, {77: 2},          ALL),
+    ("BAR.SCAN Rb, Rb, !Pp",                            0x031D, {77: 3},          ALL),
     ("B2R Rd, bar",                                     0x031C, {},               ALL),
     ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},          ALL),
     ("B2R.WARP Rd",                                     0x031C, {78: 2},          ALL),
