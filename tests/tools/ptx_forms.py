@@ -91,7 +91,11 @@ def variants(form: Form) -> Iterator[tuple[str, ...]]:
     if form.plain or not kinds or len(kinds) > 8:
         return
     for place, kind in enumerate(kinds):
-        ways = ["uni", "mix"] if kind in ADDRESSES else ["uni", "bound"] if kind == "T" else ["imm", "par", "uni", "neg", "abs"]
+        ways = ["imm", "par", "uni", "neg", "abs"]
+        if kind in ADDRESSES:
+            ways = ["uni", "mix"]
+        elif kind == "T":
+            ways = ["uni", "bound"]
         for way in ways:
             if way == "neg" and kind not in NEGATE or way == "abs" and kind not in ABSOLUTE:
                 continue
