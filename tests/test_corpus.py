@@ -6,7 +6,6 @@ nvidia-cuda-runtime-cu12, nvidia-cuda-cccl-cu12 (12.9) and nvidia-cuda-nvdisasm 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -24,22 +23,20 @@ needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is 
 needs_ptxas = pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
 
 
-@functools.cache
-def cuda_words(arch: str) -> tuple[int, ...]:
+def cuda_words(arch: str) -> list[int]:
     """Compile every CUDA C++ source for arch."""
     words: list[int] = []
     for path in sorted(CORPUS.glob("*.cu")):
         for _, part in nvrtc_code(path, arch):
             words += part
-    return tuple(words)
+    return words
 
 
 def nvrtc_code(path: Path, arch: str) -> list[tuple[str, list[int]]]:
     return list(nvdisasm.code(nvrtc.compile_source(path.read_text(), arch, name=path.name)))
 
 
-@functools.cache
-def ptx_words(arch: str) -> tuple[int, ...]:
+def ptx_words(arch: str) -> list[int]:
     """Assemble the PTX sources that arch has, and a part of the table of PTX forms."""
     words: list[int] = []
     for path in sorted(CORPUS.glob("*.ptx")):
@@ -54,10 +51,10 @@ def ptx_words(arch: str) -> tuple[int, ...]:
     assert cubin
     for _, part in nvdisasm.code(cubin):
         words += part
-    return tuple(words)
+    return words
 
 
-def check_round_trip(words: tuple[int, ...], arch: str) -> None:
+def check_round_trip(words: list[int], arch: str) -> None:
     lines = turingas.decode(words, arch=arch)
     opaque = sorted({f"{word:032x}" for word, line in zip(words, lines, strict=True) if ".word" in line})
     assert opaque == [], f"{len(opaque)} distinct words of {len(words)} are not explained"
@@ -66,9 +63,9 @@ def check_round_trip(words: tuple[int, ...], arch: str) -> None:
     assert not wrong, f"{len(wrong)} of {len(words)} words come back different: {wrong[:3]}"
 
 
-def check_text(words: tuple[int, ...], arch: str) -> None:
+def check_text(words: list[int], arch: str) -> None:
     if nvdisasm.program_path(arch) is None:
-        pytest.skip(f"no nvdisasm for {arch}")
+        return  # sm_70 without the wheel of triton: the round trip alone is checked
     ours = turingas.decode(words, arch=arch, control=False)
     wrong: Counter[tuple[str, str]] = Counter()
     for mine, theirs in zip(ours, nvdisasm.texts(words, arch), strict=True):
@@ -84,23 +81,15 @@ def squeeze(text: str) -> str:
 
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ARCHS)
-def test_cuda_round_trip(arch: str) -> None:
-    check_round_trip(cuda_words(arch), arch)
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("arch", ARCHS)
-def test_cuda_text(arch: str) -> None:
-    check_text(cuda_words(arch), arch)
+def test_cuda(arch: str) -> None:
+    words = cuda_words(arch)
+    check_round_trip(words, arch)
+    check_text(words, arch)
 
 
 @needs_ptxas
 @pytest.mark.parametrize("arch", ARCHS)
-def test_ptx_round_trip(arch: str) -> None:
-    check_round_trip(ptx_words(arch), arch)
-
-
-@needs_ptxas
-@pytest.mark.parametrize("arch", ARCHS)
-def test_ptx_text(arch: str) -> None:
-    check_text(ptx_words(arch), arch)
+def test_ptx(arch: str) -> None:
+    words = ptx_words(arch)
+    check_round_trip(words, arch)
+    check_text(words, arch)

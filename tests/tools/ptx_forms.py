@@ -31,14 +31,22 @@ from tests.tools.ptxas import PtxasError, assemble_ptx
 TABLE = Path(__file__).with_name("ptx_table.txt")
 OPERAND = re.compile(r"\$([=+]?)([a-zA-Z])(?:\*(\d+))?")
 CHOICE = re.compile(r"<([^<>]*)>")
-REGISTER = dict(h="b16", r="b32", l="b64", q="b128", f="f32", d="f64", p="pred", u="b32", k="b16", e="b32", m="b16",
-                b="b32", G="b64", S="b32", A="b64", L="b32", C="b32", T="b64", M="b32")  # fmt: skip
-SIZE = dict(b16=2, b32=4, f32=4, b64=8, f64=8, b128=16)
-IMMEDIATE = dict(h="123", r="-74565", u="0x12345", l="0x12345", f="0f3FC00000", d="0d3FF8000000000000", k="0x3c01",
-                 m="0x3c01", e="0x3c003c01", b="0x3c003c01")  # fmt: skip
-NEGATE = dict(r="neg.s32", f="neg.f32", d="neg.f64", k="neg.f16", e="neg.f16x2", m="neg.bf16", b="neg.bf16x2",
-              l="neg.s64", p="not.pred", u="not.b32")  # fmt: skip
-ABSOLUTE = dict(r="abs.s32", f="abs.f32", d="abs.f64", k="abs.f16", e="abs.f16x2", m="abs.bf16", b="abs.bf16x2")
+REGISTER = {"h": "b16", "r": "b32", "l": "b64", "q": "b128", "f": "f32", "d": "f64", "p": "pred", "u": "b32", "k": "b16", "e": "b32", "m": "b16",
+                "b": "b32", "G": "b64", "S": "b32", "A": "b64", "L": "b32", "C": "b32", "T": "b64", "M": "b32"}  # fmt: skip
+SIZE = {"b16": 2, "b32": 4, "f32": 4, "b64": 8, "f64": 8, "b128": 16}
+IMMEDIATE = {"h": "123", "r": "-74565", "u": "0x12345", "l": "0x12345", "f": "0f3FC00000", "d": "0d3FF8000000000000", "k": "0x3c01",
+                 "m": "0x3c01", "e": "0x3c003c01", "b": "0x3c003c01"}  # fmt: skip
+NEGATE = {"r": "neg.s32", "f": "neg.f32", "d": "neg.f64", "k": "neg.f16", "e": "neg.f16x2", "m": "neg.bf16", "b": "neg.bf16x2",
+              "l": "neg.s64", "p": "not.pred", "u": "not.b32"}  # fmt: skip
+ABSOLUTE = {
+    "r": "abs.s32",
+    "f": "abs.f32",
+    "d": "abs.f64",
+    "k": "abs.f16",
+    "e": "abs.f16x2",
+    "m": "abs.bf16",
+    "b": "abs.bf16x2",
+}
 ADDRESSES = "GSALCM"
 BAR = "\0"  # stands for a bar inside a choice, written \\|
 
@@ -97,11 +105,11 @@ def variants(form: Form) -> Iterator[tuple[str, ...]]:
         elif kind == "T":
             ways = ["uni", "bound"]
         for way in ways:
-            if way == "neg" and kind not in NEGATE or way == "abs" and kind not in ABSOLUTE:
+            if (way == "neg" and kind not in NEGATE) or (way == "abs" and kind not in ABSOLUTE):
                 continue
-            if kind in "pq" and way in ("imm", "par") or kind == "q":
+            if (kind in "pq" and way in ("imm", "par")) or kind == "q":
                 continue
-            yield base[:place] + (way,) + base[place + 1 :]
+            yield (*base[:place], way, *base[place + 1 :])
     yield ("uni",) * len(kinds)
     if len(kinds) > 1:
         yield tuple("neg" if k in NEGATE else "reg" for k in kinds)
