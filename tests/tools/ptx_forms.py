@@ -31,22 +31,27 @@ from tests.tools.ptxas import PtxasError, assemble_ptx
 TABLE = Path(__file__).with_name("ptx_table.txt")
 OPERAND = re.compile(r"\$([=+]?)([a-zA-Z])(?:\*(\d+))?")
 CHOICE = re.compile(r"<([^<>]*)>")
-REGISTER = {"h": "b16", "r": "b32", "l": "b64", "q": "b128", "f": "f32", "d": "f64", "p": "pred", "u": "b32", "k": "b16", "e": "b32", "m": "b16",
-                "b": "b32", "G": "b64", "S": "b32", "A": "b64", "L": "b32", "C": "b32", "T": "b64", "M": "b32"}  # fmt: skip
-SIZE = {"b16": 2, "b32": 4, "f32": 4, "b64": 8, "f64": 8, "b128": 16}
-IMMEDIATE = {"h": "123", "r": "-74565", "u": "0x12345", "l": "0x12345", "f": "0f3FC00000", "d": "0d3FF8000000000000", "k": "0x3c01",
-                 "m": "0x3c01", "e": "0x3c003c01", "b": "0x3c003c01"}  # fmt: skip
-NEGATE = {"r": "neg.s32", "f": "neg.f32", "d": "neg.f64", "k": "neg.f16", "e": "neg.f16x2", "m": "neg.bf16", "b": "neg.bf16x2",
-              "l": "neg.s64", "p": "not.pred", "u": "not.b32"}  # fmt: skip
-ABSOLUTE = {
-    "r": "abs.s32",
-    "f": "abs.f32",
-    "d": "abs.f64",
-    "k": "abs.f16",
-    "e": "abs.f16x2",
-    "m": "abs.bf16",
-    "b": "abs.bf16x2",
+# kind of operand: register, an immediate, how it is negated, its absolute value
+KINDS = {
+    "h": ("b16", "123", None, None),
+    "r": ("b32", "-74565", "neg.s32", "abs.s32"),
+    "u": ("b32", "0x12345", "not.b32", None),
+    "l": ("b64", "0x12345", "neg.s64", None),
+    "q": ("b128", None, None, None),
+    "f": ("f32", "0f3FC00000", "neg.f32", "abs.f32"),
+    "d": ("f64", "0d3FF8000000000000", "neg.f64", "abs.f64"),
+    "k": ("b16", "0x3c01", "neg.f16", "abs.f16"),
+    "e": ("b32", "0x3c003c01", "neg.f16x2", "abs.f16x2"),
+    "m": ("b16", "0x3c01", "neg.bf16", "abs.bf16"),
+    "b": ("b32", "0x3c003c01", "neg.bf16x2", "abs.bf16x2"),
+    "p": ("pred", None, "not.pred", None),
+    **dict.fromkeys("GAT", ("b64", None, None, None)),
+    **dict.fromkeys("SLCM", ("b32", None, None, None)),
 }
+REGISTER = {kind: row[0] for kind, row in KINDS.items()}
+IMMEDIATE = {kind: row[1] for kind, row in KINDS.items() if row[1]}
+NEGATE = {kind: row[2] for kind, row in KINDS.items() if row[2]}
+ABSOLUTE = {kind: row[3] for kind, row in KINDS.items() if row[3]}
 ADDRESSES = "GSALCM"
 BAR = "\0"  # stands for a bar inside a choice, written \\|
 
