@@ -137,7 +137,7 @@ class RawSection:
     link: str | int = 0
     info: str | int = 0
     data: Bytes = b""
-    size: int = 0  # of its contents, when it has none in the file (NOBITS)
+    size: int = 0  # of its contents, when it has none in the file
     address: int = 0
 
     @property

@@ -54,6 +54,15 @@ def test_structures_frames_constants():
         flow.kernel("x")
 
 
+def test_sections_that_have_only_a_size():
+    """In relocatable files shared memory and globals have types of their own, and no contents either."""
+    cubin = Cubin.from_bytes(cubins.named("memory_cuda12_sm80_rdc"))
+    assert cubin.kernel("scale").shared_bytes == 512
+    shared, variables = (cubin.elf.section(name) for name in (".nv.shared.scale", ".nv.global"))
+    assert (shared.type, shared.size, shared.data) == (0x7000000A, 512, b"")
+    assert (variables.type, variables.size, variables.data) == (0x70000007, 400, b"")
+
+
 def test_old_architectures_are_refused():
     data = bytearray(cubins.named("plain_cuda12_sm75"))
     data[48:52] = (60 << 16 | 0x500 | 60).to_bytes(4, "little")

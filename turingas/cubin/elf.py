@@ -26,6 +26,9 @@ EM_CUDA = 190
 SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 0, 1, 2, 3, 4, 7, 8, 9
 SHT_SYMTAB_SHNDX = 18
 SHT_CUDA_INFO, SHT_CUDA_CALLGRAPH, SHT_CUDA_RELOCINFO = 0x70000000, 0x70000001, 0x7000000B
+SHT_CUDA_GLOBAL, SHT_CUDA_LOCAL, SHT_CUDA_SHARED = 0x70000007, 0x70000009, 0x7000000A  # in relocatable files
+SHT_CUDA_RESERVED_SHARED = 0x70000015
+NO_CONTENTS = {SHT_NOBITS, SHT_CUDA_GLOBAL, SHT_CUDA_LOCAL, SHT_CUDA_SHARED, SHT_CUDA_RESERVED_SHARED}  # only a size
 SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_XINDEX = 0, 0xFF00, 0xFFF1, 0xFFFF
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK = 1, 2, 4, 0x40
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
@@ -35,7 +38,7 @@ PT_LOAD, PT_PHDR = 1, 6
 
 @dataclass
 class Section:
-    """One section: its header's fields (``name_at`` is sh_name) and its contents (empty when NOBITS)."""
+    """One section: its header's fields (``name_at`` is sh_name) and its contents (empty where there is only a size)."""
 
     name: str
     type: int
@@ -197,7 +200,7 @@ class Elf:
     def _keep_rest(self, data: memoryview) -> None:
         """Note the bytes that are not zero and in no part of the file."""
         at = 0
-        for start, end in sorted(self._parts()) + [(len(data), len(data))]:
+        for start, end in [*sorted(self._parts()), (len(data), len(data))]:
             if start > at:
                 gap = bytes(data[at:start])
                 if gap.count(0) != len(gap):
@@ -287,7 +290,7 @@ def _rows(layout: struct.Struct, data: Bytes, at: int, count: int) -> Iterator[A
 def _section(data: memoryview, row: tuple[int, ...], index: int, at: int) -> Section:
     name_at, kind, flags, address, offset, size, link, info, align, entry_size = row
     section = Section("", kind, flags, address, offset, size, link, info, align, entry_size, b"", name_at)
-    if kind not in (SHT_NULL, SHT_NOBITS):
+    if kind != SHT_NULL and kind not in NO_CONTENTS:
         _inside(data, offset, size, f"the contents of section {index}", at + 24)
         section.data = data[offset : offset + size]
     return section

@@ -61,7 +61,7 @@ _words = _TABLE.split()
 for _at, _word in enumerate(_words):
     if len(_word) == 2:
         NAMES[int(_word, 16)] = _words[_at + 1]
-        KINDS[int(_word, 16)] = _KINDS.get((_words + [""])[_at + 2], BYTES)
+        KINDS[int(_word, 16)] = _KINDS.get([*_words, ""][_at + 2], BYTES)
 CODES = {name: code for code, name in NAMES.items()}
 
 

@@ -177,7 +177,7 @@ def describe(elf: Elf) -> tuple[list[RawSection], list[RawSymbol]]:
     sections = []
     for name, section in zip(keys[1:], elf.sections[1:], strict=True):
         by_name = section.info and section.type != e.SHT_SYMTAB and not section.flags & e.SHF_EXECINSTR
-        size = section.size if section.type == e.SHT_NOBITS else 0
+        size = section.size if section.type in e.NO_CONTENTS else 0
         info = key(section.info) if by_name else section.info
         sections.append(
             RawSection(name, section.type, section.flags, section.align, section.entry_size, key(section.link), info,

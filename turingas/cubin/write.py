@@ -87,8 +87,9 @@ def derive(cubin: Cubin) -> list[RawSection]:
         flags = kernel.flags | (kernel.barriers << BARRIERS_SHIFT if cubin.header.abi_version < 8 else 0)
         sections.append(RawSection(text, kernel.type, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
         if kernel.shared_bytes:
+            kind = e.SHT_NOBITS if executable else e.SHT_CUDA_SHARED
             sections.append(
-                RawSection(".nv.shared." + kernel.name, e.SHT_NOBITS, NOBITS_FLAGS, kernel.shared_align, info=text,
+                RawSection(".nv.shared." + kernel.name, kind, NOBITS_FLAGS, kernel.shared_align, info=text,
                            size=kernel.shared_bytes)
             )  # fmt: skip
     sections.append(RawSection(".nv.callgraph", e.SHT_CUDA_CALLGRAPH, 0, 4, 8, ".symtab", data=CALLGRAPH))
@@ -178,7 +179,7 @@ def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
         return sections, derived
     have = {(row.name, row.section) for row in cubin.symbols}
     sizes = {row.section: row.size for row in derived if row.type == e.STT_FUNC}
-    symbols = [row for row in cubin.symbols]
+    symbols = list(cubin.symbols)
     for row in symbols:
         if row.size == AS_LONG_AS_CODE:
             row.size = sizes.get(row.section, 0)
@@ -203,8 +204,8 @@ def _rank(section: RawSection, modern: bool) -> int:
         bank is not None and not section.info,
         bank is not None and not (modern and bank == 0),
         bool(section.flags & e.SHF_EXECINSTR),
-        bank is None and section.type != e.SHT_NOBITS,
-        section.type == e.SHT_NOBITS,
+        bank is None and section.type not in e.NO_CONTENTS,
+        section.type in e.NO_CONTENTS,
     ]
     return tests.index(True) if True in tests else len(tests)
 
@@ -360,7 +361,7 @@ def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
 
     for raw in raws:
         name = raw.name.partition("\0")[0]
-        size = raw.size if raw.type == e.SHT_NOBITS else len(raw.data)
+        size = raw.size if raw.type in e.NO_CONTENTS else len(raw.data)
         section = Section(name, raw.type, raw.flags, raw.address, 0, size, number(raw.link), number(raw.info),
                           raw.align, raw.entry_size, raw.data)  # fmt: skip
         elf.sections.append(section)
@@ -378,7 +379,7 @@ def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
         elif raw.type in (e.SHT_REL, e.SHT_RELA):
             rows = kernels[str(raw.info)].relocations
             section.data = relocation_rows(rows, raw.type == e.SHT_RELA, numbers)
-        if raw.type != e.SHT_NOBITS:
+        if raw.type not in e.NO_CONTENTS:
             section.size = len(section.data)
     return elf
 
@@ -463,7 +464,7 @@ def layout(elf: Elf, facts: Arch) -> None:
         load = loads[-1]
         load.file_size = section.offset + len(section.data) - load.offset
         load.memory_size = max(load.memory_size, load.file_size)
-        if section.type == e.SHT_NOBITS:
+        if section.type in e.NO_CONTENTS:
             end = -(-(load.offset + load.memory_size) // max(section.align, 1)) * max(section.align, 1)
             load.memory_size = end + section.size - load.offset
     own = Segment(e.PT_PHDR, flags, end, 0, 0, 0, 0, 8)
