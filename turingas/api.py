@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control, forms
@@ -111,7 +111,7 @@ def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: 
     return isa.join(isa.encode(line, address, labels), default)
 
 
-def decode(words: Sequence[int] | Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:
+def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:
     """Decode 128-bit words: one line a word, which ``encode`` turns into the same word again.
 
     ``address`` is the byte address of the first word; branch targets are shown as absolute addresses. Words that no

@@ -131,7 +131,7 @@ def illegal(word: int) -> tuple[str, str] | None:
         if stall == 0:
             return "stall 0 cannot keep a register for reuse", "take .reuse away, or stall for a cycle or more"
         if word >> REUSE & 6 == 6:
-            return "a yielding instruction cannot reuse both b and c", "keep the issue slot (-), or take one .reuse away"
+            return "a yielding instruction cannot reuse both b and c", "write -, or take one .reuse away"
     return None
 
 

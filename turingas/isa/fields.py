@@ -116,11 +116,14 @@ def flag(pos: int, name: str, off: str = "") -> Enum:
     return Enum(pos, 1, (off, name))
 
 
+KINDS = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}
+
+
 class Register(Field):
     """A register: ``R5``, ``UR4``, ``P0``, ``B3``. The last index of general and uniform ones reads as zero.
 
-    ``suffix`` is written behind the name, inside the bars. ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
-    ``.reuse``; None where the operand has none.
+    ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
+    ``.reuse``; None where the operand has none. ``suffix`` is written behind the name, inside the bars.
     """
 
     def __init__(
@@ -147,15 +150,15 @@ class Register(Field):
         for bit in (neg, abs, inv, reuse):
             if bit is not None:
                 self.mask |= 1 << bit
-        name = rf"{prefix}(?:{zero}|\d+)" if zero else rf"{prefix}\d+"
-        self.what = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}.get(
-            prefix, f"{prefix}0 to {prefix}{self.count - 1}"
-        )
-        reuse_ = r"(?:\.reuse)?" if reuse is not None else suffix.pattern + "?" if suffix else ""
+        self.what = KINDS.get(prefix, f"{prefix}0 to {prefix}{self.count - 1}")
         self.mark = "!" if prefix in ("P", "UP") else "~"
-        core = rf"\|{name}{reuse_ if suffix else ''}\|{reuse_ if reuse is not None else ''}|{name}{reuse_}" if abs is not None else name + reuse_
+        name = rf"{prefix}(?:{zero}|\d+)" if zero else rf"{prefix}\d+"
+        if suffix:
+            name += suffix.pattern + "?"
+        if abs is not None:
+            name = rf"(?:\|{name}\||{name})"
         signs = ("-" if neg is not None else "") + (self.mark if inv is not None else "")
-        self.pattern = (f"[{signs}]?" if signs else "") + f"(?:{core})"
+        self.pattern = (f"[{signs}]?" if signs else "") + name + (r"(?:\.reuse)?" if reuse is not None else "")
         if zero:
             self.default = self.last << pos
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
+from typing import Any
 
 from turingas.errors import AsmError
 from turingas.isa import control, grammar, table
@@ -35,7 +36,7 @@ class EncodeError(ValueError):
 
 # ---- operands ----------------------------------------------------------------------------------------------------
 
-Piece = tuple[str, object]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
+Piece = tuple[str, Any]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
 TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?(?!cx\[)[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(cx(?=\[)|.)", re.S)
 
 
@@ -64,22 +65,22 @@ def _pieces(text: str, find: Callable[[str], Field | None]) -> list[Piece]:
 def _fields(pieces: Sequence[Piece]) -> Iterator[Field]:
     for kind, value in pieces:
         if kind == "field":
-            yield value  # type: ignore[misc]
+            yield value
         elif kind != "text":
-            yield from _fields(value)  # type: ignore[arg-type]
+            yield from _fields(value)
 
 
 def _regex(pieces: Sequence[Piece], skip_hidden: bool = False) -> str:
     out = ""
     for kind, value in pieces:
         if kind == "text":
-            out += re.escape(value) if value != " " else r"\s+"  # type: ignore[type-var,arg-type]
+            out += re.escape(value) if value != " " else r"\s+"
         elif kind == "field":
-            out += f"({value.pattern})"  # type: ignore[attr-defined]
+            out += f"({value.pattern})"
         elif kind == "group":
-            out += f"(?:{_regex(value, skip_hidden)})?"  # type: ignore[arg-type]
+            out += f"(?:{_regex(value, skip_hidden)})?"
         elif not skip_hidden:
-            out += _regex(value, skip_hidden)  # type: ignore[arg-type]
+            out += _regex(value, skip_hidden)
     return out
 
 
@@ -149,11 +150,11 @@ class Operand:
 def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
     out: list[Piece] = []
     for kind, value in pieces:
-        if kind == "field" and value.words < 0:  # type: ignore[attr-defined]
+        if kind == "field" and value.words < 0:
             value = copy.copy(value)
-            value.words = words  # type: ignore[attr-defined]
+            value.words = words
         elif kind in ("group", "hidden"):
-            value = _resize(value, words)  # type: ignore[arg-type]
+            value = _resize(value, words)
         out.append((kind, value))
     return out
 
@@ -162,19 +163,19 @@ def _show(pieces: Sequence[Piece], word: int, plain: bool, address: int, labels:
     out = ""
     for kind, value in pieces:
         if kind == "text":
-            out += value  # type: ignore[operator]
+            out += value
         elif kind == "field":
             if isinstance(value, Target):
                 target = value.address(word, address)
                 name = labels.get(target) if labels else None
                 out += name if name is not None else hex(target)
             else:
-                out += value.plain(word) if plain else value.decode(word)  # type: ignore[attr-defined]
+                out += value.plain(word) if plain else value.decode(word)
         elif kind == "group":
-            if any(word & f.mask != f.default for f in _fields(value)):  # type: ignore[arg-type]
-                out += _show(value, word, plain, address, labels)  # type: ignore[arg-type]
+            if any(word & f.mask != f.default for f in _fields(value)):
+                out += _show(value, word, plain, address, labels)
         elif not plain:
-            out += _show(value, word, plain, address, labels)  # type: ignore[arg-type]
+            out += _show(value, word, plain, address, labels)
     return out
 
 
@@ -264,7 +265,7 @@ class Form:
         self.name: list[str | Enum] = []
         for kind, value in _merge(_pieces(name, lambda n: find(n) if f"{{{n}}}" in name else None)):
             assert kind in ("text", "field"), name
-            self.name.append(value)  # type: ignore[arg-type]
+            self.name.append(value)
         self.base = str(self.name[0]).split(".")[0]
         self.guard = "UP" if row.uniform_guard else "P"
         #: the modifier that says how wide the data operands (``Rdw``) are
@@ -399,7 +400,7 @@ def _merge(pieces: list[Piece]) -> list[Piece]:
         if kind == "text" and out and out[-1][0] == "text":
             out[-1] = ("text", str(out[-1][1]) + str(value))
         else:
-            out.append((kind, value if kind in ("text", "field") else _merge(value)))  # type: ignore[arg-type]
+            out.append((kind, value if kind in ("text", "field") else _merge(value)))
     return out
 
 
@@ -607,7 +608,8 @@ class Isa:
         negated, kind, index = match.groups()
         number = 7 if index == "T" else int(index)
         if number > 7 or (index == "7"):
-            raise EncodeError(f"{kind}{index} does not exist", len(text) - len(index) - 1, f"{kind}0 to {kind}6, {kind}T")
+            hint = f"{kind}0 to {kind}6, {kind}T"
+            raise EncodeError(f"{kind}{index} does not exist", len(text) - len(index) - 1, hint)
         return number << 12 | bool(negated) << 15, kind
 
     def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
@@ -662,11 +664,12 @@ class Isa:
                     better(1, functools.partial(self._misfit, form, name, parts, offsets))
                     continue
                 if uniform is not None and uniform != form.guard:
-                    kind = form.guard
-                    better(3, lambda kind=kind: EncodeError(f"{base} is guarded by {kind}0 to {kind}6", 0))
+                    message = f"{base} is guarded by {form.guard}0 to {form.guard}6"
+                    better(3, functools.partial(EncodeError, message, 0))
                     continue
                 if form.repeats and any(parts[assigned.index(o)] != parts[n] for n, o in enumerate(assigned)):
-                    better(3, lambda: EncodeError(f"{name} takes the same register twice", offsets[-1]))
+                    message = f"{name} takes the same register twice"
+                    better(3, functools.partial(EncodeError, message, offsets[len(parts)]))
                     continue
                 word = form.value | bits | guard
                 words = form.size.span(bits) if form.size else 1
@@ -800,7 +803,7 @@ class Isa:
 
         ``plain``: nvdisasm's own text, which at places says less than the word.
         """
-        for mask, value, form, exact, short in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+        for mask, value, _, exact, short in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
             if word & mask == value:
                 try:
                     return (short if plain else exact)(word, address, labels)
@@ -887,8 +890,9 @@ class Isa:
                 for f in operand.fields:
                     if isinstance(f, Register) and f.prefix == "R":
                         index = word >> f.pos & f.last
+                        wide = f.words if f.words > 0 else form.size.span(word) if form.size else 1
                         if index != f.last:
-                            top = max(top, index + (f.words if f.words > 0 else form.size.span(word) if form.size else 1))
+                            top = max(top, index + wide)
         return top
 
     def barriers(self, word: int) -> int:
@@ -982,7 +986,7 @@ def _prefix(form: Form, parts: Sequence[str]) -> bool:
 
 
 def _name_it(message: str, base: str) -> str:
-    return message.replace("does not fit signed", f"does not fit the signed").replace(
+    return message.replace("does not fit signed", "does not fit the signed").replace(
         "does not fit unsigned", "does not fit the unsigned"
     ) + (f" of {base}" if "bits" in message and "hold" not in message and "operand" not in message else "")
 
@@ -1013,7 +1017,7 @@ class _Offsets:
         return self.places[n]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def isa(arch: str) -> Isa:
     """The instruction set of ``sm_70`` ... ``sm_90a``. AsmError for another name."""
     sm = grammar.ARCHITECTURES.get(arch)

@@ -85,12 +85,14 @@ def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str,
     for bits, b, c in SHAPES[slots]:
         if bits & 0xE00 in row.without:
             continue
-        kinds = {"b": b, "c": c, "C": c}
-        operands = SOURCE.sub(lambda m: _source(*m.groups(), kind=kinds[m[4]]), tail.strip())  # type: ignore[misc]
+        operands = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail.strip())
         yield name, _split(operands), dict(row.fixed), dict(row.when), row.opcode | bits
 
 
-def _source(sign: str, bar: str, letter: str, slot: str, words: str, _: str, kind: str) -> str:
+def _source(kinds: Mapping[str, str], match: re.Match[str]) -> str:
+    """What stands for a source of several shapes in one of them."""
+    sign, bar, letter, slot, words, _ = match.groups()
+    kind = kinds[slot]
     if kind == "i":
         return IMMEDIATE[letter]
     swizzled, packed = letter in "HB", letter in "HBPQ"

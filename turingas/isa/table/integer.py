@@ -1,5 +1,7 @@
 """Integer, logic, shift, permute and move instructions."""
 
+from typing import Any
+
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
@@ -38,7 +40,7 @@ FIELDS = {
     "v16": Enum(73, 1, ("", ".16x2")),
 }
 
-PLAIN = {81: 7, 87: 15}  # IMAD: no carry out, none in
+PLAIN: dict[Any, Any] = {81: 7, 87: 15}  # IMAD: no carry out, none in
 NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
 
 ROWS = rows(
