@@ -167,7 +167,13 @@ def half_at(pos: int, sm: float) -> Enum:
     return Enum(pos, 2, ("", ".F32" if sm < 80 else None, ".H0_H0", ".H1_H1"))
 
 
+HALF = Enum(60, 1, ("", ".H1"))
+
 FIELDS: dict[str, Field] = {
+    # a packed half as the only source, the lower or the upper one: register, uniform register, constants
+    "half_r": Register("R", 32, 8, "Z", 1, 63, 62, suffix=HALF), "h1": HALF,
+    "half_u": Register("UR", 32, 6, "Z", 0, 63, 62, suffix=HALF),
+    "half_c": Constant(False, 63, 62, suffix=HALF), "half_x": Constant(True, 63, 62, suffix=HALF),
     # immediates and offsets
     "imm": Number(32, 32), "simm": Number(32, 32, signed=True), "f32": Float(32, 32), "f64": Float(32, 64),
     "f16lo": Float(32, 16), "f16hi": Float(48, 16), "bf16lo": Float(32, -16), "bf16hi": Float(48, -16),

@@ -1,29 +1,24 @@
 """Conversions. The source and the result format share an opcode; 64-bit formats on either side have their own."""
 
-from turingas.isa.fields import Constant, Enum, Register
+from turingas.isa.fields import Enum
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
 FROM_86 = (86, 90.5)
 ADA = (89, 90.5)
 
-H1 = Enum(60, 1, ("", ".H1"))
-
 FIELDS = {
-    # a packed half as the only source: the lower or the upper one
-    "half_r": Register("R", 32, 8, "Z", 1, 63, 62, suffix=H1),
-    "half_u": Register("UR", 32, 6, "Z", 0, 63, 62, suffix=H1),
-    "half_c": Constant(neg=63, abs=62, suffix=H1),
     "frnd": Enum(78, 2, ("", ".FLOOR", ".CEIL", ".TRUNC")),
     "ntz": Enum(77, 1, ("", ".NTZ")),
-    "h1": H1,
     "b3": Enum(60, 2, ("", ".B1", ".B2", ".B3")),
     # integer side, without the 64-bit ones: sign and width (".S32" is not written)
     "to32": Enum(((72, 1), (75, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
     "to64": Enum(((72, 1), (75, 2)), 3, (None, None, None, None, None, None, ".U64", ".S64")),
     "from8": Enum(((74, 1), (84, 2)), 3, (".U8", ".S8")),
     "from16": Enum(((74, 1), (84, 2)), 3, (None, None, ".U16", ".S16")),
-    "from32": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, ".U32", "")),
-    "from64": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, None, None, ".U64", ".S64")),
+    "fromu32": Enum(((74, 1), (84, 2)), 3, {4: ".U32"}),
+    "froms32": Enum(((74, 1), (84, 2)), 3, {5: ""}),
+    "fromu64": Enum(((74, 1), (84, 2)), 3, {6: ".U64"}),
+    "froms64": Enum(((74, 1), (84, 2)), 3, {7: ".S64"}),
     # packed conversions
     "relu": Enum(75, 1, ("", ".RELU")),
     "satfinite": Enum(77, 1, ("", ".SATFINITE")),
@@ -42,7 +37,8 @@ FIELDS = {
     "at28": Enum(72, 2, (None, None, None, ".28")),
     "isat": Enum(74, 2, ("", ".SAT", ".SATRELU")),
     "fp_to": Enum(75, 3, (None, None, ".F32")),
-    "fp_from": Enum(((74, 1), (84, 2)), 3, (None, None, None, None, ".U32", ".S32")),
+    "fp_u32": Enum(((74, 1), (84, 2)), 3, {4: ".U32"}),
+    "fp_s32": Enum(((74, 1), (84, 2)), 3, {5: ".S32"}),
     "f2ip": Enum(76, 2, (".U8", ".S8")),
     "f2ip_rnd": Enum(78, 2, ("", None, None, ".TRUNC")),
     "f2ip_ntz": Enum(74, 1, ("", ".NTZ")),
@@ -104,15 +100,21 @@ ROWS = rows(
     *half_sources("F2I{ftz}{to64}.BF16{frnd}{ntz} Rd2, SRC",           0x111, {84: BF16}, HOPPER),
     # ---- integer to floating point
     *(row for name, code, archs in (("", F32, ALL), (".F16", F16, ALL), (".BF16", BF16, HOPPER)) for row in (
-        (f"I2F{name}{{from32}}{{rnd}} Rd, Ib",   0x106, {75: code}, archs),
-        (f"I2F{name}{{from64}}{{rnd}} Rd, Ib2",  0x112, {75: code}, archs),
+        (f"I2F{name}{{fromu32}}{{rnd}} Rd, Sb",   0x106, {75: code}, archs),
+        (f"I2F{name}{{froms32}}{{rnd}} Rd, Ib",   0x106, {75: code}, archs),
+        (f"I2F{name}{{fromu64}}{{rnd}} Rd, Sb2",  0x112, {75: code}, archs),
+        (f"I2F{name}{{froms64}}{{rnd}} Rd, Ib2",  0x112, {75: code}, archs),
         *small(f"I2F{name}{{from16}}{{rnd}} Rd, SRC", 0x106, {75: code}, "h1", archs),
         *small(f"I2F{name}{{from8}}{{rnd}} Rd, SRC", 0x106, {75: code}, "b3", archs))),
-    ("I2F.F64{from32}{rnd} Rd2, Ib",                                   0x112, {75: F64}, ALL),
-    ("I2F.F64{from64}{rnd} Rd2, Ib2",                                  0x112, {75: F64}, ALL),
+    ("I2F.F64{fromu32}{rnd} Rd2, Sb",                                   0x112, {75: F64}, ALL),
+    ("I2F.F64{froms32}{rnd} Rd2, Ib",                                   0x112, {75: F64}, ALL),
+    ("I2F.F64{fromu64}{rnd} Rd2, Sb2",                                  0x112, {75: F64}, ALL),
+    ("I2F.F64{froms64}{rnd} Rd2, Ib2",                                  0x112, {75: F64}, ALL),
     *small("I2F.F64{from16}{rnd} Rd2, SRC",                            0x112, {75: F64}, "h1", ALL),
     *small("I2F.F64{from8}{rnd} Rd2, SRC",                             0x112, {75: F64}, "b3", ALL),
-    ("I2FP{fp_to}{fp_from}{prnd} Rd, Ib",                              0x045, {}, FROM_86,
+    ("I2FP{fp_to}{fp_u32}{prnd} Rd, Sb",                              0x045, {}, FROM_86,
+     {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
+    ("I2FP{fp_to}{fp_s32}{prnd} Rd, Ib",                              0x045, {}, FROM_86,
      {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
     # ---- packed; sm_75 uses F2FP.PACK_AB (cuBLAS), but nvdisasm passes over it there in silence
     ("F2FP.PACK_AB{packrnd} Rd, Ra, Rb",                               0x23E, {64: 255}, (75, 75)),
@@ -121,15 +123,18 @@ ROWS = rows(
     ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, ADA),
     ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 78: 1}, ADA),
     ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA),
-    ("F2FP{satfinite}{relu}{fmt8}.F16.UNPACK_B_MERGE_C Rd, Rb, Rc{ch1}", 0x23E, {24: 255, 73: 1, 87: 1, 90: 1}, ADA),
+    ("F2FP{satfinite}{relu}{fmt8}.F16.UNPACK_B_MERGE_C Rd, Sb, Rc{ch1}", 0x03E,
+     {24: 255, 73: 1, 87: 1, 90: 1, "without": 0x800}, ADA),
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, cb{bh1}",                   0xA3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
     ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, FROM_86),
     ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING),
     ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, (75, 89)),
     ("I2IP{i2ip4}.S32.SAT Rd, Ra, Ib, Rc{at24}",                     0x039, {}, (80, 89)),
     ("I2IP{i2ip2}.S32.SAT Rd, Ra, Ib, Rc{at28}",                     0x039, {}, (80, 89)),
-    ("I2IP{i2ip16}.S32{isat} Rd, Ra, Sb, Rc{ch1}",                     0x039, {}, HOPPER),
+    ("I2IP{i2ip16}.S32{isat} Rd, Ra, Ib, Rc{ch1}",                     0x039, {}, HOPPER),
     ("I2IP{i2ip4}.S32{isat} Rd, Ra, Ib, Rc{at24}",                   0x039, {}, HOPPER),
     ("I2IP{i2ip2}.S32{isat} Rd, Ra, Ib, Rc{at28}",                   0x039, {}, HOPPER),
     fields=FIELDS,

@@ -44,7 +44,7 @@ ROWS = rows(
     ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, ALL),
     *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
       for name, bit, archs in ((".F16", 73, (75, 89)), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
-      for source, opcode in (("-|Rb|", 0x308), ("-|cb|", 0xB08), ("-|URb|", 0x1D08), ("-|cx|", 0x1B08))),
+      for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
     # ---- FP64
     ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
     ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL),
@@ -63,15 +63,19 @@ ROWS = rows(
     ("HMUL2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|",                   0x032, {85: 1}, HOPPER),
     ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, BEFORE_HOPPER),
     ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, HOPPER),
+    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, (86, 89)),
     ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, HOPPER),
     ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, BEFORE_HOPPER),
     ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, HOPPER),
+    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, (86, 89)),
     ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, HOPPER),
     ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, BEFORE_HOPPER),
     ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, HOPPER),
+    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, (86, 89)),
     ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, HOPPER),
     ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, BEFORE_HOPPER),
     ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, HOPPER),
+    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, (86, 89)),
     ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, HOPPER),
     ("HFMA2.MMA{fmz}{sat} Rd, -|Ra|, -|Pb|, -|Pc|",                    0x035, {}, AMPERE),
     ("HFMA2.MMA{fmz}.RELU Rd, -|Ra|, -|Pb|, -|Pc|, Pp?",               0x035, {79: 1}, AMPERE),
