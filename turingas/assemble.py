@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
@@ -27,7 +27,6 @@ from turingas.program import (
     CodeRelocation,
     Constant,
     Cubin,
-    Header,
     Kernel,
     Param,
     RawSection,
@@ -203,10 +202,8 @@ class Assembler:
             raise _Mistake(f".arch {facts.name} comes after .arch {self.facts.name}", "one architecture a file")
 
     def _elf(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        names = {"version": "version", "flags": "flags", "type": "type", "abi": "abi", "abi_version": "abi_version"}
-        header = Header(**{**vars(self.cubin.header), **{names[k]: _number(v) for k, v in options.items() if k in names}})
-        self._known(options, names)
-        self.cubin.header = header
+        self._known(options, list(vars(self.cubin.header)))
+        self.cubin.header = replace(self.cubin.header, **{key: _number(text) for key, text in options.items()})
 
     def _kernel(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._start(args, options, True)
@@ -286,7 +283,8 @@ class Assembler:
     def _reloc(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if len(args) not in (2, 3):
             raise _Mistake("write .reloc TYPE SYMBOL [ADDEND]")
-        self._code().waiting.append((_relocation(args[0]), _name(args[1]), _number(args[2]) if len(args) == 3 else None))
+        addend = _number(args[2]) if len(args) == 3 else None
+        self._code().waiting.append((_relocation(args[0]), _name(args[1]), addend))
         self._code().references.append((item, _name(args[1])))
 
     def _tail(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
@@ -303,7 +301,7 @@ class Assembler:
     def _bank(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         bank = _number(_one(args, "the number of a constant bank"))
         if not 1 <= bank <= 31:
-            raise _Mistake(f"constant bank {bank} cannot be filled", "banks 1 to 31; bank 0 holds the parameters", args[0])
+            raise _Mistake(f"constant bank {bank} cannot be filled", "bank 0 holds the parameters", args[0])
         draft = self._code()
         if bank in draft.kernel.constants:
             raise _Mistake(f"constant bank {bank} is filled twice")
@@ -540,7 +538,8 @@ def tail(isa: forms.Isa, facts: architectures.Arch, words: list[int]) -> list[in
     last = len(words)
     while last and words[last - 1] == nop:
         last -= 1
-    end = [] if last and _stays(isa, words[last - 1], WORD_BYTES * (last - 1)) else [_loop(isa, WORD_BYTES * len(words))]
+    stays = last > 0 and _stays(isa, words[last - 1], WORD_BYTES * (last - 1))
+    end = [] if stays else [_loop(isa, WORD_BYTES * len(words))]
     if not end and not len(words) * WORD_BYTES % CODE_UNIT:
         return []
     size = (len(words) + len(end)) * WORD_BYTES

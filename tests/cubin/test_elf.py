@@ -37,6 +37,12 @@ def test_sections_symbols_and_relocations():
     assert len(rows) == 3 and elf.pack_relocations(rows, addends=False) == table.data
 
 
+def header(sections_at: int, count: int, names: int) -> bytes:
+    """The header of a file of sm_75 with these sections."""
+    ident = (b"\x7fELF", 2, 1, 1, 0x33, 7, bytes(7))
+    return elf.HEADER.pack(*ident, 2, 190, 129, 0, 0, sections_at, 0x4B054B, 64, 56, 0, 64, count, names)
+
+
 def test_more_sections_than_16_bits_count():
     count = 70000
     names = b"\0.shstrtab\0"
@@ -44,7 +50,7 @@ def test_more_sections_than_16_bits_count():
     second = elf.SECTION.pack(1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
     rest = elf.SECTION.pack(0, 8, 0, 0, 64, 0, 0, 0, 1, 0) * (count - 2)
     at = 64 + len(names)
-    head = elf.HEADER.pack(b"\x7fELF", 2, 1, 1, 0x33, 7, bytes(7), 2, 190, 129, 0, 0, at, 0x4B054B, 64, 56, 0, 64, 0, 0xFFFF)
+    head = header(at, 0, 0xFFFF)
     data = head + names + first + second + rest
     read = Elf.from_bytes(data)
     assert len(read.sections) == count and read.names_section == 1
@@ -85,7 +91,6 @@ def test_broken_files(name):
 
 def test_overlapping_sections_are_refused():
     names = b"\0.shstrtab\0" + bytes(4000)
-    header = elf.SECTION.pack(1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
-    data = elf.HEADER.pack(b"\x7fELF", 2, 1, 1, 0x33, 7, bytes(7), 2, 190, 129, 0, 0, 64 + len(names), 0, 64, 56, 0, 64, 400, 1)
+    section = elf.SECTION.pack(1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
     with pytest.raises(CubinError, match="overlap"):
-        Elf.from_bytes(data + names + bytes(64) + header * 399)
+        Elf.from_bytes(header(64 + len(names), 400, 1) + names + bytes(64) + section * 399)

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cubin import cubins
+from tests.cubin.test_elf import header
 from turingas.cubin import elf
 from turingas.cubin.elf import Elf
 from turingas.errors import AsmError, CubinError
 from turingas.program import Cubin
 
-SAMPLES = [cubins.named(name) for name in ("plain_cuda12_sm75", "plain_cuda13_sm90a", "memory_cuda12_sm80", "plain_cuda11_sm90")]
+NAMES = ("plain_cuda12_sm75", "plain_cuda13_sm90a", "memory_cuda12_sm80", "plain_cuda11_sm90")
+SAMPLES = [cubins.named(name) for name in NAMES]
 
 
 def read_or_refuse(data: bytes) -> None:
@@ -88,10 +90,7 @@ def section_bomb(count: int) -> bytes:
     headers.append(elf.SECTION.pack(19, 2, 0, 0, 64 + len(names), len(rows), 2, 1, 8, 24))
     headers += [elf.SECTION.pack(27, 1, 6, 0, 64, 0, 3, 0xFFFFFF, 1, 0)] * count
     headers += [elf.SECTION.pack(35, 0x70000000, 64, 0, 64, 0, 3, 4, 1, 0)] * count
-    head = elf.HEADER.pack(
-        b"\x7fELF", 2, 1, 1, 0x33, 7, bytes(7), 2, 190, 129, 0, 0, 64 + len(body), 0x4B054B, 64, 56, 0, 64, len(headers), 1
-    )
-    return head + body + b"".join(headers)
+    return header(64 + len(body), len(headers), 1) + body + b"".join(headers)
 
 
 def test_time_and_memory_stay_in_proportion():
@@ -110,8 +109,5 @@ def test_names_that_overlap_are_refused():
     count = 3000
     headers = bytes(64) + elf.SECTION.pack(0, 3, 0, 0, 64, len(blob), 0, 0, 1, 0)
     headers += b"".join(elf.SECTION.pack(at, 8, 0, 0, 64, 0, 0, 0, 1, 0) for at in range(count))
-    head = elf.HEADER.pack(
-        b"\x7fELF", 2, 1, 1, 0x33, 7, bytes(7), 2, 190, 129, 0, 0, 64 + len(blob), 0, 64, 56, 0, 64, count + 2, 1
-    )
     with pytest.raises(CubinError, match="overlap"):
-        Elf.from_bytes(head + blob + headers)
+        Elf.from_bytes(header(64 + len(blob), count + 2, 1) + blob + headers)

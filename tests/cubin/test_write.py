@@ -20,7 +20,8 @@ def small(name: str) -> Cubin:
     kernel.params = [Param(0, 8), Param(8, 4)]
     kernel.barriers = 2
     kernel.constants = {2: b"\1\2\3\4"}
-    return Cubin(name, [kernel, Kernel("other", name, Code(words=[EXIT] * 8), registers=4)], [Constant("c", 0, b"abcd")])
+    other = Kernel("other", name, Code(words=[EXIT] * 8), registers=4)
+    return Cubin(name, [kernel, other], [Constant("c", 0, b"abcd")])
 
 
 @pytest.mark.parametrize("name", cubins.ARCHS)
@@ -61,7 +62,8 @@ def test_sections_are_those_that_ptxas_writes(name):
 
 def test_the_same_as_ptxas_where_ptxas_adds_nothing():
     """Of a plain kernel nothing is left over but the debug frame."""
-    for name in ("plain_cuda12_sm70", "plain_cuda12_sm75", "plain_cuda12_sm80", "plain_cuda12_sm86", "plain_cuda12_sm89"):
+    for sm in (70, 75, 80, 86, 89):
+        name = f"plain_cuda12_sm{sm}"
         parts = split(Cubin.from_bytes(cubins.named(name)))
         assert [section.name for section in parts.sections] == [".debug_frame", ".rel.debug_frame"], name
         assert parts.dropped == [] and parts.symbols is None
