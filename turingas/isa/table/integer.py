@@ -92,7 +92,8 @@ ROWS = rows(
     ("PRMT{prmt} Rd, Ra, Sb, Sc",                                      0x016, {}, ALL),
     # ---- compare, select
     ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
-    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, ALL),
+    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, (70, 75)),
+    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
     ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING),
     ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),
     ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER),
