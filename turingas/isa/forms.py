@@ -20,7 +20,7 @@ from turingas.errors import AsmError
 from turingas.isa import control, grammar, table
 from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintable
 
-MEMO = 200_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
+MEMO = 20_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
 SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
 FREE = control.MASK | 0xF000  # not part of any form: control code (with its reuse bits) and guard
@@ -524,18 +524,17 @@ class Isa:
             found = self._texts[key] = (_Texts(operands, False, size, lead), _Texts(operands, True, size, lead))
         return found
 
+    def field(self, row: grammar.Row, text: str) -> Field | None:
+        """The field that a name in a row stands for; None when it is plain text."""
+        local = row.fields.get(text)
+        return local if local is not None else self._find_field(text, reuse=row.reuse)
+
     def forms_of(self, row: grammar.Row) -> list[Form]:
         forms = self._forms.get(id(row))
         if forms is None:
             forms = []
+            find = functools.partial(self.field, row)
             for name, operands, fixed, when, opcode in grammar.shapes(row):
-
-                def find(text: str) -> Field | None:
-                    local = row.fields.get(text)
-                    if local is not None:
-                        return local
-                    return self._find_field(text, reuse=row.reuse)
-
                 if self.sm < 75 and opcode & 0x1000 and not row.opcode & 0x1000:
                     continue  # shapes with uniform registers came with sm_75
                 forms.append(Form(self, row, name, operands, _opcode(opcode), find, fixed, when))
@@ -649,7 +648,7 @@ class Isa:
         base = name.partition(".")[0]
         forms = self.named(base)
         if not forms:
-            raise self._unknown(base, offsets[0])
+            raise self.unknown(base, offsets[0])
         best: tuple[int, Callable[[], EncodeError]] | None = None
 
         def better(rank: int, error: Callable[[], EncodeError]) -> None:
@@ -716,7 +715,7 @@ class Isa:
 
     # -- diagnostics
 
-    def _unknown(self, base: str, position: int) -> EncodeError:
+    def unknown(self, base: str, position: int) -> EncodeError:
         elsewhere = [n for n, sm in grammar.ARCHITECTURES.items() if any(r.base == base for r in isa(n).rows)]
         if elsewhere:
             return EncodeError(f"{self.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
@@ -755,7 +754,8 @@ class Isa:
         return f"it exists on {', '.join(names)}" if names else ""
 
     def _misfit(self, form: Form, name: str, parts: list[str], offsets: _Offsets) -> EncodeError:
-        base = form.base
+        from turingas.isa import describe
+
         lossy = self._lossy(form, parts)
         if lossy is not None:
             n, operand = lossy
@@ -764,8 +764,8 @@ class Isa:
                 offsets[1 + n],
                 f"nvdisasm leaves it out; write {operand.source}, for example desc[UR4]{parts[n]}",
             )
-        candidates = [f for f in self.named(base) if f.modifiers(name)]
-        written = list(dict.fromkeys(_written(f) for f in candidates))
+        candidates = [f for f in self.named(form.base) if f.modifiers(name)]
+        written = describe.written(candidates, name)
         # the operand that fits no form that agrees with all before it
         alive, n = candidates, 0
         while n < len(parts):
@@ -912,27 +912,10 @@ class Isa:
     # -- documentation
 
     def describe(self, mnemonic: str) -> str:
-        """How an instruction is written, its modifiers and its bits, as text."""
-        base = mnemonic.upper().partition(".")[0]
-        forms = self.named(base)
-        if not forms:
-            raise AsmError(self._unknown(base, 0).message, hint=self._unknown(base, 0).hint)
-        lines = [f"{base} on {self.name}"]
-        modifiers: dict[str, list[str]] = {}
-        for form in forms:
-            lines.append("")
-            lines.append(f"  {_written(form)}")
-            places = [f"opcode {form.value & 0xFFF:#05x}" + (" with bit 91" if form.value >> 91 & 1 else "")]
-            for operand in form.operands:
-                places += [f"{operand.source}: bits {_ranges(operand.mask)}"]
-            for part in form.name:
-                if isinstance(part, Enum):
-                    names = [n or "(none)" for n in part.names.values()]
-                    modifiers.setdefault(f"bits {_ranges(part.mask)}: " + " ".join(names), []).append("")
-            lines.append("    " + "; ".join(places))
-        if modifiers:
-            lines += ["", "modifiers"] + [f"  {text}" for text in modifiers]
-        return "\n".join(lines)
+        """How an instruction is written, its operands and modifiers and their bits, as text."""
+        from turingas.isa.describe import describe
+
+        return describe(self, mnemonic)
 
 
 class _Zero(dict[str, int]):
@@ -951,24 +934,9 @@ def _opcode(key: int) -> int:
     return key & 0xFFF | (key >> 12) << 91
 
 
-def _ranges(mask: int) -> str:
-    out: list[list[int]] = []
-    for n in _bits(mask):
-        if out and out[-1][1] == n - 1:
-            out[-1][1] = n
-        else:
-            out.append([n, n])
-    return " ".join(f"{a}" if a == b else f"{b}:{a}" for a, b in out)
-
-
 def _slot(part: Enum) -> str:
     names = [n for n in part.values if n]
     return "{" + "|".join(names[:6]) + ("|..." if len(names) > 6 else "") + "}" if names else ""
-
-
-def _written(form: Form) -> str:
-    name = "".join(p if isinstance(p, str) else _slot(p) for p in form.name)
-    return f"{name} {', '.join(o.source + ('?' if o.optional else '') for o in form.operands)}".strip()
 
 
 def _prefix(form: Form, parts: Sequence[str]) -> bool:

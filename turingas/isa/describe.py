@@ -1,0 +1,377 @@
+"""What `turingas isa`, the hints of errors and docs/reference say of an instruction: all of it read off its forms.
+
+Operands are shown as they are written, each place of a general operand once: ``Rd, Ra, Rb|imm|c[][]|URb, Rc``.
+``{...}`` may be left out, of ``(.A|.B)`` one must be written.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from turingas.errors import AsmError
+from turingas.isa import forms, grammar, table
+from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
+from turingas.isa.forms import Form, Isa, Operand, Piece
+
+WIDTH = 116
+ALTERNATIVE = re.compile(r"[\w.]+|cx?\[\]\[\]")  # an operand that is short enough to stand beside others
+NAMES_SHOWN = 6  # of a modifier, where an instruction is written out
+LEGEND = """\
+{...} may be left out, of (A|B) one must be written, and | parts what may stand in one place. The number behind is the
+opcode, one for each of A|B|...: bits 11:0, and 0x1000 is bit 91; +74 says that bit 74 is set besides. c[][] is constant
+memory, c[bank][offset], and cx[][] the same with the bank in a uniform register. Every instruction may have a guard,
+@P0 or @!P0 (bits 14:12, ! is bit 15; @UP0 if it is uniform), and has a control code (bits 121:105)."""
+
+
+# ---- spelling ------------------------------------------------------------------------------------------------------
+
+
+def _named(form: Form, operand: Operand) -> list[Piece]:
+    """The pieces of an operand with (name, field) in place of a field."""
+
+    def find(text: str) -> tuple[str, Field] | None:
+        found = form.isa.field(form.row, text)
+        return (text, found) if found is not None else None
+
+    return forms._merge(forms._pieces(operand.source, find))  # type: ignore[arg-type]
+
+
+def _fields(pieces: Sequence[Piece]) -> Iterator[tuple[str, Field]]:
+    for kind, value in pieces:
+        if kind == "field":
+            yield value
+        elif kind != "text":
+            yield from _fields(value)
+
+
+def _short(name: str, place: Field) -> str:
+    """What stands for a field where an instruction is written out."""
+    if isinstance(place, Register):
+        role = re.search(r"(?:U?[RP]|V|B)([a-z])", name)
+        return place.prefix + (role[1] if role else "")
+    if isinstance(place, Constant):
+        return "cx[][]" if place.bindless else "c[][]"
+    if isinstance(place, Float):
+        return f"bf{-place.size}" if place.size < 0 else f"f{place.size}"
+    if isinstance(place, Alone):
+        return "offset"
+    if isinstance(place, Offset):
+        return "+offset"
+    if isinstance(place, Target):
+        return "target"
+    if isinstance(place, BitSet):
+        return "{3,1}"
+    if isinstance(place, Enum):
+        return _choice(place)
+    plain = re.sub(r"_?[a-z]?\d*$", "", name) if re.search(r"\d|_", name) else name
+    return {"": "imm", "simm": "imm", "coff": "offset", "dist": "distance", "toff": "offset", "tbank": "bank"}.get(
+        plain, plain
+    )
+
+
+def _choice(place: Enum) -> str:
+    names = [name for name in place.names.values() if name]
+    shown = "|".join(names[:NAMES_SHOWN]) + ("|..." if len(names) > NAMES_SHOWN else "")
+    if "" in place.names.values():
+        return f"{{{shown}}}" if names else ""
+    return shown if len(names) == 1 else f"({shown})"
+
+
+def _show(pieces: Sequence[Piece]) -> str:
+    out = ""
+    for n, (kind, value) in enumerate(pieces):
+        if kind == "text":
+            # a uniform register that is part of the form, one form for each
+            out += re.sub(r"(?<=\[)UR(?:\d+|Z)|(?<=\+)UR(?:\d+|Z)", "UR", value)
+        elif kind == "field":
+            name, place = value
+            last = n == len(pieces) - 1
+            if isinstance(place, Enum) and n and last and pieces[n - 1][0] == "field":
+                continue  # .H0_H0 of a register; told below
+            text = _short(name, place)
+            out += text.strip("(){}") if len(pieces) == 1 and isinstance(place, Enum) else text
+        elif kind == "group":
+            out += f"{{{_show(value)}}}"
+        else:
+            out += _show(value)
+    return out
+
+
+def _join(operands: Sequence[tuple[str, bool]]) -> str:
+    """Operands and whether each may be left out: ``{Pu,} Rd, Ra{, Pp}``."""
+    out = ""
+    for text, optional in operands:
+        if not optional:
+            out += (", " if out and not out.endswith(" ") else "") + text
+        elif out and not out.endswith(" "):
+            out += f"{{, {text}}}"
+        else:
+            out += f"{{{text},}} "
+    return out.rstrip() if not out.endswith(",} ") else out.rstrip().replace(",}", "}")
+
+
+# ---- forms that are written alike, in one line -----------------------------------------------------------------------
+
+
+@dataclass
+class Way:
+    """A way to write an instruction: operands, each with the alternatives for its place, and its forms."""
+
+    name: str
+    operands: list[list[str]]
+    optional: tuple[bool, ...]
+    forms: list[list[Form]] = field(default_factory=list)  # for each alternative
+    varied: int | None = None  # the place that has alternatives
+
+    @property
+    def tail(self) -> str:
+        """The operands as they are written."""
+        return _join([("|".join(texts), optional) for texts, optional in zip(self.operands, self.optional)])
+
+    def join(self, other: Way) -> bool:
+        """Take in what is written like this but for one operand."""
+        if (self.name, self.optional) != (other.name, other.optional):
+            return False
+        differ = [n for n, (a, b) in enumerate(zip(self.operands, other.operands)) if b[0] not in a]
+        if not differ:
+            spot = self.operands[self.varied].index(other.operands[self.varied][0]) if self.varied is not None else 0
+            # what has alternatives elsewhere is another way
+            if any(a != b for n, (a, b) in enumerate(zip(self.operands, other.operands)) if n != self.varied):
+                return False
+            self.forms[spot] += other.forms[0]
+            return True
+        if len(differ) > 1 or self.varied not in (None, differ[0]):
+            return False
+        place = differ[0]
+        if self.optional[place] or not (
+            ALTERNATIVE.fullmatch(self.operands[place][0]) and ALTERNATIVE.fullmatch(other.operands[place][0])
+        ):
+            return False
+        self.varied = place
+        self.operands[place].append(other.operands[place][0])
+        self.forms.append(other.forms[0])
+        return True
+
+
+def ways(candidates: Iterable[Form]) -> list[Way]:
+    """How forms are written, those together that differ in the kind of one operand."""
+    found: list[Way] = []
+    for form in candidates:
+        name = "".join(part if isinstance(part, str) else _choice(part) for part in form.name)
+        operands = [[_show(_named(form, operand))] for operand in form.operands]
+        new = Way(name, operands, tuple(operand.optional for operand in form.operands), [[form]])
+        if not any(way.join(new) for way in found):
+            found.append(new)
+    return found
+
+
+def written(candidates: Iterable[Form], name: str) -> list[str]:
+    """How forms are written that all have the mnemonic ``name``, modifiers included."""
+    return list(dict.fromkeys(f"{name} {way.tail}".strip() for way in ways(candidates)))
+
+
+# ---- places in the word ----------------------------------------------------------------------------------------------
+
+
+def _places(place: Field) -> str:
+    """``23:16``; the highest bits first where a field is split."""
+    return ",".join(f"{p + w - 1}:{p}" if w > 1 else str(p) for p, w in reversed(place.places))
+
+
+def _ranges(mask: int) -> list[str]:
+    out: list[list[int]] = []
+    for n in forms._bits(mask):
+        if out and out[-1][1] == n - 1:
+            out[-1][1] = n
+        else:
+            out.append([n, n])
+    return [f"{a}" if a == b else f"{b}:{a}" for a, b in out]
+
+
+def _signs(place: Register | Constant) -> list[str]:
+    marks = [("-", place.neg), ("||", place.abs), (place.mark if isinstance(place, Register) else "~", place.inv)]
+    if isinstance(place, Register):
+        marks.append((".reuse", place.reuse))
+    return [f"{mark} {bit}" for mark, bit in marks if bit is not None]
+
+
+def _detail(place: Field) -> str:
+    """Where a field lies, and what is odd about it."""
+    if isinstance(place, Constant):
+        bank = "uniform register" if place.bindless else "bank"
+        unit = "" if place.offset.scale == 1 else f" / {place.offset.scale}"
+        return "; ".join([f"{bank} {_places(place.bank)}; offset{unit} {_places(place.offset)}", *_signs(place)])
+    if isinstance(place, Register):
+        inverted = place.zero and not place.encode(place.prefix + place.zero) & place.last << place.pos
+        return "; ".join([_places(place) + (" inverted" if inverted else ""), *_signs(place)])
+    if isinstance(place, Number):
+        odd = [f"in units of {place.scale}"] * (place.scale > 1) + ["signed"] * place.signed
+        return " ".join([_places(place), *odd])
+    if isinstance(place, Target):
+        return f"{_places(place)} in units of {place.scale}" + (", from the next instruction" if place.relative else "")
+    return _places(place)
+
+
+def _kind(place: Field) -> str:
+    if isinstance(place, Float):
+        upper = ", the upper 32 bits" if place.size == 64 else ""
+        return f"floating point{upper}"
+    if isinstance(place, Alone):
+        return "offset"
+    return re.sub(r"^an? ", "", place.what)
+
+
+def _opcode(form: Form) -> str:
+    return f"{form.value & 0xFFF | (form.value >> 91 & 1) << 12:#05x}"
+
+
+def _set(form: Form) -> int:
+    return form.value & ~(0xFFF | 1 << 91)
+
+
+def _encoding(group: list[Form]) -> str:
+    """``0x223+74``: opcode and fixed bits of forms that are written alike."""
+    texts: dict[str, None] = {}
+    for opcode in dict.fromkeys(map(_opcode, group)):
+        masks = [_set(form) for form in group if _opcode(form) == opcode]
+        if len(set(masks)) > 4:  # a register that is part of the form
+            common = masks[0]
+            for mask in masks:
+                common &= mask
+            masks = [common]
+        for mask in dict.fromkeys(masks):
+            texts[opcode + "".join("+" + r for r in _ranges(mask))] = None
+    return " or ".join(texts)
+
+
+def _values(place: Enum) -> str:
+    pairs = [f"{value}\0{name or '(none)'}" for value, name in place.names.items() if value or name]
+    return ", ".join(pairs)
+
+
+def _table(rows: Iterable[tuple[str, ...]], widths: Sequence[int]) -> Iterator[str]:
+    """Rows in columns, the last one broken into lines."""
+    indent = 2 + sum(width + 2 for width in widths)
+    for row in rows:
+        head = "  " + "".join(f"{cell:{width}}  " for cell, width in zip(row, widths))
+        yield from (line.replace("\0", " ") for line in _wrap(row[-1], head, " " * indent))
+
+
+def _wrap(text: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _when(way: Way) -> str:
+    conditions = {
+        f", if {name} is {want}"
+        for group in way.forms
+        for form in group
+        for name, want in form.when_text.items()
+        if not callable(want)
+    }
+    return "".join(sorted(conditions))
+
+
+def _operands(found: Sequence[Form]) -> list[tuple[str, str, str]]:
+    """(what is written, its kind, its bits) of all operands; places that differ from form to form name the opcodes."""
+    seen: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    spans: dict[tuple[str, str], dict[int, None]] = {}
+    for form in found:
+        for operand in form.operands:
+            for name, place in _fields(_named(form, operand)):
+                if isinstance(place, Enum):
+                    continue
+                key = _short(name, place).lstrip("+"), _kind(place)
+                seen.setdefault(key, {}).setdefault(_detail(place), {})[_opcode(form)] = None
+                if place.words > 0:
+                    spans.setdefault(key, {})[place.words] = None
+                elif place.words < 0 and form.size is not None:
+                    spans.setdefault(key, {}).update(dict.fromkeys([1, *form.size.spans.values()]))
+    rows = []
+    for key, details in seen.items():
+        text, kind = key
+        wide = sorted(spans.get(key, {}))
+        if wide and wide != [1]:
+            kind = f"{', '.join(map(str, wide[:-1]))}{' or ' * (len(wide) > 1)}{wide[-1]} {kind}s"
+        if len({tuple(opcodes) for opcodes in details.values()}) == 1:
+            rows.append((text, kind, ", or ".join(details)))
+            continue
+        for detail, opcodes in details.items():
+            rows.append((text, kind, f"{detail}  (in {' '.join(opcodes)})"))
+            text = kind = ""
+    return rows
+
+
+def _modifiers(found: Sequence[Form]) -> list[tuple[str, str]]:
+    """(bits, values and names) of all modifiers, those of operands with the operand."""
+    rows: dict[tuple[str, str], dict[str, None]] = {}
+    for form in found:
+        for part in form.name:
+            if isinstance(part, Enum):
+                rows[_places(part), _values(part)] = {}
+    for form in found:
+        for operand in form.operands:
+            before = ""
+            for name, place in _fields(_named(form, operand)):
+                suffix = place if isinstance(place, Enum) else getattr(place, "suffix", None)
+                if not isinstance(place, Enum):
+                    before = _short(name, place)
+                if suffix is not None:
+                    rows.setdefault((_places(suffix), _values(suffix)), {})[before] = None
+    return [
+        (bits, (f"behind {', '.join(behind)}: " if any(behind) else "") + values)
+        for (bits, values), behind in rows.items()
+    ]
+
+
+# ---- an instruction --------------------------------------------------------------------------------------------------
+
+
+def architectures(base: str) -> list[str]:
+    """Where there is an instruction of this name."""
+    spans = [(row.first, row.last) for row in table.ROWS if row.base == base]
+    return [name for name, sm in grammar.ARCHITECTURES.items() if any(a <= sm <= b for a, b in spans)]
+
+
+def body(isa: Isa, base: str) -> list[str]:
+    """The lines that tell how an instruction is written and where its bits lie."""
+    found = isa.named(base)
+    lines: list[str] = []
+    groups: dict[str, list[Way]] = {}
+    for way in ways(found):
+        groups.setdefault(way.name, []).append(way)
+    for name, group in groups.items():
+        broken = _wrap(re.sub(r"(?<=[})])(?=[({.])", " ", name), "", "      ")
+        lines += [""] * bool(lines) + [re.sub(r"(?<=\S) ", "", line) for line in broken]
+        for way in group:
+            operands = way.tail or "no operands"
+            codes = ", ".join(map(_encoding, way.forms)) + _when(way)
+            if len(operands) + len(codes) + 6 > WIDTH:
+                lines.append(f"    {operands}")
+                operands = ""
+            lines.append(f"    {operands:46}  {codes}")
+    operand_rows = _operands(found)
+    if operand_rows:
+        widths = [max(len(row[n]) for row in operand_rows) for n in (0, 1)]
+        lines += ["", "operands and their bits", *_table(operand_rows, widths)]
+    modifier_rows = _modifiers(found)
+    if modifier_rows:
+        lines += ["", "modifiers: bits, and what each value writes"]
+        lines += _table(modifier_rows, [max(len(row[0]) for row in modifier_rows)])
+    return lines
+
+
+def describe(isa: Isa, mnemonic: str) -> str:
+    """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is none."""
+    base = mnemonic.upper().partition(".")[0]
+    if not isa.named(base):
+        unknown = isa.unknown(base, 0)
+        raise AsmError(unknown.message, hint=unknown.hint)
+    others = [name for name in architectures(base) if name != isa.name]
+    title = f"{base} on {isa.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
+    return "\n".join([title, "", *body(isa, base), "", LEGEND])
