@@ -179,6 +179,7 @@ FIELDS = {
     "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20, signed=True),
     "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "cxat": Alone(38, 16), "bank": Number(54, 5),
     "tbank": Number(54, 5), "toff": Number(40, 14),
+    "tram": Enum(72, 1, (".AB", ".C")), "ramat": Alone(64, 8, scale=4), "ramoff": Offset(64, 8, signed=False, scale=4),
     # of addresses
     "scaled": Enum(78, 2, {1: ".X4", 2: ".X8", 3: ".X16"}),
     "!Ps": Awaited(64, 67),
@@ -267,6 +268,8 @@ LOADS = (
     ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": _register}, T4),
     ("LDC{csize}{index} Rdw, cx[URa][cxat]",           0x1582, {64: 255}, AMPERE),
     ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": _register}, AMPERE),
+    ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: 63, "ramat": _some}, TURING),
+    ("LDTRAM{tram} Rd, a[URa(ramoff)]",                0x13AD, {}, TURING),
 )  # fmt: skip
 
 STORES = (
