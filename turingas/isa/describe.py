@@ -6,6 +6,8 @@ Operands are shown as they are written, each place of a general operand once: ``
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +17,7 @@ from turingas.errors import AsmError
 from turingas.isa import forms, grammar, table
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
 from turingas.isa.forms import Form, Isa, Operand, Piece
+from turingas.isa.meaning import meaning
 
 WIDTH = 116
 ALTERNATIVE = re.compile(r"[\w.]+|cx?\[\]\[\]")  # an operand that is short enough to stand beside others
@@ -125,6 +128,7 @@ class Way:
     optional: tuple[bool, ...]
     forms: list[list[Form]] = field(default_factory=list)  # for each alternative
     varied: int | None = None  # the place that has alternatives
+    condition: str = ""  # on its operands, for a name that only some words have
 
     @property
     def tail(self) -> str:
@@ -133,7 +137,7 @@ class Way:
 
     def join(self, other: Way) -> bool:
         """Take in what is written like this but for one operand."""
-        if (self.name, self.optional) != (other.name, other.optional):
+        if (self.name, self.optional, self.condition) != (other.name, other.optional, other.condition):
             return False
         differ = [n for n, (a, b) in enumerate(zip(self.operands, other.operands)) if b[0] not in a]
         if not differ:
@@ -163,9 +167,19 @@ def ways(candidates: Iterable[Form]) -> list[Way]:
         name = "".join(part if isinstance(part, str) else _choice(part) for part in form.name)
         operands = [[_show(_named(form, operand))] for operand in form.operands]
         new = Way(name, operands, tuple(operand.optional for operand in form.operands), [[form]])
+        new.condition = _condition(form)
         if not any(way.join(new) for way in found):
             found.append(new)
     return found
+
+
+def _condition(form: Form) -> str:
+    texts = {
+        f", if {_short(name, place)} is {want}": None
+        for name, want in form.when_text.items()
+        if not callable(want) and (place := form.isa.field(form.row, name)) is not None
+    }
+    return "".join(texts)
 
 
 def written(candidates: Iterable[Form], name: str) -> list[str]:
@@ -232,19 +246,26 @@ def _set(form: Form) -> int:
     return form.value & ~(0xFFF | 1 << 91)
 
 
-def _encoding(group: list[Form]) -> str:
-    """``0x223+74``: opcode and fixed bits of forms that are written alike."""
-    texts: dict[str, None] = {}
-    for opcode in dict.fromkeys(map(_opcode, group)):
-        masks = [_set(form) for form in group if _opcode(form) == opcode]
-        if len(set(masks)) > 4:  # a register that is part of the form
-            common = masks[0]
-            for mask in masks:
-                common &= mask
-            masks = [common]
-        for mask in dict.fromkeys(masks):
-            texts[opcode + "".join("+" + r for r in _ranges(mask))] = None
-    return " or ".join(texts)
+def _encoding(way: Way) -> str:
+    """``0x223, 0x423, +74, if Ra is RZ``: opcodes of the alternatives, bits that are set in all words, conditions."""
+    texts: list[list[tuple[str, int]]] = []
+    for group in way.forms:
+        masks: dict[str, list[int]] = {}
+        for form in group:
+            masks.setdefault(_opcode(form), []).append(_set(form))
+        for opcode, sets in masks.items():
+            if len(set(sets)) > 4:  # a register that is part of the form
+                masks[opcode] = [functools.reduce(operator.and_, sets)]
+        texts.append([(opcode, mask) for opcode, sets in masks.items() for mask in dict.fromkeys(sets)])
+    common = functools.reduce(operator.and_, (mask for words in texts for _, mask in words))
+    codes = [" or ".join(opcode + _plus(mask & ~common) for opcode, mask in words) for words in texts]
+    if len(codes) == 1 and " " not in codes[0]:
+        return codes[0] + _plus(common) + way.condition
+    return ", ".join(codes) + (f", all {_plus(common)}" if common else "") + way.condition
+
+
+def _plus(mask: int) -> str:
+    return "".join("+" + text for text in _ranges(mask))
 
 
 def _values(place: Enum) -> str:
@@ -264,17 +285,6 @@ def _wrap(text: str, first: str, others: str) -> list[str]:
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
     )
-
-
-def _when(way: Way) -> str:
-    conditions = {
-        f", if {name} is {want}"
-        for group in way.forms
-        for form in group
-        for name, want in form.when_text.items()
-        if not callable(want)
-    }
-    return "".join(sorted(conditions))
 
 
 def _operands(found: Sequence[Form]) -> list[tuple[str, str, str]]:
@@ -297,7 +307,8 @@ def _operands(found: Sequence[Form]) -> list[tuple[str, str, str]]:
         text, kind = key
         wide = sorted(spans.get(key, {}))
         if wide and wide != [1]:
-            kind = f"{', '.join(map(str, wide[:-1]))}{' or ' * (len(wide) > 1)}{wide[-1]} {kind}s"
+            some = f"{wide[0]} to {wide[-1]}" if len(wide) > 4 else " or ".join(map(str, wide))
+            kind = f"{some} {kind}s"
         if len({tuple(opcodes) for opcodes in details.values()}) == 1:
             rows.append((text, kind, ", or ".join(details)))
             continue
@@ -350,7 +361,7 @@ def body(isa: Isa, base: str) -> list[str]:
         lines += [""] * bool(lines) + [re.sub(r"(?<=\S) ", "", line) for line in broken]
         for way in group:
             operands = way.tail or "no operands"
-            codes = ", ".join(map(_encoding, way.forms)) + _when(way)
+            codes = _encoding(way)
             if len(operands) + len(codes) + 6 > WIDTH:
                 lines.append(f"    {operands}")
                 operands = ""
@@ -374,4 +385,4 @@ def describe(isa: Isa, mnemonic: str) -> str:
         raise AsmError(unknown.message, hint=unknown.hint)
     others = [name for name in architectures(base) if name != isa.name]
     title = f"{base} on {isa.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
-    return "\n".join([title, "", *body(isa, base), "", LEGEND])
+    return "\n".join([title, *filter(None, [meaning(base)]), "", *body(isa, base), "", LEGEND])
