@@ -12,7 +12,7 @@ probed with nvdisasm (it refuses the others).
 * yield: ``-`` keeps the issue slot (bit 109 set), ``Y`` prefers another warp (bit clear).
 * stall: cycles before the next instruction of this warp, 0 to 15: one hexadecimal digit, as in TuringAs and maxas
   (two decimal ones are read too). ``-`` goes with 1 to 11, ``Y`` with all of them; reuse flags not with 0.
-* A sixth part, ``:abc``, sets reuse bits that the operands cannot show. NVIDIA's compiler leaves such bits on
+* A sixth part, ``:abcd``, sets reuse bits that the operands cannot show. NVIDIA's compiler leaves such bits on
   instructions without reuse slots (LDG, BRA, ...); they mean nothing, but they are bits of the word.
 """
 
@@ -22,12 +22,12 @@ import re
 
 MASK = ((1 << 21) - 1) << 105
 STALL, YIELD, WRITE, READ, WAIT, REUSE = 105, 109, 110, 113, 116, 122
-REUSE_MASK = 7 << REUSE
+REUSE_MASK = 15 << REUSE  # the fourth, d, is seen on sparse IMMA alone; nvdisasm never prints it
 NONE = 7
 
 TURINGAS = re.compile(
     r"(?P<wait>--|-|(?:0[xX])?[0-9a-fA-F]{1,2}):(?P<read>[-\d]):(?P<write>[-\d]):(?P<yield>[-Yy]):"
-    r"(?P<stall>\d{1,2}|[a-fA-F])(?::(?P<reuse>a?b?c?))?"
+    r"(?P<stall>\d{1,2}|[a-fA-F])(?::(?P<reuse>a?b?c?d?))?"
 )
 CUASSEMBLER = re.compile(
     r"\[?B(?P<wait>[-0-5]{6}):R(?P<read>[-\d]):W(?P<write>[-\d]):(?P<yield>[-Yy]):S(?P<stall>\d{1,2})\]?"
@@ -112,7 +112,7 @@ def _parse(text: str) -> int:
     )
     extra = match["reuse"] if "reuse" in match.re.groupindex else None
     for letter in extra or "":
-        bits |= 1 << REUSE + "abc".index(letter)
+        bits |= 1 << REUSE + "abcd".index(letter)
     problem = illegal(bits)
     if problem:
         raise ControlError(*problem)
@@ -156,7 +156,7 @@ def show(word: int, reuse: int = 0) -> str:
                 f"{word >> STALL & 15:x}",
             )
         )
-        letters = "".join(letter for n, letter in enumerate("abc") if reuse >> REUSE + n & 1)
+        letters = "".join(letter for n, letter in enumerate("abcd") if reuse >> REUSE + n & 1)
         if letters:
             text += ":" + letters
         if len(_shown) > 100_000:

@@ -23,6 +23,7 @@ from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintab
 MEMO = 20_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
 SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
+FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
 FREE = control.MASK | 0xF000  # not part of any form: control code (with its reuse bits) and guard
 
 
@@ -290,7 +291,7 @@ class Form:
             self.value |= bits << pos
         self.known = known
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
-        self.loose = 0 if row.reuse else control.REUSE_MASK & ~known
+        self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~known
         self.mask = WORD & ~known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
         self.checks: list[tuple[int, int]] = []
         self.tests: list[tuple[Field, Callable[[int], bool]]] = []
@@ -435,8 +436,8 @@ def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
 _Candidate = tuple[int, int, Form, Writer, Writer]
 
 
-CODE = control.MASK & ~control.REUSE_MASK
-NOT_CODE = WORD & ~CODE
+MASK = control.MASK
+NOT_CODE = WORD & ~MASK | control.REUSE_MASK  # the reuse flags are written with the operands
 
 
 class _Codes(dict[int, str]):
@@ -825,7 +826,7 @@ class Isa:
             text = seen.get(key)
             try:
                 if text is not None:
-                    out.append(codes[word & CODE] + text if control_code else text)
+                    out.append(codes[word & MASK] + text if control_code else text)
                     address += 16
                     continue
             except ValueError:
@@ -837,12 +838,13 @@ class Isa:
                             text = short(word, address, labels)
                             keep = not word & control.REUSE_MASK
                         elif word & form.loose:
+                            codes[word & MASK]  # refuses combinations that do not exist
                             text = f"{control.show(word, word & form.loose)}  {exact(word, address, labels)}"
                             keep = False
                         else:
                             body = exact(word, address, labels)
-                            text = codes[word & CODE] + body
-                            keep = not control.illegal(word)
+                            text = codes[word & MASK] + body
+                            keep = True
                         if keep and not form.has_target:
                             if len(seen) > SEEN:
                                 seen.clear()
