@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
@@ -40,7 +40,10 @@ class Awaited(Register):
         return super().decode(word ^ 7 << self.pos)
 
 
-NO_MORE: Mapping[object, object] = MappingProxyType({})
+Fixed = Mapping[Any, Any]  # bits and conditions of a row, see the head of the table
+
+NO_MORE: Fixed = MappingProxyType({})
+RZ: Fixed = {24: 255}
 
 # ---- how addresses are written -----------------------------------------------------------------------------------
 
@@ -49,11 +52,8 @@ class Address(NamedTuple):
     text: str
     e: str = ""  # the .E in the mnemonic that goes with it
     uniform: bool = False  # encoded with the row's second opcode
-    fixed: Mapping[object, object] = NO_MORE
+    fixed: Fixed = NO_MORE
     archs: tuple[float, float] = ALL
-
-
-RZ = {24: 255}
 
 
 def _some(value: int) -> bool:
@@ -78,7 +78,7 @@ def absolute(off: str, at: str, e: bool = True) -> list[Address]:
     ]
 
 
-def through(ur: str, wide: int, desc: int, pair: Mapping[object, object] = NO_MORE) -> list[Address]:
+def through(ur: str, wide: int, desc: int, pair: Fixed = NO_MORE) -> list[Address]:
     """Global addresses with a uniform register: added to the register, or as a descriptor.
 
     ``wide`` is the bit that makes the register a pair, ``desc`` the one that makes the uniform register a descriptor;
@@ -137,16 +137,16 @@ QUERY = [a for a in LOAD if "desc" not in a.text]
 EXTENDED = [a for a in ATOM if "desc" not in a.text and a.e]
 
 
-def spread(addresses: list[Address], *items: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+def spread(addresses: list[Address], *items: tuple[Any, ...]) -> Iterator[tuple[object, ...]]:
     """Each row for each way to write its address; the opcode is that of plain addresses, or one for each kind."""
     for text, opcode, fixed, archs, *fields in items:
         plain, uniform = opcode if isinstance(opcode, tuple) else (opcode, opcode)
         for a in addresses:
-            first, last = max(archs[0], a.archs[0]), min(archs[1], a.archs[1])  # type: ignore[index]
+            first, last = max(archs[0], a.archs[0]), min(archs[1], a.archs[1])
             if first <= last:
-                written = str(text).replace("{E}", a.e).replace("@", a.text)
+                written = text.replace("{E}", a.e).replace("@", a.text)
                 e = {72: 1} if a.e else {}
-                yield (written, uniform if a.uniform else plain, {**fixed, **dict(a.fixed), **e}, (first, last), *fields)
+                yield (written, uniform if a.uniform else plain, {**fixed, **a.fixed, **e}, (first, last), *fields)
 
 
 # ---- modifiers ---------------------------------------------------------------------------------------------------
@@ -295,7 +295,8 @@ STORES = (
 
 def copies() -> Iterator[tuple[object, ...]]:
     """LDGSTS: shared memory from global memory; two addresses, and one uniform register for both."""
-    name = "LDGSTS.E{bypass}{evict}{copyltc}{copied}{zfill}{copyorder} "
+    name = "LDGSTS.E{bypass}{evict}{copyltc}{copied}{zfill}{copyorder}"
+    fixed: dict[Any, Any]
     for to, fixed in (("[dat]", {16: 255, "dat": _some}), ("[Rd(doff)]", {})):
         for source, bits, archs in (
             ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
@@ -307,18 +308,18 @@ def copies() -> Iterator[tuple[object, ...]]:
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, HOPPER),
         ):  # fmt: skip
-            yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, {**fixed, **bits}, archs)
+            yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, fixed | bits, archs)
     for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
-        yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1, 76: 1}, GA)
-        yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, GA)
-        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, {**fixed, 70: 1}, HOPPER)
+        yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1, 76: 1}, GA)
+        yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, GA)
+        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, HOPPER)
         # the descriptor is the uniform register after that of the other address: one field, written twice
         for n in range(64):
-            bits = {**fixed, 64: n, 70: 1, 76: 1}
+            with_descriptor = fixed | {64: n, 70: 1, 76: 1}
             ur, after = (f"UR{n}", f"UR{n + 1}") if n < 62 else ("UR62", "URZ") if n == 62 else ("URZ", "URZ")
             text = f"{name} {to.replace('URc', ur)}, desc[{after}][Ra2.64(soff)], !Pp?"
-            yield (text, 0x1DAE, {**bits, 101: 1}, GA)
-            yield (text, 0x1DAE, bits, HOPPER)
+            yield (text, 0x1DAE, with_descriptor | {101: 1}, GA)
+            yield (text, 0x1DAE, with_descriptor, HOPPER)
 
 
 ATOMICS = (
