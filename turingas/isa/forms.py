@@ -303,6 +303,7 @@ class Form:
             else:
                 self.checks.append(_check(f, str(want)))
         self.has_target = any(o.target for o in self.operands)
+        self.hides = any("<" in o.source for o in self.operands)
         units: list[list[Operand]] = []
         for operand in self.operands:
             if operand.optional and units and units[-1][0].optional:
@@ -661,7 +662,8 @@ class Isa:
             for bits in form.modifiers(name):
                 assigned = form.assign(parts)
                 if assigned is None:
-                    better(1, functools.partial(self._misfit, form, name, parts, offsets))
+                    rank = 2 if form.hides and self._lossy(form, parts) else 1
+                    better(rank, functools.partial(self._misfit, form, name, parts, offsets))
                     continue
                 if uniform is not None and uniform != form.guard:
                     message = f"{base} is guarded by {form.guard}0 to {form.guard}6"
@@ -760,11 +762,10 @@ class Isa:
         lossy = self._lossy(form, parts)
         if lossy is not None:
             n, operand = lossy
-            return EncodeError(
-                f"{parts[n]} does not say which descriptor register is used",
-                offsets[1 + n],
-                f"nvdisasm leaves it out; write {operand.source}, for example desc[UR4]{parts[n]}",
-            )
+            unsaid = "".join(text.replace("URa", "UR4").replace("URb", "UR4").replace("URc", "UR4")
+                             for text in re.findall(r"<([^>]*)>", operand.source))  # fmt: skip
+            hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
+            return EncodeError(f"{parts[n]} does not say which descriptor register is used", offsets[1 + n], hint)
         candidates = [f for f in self.named(form.base) if f.modifiers(name)]
         written = describe.written(candidates, name)
         # the operand that fits no form that agrees with all before it
