@@ -1,6 +1,6 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
-from turingas.isa.fields import Enum
+from turingas.isa.fields import Enum, Register
 from turingas.isa.grammar import ALL, AMPERE, HOPPER, rows
 
 BEFORE_AMPERE = (70, 75)
@@ -26,6 +26,9 @@ FIELDS = {
     "hbool": Enum(69, 2, (".AND", ".OR", ".XOR")),
     "h_and": Enum(71, 1, ("", ".H_AND")),
 }
+# HADD2.F32 can keep its second source alone for reuse
+ONE_REUSE = {"-Ra": Register("R", 24, 8, "Z", 1, neg=72)}
+
 ROWS = rows(
     # ---- FP32
     ("FFMA{fmz}{rnd}{sat} Rd, -|Ra|, -|Fb|, -|Fc|",                    0x023, {}, ALL),
@@ -54,9 +57,9 @@ ROWS = rows(
     ("HADD2{h32}{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                      0x030, {}, BEFORE_AMPERE),
     ("HMUL2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                      0x032, {}, BEFORE_AMPERE),
     ("HFMA2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",               0x031, {}, BEFORE_AMPERE),
-    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|Rc_b|{hb}",                             0x230, {78: 1, "reuse": False}, AMPERE),
-    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|cbh|",                                  0x630, {78: 1, "reuse": False}, AMPERE),
-    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|URc_bh|",                               0x1E30, {78: 1, "reuse": False}, AMPERE),
+    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|Rc_b|{hb}",                             0x230, {78: 1}, AMPERE, ONE_REUSE),
+    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|cbh|",                                  0x630, {78: 1}, AMPERE, ONE_REUSE),
+    ("HADD2.F32{ftz}{sat} Rd, -Ra{ha}, -|URc_bh|",                               0x1E30, {78: 1}, AMPERE, ONE_REUSE),
     ("HADD2{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                           0x030, {}, AMPERE),
     ("HADD2.BF16_V2{ftz}{sat} Rd, -|Ra|{ha}, -|Bc|",                   0x030, {85: 1}, HOPPER),
     ("HMUL2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                           0x032, {}, AMPERE),
