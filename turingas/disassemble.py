@@ -23,7 +23,7 @@ from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawS
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
-CODE_COLUMN = 72  # where the comment with the address stands
+CODE_COLUMN = 55  # where the comment with the address stands
 JUMP_BANK = 2  # compilers put jump tables here
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
 BIND_NAMES = {number: name for name, number in BINDINGS.items()}
@@ -205,7 +205,7 @@ def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, st
             yield labels[address] + ":"
         if address in relocated:
             yield from relocated[address]
-        yield f"{_instruction(isa, word, address, labels):<{CODE_COLUMN}}# {address:04x}"
+        yield f"{_instruction(isa, word, address, labels):<{CODE_COLUMN}} # {address:04x}"
 
 
 def _instruction(isa: forms.Isa, word: int, address: int, labels: dict[int, str]) -> str:
