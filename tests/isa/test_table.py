@@ -1,0 +1,120 @@
+"""The table itself: every architecture's forms build, agree with each other, and read back what they write."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+
+import turingas
+from tests.isa.words import ARCHS, PLAIN, random_control, sample, words_of
+from turingas.errors import AsmError
+from turingas.isa import control, forms, grammar
+from turingas.isa.fields import Enum, Register
+
+
+def test_architectures():
+    assert tuple(grammar.ARCHITECTURES) == ARCHS
+    with pytest.raises(AsmError, match="unknown architecture 'sm_61'"):
+        forms.isa("sm_61")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_forms_build_and_claim_each_bit_once(arch):
+    """The constructor asserts that no two fields share a bit; here also: none lies in the control code or the guard."""
+    isa = forms.isa(arch)
+    found = list(isa.all_forms())
+    assert len(found) > 500
+    for form in found:
+        assert not form.known & (control.MASK & ~control.REUSE_MASK) and not form.known & 0xF000, form.text
+        assert form.value >> 128 == 0 and not form.value & form.known, form.text
+    assert len({form.base for form in found}) == len(isa.mnemonics()) > 100
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_one_text_one_word(arch):
+    """What a form writes, the first form that can read it reads as the same word.
+
+    Two rows with one name and operands of the same kinds would break this for the second of them.
+    """
+    isa, wrong = forms.isa(arch), []
+    reached = set()
+    for form, word in sample(arch):
+        reached.add(isa.explain(word))
+        text = isa.decode(word)
+        again = isa.encode(text)
+        if again != word & ~(form.loose | control.MASK & ~form.known):
+            wrong.append((form.text, text, f"{word:032x}", f"{again:032x}"))
+    assert not wrong, f"{len(wrong)} texts come back as another word: {wrong[:5]}"
+    rng = random.Random(arch)
+    rare = [form for form in isa.all_forms() if form not in reached]
+    silent = [form.text for form in rare if all(isa.explain(word) is not form for word in words_of(form, 200, rng))]
+    assert not silent, f"rows that nothing reaches: {silent}"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_random_words_round_trip(arch):
+    """Every form with random control codes and reuse flags, through the public face: the same words come back."""
+    rng, words = random.Random(arch + "control"), []
+    for _, word in sample(arch):
+        word |= random_control(rng) | (rng.getrandbits(3) << control.REUSE) * (rng.random() < 0.2)
+        if control.illegal(word):
+            word = word & ~control.MASK | PLAIN | word & control.REUSE_MASK
+        words.append(word)
+    lines = turingas.decode(words, arch)
+    again = turingas.encode("\n".join(lines), arch)
+    wrong = [(f"{a:032x}", line, f"{b:032x}") for a, line, b in zip(words, lines, again) if a != b]
+    assert not wrong, wrong[:5]
+    opaque = [line for line in lines if ".word" in line]
+    # only reuse bits that a form has no slot for may leave words opaque
+    assert len(opaque) < 0.2 * len(words)
+    assert lines == turingas.decode(again, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_words_that_no_row_explains(arch):
+    """Noise, and legal words with one bit turned: the text, whatever it is, gives the same word again."""
+    rng = random.Random(arch + "noise")
+    words = [rng.getrandbits(128) for _ in range(500)]
+    words += [word ^ 1 << rng.randrange(128) for _, word in sample(arch)]
+    assert turingas.encode("\n".join(turingas.decode(words, arch)), arch) == words
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_alternatives_of_one_opcode_are_told_apart(arch):
+    """Two forms that explain one word stand in the table as an alias and what it is an alias of: with a condition."""
+    isa = forms.isa(arch)
+    by_opcode = defaultdict(list)
+    for form in isa.all_forms():
+        by_opcode[form.value & 0xFFF].append(form)
+    unclear = []
+    for same in by_opcode.values():
+        for first, second in pairwise(same):
+            if first.mask == second.mask and first.value == second.value and not (first.checks or first.tests):
+                enums = [p for f in (first, second) for p in f.name if isinstance(p, Enum)]
+                if not enums:
+                    unclear.append((first.text, second.text))
+    assert not unclear
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_registers_of_random_words(arch):
+    """The register count covers every general register that the text names."""
+    isa = forms.isa(arch)
+    for form, word in sample(arch)[::4]:
+        top = max((word >> f.pos & f.last for o in form.operands for f in o.fields if is_general(f, word)), default=-1)
+        assert isa.registers(word) > top, isa.decode(word)
+
+
+def is_general(field: object, word: int) -> bool:
+    return isinstance(field, Register) and field.prefix == "R" and word >> field.pos & field.last != field.last
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_mnemonic_is_described(arch):
+    isa = forms.isa(arch)
+    for base in isa.mnemonics():
+        text = isa.describe(base)
+        assert text.startswith(f"{base} on {arch}") and "opcode" in text
