@@ -141,6 +141,13 @@ class Operand:
             raise Unprintable
         return text
 
+    def located(self, word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
+        """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
+        for f in self.fields:
+            if isinstance(f, Register):
+                f.checked(word)
+        return self.decode(word, plain, address, labels)
+
     def matches(self, text: str) -> bool:
         return self.regex.fullmatch(text) is not None
 
@@ -352,7 +359,7 @@ class Form:
             if plain and not word & yield_bit:
                 word &= no_reuse  # nvdisasm prints no .reuse on a yielding instruction
             shown = [
-                texts[word & mask].lstrip(", ") if target is None else target.decode(word, plain, address, labels)
+                texts[word & mask].lstrip(", ") if target is None else target.located(word, plain, address, labels)
                 for mask, texts, target in units
             ]
             operands = ", ".join([text for text in shown if text])
