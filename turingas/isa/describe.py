@@ -66,10 +66,12 @@ def _short(name: str, place: Field) -> str:
     if isinstance(place, Target):
         return "target"
     if isinstance(place, BitSet):
-        return "{3,1}"
+        return "set"
     if isinstance(place, Enum):
         return _choice(place)
     plain = re.sub(r"_?[a-z]?\d*$", "", name) if re.search(r"\d|_", name) else name
+    if name in ("all", "some"):  # of BAR, or which of a sparse matrix
+        return "threads" if place.width == 12 else "sel"
     return {"": "imm", "simm": "imm", "coff": "offset", "dist": "distance", "toff": "offset", "tbank": "bank"}.get(
         plain, plain
     )
@@ -91,8 +93,7 @@ def _show(pieces: Sequence[Piece]) -> str:
             out += re.sub(r"(?<=\[)UR(?:\d+|Z)|(?<=\+)UR(?:\d+|Z)", "UR", value)
         elif kind == "field":
             name, place = value
-            last = n == len(pieces) - 1
-            if isinstance(place, Enum) and n and last and pieces[n - 1][0] == "field":
+            if isinstance(place, Enum) and n == 1 == len(pieces) - 1 and pieces[0][0] == "field":
                 continue  # .H0_H0 of a register; told below
             text = _short(name, place)
             out += text.strip("(){}") if len(pieces) == 1 and isinstance(place, Enum) else text
@@ -269,8 +270,16 @@ def _plus(mask: int) -> str:
 
 
 def _values(place: Enum) -> str:
-    pairs = [f"{value}\0{name or '(none)'}" for value, name in place.names.items() if value or name]
-    return ", ".join(pairs)
+    pairs = [(value, name) for value, name in place.names.items() if value or name]
+    texts: list[str] = []
+    numbered = [bool(re.fullmatch(rf"[A-Za-z]+{value}", name)) for value, name in pairs]  # SR138, SR139, ...
+    for n, (value, name) in enumerate(pairs):
+        if n and numbered[n] and numbered[n - 1] and n + 1 < len(pairs) and numbered[n + 1]:
+            if texts[-1] != "...":
+                texts.append("...")
+        else:
+            texts.append(f"{value}\0{name or '(none)'}")
+    return ", ".join(texts).replace(", ..., ", " ... ")
 
 
 def _table(rows: Iterable[tuple[str, ...]], widths: Sequence[int]) -> Iterator[str]:
