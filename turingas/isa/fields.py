@@ -187,7 +187,9 @@ class Register(Field):
         if name == self.zero:
             return bits | self.last << self.pos
         index = int(name)
-        if index >= self.count or (name[0] == "0" and name != "0"):
+        if name[0] == "0" and name != "0":
+            raise ValueError(f"{text} is written {self.prefix}{index}")
+        if index >= self.count:
             raise ValueError(f"{text} is beyond {self.prefix}{self.count - 1}, the last one")
         if self.words > 1:
             align = 4 if self.words > 2 else 2
@@ -257,9 +259,10 @@ class Number(Field):
         elif units < self.low and not self.signed and self.width == 32 and units >= -(1 << 31):
             units += 1 << 32
         if not self.low <= units <= self.high:
+            low, high = ((hex if self.base == 16 else str)(n * self.scale) for n in (self.low, self.high))
             kind = "signed" if self.signed else "unsigned"
             bits = self.width + self.scale.bit_length() - 1
-            raise ValueError(f"{text} does not fit {kind} {bits} bits")
+            raise ValueError(f"{text} does not fit the {kind} {bits} bits ({low} to {high})")
         return self.put(units)
 
     def decode(self, word: int) -> str:

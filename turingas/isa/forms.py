@@ -175,7 +175,7 @@ def _show(pieces: Sequence[Piece], word: int, plain: bool, address: int, labels:
         elif kind == "field":
             if isinstance(value, Target):
                 target = value.address(word, address)
-                name = labels.get(target) if labels else None
+                name = labels.get(target) if labels and value.relative else None
                 out += name if name is not None else hex(target)
             else:
                 out += value.plain(word) if plain else value.decode(word)
@@ -703,7 +703,7 @@ class Isa:
                 except EncodeError as error:
                     raise EncodeError(error.message, offsets[1 + at], error.hint) from None
                 except ValueError as error:
-                    better(4 + at, functools.partial(EncodeError, _name_it(str(error), base), offsets[1 + at]))
+                    better(4 + at, functools.partial(_value_error, str(error), base, parts[at], offsets, 1 + at))
                     continue
                 if not form.accepts(word):
                     wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
@@ -729,8 +729,13 @@ class Isa:
         elsewhere = [n for n, sm in grammar.ARCHITECTURES.items() if any(r.base == base for r in isa(n).rows)]
         if elsewhere:
             return EncodeError(f"{self.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+        if not base:
+            return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
         everywhere = {row.base for row in table.ROWS}
-        return EncodeError(f"unknown instruction {base!r}", position, _nearest(base, everywhere))
+        hint = _nearest(base.upper(), everywhere)
+        if base.upper() in everywhere:
+            hint = "instructions are written in capitals"
+        return EncodeError(f"unknown instruction {base!r}", position, hint)
 
     def _bad_modifier(self, forms: list[Form], name: str, position: int) -> EncodeError:
         base, *given = name.split(".")
@@ -747,9 +752,14 @@ class Isa:
                 where = self._elsewhere(base, "." + modifier)
                 return EncodeError(f"{base} has no modifier .{modifier}", at, where or hint)
             at += len(modifier) + 1
+        arranged = sorted(filter(None, (_arrange(form, given) for form in forms)))
+        if arranged and arranged[0][0] == 0:
+            return EncodeError(f"the modifiers of {name} stand in another order", position, f"write {arranged[0][1]}")
+        if arranged:
+            return EncodeError(f"{name} lacks a modifier", position, f"it is written {arranged[0][1]}")
         orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in forms)
-        hint = "it is written " + " or ".join(list(orders)[:4])
-        return EncodeError(f"the modifiers of {name} do not go together, or stand in another order", position, hint)
+        hint = "it is written " + " or ".join(list(orders)[:2])
+        return EncodeError(f"the modifiers of {name} do not go together", position, hint)
 
     def _elsewhere(self, base: str, modifier: str) -> str:
         names = []
@@ -785,6 +795,8 @@ class Isa:
         hint = "it is written " + "; or ".join(written[:6]) + ("; ..." if len(written) > 6 else "")
         if n >= len(parts):
             return EncodeError(f"{name} has too few operands", offsets[0], hint)
+        if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
+            hint = "registers and names are written in capitals"
         return EncodeError(f"operand {parts[n]!r} does not fit {name}", offsets[1 + n], hint)
 
     def _lossy(self, form: Form, parts: list[str]) -> tuple[int, Operand] | None:
@@ -883,11 +895,11 @@ class Isa:
     # -- what the cubin needs to know of a word
 
     def target(self, word: int, address: int) -> int | None:
-        """The address a branch goes to, if the instruction names one."""
+        """The address a relative branch goes to, if the instruction names one."""
         form = self.explain(word)
         if form is not None and form.has_target:
             for operand in form.operands:
-                if operand.target is not None:
+                if operand.target is not None and operand.target.relative:
                     return operand.target.address(word, address)
         return None
 
@@ -945,8 +957,33 @@ def _opcode(key: int) -> int:
 
 
 def _slot(part: Enum) -> str:
+    """The choices of a modifier: in ( ) when one of them must be written, in { } when none need be."""
     names = [n for n in part.values if n]
-    return "{" + "|".join(names[:6]) + ("|..." if len(names) > 6 else "") + "}" if names else ""
+    choices = "|".join(names[:6]) + ("|..." if len(names) > 6 else "")
+    if "" in part.values:
+        return f"{{{choices}}}" if names else ""
+    return f"({choices})" if len(names) > 1 else choices
+
+
+def _arrange(form: Form, given: Sequence[str]) -> tuple[int, str] | None:
+    """The mnemonic of this form with the given modifiers in its order, and how many more it needs; None if it has
+    not all of them."""
+    left, lacking, text = list(given), 0, form.base
+    for n, part in enumerate(form.name):
+        names: Iterable[str] = part.values if isinstance(part, Enum) else [part[len(form.base) :] if n == 0 else part]
+        if names == [""]:
+            continue
+        fitting = [name for name in names if name and all(left.count(t) for t in name.split(".")[1:])]
+        if fitting:
+            best = max(fitting, key=lambda name: name.count("."))
+            for token in best.split(".")[1:]:
+                if token in left:
+                    left.remove(token)
+            text += best
+        elif "" not in names:
+            lacking += 1
+            text += _slot(part) if isinstance(part, Enum) else "".join(names)
+    return None if left else (lacking, text)
 
 
 def _prefix(form: Form, parts: Sequence[str]) -> bool:
@@ -963,10 +1000,10 @@ def _prefix(form: Form, parts: Sequence[str]) -> bool:
     return walk(0, 0)
 
 
-def _name_it(message: str, base: str) -> str:
-    return message.replace("does not fit signed", "does not fit the signed").replace(
-        "does not fit unsigned", "does not fit the unsigned"
-    ) + (f" of {base}" if "bits" in message and "hold" not in message and "operand" not in message else "")
+def _value_error(message: str, base: str, part: str, offsets: _Offsets, place: int) -> EncodeError:
+    """A value that does not fit: the caret goes to the value itself where the message begins with it."""
+    inside = max(part.find(message.split(" ", 1)[0]), 0)
+    return EncodeError(message.replace(" bits (", f" bits of {base} (", 1), offsets[place] + inside)
 
 
 def _nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) -> str:
