@@ -185,6 +185,11 @@ def _condition(form: Form) -> str:
 
 def written(candidates: Iterable[Form], name: str) -> list[str]:
     """How forms are written that all have the mnemonic ``name``, modifiers included."""
+    return _tails(tuple(candidates), name)
+
+
+@functools.lru_cache(maxsize=500)
+def _tails(candidates: tuple[Form, ...], name: str) -> list[str]:
     return list(dict.fromkeys(f"{name} {way.tail}".strip() for way in ways(candidates)))
 
 
