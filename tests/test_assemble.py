@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from turingas.assemble import assemble
+from turingas.assembler import _DIRECTIVES, assemble
 from turingas.cubin import elf
 from turingas.cubin.elf import Elf
-from turingas.errors import AsmError
+from turingas.errors import AsmError, CubinError
 from turingas.program import Cubin, Param
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
@@ -207,6 +209,12 @@ MISTAKES = [
     (".section .x type=1\n" + EXIT, "in no kernel"),
     (".kernel a\n", "no instructions"),
     ("", "no instructions"),
+    (".stack x\n" + EXIT, "'x' is no number"),
+    (".frame 99999999999\n" + EXIT, "does not fit 32 bits"),
+    (".drop .strtab\n" + EXIT, "needs .strtab"),
+    (".kernel a\n" + EXIT + ".drop .text.a\n", "needs .text.a"),
+    (".section .x align=100000\n", "no alignment"),
+    (".elf colour=1\n" + EXIT, "unknown option colour="),
     (".kernel a\n" + EXIT + ".symbol x section=.nowhere\n", "nowhere"),
 ]
 
@@ -223,6 +231,36 @@ def test_all_mistakes_are_reported_where_they_are():
     with pytest.raises(AsmError) as caught:
         assemble(source, filename="x.sass")
     places = [(error.file, error.line) for error in caught.value.errors]
-    assert sorted(places) == [("x.sass", line) for line in (1, 3, 4, 5)]
+    assert places == [("x.sass", line) for line in (1, 3, 4, 5)]
     column = {error.line: error.column for error in caught.value.errors}
     assert (column[1], column[3], column[4]) == (12, 13, 11)
+
+
+ARGUMENTS = """0 1 -1 8 0x10 99999999999 k .text.k - %23 @3 R_CUDA_64 57 2 L none align=3 type=9 type=4 flags=6 size=auto
+    section=.text.k value=L bind=weak info=5 link=.symtab info=.text.k offset=4 absent half hex 0011 .strtab .text.k@2
+    a=b=c = size=8 entry=16 other=300 type=object MAX_THREADS""".split()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from([EXIT.strip(), "L:", ".kernel k", ".section .x type=1"]),
+            st.builds(
+                lambda name, arguments: f".{name} " + " ".join(arguments),
+                st.sampled_from(sorted(_DIRECTIVES)),
+                st.lists(st.sampled_from(ARGUMENTS), max_size=5),
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_any_directives_give_a_cubin_or_an_error(lines):
+    try:
+        data = assemble("\n".join(lines)).to_bytes()
+    except AsmError:
+        return
+    try:
+        Cubin.from_bytes(data)
+    except CubinError:
+        assert any(line.startswith((".section", ".elf", ".symbol")) for line in lines)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cubin import cubins
 from tests.tools import nvrtc
-from turingas.assemble import assemble
-from turingas.disassemble import check, disassemble, write_source
+from turingas.assembler import assemble
+from turingas.disassembler import check, disassemble, write_source
 from turingas.program import Cubin
 
 

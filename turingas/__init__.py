@@ -15,8 +15,8 @@ from turingas.errors import AsmError, CubinError
 
 if TYPE_CHECKING:
     from turingas.api import decode, encode
-    from turingas.assemble import assemble
-    from turingas.disassemble import disassemble
+    from turingas.assembler import assemble
+    from turingas.disassembler import disassemble
     from turingas.program import Cubin
 
 __version__ = "0.1.0"
@@ -26,8 +26,8 @@ __all__ = ["AsmError", "Cubin", "CubinError", "assemble", "decode", "disassemble
 _HOME = {
     "encode": "turingas.api",
     "decode": "turingas.api",
-    "assemble": "turingas.assemble",
-    "disassemble": "turingas.disassemble",
+    "assemble": "turingas.assembler",
+    "disassemble": "turingas.disassembler",
     "Cubin": "turingas.program",
 }
 

@@ -123,7 +123,7 @@ def assemble(
         output = "-" if file == "-" else os.path.splitext(file)[0] + ".cubin"
     _keep(file, output)
     with _diagnosed(file):
-        from turingas.assemble import assemble as run
+        from turingas.assembler import assemble as run
         from turingas.source.lines import decode
 
         name = "<stdin>" if file == "-" else file
@@ -156,7 +156,7 @@ def disassemble(file: str, output: str) -> None:
     """
     _keep(file, output)
     with _diagnosed(file):
-        from turingas.disassemble import write_source
+        from turingas.disassembler import write_source
 
         cubin = _load(file)
         with _output(output) as stream:
@@ -178,7 +178,7 @@ def check(files: tuple[str, ...]) -> int:
     for file in files:
         try:
             with _diagnosed(file):
-                from turingas.disassemble import check as run
+                from turingas.disassembler import check as run
 
                 differences = run(_load(file))
                 for difference in differences or ["identical"]:

@@ -92,7 +92,6 @@ class Kernel:
     info_order: list[int] = field(default_factory=list)  # of their codes, when it is not the usual one
     relocations: list[CodeRelocation] = field(default_factory=list)
     shared_align: int = 16
-    type: int = 1  # of its section
     flags: int = 6  # of its section, without the barriers
     align: int = 128
     section_info: int | None = None  # sh_info of its section, when it is not what it should be

@@ -67,7 +67,7 @@ def test_changed_headers(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_reads_also_disassembles_or_says_why(seed):
-    from turingas.disassemble import disassemble
+    from turingas.disassembler import disassemble
 
     generator = random.Random(seed)
     for _ in range(40):

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cubin import cubins
 from tests.tools import nvdisasm
-from turingas.assemble import assemble
-from turingas.disassemble import disassemble
+from turingas.assembler import assemble
+from turingas.disassembler import disassemble
 from turingas.program import Cubin
 
 # What nvdisasm 13 says of every cubin of CUDA 12, NVIDIA's own too; the second follows from the first.

@@ -123,7 +123,7 @@ def _kernel(cubin: Cubin, section: Section, symbol: Symbol | None) -> Kernel:
     kernel.entry = bool(symbol and symbol.other & STO_ENTRY)
     kernel.bind = symbol.bind if symbol else e.STB_LOCAL
     kernel.symbol = symbol.name if symbol and symbol.name != kernel.name else ""
-    kernel.type, kernel.align = section.type, section.align
+    kernel.align = section.align
     kernel.barriers = section.flags >> BARRIERS_SHIFT & BARRIERS_MASK
     kernel.flags = section.flags & ~(BARRIERS_MASK << BARRIERS_SHIFT)
     return kernel

@@ -85,7 +85,7 @@ def derive(cubin: Cubin) -> list[RawSection]:
             kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT
             sections.append(RawSection(".nv.constant0." + kernel.name, kind, CONSTANT_FLAGS, 4, info=text, data=zeros))
         flags = kernel.flags | (kernel.barriers << BARRIERS_SHIFT if cubin.header.abi_version < 8 else 0)
-        sections.append(RawSection(text, kernel.type, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
+        sections.append(RawSection(text, e.SHT_PROGBITS, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
         if kernel.shared_bytes:
             kind = e.SHT_NOBITS if executable else e.SHT_CUDA_SHARED
             sections.append(
@@ -170,7 +170,7 @@ def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
             sections[place[raw.name]] = raw
         else:
             sections.append(raw)
-    dropped = set(cubin.dropped)
+    dropped = set(cubin.dropped) - {section.name for section in tables()}
     sections = [section for section in sections if section.name not in dropped]
     modern = arch(cubin.arch).sm >= 90
     sections.sort(key=lambda section: _rank(section, modern))

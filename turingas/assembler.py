@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
-from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combine
+from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combine, tables
 from turingas.errors import AsmError, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control, forms
@@ -37,6 +37,8 @@ from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
+LONGEST_NUMBER = 42  # characters
+HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8}
 BINDINGS = {"local": e.STB_LOCAL, "global": e.STB_GLOBAL, "weak": e.STB_WEAK}
 SYMBOL_TYPES = {"notype": e.STT_NOTYPE, "object": e.STT_OBJECT, "func": e.STT_FUNC, "section": e.STT_SECTION}
 LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
@@ -92,7 +94,7 @@ class _Draft:
     waiting: list[tuple[int, str, int | None]] = field(default_factory=list)  # .reloc for the next instruction
     references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
-    stack: str = ""
+    stack: tuple[int | None, ...] = ()  # what .stack says
 
     @property
     def address(self) -> int:
@@ -152,6 +154,7 @@ class Assembler:
         self._finish_symbols()
         if not self.cubin.texts and not self.cubin.sections and not self.errors:
             self.errors.append(AsmError("there are no instructions"))
+        self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         return self.cubin
 
@@ -203,7 +206,8 @@ class Assembler:
 
     def _elf(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, list(vars(self.cubin.header)))
-        self.cubin.header = replace(self.cubin.header, **{key: _number(text) for key, text in options.items()})
+        fields = {key: _number(text, HEADER_BITS[key]) for key, text in options.items()}
+        self.cubin.header = replace(self.cubin.header, **fields)
 
     def _kernel(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._start(args, options, True)
@@ -212,16 +216,15 @@ class Assembler:
         self._start(args, options, False)
 
     def _start(self, args: list[str], options: dict[str, str], entry: bool) -> None:
-        self._known(options, ("bind", "section", "symbol", "type", "flags", "align", "info"))
+        self._known(options, ("bind", "section", "symbol", "flags", "align", "info"))
         kernel = self._begin(_name(_one(args, "a name")), entry)
-        kernel.bind = _choice(options.get("bind", "global"), BINDINGS)
+        kernel.bind = _choice(options.get("bind", "global"), BINDINGS, 4)
         kernel.own_section = _name(options["section"]) if "section" in options else None
         kernel.symbol = _name(options.get("symbol", ""))
-        kernel.type = _number(options.get("type", "1"))
-        kernel.flags = _number(options.get("flags", "6"))
+        kernel.flags = _number(options.get("flags", "6"), 64)
         kernel.align = _align(options.get("align", "128"))
         if "info" in options:
-            kernel.section_info = _number(options["info"])
+            kernel.section_info = _number(options["info"], 32)
 
     def _registers(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         count = _number(_one(args, "a number of registers"))
@@ -244,15 +247,14 @@ class Assembler:
         self._code().barriers = count
 
     def _frame(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._code().kernel.frame_bytes = _size(_one(args, "a size in bytes"))
+        self._code().kernel.frame_bytes = _number(_one(args, "a size in bytes"), 32)
 
     def _stack(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._code().stack = _one(args, "a size in bytes, or none")
-        if self._code().stack != "none":
-            _size(self._code().stack)
+        text = _one(args, "a size in bytes, or none")
+        self._code().stack = (None if text == "none" else _number(text, 32),)
 
     def _max_stack(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._code().kernel.max_stack_bytes = _size(_one(args, "a size in bytes"))
+        self._code().kernel.max_stack_bytes = _number(_one(args, "a size in bytes"), 32)
 
     def _param(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, ("offset",))
@@ -292,10 +294,7 @@ class Assembler:
         self._code().tail = False
 
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        word = _number(_one(args, "a number of 128 bits"))
-        if not 0 <= word < 1 << 128:
-            raise _Mistake("a word has 128 bits", part=args[0])
-        self._code().lines.append(word)
+        self._code().lines.append(_number(_one(args, "a number of 128 bits"), 128))
         self._relocate()
 
     def _bank(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
@@ -331,7 +330,7 @@ class Assembler:
         for key, attribute in (("type", "type"), ("flags", "flags"), ("entry", "entry_size"),
                                ("size", "size"), ("address", "address")):  # fmt: skip
             if key in options:
-                setattr(raw, attribute, _size(options[key]))
+                setattr(raw, attribute, _number(options[key], 32 if key == "type" else 64))
         raw.align = _align(options.get("align", "1"))
         raw.link, raw.info = _reference(options.get("link", "0")), _reference(options.get("info", "0"))
         if any(section.name == raw.name for section in self.cubin.sections):
@@ -342,14 +341,17 @@ class Assembler:
         self._block(raw)
 
     def _drop(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self.cubin.dropped.append(_key(_one(args, "the name of a section")))
+        key = _key(_one(args, "the name of a section"))
+        if any(key == section.name for section in tables()) or any(d.kernel.section == key for d in self.drafts):
+            raise _Mistake(f"a cubin needs {key}", part=args[0])
+        self.cubin.dropped.append(key)
 
     def _symbol(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, ("section", "value", "size", "type", "bind", "other"))
         row = RawSymbol(_name(_one(args, "a name")), _reference(options.get("section", "")))
-        row.type = _choice(options.get("type", "notype"), SYMBOL_TYPES)
-        row.bind = _choice(options.get("bind", "local"), BINDINGS)
-        row.other = _number(options.get("other", "0"))
+        row.type = _choice(options.get("type", "notype"), SYMBOL_TYPES, 4)
+        row.bind = _choice(options.get("bind", "local"), BINDINGS, 4)
+        row.other = _number(options.get("other", "0"), 8)
         row.size = AS_LONG_AS_CODE if options.get("size") == "auto" else _size(options.get("size", "0"))
         self.symbols.append((item, row, options.get("value", "0")))
 
@@ -409,14 +411,15 @@ class Assembler:
     def _finish(self, draft: _Draft) -> None:
         """Encode a kernel and work out what follows from its instructions."""
         kernel, labels = draft.kernel, draft.labels
-        encode, parse_control = self.isa.encode, control.parse
+        encode, join, parse_control = self.isa.encode, self.isa.join, control.parse
         words: list[int] = []
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
                 continue
             try:
-                words.append(encode(line.body, WORD_BYTES * at, labels) | parse_control(line.control))
+                code = parse_control(line.control)
+                words.append(join(encode(line.body, WORD_BYTES * at, labels), code))
             except forms.EncodeError as error:
                 self.errors.append(line.error(error.message, error.position, error.hint))
             except control.ControlError as error:
@@ -433,7 +436,7 @@ class Assembler:
         self._resources(draft, words)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
-            kernel.stack_bytes = None if draft.stack == "none" else _size(draft.stack)
+            kernel.stack_bytes = draft.stack[0]
         for item, name, values in draft.infos:
             try:
                 code = _code(name)
@@ -571,17 +574,18 @@ def _one(args: list[str], what: str) -> str:
     return args[0]
 
 
-def _number(text: str) -> int:
-    if not NUMBER.fullmatch(text):
+def _number(text: str, bits: int = 0) -> int:
+    """A number; with ``bits``, one that is not negative and fits them."""
+    if not NUMBER.fullmatch(text) or len(text) > LONGEST_NUMBER:
         raise _Mistake(f"{text!r} is no number", part=text)
-    return int(text, 16) if "x" in text.lower() else int(text)
+    value = int(text, 16) if "x" in text.lower() else int(text)
+    if bits and not 0 <= value < 1 << bits:
+        raise _Mistake(f"{text} does not fit {bits} bits", part=text)
+    return value
 
 
 def _size(text: str) -> int:
-    value = _number(text)
-    if not 0 <= value < 1 << 64:
-        raise _Mistake(f"{text} is out of range", part=text)
-    return value
+    return _number(text, 64)
 
 
 def _align(text: str) -> int:
@@ -593,7 +597,9 @@ def _align(text: str) -> int:
 
 def _relocation(text: str) -> int:
     """The number of a kind of relocation."""
-    if not text.isdigit() and text not in relocations.NUMBERS:
+    if text.isdigit():
+        return _number(text, 32)
+    if text not in relocations.NUMBERS:
         raise _Mistake(f"unknown kind of relocation {text}", "R_CUDA_ABS32_LO_32 for instance", text)
     return relocations.number(text)
 
@@ -606,18 +612,18 @@ def _symbol_number(name: str, numbers: Mapping[str, int]) -> int:
     """The number of a symbol, or the one that "@12" gives."""
     if name not in numbers and not name.startswith("@"):
         raise _Mistake(f"the symbol {name!r} is not defined", "define it with .symbol", name)
-    return numbers[name] if name in numbers else _size(name[1:])
+    return numbers[name] if name in numbers else _number(name[1:], 32)
 
 
 def _is_relocations(owner: object) -> bool:
     return isinstance(owner, RawSection) and owner.type in (e.SHT_REL, e.SHT_RELA)
 
 
-def _choice(text: str, known: Mapping[str, int]) -> int:
+def _choice(text: str, known: Mapping[str, int], bits: int = 0) -> int:
     if text in known:
         return known[text]
-    if text.isdigit():
-        return int(text)
+    if text.isdigit() and bits:
+        return _number(text, bits)
     raise _Mistake(f"{text!r} is none of {', '.join(known)}", part=text)
 
 
@@ -633,16 +639,14 @@ def _key(text: str) -> str:
 
 
 def _reference(text: str) -> str | int:
-    return int(text, 0) if NUMBER.fullmatch(text) else _key(text)
+    return _number(text, 32) if NUMBER.fullmatch(text) else _key(text)
 
 
 def _code(name: str) -> int:
     code = nvinfo.CODES.get(name.removeprefix("EIATTR_"))
-    if code is None and NUMBER.fullmatch(name):
-        code = _number(name)
-    if code is None or not 0 <= code < 256:
+    if code is None and not NUMBER.fullmatch(name):
         raise _Mistake(f"unknown attribute {name}", part=name)
-    return code
+    return _number(name, 8) if code is None else code
 
 
 def _integer(text: str, size: int, labels: Mapping[str, int]) -> bytes:
@@ -657,10 +661,9 @@ def _attribute(code: int, values: list[str], labels: Mapping[str, int]) -> list[
     """What ``.info`` gives an attribute: words, or one of the marked forms."""
     small = {"flag": NVAL, "byte": BVAL, "half": HVAL}
     if values and values[0] in small:
-        number = _number(values[1]) if len(values) > 1 else 0
-        if not 0 <= number < 1 << 16 or len(values) > 2:
-            raise _Mistake(f"write {values[0]} and a number of 16 bits")
-        return [Info(small[values[0]], code, number)]
+        if len(values) > 2:
+            raise _Mistake(f"write {values[0]} and one number")
+        return [Info(small[values[0]], code, _number(values[1], 16) if len(values) > 1 else 0)]
     if values == ["absent"]:
         return []
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 from urllib.parse import quote
 
-from turingas.assemble import BINDINGS, OPCODE, SYMBOL_TYPES, assemble, tail, used_barriers
+from turingas.assembler import BINDINGS, OPCODE, SYMBOL_TYPES, assemble, tail, used_barriers
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.elf import Elf
@@ -18,12 +18,13 @@ from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
-from turingas.isa import control, forms
+from turingas.isa import forms
 from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 CODE_COLUMN = 55  # where the comment with the address stands
+LINES_AT_ONCE = 4096  # instructions decoded in one go
 JUMP_BANK = 2  # compilers put jump tables here
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
 BIND_NAMES = {number: name for name, number in BINDINGS.items()}
@@ -99,7 +100,6 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
         "section": "" if kernel.own_section is None else _name(kernel.own_section),
         "symbol": _name(kernel.symbol) if kernel.symbol else "",
-        "type": "" if kernel.type == 1 else f"{kernel.type:#x}",
         "flags": "" if kernel.flags == 6 else f"{kernel.flags:#x}",
         "align": "" if kernel.align == 128 else str(kernel.align),
         "info": "" if kernel.section_info is None else f"{kernel.section_info:#x}",
@@ -199,27 +199,16 @@ def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, st
         relocated.setdefault(row.address, []).append(
             " ".join(parts if row.addend is None else [*parts, f"{row.addend:#x}"])
         )
-    for at, word in enumerate(words):
-        address = WORD_BYTES * at
-        if address in labels:
-            yield labels[address] + ":"
-        if address in relocated:
-            yield from relocated[address]
-        yield f"{_instruction(isa, word, address, labels):<{CODE_COLUMN}} # {address:04x}"
-
-
-def _instruction(isa: forms.Isa, word: int, address: int, labels: dict[int, str]) -> str:
-    """The line of one instruction; ``.word`` where the table or the control code has no text for it."""
-    text = isa.decode(word, address, labels)
-    if text[0] == "." or control.illegal(word) or 6 in (word >> control.READ & 7, word >> control.WRITE & 7):
-        return f".word {word:#034x}"
-    reuse = word & control.REUSE_MASK
-    if reuse and text.count(".reuse") == reuse.bit_count():
-        reuse = 0  # the operands show it
-    elif reuse:
-        form = isa.explain(word)
-        reuse = word & form.loose if form else 0
-    return f"{control.show(word, reuse)}  {text};"
+    for start in range(0, len(words), LINES_AT_ONCE):
+        address = WORD_BYTES * start
+        for text in isa.lines(words[start : start + LINES_AT_ONCE], address, True, labels):
+            if address in labels:
+                yield labels[address] + ":"
+            if address in relocated:
+                yield from relocated[address]
+            line = text if text[0] == "." else text + ";"  # an opaque word is no instruction
+            yield f"{line:<{CODE_COLUMN}} # {address:04x}"
+            address += WORD_BYTES
 
 
 # -- sections and symbols
