@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 try: $(STAMP)
-	@mkdir -p build
+	mkdir -p build
 	$(BIN)/turingas assemble examples/copy.sass -o build/copy.cubin
 	$(BIN)/turingas info build/copy.cubin
 	$(BIN)/turingas disassemble build/copy.cubin

@@ -273,6 +273,9 @@ def _keep(file: str, output: str) -> None:
     """The output must not be the input: a slip with -o would destroy the source."""
     if file != "-" and output != "-" and os.path.exists(output) and os.path.samefile(file, output):
         raise click.UsageError(f"{output} is the input")
+    folder = os.path.dirname(os.path.realpath(output))
+    if output != "-" and not os.path.isdir(folder):
+        raise click.UsageError(f"{output}: the folder {os.path.dirname(output)} does not exist")
 
 
 @contextmanager
