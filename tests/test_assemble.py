@@ -236,7 +236,7 @@ def test_all_mistakes_are_reported_where_they_are():
     assert (column[1], column[3], column[4]) == (12, 13, 11)
 
 
-ARGUMENTS = """0 1 -1 8 0x10 99999999999 k .text.k - %23 @3 R_CUDA_64 57 2 L none align=3 type=9 type=4 flags=6 size=auto
+ARGUMENTS = """0 1 -1 8 0x10 99999999999 k .text.k - %23 @3 R_CUDA_64 57 2 L none align=3 type=9 flags=6 size=auto
     section=.text.k value=L bind=weak info=5 link=.symtab info=.text.k offset=4 absent half hex 0011 .strtab .text.k@2
     a=b=c = size=8 entry=16 other=300 type=object MAX_THREADS""".split()
 
