@@ -186,7 +186,7 @@ def test_terminal_that_lacks_a_character(tmp_path):
 
 def test_directory_that_cannot_be_written(source):
     result = run("assemble", source, "-D", "STRIDE=4", "-o", source.parent / "missing" / "x.cubin")
-    assert result.exit_code == 1 and "No such file" in result.output
+    assert result.exit_code == 1 and "x.cubin: error: No such file or folder" in result.output
 
 
 def test_output_may_be_a_device(source):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -273,9 +274,6 @@ def _keep(file: str, output: str) -> None:
     """The output must not be the input: a slip with -o would destroy the source."""
     if file != "-" and output != "-" and os.path.exists(output) and os.path.samefile(file, output):
         raise click.UsageError(f"{output} is the input")
-    folder = os.path.dirname(os.path.realpath(output))
-    if output != "-" and not os.path.isdir(folder):
-        raise click.UsageError(f"{output}: the folder {os.path.dirname(output)} does not exist")
 
 
 @contextmanager
@@ -290,6 +288,8 @@ def _output(output: str) -> Iterator[BinaryIO]:
         with open(target, "wb") as stream:
             yield stream
         return
+    if not os.path.isdir(os.path.dirname(target)):
+        raise FileNotFoundError(errno.ENOENT, "No such file or folder", output)
     draft = f"{target}.{os.getpid()}.tmp"
     try:
         with open(draft, "xb") as stream:
