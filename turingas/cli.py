@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator

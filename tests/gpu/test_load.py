@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cubin import cubins
-from turingas.assemble import assemble
-from turingas.disassemble import disassemble
+from turingas.assembler import assemble
+from turingas.disassembler import disassemble
 from turingas.program import Cubin
 
 pytestmark = pytest.mark.gpu

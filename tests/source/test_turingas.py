@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from turingas.assemble import assemble
+from turingas.assembler import assemble
 from turingas.isa import control, forms
 from turingas.source import read
 
