@@ -66,7 +66,7 @@ def assemble(
     found = ARCH_LINE.search(source)
     facts = architectures.arch(found[1] if found else arch)
     parsed = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
-    return Assembler(facts.name, kernel).run(parsed.items, parsed.errors)
+    return Assembler(facts.name, kernel).run(parsed)
 
 
 P = ParamSpec("P")
@@ -133,10 +133,9 @@ class Assembler:
         self.symbols: list[tuple[Directive, RawSymbol, str]] = []
         self.sections: list[tuple[Directive, RawSection]] = []
 
-    def run(self, items: Sequence[Item], errors: Sequence[AsmError] = ()) -> Cubin:
-        """All of ``items``, then the cubin; every mistake is raised at the end, with those of earlier stages."""
-        self.errors += errors
-        for item in items:
+    def run(self, parsed: parse.Parsed) -> Cubin:
+        """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
+        for item in parsed.items:
             try:
                 if isinstance(item, Instruction):
                     self._code().lines.append(item)
@@ -152,8 +151,11 @@ class Assembler:
             self._finish(draft)
         self._finish_data()
         self._finish_symbols()
-        if not self.cubin.texts and not self.cubin.sections and not self.errors:
+        if not self.cubin.texts and not self.cubin.sections and not self.errors and not parsed.errors:
             self.errors.append(AsmError("there are no instructions"))
+        if not parsed.whole:  # what failed may have held the label, or the only instructions
+            self.errors = [e for e in self.errors if not e.message.startswith(("label ", "there are no ", "kernel "))]
+        self.errors += parsed.errors
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         return self.cubin

@@ -34,7 +34,22 @@ def expand(
     allow_python: bool = True,
     arch: str = "sm_75",
 ) -> list[PlainLine]:
-    """The plain lines of ``source``; AsmError with every error found.
+    """The plain lines of ``source``; AsmError with every error found."""
+    lines, errors = expand_what_can_be(source, filename, defines, include, allow_python, arch)
+    raise_all(errors)
+    return lines
+
+
+def expand_what_can_be(
+    source: str,
+    filename: str | None = None,
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | os.PathLike[str]] = (),
+    allow_python: bool = True,
+    arch: str = "sm_75",
+) -> tuple[list[PlainLine], list[AsmError]]:
+    """The plain lines of ``source``, and what is wrong with it. With errors the lines are those that stand there
+    without any Python: they may hold mistakes of their own.
 
     ``include``: folders that .include searches, and Python files to run first (TuringAs's -inc).
     ``defines`` and ARCH (the architecture's name) are variables of the inline Python.
@@ -52,10 +67,9 @@ def expand(
     check_text(source, name)
     path = Path(filename) if filename else Path()
     expander.text(source, name, path.parent, None, (path.resolve(),))
-    raise_all(expander.errors)
-    lines = expander.expressions()
-    raise_all(expander.errors)
-    return lines
+    if expander.errors:  # the expressions may need what a failed block would have set
+        return [line for line in expander.lines if "{" not in line.text], expander.errors
+    return expander.expressions(), expander.errors
 
 
 class _Expander:

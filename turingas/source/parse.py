@@ -18,7 +18,7 @@ from typing import NamedTuple
 from turingas.errors import AsmError
 from turingas.isa.arch import arch as find_arch
 from turingas.source.dialect import Dialect, Repair, default_stall
-from turingas.source.expand import expand
+from turingas.source.expand import expand_what_can_be
 from turingas.source.lines import Origin, PlainLine, column_in
 from turingas.source.names import BLOCKS, NameProblem, Names, number, problem, words
 
@@ -85,6 +85,7 @@ class Parsed(NamedTuple):
 
     items: list[Item]
     errors: list[AsmError]
+    whole: bool = True  # False when inline Python or an include failed: what they would have defined is missing
 
 
 def read(
@@ -96,8 +97,10 @@ def read(
     allow_python: bool = True,
     default_control: str | None = None,
 ) -> Parsed:
-    """Source text -> items. Raises AsmError for a text that cannot be expanded."""
-    return parse(expand(source, filename, defines, include, allow_python, arch), arch, default_control)
+    """Source text -> items, and everything that is wrong with it."""
+    lines, errors = expand_what_can_be(source, filename, defines, include, allow_python, arch)
+    parsed = parse(lines, arch, default_control)
+    return Parsed(parsed.items, errors + parsed.errors, not errors)
 
 
 def parse(lines: Sequence[PlainLine], arch: str = "sm_75", default_control: str | None = None) -> Parsed:
