@@ -33,6 +33,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
+    labelled: set[int] = set()  # numbers of lines that also hold a label
     for number, line in enumerate(lines):
         known = seen.get(line)
         if known is not None:
@@ -51,6 +52,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 problem = f"label {name!r} is defined twice"
                 errors.append(AsmError(problem, "<text>", number + 1, label.start() + 1, "", line))
             labels[name] = address + 16 * len(words)
+            labelled.add(number)
             body = (" " * label.end() + body[label.end() :]).rstrip()
         if body and not body.isspace():
             pending.append((len(words), number, body))
@@ -69,7 +71,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 words[place] = isa.join(encode_line(rest.lstrip(), at, labels), bits)
                 if len(seen) > forms.SEEN:
                     seen.clear()
-                if not isa.moved:
+                if not isa.moved and number not in labelled:
                     seen[lines[number]] = words[place]
             else:
                 words[place] = _slow(isa, body.strip(), default, at, labels)
