@@ -139,11 +139,7 @@ def test_assemble_and_disassemble():
     cubin = turingas.assemble(source, arch="sm_75", kernel="mine")
     assert isinstance(cubin, Cubin) and cubin.arch == "sm_75"
     (kernel,) = Cubin.from_bytes(cubin.to_bytes()).kernels
-    assert (
-        kernel.name == "mine"
-        and kernel.words[:2] == tuple(turingas.encode(source))
-        or list(kernel.words[:2]) == turingas.encode(source)
-    )
+    assert kernel.name == "mine" and list(kernel.words[:2]) == turingas.encode(source)
     again = turingas.assemble(turingas.disassemble(cubin))
     assert list(again.kernels[0].words) == list(kernel.words)
     with pytest.raises(CubinError):
@@ -155,11 +151,11 @@ def test_assemble_and_disassemble():
 
 def test_error_fields():
     error = refused("--:-:-:-:4 NOP\n  --:-:-:-:4  FADD R0, R1, R256  # too far")
-    assert (error.line, error.column) == (2, 29)
+    assert (error.line, error.column) == (2, 28)
     assert error.message == "R256 is beyond R254, the last one"
     assert isinstance(error.file, str) and isinstance(error.hint, str)
     shown = str(error).splitlines()
-    assert shown[0] == "<text>:2:29: error: R256 is beyond R254, the last one"
+    assert shown[0] == "<text>:2:28: error: R256 is beyond R254, the last one"
     assert shown[1].index("R256") == shown[2].index("^")
 
 
@@ -197,7 +193,9 @@ def test_errors_are_not_remembered():
 ALPHABET = st.sampled_from(
     "R0 R1 R255 RZ UR4 P0 !PT PT @P0 @!P7 , [ ] + - 0x10 1.5 -0x1 +INF c[0x0][0x160] | ~ ! .reuse .64 .E { } ( ) ` "
     "FFMA FADD.FTZ LDG.E.SYS STG ISETP.GE.AND BRA EXIT BAR.SYNC HMMA.16816.F32 MOV LOP3.LUT desc[UR4] SR_TID.X "
-    "--:-:-:-:4 01:-:2:Y:4 B0-----:R-:W2:Y:S04 12:-:-:-:4 : ; label: .word # /* */ // < > \n \t é \x00 a: 0x8000000".split(" ")
+    "--:-:-:-:4 01:-:2:Y:4 B0-----:R-:W2:Y:S04 12:-:-:-:4 "
+    ": ; label: .word # /* */ // < > \n \t é \x00 a: 0x8000000"
+    .split(" ")
 )  # fmt: skip
 
 

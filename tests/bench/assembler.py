@@ -2,7 +2,8 @@
 
 encode and decode run on real code: every kernel of tests/cubin/data, and of tests/corpus as NVRTC compiles it for
 each architecture (where NVRTC is installed). *cold* is the first time that a process sees any code; *new lines* knows
-the operands, but has seen no whole instruction before; *warm* has seen them all (what happens to code that repeats). The times of ``import turingas`` and of ``turingas assemble`` are whole processes, interpreter included.
+the operands, but has seen no whole instruction before; *warm* has seen them all (what happens to code that repeats).
+The times of ``import turingas`` and of ``turingas assemble`` are whole processes, interpreter included.
 Targets: 200,000 instructions/s encoded, 400,000/s decoded; 0.6 s for 5,000 unrolled instructions; 0.15 s to import.
 """
 
