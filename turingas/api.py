@@ -71,7 +71,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 words[place] = isa.join(encode_line(rest.lstrip(), at, labels), bits)
                 if len(seen) > forms.SEEN:
                     seen.clear()
-                if not isa.moved and number not in labelled:
+                if number not in labelled and isa.anywhere(words[place]):
                     seen[lines[number]] = words[place]
             else:
                 words[place] = _slow(isa, body.strip(), default, at, labels)

@@ -24,7 +24,6 @@ MEMO = 20_000  # texts or bits that one operand remembers before it starts anew;
 SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
 FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
-FREE = control.MASK | 0xF000  # not part of any form: control code (with its reuse bits) and guard
 
 
 class EncodeError(ValueError):
@@ -510,7 +509,7 @@ class Isa:
         self._plain: dict[int, str] = {}
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
-        self.moved = False  # whether the line encoded last depends on its address
+        self._anywhere: dict[int, bool] = {}
         self._skeletons = _Skeletons()
         self._skeleton = self._skeletons.__getitem__
         self._operands: dict[tuple[object, ...], Operand] = {}
@@ -573,7 +572,6 @@ class Isa:
         is wrong, and where in ``text``.
         """
         guard, uniform, rest = 0x7000, None, text
-        self.moved = False
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
             guard, uniform = self._guard(word)
@@ -585,7 +583,6 @@ class Isa:
                 # the bits of different operands are disjoint: their sum is their union
                 bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
                 for n, operand in entry.targets:
-                    self.moved = True
                     bits |= self._target(operand, parts[n].strip(), address, labels)
                 if not entry.conditional or entry.form.accepts(bits):
                     return bits
@@ -593,6 +590,14 @@ class Isa:
             pass  # not seen before, or wrong: the search says which
         rest = rest.strip()
         return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+
+    def anywhere(self, word: int) -> bool:
+        """Whether the instruction means the same at every address: no form of its opcode has a branch target."""
+        opcode = word & 0xFFF
+        found = self._anywhere.get(opcode)
+        if found is None:
+            found = self._anywhere[opcode] = not any(form.has_target for _, _, form, _, _ in self._bucket(opcode))
+        return found
 
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
@@ -695,7 +700,6 @@ class Isa:
                             operand = operand.sized(words)
                         if operand.target is not None:
                             targets.append((n, operand))
-                            self.moved = True
                             word |= self._target(operand, parts[n], address, labels)
                         else:
                             tables.append((n, operand))
