@@ -60,6 +60,22 @@ def test_sections_are_those_that_ptxas_writes(name):
     assert next(s for s in symbols if s.name == "c").size == 4
 
 
+@pytest.mark.parametrize("name", cubins.ARCHS)
+def test_the_program_headers_are_the_end_of_the_file(name):
+    data = small(name).to_bytes()
+    read = Elf.from_bytes(data)
+    own = next(s for s in read.segments if s.type == elf.PT_PHDR)
+    assert (own.offset, own.offset + own.file_size) == (read.segment_at, len(data))
+    assert own.file_size == elf.SEGMENT.size * len(read.segments)
+    loads = [s for s in read.segments if s.type == elf.PT_LOAD]
+    assert sum(s.offset == own.offset and s.file_size == own.file_size for s in loads) == 1
+    for section in read.sections:
+        if section.flags & elf.SHF_ALLOC and section.type == elf.SHT_PROGBITS:
+            places = [s for s in loads if s.offset <= section.offset and
+                      section.offset + section.size <= s.offset + s.file_size]  # fmt: skip
+            assert len(places) == 1, section.name
+
+
 def test_the_same_as_ptxas_where_ptxas_adds_nothing():
     """Of a plain kernel nothing is left over but the debug frame."""
     for sm in (70, 75, 80, 86, 89):

@@ -465,8 +465,9 @@ def layout(elf: Elf, facts: Arch) -> None:
         load.file_size = section.offset + len(section.data) - load.offset
         load.memory_size = max(load.memory_size, load.file_size)
         if section.type in e.NO_CONTENTS:
-            end = -(-(load.offset + load.memory_size) // max(section.align, 1)) * max(section.align, 1)
-            load.memory_size = end + section.size - load.offset
+            unit = max(section.align, 1)
+            start = -(-(load.offset + load.memory_size) // unit) * unit
+            load.memory_size = start + section.size - load.offset
     own = Segment(e.PT_PHDR, flags, end, 0, 0, 0, 0, 8)
     elf.segments = [own, headers, *loads] if modern else [own, *loads, headers]
     size = len(elf.segments) * e.SEGMENT.size
