@@ -33,16 +33,35 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    labelled: set[int] = set()  # numbers of lines that also hold a label
+    parsed, encode_line, join = control.known, isa.encode, isa.join
     for number, line in enumerate(lines):
-        known = seen.get(line)
-        if known is not None:
-            words.append(known)
+        word = seen.get(line)
+        if word is not None:
+            words.append(word)
             continue
         body = line
         if "/" in body or "#" in body:
             body = COMMENT.sub(lambda m: " " * len(m[0]), body)
         body = body.rstrip(" ;\t\r")
+        head, _, rest = body.lstrip().partition(" ")
+        bits = parsed.get(head)
+        if bits is None and ":" in head[:-1]:
+            try:
+                bits = control.parse(head)
+            except control.ControlError:
+                pass  # a label, or a mistake
+        if bits is not None and rest:  # the common case: a control code, and no label
+            try:
+                word = join(encode_line(rest.lstrip(), address + 16 * len(words), labels), bits)
+            except forms.EncodeError:
+                pass  # wrong, or a branch to a label further down: the second round says which
+            else:
+                words.append(word)
+                if isa.anywhere(word):
+                    if len(seen) > forms.SEEN:
+                        seen.clear()
+                    seen[line] = word
+                continue
         while ":" in body:
             label = LABEL.match(body, len(body) - len(body.lstrip()))
             if label is None:
@@ -52,32 +71,15 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 problem = f"label {name!r} is defined twice"
                 errors.append(AsmError(problem, "<text>", number + 1, label.start() + 1, "", line))
             labels[name] = address + 16 * len(words)
-            labelled.add(number)
             body = (" " * label.end() + body[label.end() :]).rstrip()
         if body and not body.isspace():
             pending.append((len(words), number, body))
             words.append(0)
-    parsed, encode_line = control.known, isa.encode
     for place, number, body in pending:
-        known = seen.get(lines[number])
-        if known is not None:
-            words[place] = known
-            continue
-        at = address + 16 * place
-        head, _, rest = body.lstrip().partition(" ")
-        bits = parsed.get(head)
         try:
-            if bits is not None and rest:
-                words[place] = isa.join(encode_line(rest.lstrip(), at, labels), bits)
-                if len(seen) > forms.SEEN:
-                    seen.clear()
-                if number not in labelled and isa.anywhere(words[place]):
-                    seen[lines[number]] = words[place]
-            else:
-                words[place] = _slow(isa, body.strip(), default, at, labels)
+            words[place] = _slow(isa, body.strip(), default, address + 16 * place, labels)
         except forms.EncodeError as error:
-            inner = body.strip() if bits is None else rest.lstrip()
-            column = max(body.find(inner), 0) + error.position + 1
+            column = len(body) - len(body.lstrip()) + error.position + 1
             errors.append(AsmError(error.message, "<text>", number + 1, column, error.hint, lines[number]))
     errors.sort(key=lambda error: error.line)
     raise_all(errors)
@@ -85,7 +87,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
 
 
 def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: dict[str, int]) -> int:
-    """A line whose control code was not seen before, or that has none, or an opaque word."""
+    """A line that is not as most are: a branch to a label further down, an opaque word, no control code, a mistake."""
     match = control.LIKE.match(line)
     if match:
         try:
@@ -97,8 +99,6 @@ def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: 
         skip = len(line) - len(body)
         if not body:
             raise forms.EncodeError("a control code without an instruction", 0)
-        if body.startswith(".word"):
-            raise forms.EncodeError(".word holds its control code already", skip)
         try:
             return isa.join(isa.encode(body, address, labels), bits)
         except forms.EncodeError as error:

@@ -92,7 +92,7 @@ def test_alternatives_of_one_opcode_are_told_apart(arch):
     unclear = []
     for same in by_opcode.values():
         for first, second in pairwise(same):
-            if first.mask == second.mask and first.value == second.value and not (first.checks or first.tests):
+            if first.mask == second.mask and first.value == second.value and not (first.check_mask or first.tests):
                 enums = [p for f in (first, second) for p in f.name if isinstance(p, Enum)]
                 if not enums:
                     unclear.append((first.text, second.text))

@@ -27,7 +27,7 @@ def random_word(form: forms.Form, rng: random.Random) -> int:
     for field, wanted in form.tests:
         choices = [n for n in (0, 1, 2, 1 << rng.randrange(32), (1 << field.width) - 1, field.get(word)) if wanted(n)]
         word = word & ~field.mask | field.put(rng.choice(choices or [0]))
-    for mask, value in form.checks:
+    for mask, value in [(form.check_mask, form.check_value)]:
         word = word & ~mask | value
     return word & ~(control.MASK & ~form.known)
 

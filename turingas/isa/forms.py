@@ -7,6 +7,7 @@ a few dictionary look-ups an instruction: every operand remembers the texts and 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import functools
@@ -201,10 +202,11 @@ class _Bits(dict[str, int]):
 
 
 class _Texts(dict[int, str]):
-    """bits -> text of one unit: an operand, or a run of operands that may be unsaid. ``lead`` comes before it."""
+    """bits -> text of one unit: an operand, or a run of operands that may be unsaid. ``lead`` comes before it and
+    ``trail`` behind it, unless there is nothing to say."""
 
-    def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str) -> None:
-        self.operands, self.plain, self.size, self.lead = operands, plain, size, lead
+    def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str, trail: str) -> None:
+        self.operands, self.plain, self.size, self.lead, self.trail = operands, plain, size, lead, trail
 
     def __missing__(self, bits: int) -> str:
         words = self.size.span(bits) if self.size else 1
@@ -220,7 +222,7 @@ class _Texts(dict[int, str]):
         # an operand before one that is said must be said too, or the text would not determine the word
         text = ", ".join([part for part in shown[:last] if part])
         if text:
-            text = self.lead + text
+            text = self.lead + text + self.trail
         if len(self) > MEMO:
             self.clear()
         self[bits] = text
@@ -253,6 +255,18 @@ GUARDS = {
 }
 
 
+@functools.cache
+def _writer(units: int) -> Callable[..., Writer]:
+    """The common case of Form.writer, written out for a number of units: one look-up for guard and mnemonic, and one
+    for each unit."""
+    parts = [f"u{n}, m{n}" for n in range(units)]
+    body = "{n[w & nm]}" + "".join(f"{{u{n}[w & m{n}]}}" for n in range(units))
+    known: dict[str, Any] = {}
+    exec(f"def make({', '.join(['n, nm', *parts])}): return lambda w, address, labels: f'{body}'", known)
+    made: Callable[..., Writer] = known["make"]
+    return made
+
+
 class Form:
     """One way to write one instruction on one architecture."""
 
@@ -264,8 +278,8 @@ class Form:
         operands: list[str],
         opcode: int,
         find: Callable[[str], Field | None],
-        fixed: dict[int, int],
-        when: dict[str, object],
+        fixed: Mapping[int, int],
+        when: Mapping[str, object],
     ) -> None:
         self.isa, self.row, self.when_text = isa, row, when
         self.text = f"{name} {', '.join(operands)}".strip()
@@ -299,7 +313,7 @@ class Form:
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
         self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~known
         self.mask = WORD & ~known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
-        self.checks: list[tuple[int, int]] = []
+        self.check_mask = self.check_value = 0  # the row's conditions on its own operands
         self.tests: list[tuple[Field, Callable[[int], bool]]] = []
         for key, want in when.items():
             f = find(key)
@@ -307,7 +321,9 @@ class Form:
             if callable(want):
                 self.tests.append((f, want))
             else:
-                self.checks.append(_check(f, str(want)))
+                mask, value = _check(f, str(want))
+                self.check_mask |= mask
+                self.check_value |= value
         self.has_target = any(o.target for o in self.operands)
         self.hides = any("<" in o.source for o in self.operands)
         units: list[list[Operand]] = []
@@ -322,14 +338,12 @@ class Form:
         for unit in units:
             size = self.size if any(o.variable for o in unit) else None
             mask = functools.reduce(lambda m, o: m | o.mask, unit, size.mask if size else 0)
-            exact, plain = isa.texts(tuple(unit), size, lead)
+            # when the first operand may be unsaid, the comma between it and the next belongs to it
+            trail = "," if not self.units and unit[0].optional and len(units) > 1 else ""
+            exact, plain = isa.texts(tuple(unit), size, lead, trail)
             self.units.append((mask, exact, plain, unit[0] if unit[0].target is not None else None))
-            if not unit[0].optional:
+            if not trail:
                 lead = ", "
-        #: whether the first operand may be unsaid while a later one is said
-        self.loose_lead = bool(self.units) and lead == " " and len(self.units) > 1 or (
-            bool(self.operands) and self.operands[0].optional and len(self.units) > 1
-        )
         self.names = _Names(self)
         self._modifiers: dict[str, tuple[int, ...]] = {}
 
@@ -350,36 +364,29 @@ class Form:
         names, name_mask = self.names, self.name_mask
         units = [(mask, short if plain else exact, target) for mask, exact, short, target in self.units]
         yield_bit, no_reuse = 1 << control.YIELD, ~control.REUSE_MASK
-        conditional = bool(self.checks or self.tests)
 
         def careful(word: int, address: int, labels: Mapping[int, str] | None) -> str:
-            if conditional and not self.accepts(word):
+            if self.tests and not self.accepts(word):
                 raise Unprintable
             if plain and not word & yield_bit:
                 word &= no_reuse  # nvdisasm prints no .reuse on a yielding instruction
             shown = [
-                texts[word & mask].lstrip(", ") if target is None else target.located(word, plain, address, labels)
+                texts[word & mask].strip(", ") if target is None else target.located(word, plain, address, labels)
                 for mask, texts, target in units
             ]
             operands = ", ".join([text for text in shown if text])
             text = names[word & name_mask]
             return f"{text} {operands}" if operands else text
 
-        if plain or conditional or self.has_target or self.loose_lead or len(units) > 6:
+        if plain or self.tests or self.has_target:
             return careful
-        # The common case, written out: one look-up for guard and mnemonic, and one for each operand.
-        known: dict[str, object] = {"n": names, "nm": name_mask}
-        body = "{n[w & nm]}"
-        for n, (mask, texts, _) in enumerate(units):
-            known[f"u{n}"], known[f"m{n}"] = texts, mask
-            body += f"{{u{n}[w & m{n}]}}"
-        arguments = "".join(f", {name}={name}" for name in known)
-        exec(f"def plainly(w, address, labels{arguments}): return f'{body}'", known)
-        return known["plainly"]  # type: ignore[return-value]
+        return _writer(len(units))(names, name_mask, *[part for mask, texts, _ in units for part in (texts, mask)])
 
     def accepts(self, word: int) -> bool:
         """Whether the row's conditions on its own operands hold."""
-        return all(word & m == v for m, v in self.checks) and all(test(f.get(word)) for f, test in self.tests)
+        if word & self.check_mask != self.check_value:
+            return False
+        return not self.tests or all(test(f.get(word)) for f, test in self.tests)
 
     def assign(self, texts: Sequence[str]) -> list[Operand] | None:
         """The operand that each text stands for; None when they do not fit this form."""
@@ -485,6 +492,7 @@ class _Skeletons(dict[str, str]):
         return skeleton
 
 
+SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
 SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
 
@@ -499,9 +507,9 @@ class Isa:
         self._by_opcode: dict[int, list[grammar.Row]] = {}
         for row in self.rows:
             self._by_name.setdefault(row.base, []).append(row)
-            for key in {key for *_, key in grammar.shapes(row)}:
-                self._by_opcode.setdefault(key & 0xFFF, []).append(row)
-        self._forms: dict[int, list[Form]] = {}
+            for key in grammar.opcodes(row):
+                self._by_opcode.setdefault(key, []).append(row)
+        self._forms: dict[tuple[grammar.Row, int], Form] = {}
         self._names: dict[str, list[Form]] = {}
         self._buckets: dict[int, list[_Candidate]] = {}
         self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
@@ -525,11 +533,12 @@ class Isa:
             found = self._operands[key] = Operand(pieces, optional, source)
         return found
 
-    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str) -> tuple[_Texts, _Texts]:
-        key = (operands, size, lead)
+    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str, trail: str) -> tuple[_Texts, _Texts]:
+        key = (operands, size, lead, trail)
         found = self._texts.get(key)
         if found is None:
-            found = self._texts[key] = (_Texts(operands, False, size, lead), _Texts(operands, True, size, lead))
+            exact, plain = (_Texts(operands, plain, size, lead, trail) for plain in (False, True))
+            found = self._texts[key] = (exact, plain)
         return found
 
     def field(self, row: grammar.Row, text: str) -> Field | None:
@@ -537,17 +546,20 @@ class Isa:
         local = row.fields.get(text)
         return local if local is not None else self._find_field(text, reuse=row.reuse)
 
-    def forms_of(self, row: grammar.Row) -> list[Form]:
-        forms = self._forms.get(id(row))
-        if forms is None:
-            forms = []
-            find = functools.partial(self.field, row)
-            for name, operands, fixed, when, opcode in grammar.shapes(row):
-                if self.sm < 75 and opcode & 0x1000 and not row.opcode & 0x1000:
-                    continue  # shapes with uniform registers came with sm_75
-                forms.append(Form(self, row, name, operands, _opcode(opcode), find, fixed, when))
-            self._forms[id(row)] = forms
-        return forms
+    def forms_of(self, row: grammar.Row, opcode: int | None = None) -> list[Form]:
+        """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""
+        found = []
+        for n, (name, operands, fixed, when, key) in enumerate(grammar.shapes(row)):
+            if self.sm < 75 and key & 0x1000 and not row.opcode & 0x1000:
+                continue  # shapes with uniform registers came with sm_75
+            if opcode is not None and key & 0xFFF != opcode:
+                continue
+            form = self._forms.get((row, n))
+            if form is None:
+                find = functools.partial(self.field, row)
+                form = self._forms[row, n] = Form(self, row, name, operands, _opcode(key), find, fixed, when)
+            found.append(form)
+        return found
 
     def named(self, base: str) -> list[Form]:
         """The forms of a mnemonic (without modifiers), in the table's order."""
@@ -574,6 +586,8 @@ class Isa:
         guard, uniform, rest = 0x7000, None, text
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
+            if "\t" in word:
+                return self.encode(text.replace("\t", " "), address, labels)
             guard, uniform = self._guard(word)
         name, _, tail = rest.strip().partition(" ")
         parts = [] if not tail else SPLIT.split(tail.strip()) if "{" in tail else tail.split(",")
@@ -589,7 +603,18 @@ class Isa:
         except (KeyError, ValueError):
             pass  # not seen before, or wrong: the search says which
         rest = rest.strip()
-        return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+        try:
+            return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+        except EncodeError:
+            if "\t" in text:
+                return self.encode(text.replace("\t", " "), address, labels)
+            if ";" in text:
+                raise EncodeError("nothing may follow the ';'", text.index(";"), "one instruction a line") from None
+            tidy = SPACES.sub("", text)
+            if tidy != text:
+                with contextlib.suppress(EncodeError):
+                    return self.encode(tidy, address, labels)
+            raise
 
     def anywhere(self, word: int) -> bool:
         """Whether the instruction means the same at every address: no form of its opcode has a branch target."""
@@ -710,7 +735,9 @@ class Isa:
                     better(4 + at, functools.partial(_value_error, str(error), base, parts[at], offsets, 1 + at))
                     continue
                 if not form.accepts(word):
-                    wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
+                    wanted = ""
+                    if word & form.check_mask != form.check_value:
+                        wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
                     hint = f"{name} wants {wanted}" if wanted else ""
                     message = f"{name} is not written with these operands"
                     better(3, functools.partial(EncodeError, message, offsets[0], hint))
@@ -719,7 +746,7 @@ class Isa:
                 lookup: list[_Bits] = [_Zero.table] * len(parts)
                 for n, operand in tables:
                     lookup[n] = operand.bits
-                conditional = bool(form.checks or form.tests)
+                conditional = bool(form.check_mask or form.tests)
                 if not form.repeats:  # the short way would not compare the two texts
                     self._entries.setdefault(name, {})[key] = _Entry(form, entry_bits, lookup, targets, conditional)
                 return word
@@ -892,8 +919,10 @@ class Isa:
         return None
 
     def _bucket(self, key: int) -> list[_Candidate]:
-        forms = [f for row in self._by_opcode.get(key, []) for f in self.forms_of(row) if f.value & 0xFFF == key]
-        bucket = self._buckets[key] = [(f.mask, f.value, f, f.writer(False), f.writer(True)) for f in forms]
+        forms = [form for row in self._by_opcode.get(key, []) for form in self.forms_of(row, key)]
+        bucket = self._buckets[key] = [
+            (f.mask | f.check_mask, f.value | f.check_value, f, f.writer(False), f.writer(True)) for f in forms
+        ]
         return bucket
 
     # -- what the cubin needs to know of a word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,18 +75,30 @@ def rows(*items: tuple[object, ...], fields: Mapping[str, Field] | None = None) 
     return [row(*item[:4], {**(fields or {}), **(item[4] if len(item) > 4 else {})}) for item in items]  # type: ignore
 
 
-def shapes(row: Row) -> Iterator[tuple[str, list[str], dict[int, int], dict[str, object], int]]:
+Shape = tuple[str, list[str], Mapping[int, int], Mapping[str, object], int]
+
+
+def _choices(row: Row) -> list[tuple[int, str, str]]:
+    """The shapes that a row's sources may have: opcode bits and the kinds of b and c; none for a row without such."""
+    slots = "".join(sorted({m[4] for m in SOURCE.finditer(row.text.partition(" ")[2])}))
+    return [shape for shape in SHAPES[slots] if shape[0] & 0xE00 not in row.without] if slots else []
+
+
+def opcodes(row: Row) -> set[int]:
+    """Bits 0 to 11 of everything that the row writes."""
+    return {(row.opcode | bits) & 0xFFF for bits, _, _ in _choices(row)} or {row.opcode & 0xFFF}
+
+
+@functools.cache
+def shapes(row: Row) -> tuple[Shape, ...]:
     """(mnemonic, operands, fixed bits, conditions, opcode with bit 91 as 0x1000) for every shape of a row."""
     name, _, tail = row.text.partition(" ")
-    slots = "".join(sorted({m[4] for m in SOURCE.finditer(tail)}))
-    if not slots:
-        yield name, _split(tail.strip()), dict(row.fixed), dict(row.when), row.opcode
-        return
-    for bits, b, c in SHAPES[slots]:
-        if bits & 0xE00 in row.without:
-            continue
-        operands = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail.strip())
-        yield name, _split(operands), dict(row.fixed), dict(row.when), row.opcode | bits
+    tail = tail.strip()
+    found = []
+    for bits, b, c in _choices(row) or [(0, "", "")]:
+        operands = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail)
+        found.append((name, _split(operands), row.fixed, row.when, row.opcode | bits))
+    return tuple(found)
 
 
 def _source(kinds: Mapping[str, str], match: re.Match[str]) -> str:
