@@ -159,7 +159,19 @@ def differences(one: Elf, other: Elf) -> list[str]:
             found.append(f"symbol {at}: {symbol} became {again}")
     if len(symbols) != len(new_symbols):
         found.append(f"{len(symbols)} symbols became {len(new_symbols)}")
+    if _segments(one) != _segments(other):
+        found.append(f"program headers: {_segments(one)} became {_segments(other)}")
     return found
+
+
+def _segments(elf: Elf) -> list[tuple[int, int, list[str]]]:
+    """The program headers: type, flags, and the sections that lie in each; "" stands for the headers themselves."""
+    loaded = sorted((s.offset, len(s.data), s.name) for s in elf.sections if s.flags & e.SHF_ALLOC and len(s.data))
+    loaded.append((elf.segment_at, len(elf.segments) * e.SEGMENT.size, ""))
+    return [
+        (row.type, row.flags, sorted(n for at, size, n in loaded if row.offset <= at <= row.offset + row.file_size - size))
+        for row in elf.segments
+    ]
 
 
 def _difference(one: RawSection, other: RawSection) -> str:
