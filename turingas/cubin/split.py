@@ -168,10 +168,12 @@ def _segments(elf: Elf) -> list[tuple[int, int, list[str]]]:
     """The program headers: type, flags, and the sections that lie in each; "" stands for the headers themselves."""
     loaded = sorted((s.offset, len(s.data), s.name) for s in elf.sections if s.flags & e.SHF_ALLOC and len(s.data))
     loaded.append((elf.segment_at, len(elf.segments) * e.SEGMENT.size, ""))
-    return [
-        (row.type, row.flags, sorted(n for at, size, n in loaded if row.offset <= at <= row.offset + row.file_size - size))
-        for row in elf.segments
-    ]
+    result = []
+    for row in elf.segments:
+        end = row.offset + row.file_size
+        inside = sorted(name for at, size, name in loaded if row.offset <= at and at + size <= end)
+        result.append((row.type, row.flags, inside))
+    return result
 
 
 def _difference(one: RawSection, other: RawSection) -> str:
