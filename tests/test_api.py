@@ -76,13 +76,39 @@ def test_default_control():
 def test_comments_and_spaces():
     want = turingas.encode("--:-:-:-:4 FADD R0, R1, R2")
     for line in (
-        "  --:-:-:-:4\tFADD R0, R1, R2".replace("\t", " "),
+        "\t--:-:-:-:4\tFADD\tR0,\tR1, R2",
+        "--:-:-:-:4  FADD R0 , R1 ,R2 ; ",
         "--:-:-:-:4  FADD  R0 ,R1,R2  ;  # why",
         "--:-:-:-:4  FADD R0, /* first */ R1, R2 // why",
         "--:-:-:-:4  FADD R0, R1, R2;;",
         "--:-:-:-:4  FADD R0, R1, R2\r",
     ):
         assert turingas.encode(line) == want, line
+
+
+@pytest.mark.parametrize(
+    "line, want",
+    [
+        ("@P0\tLDG.E.SYS\tR0, [R2]", "@P0 LDG.E.SYS R0, [R2]"),
+        ("LDG.E.SYS R0, [ R2 + 0x10 ]", "LDG.E.SYS R0, [R2+0x10]"),
+        ("LDG.E.SYS R0, [R2-0x10]", "LDG.E.SYS R0, [R2+-0x10]"),
+        ("LDG.E.SYS R0, [R2+-16]", "LDG.E.SYS R0, [R2+-0x10]"),
+        ("LDG.E.SYS R0, [RZ+0X1F]", "LDG.E.SYS R0, [0x1f]"),
+        ("MOV R0, c[0x0] [0x160]", "MOV R0, c[0x0][0x160]"),
+        ("MOV R0, c[ 0 ][352]", "MOV R0, c[0x0][0x160]"),
+        ("MOV R0, c[0x0][0xfffc]", "MOV R0, c[0x0][-0x4]"),
+        ("MOV R0, -1", "MOV R0, 0xffffffff"),
+        ("IADD3 R0, R1, 0xffffffff, RZ", "IADD3 R0, R1, -0x1, RZ"),
+        ("FADD R0, R1, 0x3f800000", "FADD R0, R1, 1"),
+        ("FADD R0, R1, INF", "FADD R0, R1, +INF"),
+        ("FADD R0, | R1 |, .5", "FADD R0, |R1|, 0.5"),
+        ("DEPBAR.LE SB0, 0x0, {3, 2}", "DEPBAR.LE SB0, 0x0, {3,2}"),
+        ("IMAD R1, RZ, RZ, R2", "IMAD.MOV R1, RZ, RZ, R2"),
+    ],
+)
+def test_other_spellings(line, want):
+    """What is read besides the one spelling that is printed."""
+    assert turingas.decode(turingas.encode("--:-:-:-:4  " + line), control=False) == [want]
 
 
 def test_labels_and_address():
