@@ -1,7 +1,7 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
 from turingas.isa.fields import Enum, Register
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, rows
+from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
 
 BEFORE_AMPERE = (70, 75)
 BEFORE_HOPPER = (80, 89)
@@ -17,6 +17,7 @@ FIELDS = {
     "xorsign": Enum(82, 1, ("", ".XORSIGN")),
     "bf": Enum(71, 1, ("", ".BF")),
     "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
+    "func70": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT")),
     "func64": Enum(74, 4, {6: ".RCP64H", 7: ".RSQ64H"}),
     "hfunc": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", None, None, ".SQRT", ".TANH")),
     "dcmp": Enum(76, 4, [f".{n}" for n in "MIN LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU MAX".split()]),
@@ -44,7 +45,8 @@ ROWS = rows(
     ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
     ("FCHK Pu, -|Ra|, -|Fb|",                                          0x102, {}, ALL),
     ("MUFU{func64} Rd, f64",                                           0x908, {}, ALL),
-    ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, ALL),
+    ("MUFU{func70} Rd, -|Fb|",                                         0x108, {}, (70, 70)),
+    ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, TURING),
     *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
       for name, bit, archs in ((".F16", 73, (75, 89)), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
       for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
