@@ -19,12 +19,15 @@ from typing import Any
 
 from turingas.errors import AsmError
 from turingas.isa import control, grammar, table
-from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintable
+from turingas.isa.fields import Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
 
 MEMO = 20_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
 SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
 FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
+
+
+DIGITS = str.maketrans("", "", "0123456789abcdef")  # what a kind of operand text is told apart without
 
 
 class EncodeError(ValueError):
@@ -99,6 +102,10 @@ class Operand:
         self.bits = _Bits(self)
         only = self.fields[0] if len(pieces) == 1 and self.fields else None
         self.register = only if type(only) is Register else None
+        self.registers = [f for f in self.fields if isinstance(f, Register)]
+        #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
+        self.proven: set[str] = set()
+        self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
 
@@ -137,8 +144,15 @@ class Operand:
         text = exact = self.decode(bits)
         if plain:
             text = self.decode(bits, True)
+        kind = exact.translate(DIGITS)
+        if kind in self.proven:
+            for f in self.registers:
+                f.checked(bits)
+            return text
         if self.encode(exact) != bits:
             raise Unprintable
+        if not self.exacting:
+            self.proven.add(kind)
         return text
 
     def located(self, word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
@@ -478,14 +492,11 @@ class _Entry:
     conditional: bool = False
 
 
-SKELETON = re.compile(r"\b(U?[RPB])\d+\b|0[xX][0-9a-fA-F]+|\b\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
-
-
 class _Skeletons(dict[str, str]):
-    """Operand text -> its kind: numbers and register indices taken out."""
+    """Operand text -> its kind: what is left without the digits of numbers and register indices."""
 
     def __missing__(self, text: str) -> str:
-        skeleton = SKELETON.sub(lambda m: (m[1] or "") + "#", text.strip())
+        skeleton = text.strip().translate(DIGITS)
         if len(self) > MEMO:
             self.clear()
         self[text] = skeleton
