@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 import turingas
-from tests.isa.words import ARCHS, PLAIN, random_control, sample, words_of
+from tests.isa.words import ARCHS, PLAIN, Draw, random_control, sample, words_of
 from turingas.errors import AsmError
 from turingas.isa import control, forms, grammar
 from turingas.isa.fields import Enum, Register
@@ -48,7 +48,7 @@ def test_one_text_one_word(arch):
         if again != word & ~(form.loose | control.MASK & ~form.known):
             wrong.append((form.text, text, f"{word:032x}", f"{again:032x}"))
     assert not wrong, f"{len(wrong)} texts come back as another word: {wrong[:5]}"
-    rng = random.Random(arch)
+    rng = Draw(arch)
     rare = [form for form in isa.all_forms() if form not in reached]
     silent = [form.text for form in rare if all(isa.explain(word) is not form for word in words_of(form, 200, rng))]
     assert not silent, f"rows that nothing reaches: {silent}"

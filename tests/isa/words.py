@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -14,25 +15,40 @@ ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 PLAIN = 1 << control.YIELD | 1 << control.STALL | control.NONE << control.READ | control.NONE << control.WRITE
 
 
-def random_word(form: forms.Form, rng: random.Random) -> int:
+class Draw(random.Random):
+    """Random numbers; the values of one modifier come in turn, so that all of them are seen soon."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.turns: dict[Enum, Iterator[int]] = {}
+
+    def value(self, enum: Enum) -> int:
+        turn = self.turns.get(enum)
+        if turn is None:
+            values = list(enum.names)
+            self.shuffle(values)
+            turn = self.turns[enum] = itertools.cycle(values)
+        return enum.put(next(turn))
+
+
+def random_word(form: forms.Form, rng: Draw) -> int:
     """Return a word of this form with control bits 0. It may still hold what has no text: ask ``isa.explain``."""
     word = form.value | 0x7000
     if rng.random() < 0.3:
         word = form.value | rng.randrange(16) << 12
     for part in form.name:
         if isinstance(part, Enum):
-            word |= part.put(rng.choice(list(part.names)))
+            word |= rng.value(part)
     for field in dict.fromkeys(f for operand in form.operands for f in operand.fields):
         word |= random_value(field, form, word, rng)
     for field, wanted in form.tests:
         choices = [n for n in (0, 1, 2, 1 << rng.randrange(32), (1 << field.width) - 1, field.get(word)) if wanted(n)]
         word = word & ~field.mask | field.put(rng.choice(choices or [0]))
-    for mask, value in [(form.check_mask, form.check_value)]:
-        word = word & ~mask | value
+    word = word & ~form.check_mask | form.check_value
     return word & ~(control.MASK & ~form.known)
 
 
-def random_value(field: Field, form: forms.Form, word: int, rng: random.Random) -> int:
+def random_value(field: Field, form: forms.Form, word: int, rng: Draw) -> int:
     """Return random bits of one field, at their place."""
     noise = rng.getrandbits(128) & rng.choice((field.mask, rng.getrandbits(128) & field.mask))
     if isinstance(field, Register):
@@ -42,13 +58,13 @@ def random_value(field: Field, form: forms.Form, word: int, rng: random.Random) 
         signs = noise if rng.random() < 0.4 else 0
         return signs & field.mask & ~(field.last << field.pos) | index << field.pos
     if isinstance(field, Enum):
-        return field.put(rng.choice(list(field.names)))
+        return rng.value(field)
     if field.default is not None and rng.random() < 0.3:
         return field.default
     return noise
 
 
-def words_of(form: forms.Form, count: int, rng: random.Random, tries: int = 40) -> Iterator[int]:
+def words_of(form: forms.Form, count: int, rng: Draw, tries: int = 40) -> Iterator[int]:
     """Yield ``count`` random words that the table explains, by this form unless an alias row stands before it."""
     found = 0
     for _ in range(count * tries):
@@ -76,5 +92,5 @@ def random_control(rng: random.Random) -> int:
 @functools.lru_cache(maxsize=2)
 def sample(arch: str, each: int = 4) -> list[tuple[forms.Form, int]]:
     """Return ``each`` random words of every form of arch, control bits 0; the same ones in every run."""
-    rng = random.Random(arch)
+    rng = Draw(arch)
     return [(form, word) for form in forms.isa(arch).all_forms() for word in words_of(form, each, rng)]
