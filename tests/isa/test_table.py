@@ -118,3 +118,29 @@ def test_every_mnemonic_is_described(arch):
     for base in isa.mnemonics():
         text = isa.describe(base)
         assert text.startswith(f"{base} on {arch}") and "opcode" in text
+
+
+@pytest.mark.parametrize("arch", ("sm_75", "sm_90a"))
+def test_what_is_remembered_changes_nothing(arch):
+    """Lines with operands of other lines: an encoder that has seen much says what one says that has seen nothing."""
+    rng, lines = random.Random(arch), defaultdict(list)
+    warm, fresh = forms.isa(arch), forms.Isa(arch, forms.isa(arch).sm)
+    for _, word in sample(arch):
+        name, _, tail = warm.decode(word & ~0xF000 | 0x7000).partition(" ")
+        warm.encode(f"{name} {tail}")
+        lines[name.partition(".")[0]].append((name, tail.split(", ")))
+    for same in lines.values():
+        for _ in range(20):
+            name, operands = rng.choice(same)
+            operands = list(operands)
+            operands[rng.randrange(len(operands))] = rng.choice(rng.choice(same)[1])
+            text = f"{rng.choice((name, rng.choice(same)[0]))} {', '.join(operands)}"
+            fresh._entries.clear()
+            assert attempt(warm, text) == attempt(fresh, text), text
+
+
+def attempt(isa: forms.Isa, text: str) -> object:
+    try:
+        return isa.encode(text)
+    except forms.EncodeError as error:
+        return error.message
