@@ -32,8 +32,12 @@ class Field:
         self.mask = 0
         for p, w in self.places:
             self.mask |= ((1 << w) - 1) << p
+        #: where the field lies in one piece, as nearly all do; -1: in several
+        self.start, self.ones = (self.places[0][0], (1 << self.width) - 1) if len(self.places) == 1 else (-1, 0)
 
     def get(self, word: int) -> int:
+        if self.start >= 0:
+            return word >> self.start & self.ones
         value = shift = 0
         for p, w in self.places:
             value |= (word >> p & (1 << w) - 1) << shift
@@ -41,6 +45,8 @@ class Field:
         return value
 
     def put(self, value: int) -> int:
+        if self.start >= 0:
+            return (value & self.ones) << self.start
         bits = 0
         for p, w in self.places:
             bits |= (value & (1 << w) - 1) << p
@@ -250,8 +256,10 @@ class Number(Field):
             self.default = self.put(default // scale)
 
     def encode(self, text: str) -> int:
-        value = int(text, 0 if "x" in text.lower() else 10)
-        units, rest = divmod(value, self.scale)
+        units = int(text, 0 if "x" in text or "X" in text else 10)
+        if self.scale == 1 and self.low <= units <= self.high:
+            return self.put(units)
+        units, rest = divmod(units, self.scale)
         if rest:
             raise ValueError(f"{text} is not a multiple of {self.scale}")
         if units > self.high and self.signed and self.width == 32 and units <= 0xFFFFFFFF:

@@ -508,6 +508,17 @@ SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
 
 
+class _Anywhere(dict[int, bool]):
+    """Opcode -> whether it means the same at every address: none of its forms has a branch target."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+
+    def __missing__(self, opcode: int) -> bool:
+        found = self[opcode] = not any(candidate[2].has_target for candidate in self.isa.bucket(opcode))
+        return found
+
+
 class Isa:
     """Encoder and decoder of one architecture. Get one from ``isa(arch)``."""
 
@@ -528,7 +539,7 @@ class Isa:
         self._plain: dict[int, str] = {}
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
-        self._anywhere: dict[int, bool] = {}
+        self.anywhere = _Anywhere(self)
         self._skeletons = _Skeletons()
         self._skeleton = self._skeletons.__getitem__
         self._operands: dict[tuple[object, ...], Operand] = {}
@@ -626,14 +637,6 @@ class Isa:
                 with contextlib.suppress(EncodeError):
                     return self.encode(tidy, address, labels)
             raise
-
-    def anywhere(self, word: int) -> bool:
-        """Whether the instruction means the same at every address: no form of its opcode has a branch target."""
-        opcode = word & 0xFFF
-        found = self._anywhere.get(opcode)
-        if found is None:
-            found = self._anywhere[opcode] = not any(form.has_target for _, _, form, _, _ in self._bucket(opcode))
-        return found
 
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
@@ -866,7 +869,7 @@ class Isa:
 
         ``plain``: nvdisasm's own text, which at places says less than the word.
         """
-        for mask, value, _, exact, short in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+        for mask, value, _, exact, short in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
             if word & mask == value:
                 try:
                     return (short if plain else exact)(word, address, labels)
@@ -893,7 +896,7 @@ class Isa:
                     continue
             except ValueError:
                 pass
-            for mask, value, form, exact, short in buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+            for mask, value, form, exact, short in buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
                 if word & mask == value:
                     try:
                         if not control_code:
@@ -920,7 +923,7 @@ class Isa:
 
     def explain(self, word: int) -> Form | None:
         """The form that writes this word exactly, or None."""
-        for mask, value, form, exact, _ in self._buckets.get(word & 0xFFF) or self._bucket(word & 0xFFF):
+        for mask, value, form, exact, _ in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
             if word & mask == value:
                 try:
                     exact(word, 0, None)
@@ -929,7 +932,8 @@ class Isa:
                     pass
         return None
 
-    def _bucket(self, key: int) -> list[_Candidate]:
+    def bucket(self, key: int) -> list[_Candidate]:
+        """The forms that may explain a word with these bits 0 to 11, each with what it takes to tell."""
         forms = [form for row in self._by_opcode.get(key, []) for form in self.forms_of(row, key)]
         bucket = self._buckets[key] = [
             (f.mask | f.check_mask, f.value | f.check_value, f, f.writer(False), f.writer(True)) for f in forms
