@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control, forms
+from turingas.isa.diagnose import EncodeError
 
 COMMENT = re.compile(r"/\*.*?\*/|//.*|(?<!\w)#.*")
 LABEL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*:(?=\s|$)")
@@ -55,7 +56,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 word = encode_line(rest.lstrip(), address + 16 * len(words), labels) | bits
                 if word & control.REUSE_MASK:
                     word = isa.join(word, bits)
-            except forms.EncodeError:
+            except EncodeError:
                 pass  # wrong, or a branch to a label further down: the second round says which
             else:
                 words.append(word)
@@ -80,7 +81,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     for place, number, body in pending:
         try:
             words[place] = _slow(isa, body.strip(), default, address + 16 * place, labels)
-        except forms.EncodeError as error:
+        except EncodeError as error:
             column = len(body) - len(body.lstrip()) + error.position + 1
             errors.append(AsmError(error.message, "<text>", number + 1, column, error.hint, lines[number]))
     errors.sort(key=lambda error: error.line)
@@ -95,23 +96,23 @@ def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: 
         try:
             bits = control.parse(match[0])
         except control.ControlError as error:
-            raise forms.EncodeError(error.message, 0, error.hint) from None
+            raise EncodeError(error.message, 0, error.hint) from None
         rest = line[match.end() :]
         body = rest.lstrip()
         skip = len(line) - len(body)
         if not body:
-            raise forms.EncodeError("a control code without an instruction", 0)
+            raise EncodeError("a control code without an instruction", 0)
         try:
             return isa.join(isa.encode(body, address, labels), bits)
-        except forms.EncodeError as error:
-            raise forms.EncodeError(error.message, error.position + skip, error.hint) from None
+        except EncodeError as error:
+            raise EncodeError(error.message, error.position + skip, error.hint) from None
     if line.startswith(".word"):
         opaque = WORD.fullmatch(line)
         if opaque is None:
-            raise forms.EncodeError("an opaque word is .word 0x and up to 32 hexadecimal digits", 0)
+            raise EncodeError("an opaque word is .word 0x and up to 32 hexadecimal digits", 0)
         return int(opaque[1], 16)
     if default is None:
-        raise forms.EncodeError("this line has no control code", 0, control.FORM + ", or give a default one")
+        raise EncodeError("this line has no control code", 0, control.FORM + ", or give a default one")
     return isa.join(isa.encode(line, address, labels), default)
 
 

@@ -21,6 +21,7 @@ from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combin
 from turingas.errors import AsmError, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control, forms
+from turingas.isa.diagnose import EncodeError
 from turingas.program import (
     WORD_BYTES,
     Code,
@@ -422,7 +423,7 @@ class Assembler:
             try:
                 code = parse_control(line.control)
                 words.append(join(encode(line.body, WORD_BYTES * at, labels), code))
-            except forms.EncodeError as error:
+            except EncodeError as error:
                 self.errors.append(line.error(error.message, error.position, error.hint))
             except control.ControlError as error:
                 self.errors.append(line.error(error.message, 0, error.hint, in_control=True))

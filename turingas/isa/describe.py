@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turingas.errors import AsmError
-from turingas.isa import forms, grammar, table
+from turingas.isa import diagnose, forms, grammar, table
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
-from turingas.isa.forms import Form, Isa, Operand, Piece
+from turingas.isa.forms import Form, Isa
 from turingas.isa.meaning import meaning
+from turingas.isa.operands import Operand, Piece, merged, pieces_of
 
 WIDTH = 116
 ALTERNATIVE = re.compile(r"[\w.]+|cx?\[\]\[\]")  # an operand that is short enough to stand beside others
@@ -39,7 +40,7 @@ def _named(form: Form, operand: Operand) -> list[Piece]:
         found = form.isa.field(form.row, text)
         return (text, found) if found is not None else None
 
-    return forms._merge(forms._pieces(operand.source, find))  # type: ignore[arg-type]
+    return merged(pieces_of(operand.source, find))  # type: ignore[arg-type]
 
 
 def _fields(pieces: Sequence[Piece]) -> Iterator[tuple[str, Field]]:
@@ -203,7 +204,7 @@ def _places(place: Field) -> str:
 
 def _ranges(mask: int) -> list[str]:
     out: list[list[int]] = []
-    for n in forms._bits(mask):
+    for n in forms.bits_of(mask):
         if out and out[-1][1] == n - 1:
             out[-1][1] = n
         else:
@@ -395,7 +396,7 @@ def describe(isa: Isa, mnemonic: str) -> str:
     """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is none."""
     base = mnemonic.upper().partition(".")[0]
     if not isa.named(base):
-        unknown = isa.unknown(base, 0)
+        unknown = diagnose.unknown(isa, base, 0)
         raise AsmError(unknown.message, hint=unknown.hint)
     others = [name for name in architectures(base) if name != isa.name]
     title = f"{base} on {isa.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")

@@ -1,6 +1,6 @@
 """Rows of the table -> checked forms for one architecture; encode and decode.
 
-A row of ``table.py`` says how an instruction is written and where its bits lie. Here a row becomes one ``Form`` for
+A row of the table says how an instruction is written and where its bits lie. Here a row becomes one ``Form`` for
 each shape of its operands (register, immediate, constant, uniform register). ``Isa.encode`` and ``Isa.decode`` are
 a few dictionary look-ups an instruction: every operand remembers the texts and the bits it has seen.
 """
@@ -8,8 +8,6 @@ a few dictionary look-ups an instruction: every operand remembers the texts and 
 from __future__ import annotations
 
 import contextlib
-import copy
-import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,229 +16,14 @@ from operator import getitem
 from typing import Any
 
 from turingas.errors import AsmError
-from turingas.isa import control, grammar, table
-from turingas.isa.fields import Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
+from turingas.isa import control, diagnose, grammar, table
+from turingas.isa.diagnose import EncodeError
+from turingas.isa.fields import Enum, Field, Number, Register, Target, Unprintable
+from turingas.isa.operands import DIGITS, MEMO, Bits, Operand, Piece, Texts, fields_of, merged, pieces_of
 
-MEMO = 20_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
 SEEN = 50_000  # whole instructions that are remembered
 WORD = (1 << 128) - 1
 FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
-
-
-DIGITS = str.maketrans("", "", "0123456789abcdef")  # what a kind of operand text is told apart without
-
-
-class EncodeError(ValueError):
-    """A line that has no exact encoding. ``position`` is the offset in the text, from 0."""
-
-    def __init__(self, message: str, position: int = 0, hint: str = "") -> None:
-        super().__init__(message)
-        self.message, self.position, self.hint = message, position, hint
-
-
-# ---- operands ----------------------------------------------------------------------------------------------------
-
-Piece = tuple[str, Any]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
-TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?(?!cx\[)[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(cx(?=\[)|.)", re.S)
-
-
-def _pieces(text: str, find: Callable[[str], Field | None]) -> list[Piece]:
-    """``[Ra(.64)(+off)]`` -> pieces. Names of fields stand for fields, ( ) for what may be unsaid, < > for what
-    nvdisasm does not print; every other character stands for itself."""
-    stack: list[list[Piece]] = [[]]
-    for braced, name, opened, closed, less, greater, other in TOKEN.findall(text):
-        here = stack[-1]
-        found = find(braced or name) if braced or name else None
-        if found is not None:
-            here.append(("field", found))
-        elif braced:
-            raise AssertionError(f"no field {braced!r} in {text!r}")
-        elif opened or less:
-            stack.append([])
-        elif closed or greater:
-            group = stack.pop()
-            stack[-1].append(("group" if closed else "hidden", group))
-        else:
-            here.append(("text", name or other))
-    assert len(stack) == 1, text
-    return stack[0]
-
-
-def _fields(pieces: Sequence[Piece]) -> Iterator[Field]:
-    for kind, value in pieces:
-        if kind == "field":
-            yield value
-        elif kind != "text":
-            yield from _fields(value)
-
-
-def _regex(pieces: Sequence[Piece], skip_hidden: bool = False) -> str:
-    out = ""
-    for kind, value in pieces:
-        if kind == "text":
-            out += re.escape(value) if value != " " else r"\s+"
-        elif kind == "field":
-            out += f"({value.pattern})"
-        elif kind == "group":
-            out += f"(?:{_regex(value, skip_hidden)})?"
-        elif not skip_hidden:
-            out += _regex(value, skip_hidden)
-    return out
-
-
-class Operand:
-    """One operand of a form: its pattern, and two memories (text -> bits, bits -> text)."""
-
-    def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
-        self.pieces, self.optional, self.source = pieces, optional, source
-        self.fields = list(_fields(pieces))
-        self.mask = functools.reduce(lambda m, f: m | f.mask, self.fields, 0)
-        self.target = next((f for f in self.fields if isinstance(f, Target)), None)
-        self.default = 0
-        for f in self.fields:
-            self.default |= f.default or 0
-        self.bits = _Bits(self)
-        only = self.fields[0] if len(pieces) == 1 and self.fields else None
-        self.register = only if type(only) is Register else None
-        self.registers = [f for f in self.fields if isinstance(f, Register)]
-        #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
-        self.proven: set[str] = set()
-        self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
-        self.variable = any(f.words < 0 for f in self.fields)
-        self._variants: dict[int, Operand] = {}
-
-    def sized(self, words: int) -> Operand:
-        """This operand with its data register ``words`` registers wide."""
-        if not self.variable:
-            return self
-        found = self._variants.get(words)
-        if found is None:
-            found = self._variants[words] = Operand(_resize(self.pieces, words), self.optional, self.source)
-        return found
-
-    @functools.cached_property
-    def regex(self) -> re.Pattern[str]:
-        return re.compile(_regex(self.pieces))
-
-    @functools.cached_property
-    def lossy(self) -> re.Pattern[str]:
-        """The spelling without the parts that nvdisasm does not print."""
-        return re.compile(_regex(self.pieces, skip_hidden=True))
-
-    def encode(self, text: str) -> int:
-        """The bits of one operand (none of them a branch target). ValueError when a value does not fit."""
-        match = self.regex.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text!r} does not fit {self.source}")
-        bits = 0
-        for f, part in zip(self.fields, match.groups()):
-            bits |= (f.default or 0) if part is None else f.encode(part)
-        return bits
-
-    def checked(self, bits: int, plain: bool = False) -> str:
-        """The text of these bits; Unprintable when the exact text would not encode to them again."""
-        if self.register is not None:
-            return self.register.checked(bits)
-        text = exact = self.decode(bits)
-        if plain:
-            text = self.decode(bits, True)
-        kind = exact.translate(DIGITS)
-        if kind in self.proven:
-            for f in self.registers:
-                f.checked(bits)
-            return text
-        if self.encode(exact) != bits:
-            raise Unprintable
-        if not self.exacting:
-            self.proven.add(kind)
-        return text
-
-    def located(self, word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
-        """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
-        for f in self.fields:
-            if isinstance(f, Register):
-                f.checked(word)
-        return self.decode(word, plain, address, labels)
-
-    def matches(self, text: str) -> bool:
-        return self.regex.fullmatch(text) is not None
-
-    def decode(self, word: int, plain: bool = False, address: int = 0, labels: Mapping[int, str] | None = None) -> str:
-        return _show(self.pieces, word, plain, address, labels)
-
-
-def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
-    out: list[Piece] = []
-    for kind, value in pieces:
-        if kind == "field" and value.words < 0:
-            value = copy.copy(value)
-            value.words = words
-        elif kind in ("group", "hidden"):
-            value = _resize(value, words)
-        out.append((kind, value))
-    return out
-
-
-def _show(pieces: Sequence[Piece], word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
-    out = ""
-    for kind, value in pieces:
-        if kind == "text":
-            out += value
-        elif kind == "field":
-            if isinstance(value, Target):
-                target = value.address(word, address)
-                name = labels.get(target) if labels and value.relative else None
-                out += name if name is not None else hex(target)
-            else:
-                out += value.plain(word) if plain else value.decode(word)
-        elif kind == "group":
-            if any(word & f.mask != f.default for f in _fields(value)):
-                out += _show(value, word, plain, address, labels)
-        elif not plain:
-            out += _show(value, word, plain, address, labels)
-    return out
-
-
-class _Bits(dict[str, int]):
-    """text -> bits of one operand."""
-
-    def __init__(self, operand: Operand) -> None:
-        self.operand = operand
-
-    def __missing__(self, text: str) -> int:
-        bits = self.operand.encode(text.strip())
-        if len(self) > MEMO:
-            self.clear()
-        self[text] = bits
-        return bits
-
-
-class _Texts(dict[int, str]):
-    """bits -> text of one unit: an operand, or a run of operands that may be unsaid. ``lead`` comes before it and
-    ``trail`` behind it, unless there is nothing to say."""
-
-    def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str, trail: str) -> None:
-        self.operands, self.plain, self.size, self.lead, self.trail = operands, plain, size, lead, trail
-
-    def __missing__(self, bits: int) -> str:
-        words = self.size.span(bits) if self.size else 1
-        shown: list[str] = []
-        last = 0
-        for n, operand in enumerate(self.operands):
-            own = bits & operand.mask
-            said = not operand.optional or own != operand.default
-            text = operand.sized(words).checked(own, self.plain)
-            if said:
-                last = n + 1
-            shown.append(text if said or not self.plain else "")
-        # an operand before one that is said must be said too, or the text would not determine the word
-        text = ", ".join([part for part in shown[:last] if part])
-        if text:
-            text = self.lead + text + self.trail
-        if len(self) > MEMO:
-            self.clear()
-        self[bits] = text
-        return text
 
 
 class _Names(dict[int, str]):
@@ -298,7 +81,7 @@ class Form:
         self.isa, self.row, self.when_text = isa, row, when
         self.text = f"{name} {', '.join(operands)}".strip()
         self.name: list[str | Enum] = []
-        for kind, value in _merge(_pieces(name, lambda n: find(n) if f"{{{n}}}" in name else None)):
+        for kind, value in merged(pieces_of(name, lambda n: find(n) if f"{{{n}}}" in name else None)):
             assert kind in ("text", "field"), name
             self.name.append(value)
         self.base = str(self.name[0]).split(".")[0]
@@ -314,7 +97,7 @@ class Form:
         operands_ = dict.fromkeys(self.operands)
         for place in [p for p in self.name if not isinstance(p, str)] + [f for o in operands_ for f in o.fields]:
             if known & place.mask:
-                raise AssertionError(f"{self.text}: bits {_bits(known & place.mask)} are claimed twice")
+                raise AssertionError(f"{self.text}: bits {bits_of(known & place.mask)} are claimed twice")
             known |= place.mask
         if known & (opcode | 0xFFF | (1 << 91 if opcode >> 91 else 0)):
             raise AssertionError(f"{self.text}: a field lies in the opcode")
@@ -348,7 +131,7 @@ class Form:
                 units.append([operand])
         lead = " "
         #: mask, exact texts, nvdisasm's texts, and the operand when it is a branch target
-        self.units: list[tuple[int, _Texts, _Texts, Operand | None]] = []
+        self.units: list[tuple[int, Texts, Texts, Operand | None]] = []
         for unit in units:
             size = self.size if any(o.variable for o in unit) else None
             mask = functools.reduce(lambda m, o: m | o.mask, unit, size.mask if size else 0)
@@ -363,7 +146,7 @@ class Form:
 
     def _operand(self, text: str, find: Callable[[str], Field | None]) -> Operand:
         source = text.rstrip("?")
-        pieces = _merge(_pieces(source, find))
+        pieces = merged(pieces_of(source, find))
         return self.isa.operand(source, pieces, text.endswith("?"))
 
     def modifiers(self, name: str) -> tuple[int, ...]:
@@ -418,19 +201,8 @@ class Form:
         return walk(0, 0)
 
 
-def _bits(mask: int) -> list[int]:
+def bits_of(mask: int) -> list[int]:
     return [n for n in range(128) if mask >> n & 1]
-
-
-def _merge(pieces: list[Piece]) -> list[Piece]:
-    """Neighbouring texts become one."""
-    out: list[Piece] = []
-    for kind, value in pieces:
-        if kind == "text" and out and out[-1][0] == "text":
-            out[-1] = ("text", str(out[-1][1]) + str(value))
-        else:
-            out.append((kind, value if kind in ("text", "field") else _merge(value)))
-    return out
 
 
 def _check(f: Field, text: str) -> tuple[int, int]:
@@ -458,7 +230,7 @@ def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
                 yield bits | rest
 
 
-# ---- the instruction set of one architecture -----------------------------------------------------------------------
+# ---- the instruction set of one architecture -------------------------------------------------------------------
 
 
 _Candidate = tuple[int, int, Form, Writer, Writer]
@@ -487,7 +259,7 @@ class _Entry:
 
     form: Form
     bits: int
-    tables: list[_Bits]
+    tables: list[Bits]
     targets: list[tuple[int, Operand]] = field(default_factory=list)
     conditional: bool = False
 
@@ -543,23 +315,23 @@ class Isa:
         self._skeletons = _Skeletons()
         self._skeleton = self._skeletons.__getitem__
         self._operands: dict[tuple[object, ...], Operand] = {}
-        self._texts: dict[tuple[object, ...], tuple[_Texts, _Texts]] = {}
+        self._texts: dict[tuple[object, ...], tuple[Texts, Texts]] = {}
         self._find_field = functools.lru_cache(maxsize=None)(functools.partial(grammar.find, sm=sm))
 
     # -- forms, built when first needed; equal operands of different forms share their memories
 
     def operand(self, source: str, pieces: list[Piece], optional: bool) -> Operand:
-        key = (source, optional, *[id(f) for f in _fields(pieces)])
+        key = (source, optional, *[id(f) for f in fields_of(pieces)])
         found = self._operands.get(key)
         if found is None:
             found = self._operands[key] = Operand(pieces, optional, source)
         return found
 
-    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str, trail: str) -> tuple[_Texts, _Texts]:
+    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str, trail: str) -> tuple[Texts, Texts]:
         key = (operands, size, lead, trail)
         found = self._texts.get(key)
         if found is None:
-            exact, plain = (_Texts(operands, plain, size, lead, trail) for plain in (False, True))
+            exact, plain = (Texts(operands, plain, size, lead, trail) for plain in (False, True))
             found = self._texts[key] = (exact, plain)
         return found
 
@@ -592,6 +364,12 @@ class Isa:
 
     def mnemonics(self) -> list[str]:
         return sorted(self._by_name)
+
+    def others(self) -> Iterator[Isa]:
+        """The other architectures, for saying which of them has what this one lacks."""
+        for name in grammar.ARCHITECTURES:
+            if name != self.name:
+                yield isa(name)
 
     def all_forms(self) -> Iterator[Form]:
         for row in self.rows:
@@ -681,7 +459,7 @@ class Isa:
             elif name[0].isdigit() or name[0] == "-":
                 where = int(name, 0 if "x" in name.lower() else 10)
             else:
-                raise EncodeError(f"label {name!r} is not defined", 0, _nearest(name, list(labels or ())))
+                raise EncodeError(f"label {name!r} is not defined", 0, diagnose.nearest(name, list(labels or ())))
             bits |= f.at(where, address)
         return bits
 
@@ -697,11 +475,11 @@ class Isa:
         labels: Mapping[str, int] | None,
     ) -> int:
         """Find the form of a line seen for the first time, or say why there is none."""
-        offsets = _Offsets(text, rest, name, parts)
+        offsets = diagnose.Offsets(text, rest, name, parts)
         base = name.partition(".")[0]
         forms = self.named(base)
         if not forms:
-            raise self.unknown(base, offsets[0])
+            raise diagnose.unknown(self, base, offsets[0])
         best: tuple[int, Callable[[], EncodeError]] | None = None
 
         def better(rank: int, error: Callable[[], EncodeError]) -> None:
@@ -713,8 +491,8 @@ class Isa:
             for bits in form.modifiers(name):
                 assigned = form.assign(parts)
                 if assigned is None:
-                    rank = 2 if form.hides and self._lossy(form, parts) else 1
-                    better(rank, functools.partial(self._misfit, form, name, parts, offsets))
+                    rank = 2 if form.hides and diagnose.lossy(form, parts) else 1
+                    better(rank, functools.partial(diagnose.misfit, self, form, name, parts, offsets))
                     continue
                 if uniform is not None and uniform != form.guard:
                     message = f"{base} is guarded by {form.guard}0 to {form.guard}6"
@@ -746,7 +524,8 @@ class Isa:
                 except EncodeError as error:
                     raise EncodeError(error.message, offsets[1 + at], error.hint) from None
                 except ValueError as error:
-                    better(4 + at, functools.partial(_value_error, str(error), base, parts[at], offsets, 1 + at))
+                    complaint = functools.partial(diagnose.value_error, str(error), base, parts[at], offsets, 1 + at)
+                    better(4 + at, complaint)
                     continue
                 if not form.accepts(word):
                     wanted = ""
@@ -757,7 +536,7 @@ class Isa:
                     better(3, functools.partial(EncodeError, message, offsets[0], hint))
                     continue
                 key = tuple(map(self._skeleton, parts))
-                lookup: list[_Bits] = [_Zero.table] * len(parts)
+                lookup: list[Bits] = [_Zero.table] * len(parts)
                 for n, operand in tables:
                     lookup[n] = operand.bits
                 conditional = bool(form.check_mask or form.tests)
@@ -765,96 +544,8 @@ class Isa:
                     self._entries.setdefault(name, {})[key] = _Entry(form, entry_bits, lookup, targets, conditional)
                 return word
         if best is None:
-            raise self._bad_modifier(forms, name, offsets[0])
+            raise diagnose.bad_modifier(self, forms, name, offsets[0])
         raise best[1]()
-
-    # -- diagnostics
-
-    def unknown(self, base: str, position: int) -> EncodeError:
-        elsewhere = [n for n, sm in grammar.ARCHITECTURES.items() if any(r.base == base for r in isa(n).rows)]
-        if elsewhere:
-            return EncodeError(f"{self.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
-        if not base:
-            return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
-        everywhere = {row.base for row in table.ROWS}
-        hint = _nearest(base.upper(), everywhere)
-        if base.upper() in everywhere:
-            hint = "instructions are written in capitals"
-        return EncodeError(f"unknown instruction {base!r}", position, hint)
-
-    def _bad_modifier(self, forms: list[Form], name: str, position: int) -> EncodeError:
-        base, *given = name.split(".")
-        known: dict[str, None] = {}
-        for form in forms:
-            for part in form.name:
-                texts = [part] if isinstance(part, str) else list(part.values)
-                for text in texts:
-                    known.update(dict.fromkeys("." + t for t in text.split(".")[1:]))
-        at = position + len(base)
-        for modifier in given:
-            if "." + modifier not in known:
-                hint = _nearest("." + modifier, known) or f"{base} takes " + " ".join(known)
-                where = self._elsewhere(base, "." + modifier)
-                return EncodeError(f"{base} has no modifier .{modifier}", at, where or hint)
-            at += len(modifier) + 1
-        arranged = sorted(filter(None, (_arrange(form, given) for form in forms)))
-        if arranged and arranged[0][0] == 0:
-            return EncodeError(f"the modifiers of {name} stand in another order", position, f"write {arranged[0][1]}")
-        if arranged:
-            return EncodeError(f"{name} lacks a modifier", position, f"it is written {arranged[0][1]}")
-        orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in forms)
-        hint = "it is written " + " or ".join(list(orders)[:2])
-        return EncodeError(f"the modifiers of {name} do not go together", position, hint)
-
-    def _elsewhere(self, base: str, modifier: str) -> str:
-        names = []
-        for name in grammar.ARCHITECTURES:
-            if name != self.name:
-                other = isa(name)
-                for form in other.named(base):
-                    texts = [t for p in form.name for t in ([p] if isinstance(p, str) else p.values)]
-                    if any(modifier in re.findall(r"\.\w+", t) for t in texts):
-                        names.append(name)
-                        break
-        return f"it exists on {', '.join(names)}" if names else ""
-
-    def _misfit(self, form: Form, name: str, parts: list[str], offsets: _Offsets) -> EncodeError:
-        from turingas.isa import describe
-
-        lossy = self._lossy(form, parts)
-        if lossy is not None:
-            n, operand = lossy
-            unsaid = "".join(text.replace("URa", "UR4").replace("URb", "UR4").replace("URc", "UR4")
-                             for text in re.findall(r"<([^>]*)>", operand.source))  # fmt: skip
-            hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
-            return EncodeError(f"{parts[n]} does not say which descriptor register is used", offsets[1 + n], hint)
-        candidates = [f for f in self.named(form.base) if f.modifiers(name)]
-        written = describe.written(candidates, name)
-        # the operand that fits no form that agrees with all before it
-        alive, n = candidates, 0
-        while n < len(parts):
-            fitting = [f for f in alive if _prefix(f, parts[: n + 1])]
-            if not fitting:
-                break
-            alive, n = fitting, n + 1
-        hint = "it is written " + "; or ".join(written[:6]) + ("; ..." if len(written) > 6 else "")
-        if n >= len(parts):
-            return EncodeError(f"{name} has too few operands", offsets[0], hint)
-        if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
-            hint = "registers and names are written in capitals"
-        return EncodeError(f"operand {parts[n]!r} does not fit {name}", offsets[1 + n], hint)
-
-    def _lossy(self, form: Form, parts: list[str]) -> tuple[int, Operand] | None:
-        fixed = [o for o in form.operands if not o.optional]
-        if len(fixed) > len(parts):
-            return None
-        for operand in form.operands:
-            if not any(kind == "hidden" for kind, _ in operand.pieces):
-                continue
-            for n, part in enumerate(parts):
-                if operand.lossy.fullmatch(part):
-                    return n, operand
-        return None
 
     # -- decode
 
@@ -994,7 +685,7 @@ class _Zero(dict[str, int]):
     def __missing__(self, text: str) -> int:
         return 0
 
-    table: _Bits
+    table: Bits
 
 
 _Zero.table = _Zero()  # type: ignore[assignment]
@@ -1002,82 +693,6 @@ _Zero.table = _Zero()  # type: ignore[assignment]
 
 def _opcode(key: int) -> int:
     return key & 0xFFF | (key >> 12) << 91
-
-
-def _slot(part: Enum) -> str:
-    """The choices of a modifier: in ( ) when one of them must be written, in { } when none need be."""
-    names = [n for n in part.values if n]
-    choices = "|".join(names[:6]) + ("|..." if len(names) > 6 else "")
-    if "" in part.values:
-        return f"{{{choices}}}" if names else ""
-    return f"({choices})" if len(names) > 1 else choices
-
-
-def _arrange(form: Form, given: Sequence[str]) -> tuple[int, str] | None:
-    """The mnemonic of this form with the given modifiers in its order, and how many more it needs; None if it has
-    not all of them."""
-    left, lacking, text = list(given), 0, form.base
-    for n, part in enumerate(form.name):
-        names: Iterable[str] = part.values if isinstance(part, Enum) else [part[len(form.base) :] if n == 0 else part]
-        if names == [""]:
-            continue
-        fitting = [name for name in names if name and all(left.count(t) for t in name.split(".")[1:])]
-        if fitting:
-            best = max(fitting, key=lambda name: name.count("."))
-            for token in best.split(".")[1:]:
-                if token in left:
-                    left.remove(token)
-            text += best
-        elif "" not in names:
-            lacking += 1
-            text += _slot(part) if isinstance(part, Enum) else "".join(names)
-    return None if left else (lacking, text)
-
-
-def _prefix(form: Form, parts: Sequence[str]) -> bool:
-    """Whether the first operands of a line could be those of this form."""
-
-    def walk(n: int, k: int) -> bool:
-        if k == len(parts):
-            return True
-        if n == len(form.operands):
-            return False
-        operand = form.operands[n]
-        return (operand.matches(parts[k]) and walk(n + 1, k + 1)) or (operand.optional and walk(n + 1, k))
-
-    return walk(0, 0)
-
-
-def _value_error(message: str, base: str, part: str, offsets: _Offsets, place: int) -> EncodeError:
-    """A value that does not fit: the caret goes to the value itself where the message begins with it."""
-    inside = max(part.find(message.split(" ", 1)[0]), 0)
-    return EncodeError(message.replace(" bits (", f" bits of {base} (", 1), offsets[place] + inside)
-
-
-def _nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.6)
-    return f"did you mean {close[0]!r}?" if close else ""
-
-
-class _Offsets:
-    """Where the mnemonic (0) and each operand (1, 2, ...) begin in a line; worked out when an error needs it."""
-
-    def __init__(self, text: str, rest: str, name: str, parts: list[str]) -> None:
-        self.text, self.rest, self.name, self.parts = text, rest, name, parts
-
-    @functools.cached_property
-    def places(self) -> list[int]:
-        at = max(self.text.find(self.rest), 0)
-        places = [at]
-        cursor = at + len(self.name)
-        for part in self.parts:
-            found = self.text.find(part, cursor)
-            places.append(found if found >= 0 else cursor)
-            cursor = places[-1] + len(part)
-        return places
-
-    def __getitem__(self, n: int) -> int:
-        return self.places[n]
 
 
 @functools.cache

@@ -1,0 +1,192 @@
+"""Why a line cannot be encoded, and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from turingas.isa import table
+from turingas.isa.fields import Enum
+from turingas.isa.operands import Operand
+
+if TYPE_CHECKING:
+    from turingas.isa.forms import Form, Isa
+
+
+class EncodeError(ValueError):
+    """A line that has no exact encoding. ``position`` is the offset in the text, from 0."""
+
+    def __init__(self, message: str, position: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.position, self.hint = message, position, hint
+
+
+class Offsets:
+    """Where the mnemonic (0) and each operand (1, 2, ...) begin in a line; worked out when an error needs it."""
+
+    def __init__(self, text: str, rest: str, name: str, parts: list[str]) -> None:
+        self.text, self.rest, self.name, self.parts = text, rest, name, parts
+
+    @functools.cached_property
+    def places(self) -> list[int]:
+        at = max(self.text.find(self.rest), 0)
+        places = [at]
+        cursor = at + len(self.name)
+        for part in self.parts:
+            found = self.text.find(part, cursor)
+            places.append(found if found >= 0 else cursor)
+            cursor = places[-1] + len(part)
+        return places
+
+    def __getitem__(self, n: int) -> int:
+        return self.places[n]
+
+
+def unknown(isa: Isa, base: str, position: int) -> EncodeError:
+    elsewhere = [other.name for other in isa.others() if any(row.base == base for row in other.rows)]
+    if elsewhere:
+        return EncodeError(f"{isa.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+    if not base:
+        return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
+    everywhere = {row.base for row in table.ROWS}
+    hint = nearest(base.upper(), everywhere)
+    if base.upper() in everywhere:
+        hint = "instructions are written in capitals"
+    return EncodeError(f"unknown instruction {base!r}", position, hint)
+
+
+def bad_modifier(isa: Isa, candidates: list[Form], name: str, position: int) -> EncodeError:
+    base, *given = name.split(".")
+    known: dict[str, None] = {}
+    for form in candidates:
+        for part in form.name:
+            texts = [part] if isinstance(part, str) else list(part.values)
+            for text in texts:
+                known.update(dict.fromkeys("." + t for t in text.split(".")[1:]))
+    at = position + len(base)
+    for modifier in given:
+        if "." + modifier not in known:
+            hint = nearest("." + modifier, known) or f"{base} takes " + " ".join(known)
+            where = _elsewhere(isa, base, "." + modifier)
+            return EncodeError(f"{base} has no modifier .{modifier}", at, where or hint)
+        at += len(modifier) + 1
+    arranged = sorted(filter(None, (_arrange(form, given) for form in candidates)))
+    if arranged and arranged[0][0] == 0:
+        return EncodeError(f"the modifiers of {name} stand in another order", position, f"write {arranged[0][1]}")
+    if arranged:
+        return EncodeError(f"{name} lacks a modifier", position, f"it is written {arranged[0][1]}")
+    shorter = [".".join([base, *given[:n], *given[n + 1 :]]) for n in range(len(given))]
+    for less in shorter:
+        if any(form.modifiers(less) for form in candidates):
+            dropped = next(m for n, m in enumerate(given) if shorter[n] == less)
+            return EncodeError(f"{name} is not written with .{dropped} on {isa.name}", position, f"write {less}")
+    orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in candidates)
+    hint = "it is written " + " or ".join(list(orders)[:2])
+    return EncodeError(f"the modifiers of {name} do not go together", position, hint)
+
+
+def _elsewhere(isa: Isa, base: str, modifier: str) -> str:
+    def has_it(form: Form) -> bool:
+        texts = [text for part in form.name for text in ([part] if isinstance(part, str) else part.values)]
+        return any(modifier in re.findall(r"\.\w+", text) for text in texts)
+
+    names = [other.name for other in isa.others() if any(has_it(form) for form in other.named(base))]
+    return f"it exists on {', '.join(names)}" if names else ""
+
+
+def misfit(isa: Isa, form: Form, name: str, parts: list[str], offsets: Offsets) -> EncodeError:
+    from turingas.isa import describe
+
+    unsaid_by = lossy(form, parts)
+    if unsaid_by is not None:
+        n, operand = unsaid_by
+        unsaid = "".join(text.replace("URa", "UR4").replace("URb", "UR4").replace("URc", "UR4")
+                         for text in re.findall(r"<([^>]*)>", operand.source))  # fmt: skip
+        hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
+        return EncodeError(f"{parts[n]} does not say which descriptor register is used", offsets[1 + n], hint)
+    candidates = [f for f in isa.named(form.base) if f.modifiers(name)]
+    written = describe.written(candidates, name)
+    # the operand that fits no form that agrees with all before it
+    alive, n = candidates, 0
+    while n < len(parts):
+        fitting = [f for f in alive if _prefix(f, parts[: n + 1])]
+        if not fitting:
+            break
+        alive, n = fitting, n + 1
+    hint = "it is written " + "; or ".join(written[:6]) + ("; ..." if len(written) > 6 else "")
+    if n >= len(parts):
+        return EncodeError(f"{name} has too few operands", offsets[0], hint)
+    if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
+        hint = "registers and names are written in capitals"
+    return EncodeError(f"operand {parts[n]!r} does not fit {name}", offsets[1 + n], hint)
+
+
+def lossy(form: Form, parts: list[str]) -> tuple[int, Operand] | None:
+    fixed = [o for o in form.operands if not o.optional]
+    if len(fixed) > len(parts):
+        return None
+    for operand in form.operands:
+        if not any(kind == "hidden" for kind, _ in operand.pieces):
+            continue
+        for n, part in enumerate(parts):
+            if operand.lossy.fullmatch(part):
+                return n, operand
+    return None
+
+
+def _slot(part: Enum) -> str:
+    """The choices of a modifier: in ( ) when one of them must be written, in { } when none need be."""
+    names = [n for n in part.values if n]
+    choices = "|".join(names[:6]) + ("|..." if len(names) > 6 else "")
+    if "" in part.values:
+        return f"{{{choices}}}" if names else ""
+    return f"({choices})" if len(names) > 1 else choices
+
+
+def _arrange(form: Form, given: Sequence[str]) -> tuple[int, str] | None:
+    """The mnemonic of this form with the given modifiers in its order, and how many more it needs; None if it has
+    not all of them."""
+    left, lacking, text = list(given), 0, form.base
+    for n, part in enumerate(form.name):
+        names: Iterable[str] = part.values if isinstance(part, Enum) else [part[len(form.base) :] if n == 0 else part]
+        if names == [""]:
+            continue
+        fitting = [name for name in names if name and all(left.count(t) for t in name.split(".")[1:])]
+        if fitting:
+            best = max(fitting, key=lambda name: name.count("."))
+            for token in best.split(".")[1:]:
+                if token in left:
+                    left.remove(token)
+            text += best
+        elif "" not in names:
+            lacking += 1
+            text += _slot(part) if isinstance(part, Enum) else "".join(names)
+    return None if left else (lacking, text)
+
+
+def _prefix(form: Form, parts: Sequence[str]) -> bool:
+    """Whether the first operands of a line could be those of this form."""
+
+    def walk(n: int, k: int) -> bool:
+        if k == len(parts):
+            return True
+        if n == len(form.operands):
+            return False
+        operand = form.operands[n]
+        return (operand.matches(parts[k]) and walk(n + 1, k + 1)) or (operand.optional and walk(n + 1, k))
+
+    return walk(0, 0)
+
+
+def value_error(message: str, base: str, part: str, offsets: Offsets, place: int) -> EncodeError:
+    """A value that does not fit: the caret goes to the value itself where the message begins with it."""
+    inside = max(part.find(message.split(" ", 1)[0]), 0)
+    return EncodeError(message.replace(" bits (", f" bits of {base} (", 1), offsets[place] + inside)
+
+
+def nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else ""
