@@ -10,16 +10,21 @@ text
     predicates (81, 84, 87, 68). A digit says how many registers the operand spans (``Ra2``: 64 bits, even),
     ``w`` that the size modifier says it.
     ``-Ra``  ``|Ra|``  ``~Ra``  ``!Pp``: the operand may carry that sign; a name alone carries none.
-    ``Sb Sc`` (integer), ``Fb Fc`` (float), ``Db Dc`` (double), ``Hb Hc`` (packed half): the sources that may be
-    register, immediate, constant or uniform register; SHAPES says how each combination is encoded.
+    The sources b and c that may be register, immediate, constant or uniform register begin with a letter of their
+    own, which says how an immediate is written: ``S`` unsigned, ``I`` signed, ``F`` float, ``D`` double, ``H`` and
+    ``B`` packed FP16 and BF16 with a choice of halves, ``P`` and ``Q`` the same without it (``Sb``, ``Fc``, ``-|Hb|``
+    ...). SHAPES says how each combination is encoded; ``DC`` is a source c that stands at 64 though it is alone.
+    ``Rb_c`` is operand b at the place of c.
     ``(...)`` is not written when all its fields have their default; ``Pu?`` is such an operand; ``<...>`` is text
     that nvdisasm does not print. Every other character stands for itself.
 opcode
-    Bits 0 to 8 for rows with an S, F, D or H source (the shape gives bits 9 to 11), else bits 0 to 11. 0x1000
-    stands for bit 91.
+    Bits 0 to 8 for rows with such a source (the shape gives bits 9 to 11), else bits 0 to 11. 0x1000 stands for bit
+    91.
 fixed
     ``{bit: value}`` for bits that are set in every word of the row. A name as key is a condition on a field of the
-    row: ``{"Ra": "RZ"}``; a row with conditions stands before the row it is an alias of.
+    row: ``{"Ra": "RZ"}``; a row with conditions stands before the row it is an alias of. ``"without"`` names shapes
+    (their opcode bits) that the instruction lacks; ``"reuse": False`` says that its sources have no reuse flags, and
+    ``"guard": "P"`` or ``"UP"`` which predicates guard it, where that does not follow from the opcode and the name.
 architectures
     The first and the last one, both included. sm_90a is 90.5.
 
