@@ -201,7 +201,7 @@ class Register(Field):
             align = 4 if self.words > 2 else 2
             if index % align:
                 raise ValueError(f"{text} must be a multiple of {align}: this operand has {32 * self.words} bits")
-            if index + self.words > self.count + 1:
+            if index + self.words > self.count:
                 raise ValueError(f"{text} and the {self.words - 1} after it go beyond {self.prefix}{self.count - 1}")
         return bits | index << self.pos
 
@@ -230,7 +230,7 @@ class Register(Field):
         """``decode``, refusing what ``encode`` would not read back: a misaligned wide register."""
         index = word >> self.pos & self.last
         if self.words > 1 and index != self.last:
-            if index % (4 if self.words > 2 else 2) or index + self.words > self.count + 1:
+            if index % (4 if self.words > 2 else 2) or index + self.words > self.count:
                 raise Unprintable
         return self.decode(word)
 
