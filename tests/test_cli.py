@@ -295,7 +295,7 @@ def test_shell_completion_of_architectures():
 def test_example_of_the_documentation(tmp_path):
     text = (Path(__file__).parent.parent / "docs" / "language.md").read_text()
     path = tmp_path / "store.sass"
-    path.write_text(text.split("```\n")[1])
+    path.write_text(text.split("```nvsass\n")[1].split("```")[0])
     assert run("assemble", path).exit_code == 0
     path.write_text(path.read_text().replace("IMAD", "IMADD"))
     assert "did you mean 'IMAD'?" in run("assemble", path).output
