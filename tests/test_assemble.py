@@ -264,3 +264,33 @@ def test_any_directives_give_a_cubin_or_an_error(lines):
         Cubin.from_bytes(data)
     except CubinError:
         assert any(line.startswith((".section", ".elf", ".symbol")) for line in lines)
+
+
+# -- all mistakes at once
+
+
+FAILED_BLOCK = """--:-:-:-:1  MOVV R0, R1;
+--:-:-:-:1  BRA made_by_the_block;
+<code>
+x = 1 / 0
+</code>
+--:-:-:-:1  LDG.E.64.SYS R3, [R4];
+"""
+
+
+def test_a_failed_block_hides_no_other_mistake():
+    """Nor is it blamed twice: the label may be what the block would have written."""
+    with pytest.raises(AsmError) as caught:
+        assemble(FAILED_BLOCK)
+    assert [error.line for error in caught.value.errors] == [1, 4, 6]
+
+
+def test_a_block_that_fails_alone_is_the_only_mistake():
+    with pytest.raises(AsmError) as caught:
+        assemble("<code>\nx = 1 / 0\n</code>\n")
+    assert [error.line for error in caught.value.errors] == [2]
+
+
+def test_an_unknown_label_is_named():
+    with pytest.raises(AsmError, match="label 'nowhere' is not defined"):
+        assemble("--:-:-:-:1  BRA nowhere;\n" + EXIT)

@@ -21,7 +21,7 @@ from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combin
 from turingas.errors import AsmError, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control, forms
-from turingas.isa.diagnose import EncodeError
+from turingas.isa.diagnose import EncodeError, UnknownLabel
 from turingas.program import (
     WORD_BYTES,
     Code,
@@ -129,6 +129,7 @@ class Assembler:
         self.errors: list[AsmError] = []
         self.drafts: list[_Draft] = []
         self.draft: _Draft | None = None
+        self.whole = True  # False: inline Python failed, which may have held labels and instructions
         self.data: _Data | None = None
         self.blocks: list[_Data] = []
         self.symbols: list[tuple[Directive, RawSymbol, str]] = []
@@ -136,6 +137,7 @@ class Assembler:
 
     def run(self, parsed: parse.Parsed) -> Cubin:
         """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
+        self.whole = parsed.whole
         for item in parsed.items:
             try:
                 if isinstance(item, Instruction):
@@ -152,11 +154,9 @@ class Assembler:
             self._finish(draft)
         self._finish_data()
         self._finish_symbols()
-        if not self.cubin.texts and not self.cubin.sections and not self.errors and not parsed.errors:
-            self.errors.append(AsmError("there are no instructions"))
-        if not parsed.whole:  # what failed may have held the label, or the only instructions
-            self.errors = [e for e in self.errors if not e.message.startswith(("label ", "there are no ", "kernel "))]
         self.errors += parsed.errors
+        if not self.cubin.texts and not self.cubin.sections and not self.errors:
+            self.errors.append(AsmError("there are no instructions"))
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         return self.cubin
@@ -424,14 +424,15 @@ class Assembler:
                 code = parse_control(line.control)
                 words.append(join(encode(line.body, WORD_BYTES * at, labels), code))
             except EncodeError as error:
-                self.errors.append(line.error(error.message, error.position, error.hint))
+                if self.whole or not isinstance(error, UnknownLabel):
+                    self.errors.append(line.error(error.message, error.position, error.hint))
             except control.ControlError as error:
                 self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
         if len(words) < len(draft.lines):
             return
         if draft.waiting:
             self.errors.append(AsmError(f".reloc at the end of {kernel.name} has no instruction"))
-        if not words:
+        if not words and self.whole:
             self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
         if draft.tail:
             words += tail(self.isa, self.facts, words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import struct
 from collections import Counter
@@ -135,9 +134,8 @@ def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) 
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     end = len(kernel.code)
     wanted = marked - {0}
-    branches = _branches(kernel.arch)
     for at, word in enumerate(words):
-        if word & OPCODE in branches:
+        if not isa.anywhere[word & OPCODE]:
             target = isa.target(word, WORD_BYTES * at)
             if target is not None:
                 wanted.add(target)
@@ -145,12 +143,6 @@ def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) 
         for info in infos:
             wanted.update(_addresses(code, info))
     return {at: f"L_{at:04x}" for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0}
-
-
-@functools.cache
-def _branches(arch: str) -> frozenset[int]:
-    """The opcodes of instructions that name an address."""
-    return frozenset(form.value & OPCODE for form in forms.isa(arch).all_forms() if form.has_target)
 
 
 def _addresses(code: int, info: Info) -> Iterable[int]:

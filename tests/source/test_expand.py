@@ -5,10 +5,16 @@ import time
 
 import pytest
 
-from turingas.errors import AsmError
+from turingas.errors import AsmError, raise_all
+from turingas.source import expand as stage
 from turingas.source import python
-from turingas.source.expand import expand
 from turingas.source.lines import column_in, decode
+
+
+def expand(*args, **options):
+    lines, errors = stage.expand(*args, **options)
+    raise_all(errors)
+    return lines
 
 
 def texts(source, **options):

@@ -316,11 +316,12 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
     isa = forms.isa(kernel.arch)
+    ends = {form.value & 0xFFF for form in isa.named("EXIT")}
     readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
     exits: list[int] = []
     third = False
     for at, word in enumerate(kernel.code):
-        if isa.is_exit(word):
+        if word & 0xFFF in ends:
             exits.append(WORD_BYTES * at)
         elif word & 0xFFF in readers:
             third = third or "SR_CTAID.Z" in isa.decode(word)

@@ -24,6 +24,10 @@ class EncodeError(ValueError):
         self.message, self.position, self.hint = message, position, hint
 
 
+class UnknownLabel(EncodeError):
+    """A branch to a label that is nowhere."""
+
+
 class Offsets:
     """Where the mnemonic (0) and each operand (1, 2, ...) begin in a line; worked out when an error needs it."""
 

@@ -316,7 +316,7 @@ class Isa:
         self._skeleton = self._skeletons.__getitem__
         self._operands: dict[tuple[object, ...], Operand] = {}
         self._texts: dict[tuple[object, ...], tuple[Texts, Texts]] = {}
-        self._find_field = functools.lru_cache(maxsize=None)(functools.partial(grammar.find, sm=sm))
+        self._find_field = functools.cache(functools.partial(grammar.find, sm=sm))
 
     # -- forms, built when first needed; equal operands of different forms share their memories
 
@@ -459,7 +459,8 @@ class Isa:
             elif name[0].isdigit() or name[0] == "-":
                 where = int(name, 0 if "x" in name.lower() else 10)
             else:
-                raise EncodeError(f"label {name!r} is not defined", 0, diagnose.nearest(name, list(labels or ())))
+                hint = diagnose.nearest(name, list(labels or ()))
+                raise diagnose.UnknownLabel(f"label {name!r} is not defined", 0, hint)
             bits |= f.at(where, address)
         return bits
 
@@ -522,7 +523,7 @@ class Isa:
                             tables.append((n, operand))
                             word |= operand.bits[parts[n]]
                 except EncodeError as error:
-                    raise EncodeError(error.message, offsets[1 + at], error.hint) from None
+                    raise type(error)(error.message, offsets[1 + at], error.hint) from None
                 except ValueError as error:
                     complaint = functools.partial(diagnose.value_error, str(error), base, parts[at], offsets, 1 + at)
                     better(4 + at, complaint)
@@ -666,9 +667,6 @@ class Isa:
                 if isinstance(f, Number) and f.width == 4:
                     return f.get(word) + 1
         return 16 if form.base == "BAR" and any(isinstance(f, Register) for o in form.operands for f in o.fields) else 1
-
-    def is_exit(self, word: int) -> bool:
-        return word & 0xFFF == 0x94D
 
     # -- documentation
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from turingas.errors import AsmError, raise_all
+from turingas.errors import AsmError
 from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
 from turingas.source.python import Python
 
@@ -27,20 +27,6 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def expand(
-    source: str,
-    filename: str | None = None,
-    defines: Mapping[str, object] | None = None,
-    include: Sequence[str | os.PathLike[str]] = (),
-    allow_python: bool = True,
-    arch: str = "sm_75",
-) -> list[PlainLine]:
-    """The plain lines of ``source``; AsmError with every error found."""
-    lines, errors = expand_what_can_be(source, filename, defines, include, allow_python, arch)
-    raise_all(errors)
-    return lines
-
-
-def expand_what_can_be(
     source: str,
     filename: str | None = None,
     defines: Mapping[str, object] | None = None,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from turingas.errors import AsmError
 from turingas.isa.arch import arch as find_arch
 from turingas.source.dialect import Dialect, Repair, default_stall
-from turingas.source.expand import expand_what_can_be
+from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, column_in
 from turingas.source.names import BLOCKS, NameProblem, Names, number, problem, words
 
@@ -98,7 +98,7 @@ def read(
     default_control: str | None = None,
 ) -> Parsed:
     """Source text -> items, and everything that is wrong with it."""
-    lines, errors = expand_what_can_be(source, filename, defines, include, allow_python, arch)
+    lines, errors = expand(source, filename, defines, include, allow_python, arch)
     parsed = parse(lines, arch, default_control)
     return Parsed(parsed.items, errors + parsed.errors, not errors)
 
