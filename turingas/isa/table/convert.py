@@ -62,7 +62,7 @@ def f2f(to: str, source: str, archs: tuple[float, float]) -> list[tuple[object, 
 
 
 def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: tuple[float, float]) -> list[tuple[object, ...]]:
-    """A one-source row whose source is a packed half or a small integer: register, constant, uniform register."""
+    """A one-source row (SRC) whose source is a packed half: register, constant, immediate, uniform register."""
     turing = (max(archs[0], 75), archs[1])
     return [
         (text.replace("SRC", "half_r"), opcode | 0x200, fixed, archs),
@@ -72,7 +72,10 @@ def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: tuple[flo
     ]
 
 
-def small(text: str, opcode: int, fixed: dict[int, int], part: str, archs: tuple[float, float]) -> list[tuple[object, ...]]:
+def small(
+    text: str, opcode: int, fixed: dict[int, int], part: str, archs: tuple[float, float]
+) -> list[tuple[object, ...]]:
+    """A one-source row (SRC) whose source is an 8 or 16-bit part of a register, chosen by the field ``part``."""
     return [
         (text.replace("SRC", f"Rb{{{part}}}"), opcode | 0x200, fixed, archs),
         (text.replace("SRC", f"URb{{{part}}}"), opcode | 0x1C00, fixed, (max(archs[0], 75), archs[1])),

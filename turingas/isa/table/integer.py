@@ -13,8 +13,6 @@ def shift(value: int) -> bool:
 
 FIELDS = {
     "u32": Enum(73, 1, (".U32", "")),
-    "wide": Enum(73, 1, (".U32", "")),
-    "sx32": Enum(73, 1, ("", ".SX32")),
     "lanes": Number(72, 4, default=15),  # which bytes MOV writes
     "lut": Number(72, 8),
     "plut": Number(((64, 3), (72, 5)), 8),
