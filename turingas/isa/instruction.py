@@ -1,0 +1,371 @@
+"""One decoded instruction: its operands as values, and which registers it reads and writes.
+
+The linter and the emulator work on this, never on bits or text of their own. All of it follows from the row of the
+table that explains the word, but for the few registers that no operand shows (``IMPLICIT``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from turingas.isa import control
+from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
+from turingas.isa.forms import Form, Isa
+from turingas.isa.operands import Operand as Pattern
+from turingas.isa.operands import Piece
+
+# A destination stands at one of these bits; other registers are sources.
+DESTINATIONS = {("R", 16), ("UR", 16), ("P", 81), ("P", 84), ("UP", 81), ("UP", 84), ("B", 16)}
+# mnemonics whose registers at those places are sources all the same
+READS_B = ("BSYNC", "BREAK")  # BREAK also writes it
+READS_64 = ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML", "FOOTPRINT")  # a second destination stands at 64
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control code. ``read`` and ``write`` are the scoreboards it sets, 7 for none; ``wait`` is a mask."""
+
+    wait: int
+    read: int
+    write: int
+    yields: bool  # the scheduler prefers another warp (the bit is clear)
+    stall: int
+    reuse: int  # flags of a, b, c (and the fourth)
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register operand. ``file`` is "R", "UR", "P", "UP" or "B"; ``place`` is its lowest bit in the word (16 is d, 24
+    a, 32 b, 64 c). ``suffix`` is what follows it: ".H0_H0", ".ROW", ".X4"; "" for nothing."""
+
+    file: str
+    index: int
+    words: int = 1
+    neg: bool = False
+    abs: bool = False
+    inv: bool = False
+    reuse: bool = False
+    suffix: str = ""
+    place: int = 0
+    write: bool = False
+
+    @property
+    def zero(self) -> bool:
+        """Whether it is RZ, URZ, PT or UPT."""
+        return self.index == {"R": 255, "UR": 63, "P": 7, "UP": 7}.get(self.file, -1)
+
+    def __str__(self) -> str:
+        last = {"R": "RZ", "UR": "URZ", "P": "PT", "UP": "UPT"}.get(self.file, "")
+        return last if self.zero else f"{self.file}{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """An immediate: ``bits`` as they stand in the word (a double's upper 32; two halves of 16 as one of 32), ``value``
+    with sign and scale where it is an integer. ``kind``: "int", "f16", "bf16", "f32", "f64", "f16x2", "bf16x2" or
+    "set" (of bits)."""
+
+    bits: int
+    value: int
+    kind: str = "int"
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """c[bank][offset], or with ``ur`` cx[URn][offset]; ``suffix`` picks halves."""
+
+    bank: int
+    offset: int
+    ur: Reg | None = None
+    neg: bool = False
+    abs: bool = False
+    inv: bool = False
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mem:
+    """An address. ``space`` is the text before the last bracket: "" (the mnemonic says which memory), "c", "cx",
+    "gdesc", "a". ``base`` has ``words`` 2 where it is a 64-bit address; ``scale`` multiplies it; ``desc`` is the
+    uniform register of desc[UR]; ``bank`` that of c[bank][R]."""
+
+    offset: int = 0
+    base: Reg | None = None
+    ur: Reg | None = None
+    scale: int = 1
+    desc: Reg | None = None
+    space: str = ""
+    bank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A branch target as an address; with ``base`` it is added to a register (BRX, CALL.REL R, RET.REL R)."""
+
+    address: int
+    relative: bool
+    base: Reg | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Anything else, by its text: a special register, SB0, PR, B0 as BMOV writes it."""
+
+    text: str
+
+
+Operand = Reg | Imm | Const | Mem | Label | Name
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Registers that an instruction reads or writes: ``count`` of ``file`` from ``first``. ``what`` says as what:
+    "d" (a destination), "a" "b" "c" (sources, by their place), "address", "guard", "predicate", "implicit"."""
+
+    file: str
+    first: int
+    count: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``name`` is the mnemonic with its modifiers, ``base`` without, ``mods`` the modifiers in order."""
+
+    word: int
+    address: int
+    form: Form
+    name: str
+    guard: Reg
+    control: Control
+    operands: tuple[Operand, ...]
+    base: str = ""
+    mods: tuple[str, ...] = ()
+    reads: tuple[Access, ...] = field(default=(), repr=False)
+    writes: tuple[Access, ...] = field(default=(), repr=False)
+
+    @property
+    def always(self) -> bool:
+        """Whether its guard is @PT."""
+        return self.guard.zero and not self.guard.inv
+
+    def text(self) -> str:
+        """nvdisasm's text."""
+        return self.form.isa.decode(self.word, self.address, plain=True)
+
+
+def read_control(word: int) -> Control:
+    """The control code of a word."""
+    return Control(
+        wait=word >> control.WAIT & 63,
+        read=word >> control.READ & 7,
+        write=word >> control.WRITE & 7,
+        yields=not word >> control.YIELD & 1,
+        stall=word >> control.STALL & 15,
+        reuse=word >> control.REUSE & 15,
+    )
+
+
+def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
+    """The instruction of a word at ``address``; None where no row of the table explains it."""
+    form = isa.explain(word)
+    if form is None:
+        return None
+    name = "".join(part if isinstance(part, str) else part.decode(word) for part in form.name)
+    base, *mods = name.split(".")
+    guard = Reg(form.guard, word >> 12 & 7, inv=bool(word >> 15 & 1), place=12)
+    wide = form.size.span(word) if form.size else 1
+    shown: list[Operand] = []
+    for pattern in form.operands:
+        value = _operand(pattern, word, address, wide, base)
+        last = shown[-1] if shown else None
+        if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
+            bits = last.bits << 16 | value.bits  # the two halves of a packed immediate, the upper one first
+            shown[-1] = Imm(bits, bits, value.kind + "x2", f"{last.text}, {value.text}")
+        else:
+            shown.append(value)
+    operands = tuple(shown)
+    reads, writes = _accesses(base, mods, guard, operands, form)
+    return Instruction(
+        word, address, form, name, guard, read_control(word), operands, base, tuple(mods), reads, writes
+    )
+
+
+HALVES = ("f16", "bf16")
+FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
+
+
+def _operand(pattern: Pattern, word: int, address: int, wide: int, base: str) -> Operand:
+    flat = list(_pieces(pattern.pieces))
+    regs = [_register(f, word, wide, base) for kind, f in flat if kind == "field" and isinstance(f, Register)]
+    target = next((f for kind, f in flat if isinstance(f, Target)), None)
+    if target is not None:
+        return Label(target.address(word, address), target.relative, regs[0] if regs else None)
+    if any(kind == "text" and "[" in f for kind, f in flat):
+        return _memory(flat, word, wide, base)
+    fields = [f for kind, f in flat if kind == "field"]
+    if not fields:
+        return Name(pattern.source)
+    first = fields[0]
+    if isinstance(first, Register):
+        suffix = "".join(f if kind == "text" else f.decode(word) for kind, f in flat if _is_suffix(kind, f))
+        reg = _register(first, word, wide, base, suffix)
+        if len(fields) > 1 and isinstance(fields[1], Number):  # BRX R2 -0x10: a distance behind the register
+            value = _signed(fields[1], word)
+            return Label(value + (address + 16 if base in ("BRX", "BRXU") else 0), base in ("BRX", "BRXU"), reg)
+        return reg
+    if isinstance(first, Constant):
+        return _constant(first, word)
+    if isinstance(first, Float):
+        return Imm(first.get(word), first.get(word), FLOATS[first.size], first.decode(word))
+    if isinstance(first, Number):
+        return Imm(first.get(word), _signed(first, word), "int", first.decode(word))
+    if isinstance(first, BitSet):
+        return Imm(first.get(word), first.get(word), "set", first.decode(word))
+    return Name("".join(f if kind == "text" else f.decode(word) for kind, f in flat))
+
+
+def _is_suffix(kind: str, f: Any) -> bool:
+    return (kind == "text" and f.strip() not in ("", "~", "-", "!", "|")) or isinstance(f, Enum)
+
+
+def _pieces(pieces: list[Piece]) -> Iterator[Piece]:
+    for kind, value in pieces:
+        if kind in ("group", "hidden"):
+            yield from _pieces(value)
+        else:
+            yield kind, value
+
+
+def _signed(f: Number, word: int) -> int:
+    value = f.get(word)
+    if f.signed and value > f.high:
+        value -= 1 << f.width
+    return value * f.scale
+
+
+def _register(f: Register, word: int, wide: int, base: str, suffix: str = "") -> Reg:
+    if type(f) is not Register:  # stored inverted: its text says what is meant
+        text = f.decode(word)
+        name = text.lstrip("!").removeprefix(f.prefix)
+        index = f.last if name == f.zero else int(name)
+        return Reg(f.prefix, index, inv=text[0] == "!", place=f.pos)
+    words = f.words if f.words > 0 else wide if f.words < 0 else 1
+    write = (f.prefix, f.pos) in DESTINATIONS or (base in READS_64 and f.pos == 64 and f.prefix == "R")
+    if f.prefix == "B" and base in READS_B:
+        write = False
+    bit = functools.partial(_bit, word)
+    if f.suffix is not None:
+        suffix = f.suffix.decode(word) + suffix
+    index = word >> f.pos & f.last
+    return Reg(f.prefix, index, words, bit(f.neg), bit(f.abs), bit(f.inv), bit(f.reuse), suffix, f.pos, write)
+
+
+def _bit(word: int, place: int | None) -> bool:
+    return place is not None and bool(word >> place & 1)
+
+
+def _constant(f: Constant, word: int) -> Const:
+    bit = functools.partial(_bit, word)
+    suffix = f.suffix.decode(word) if f.suffix else ""
+    signs = (bit(f.neg), bit(f.abs), bit(f.inv), suffix)
+    if isinstance(f.bank, Register):
+        return Const(0, f.offset.get(word) * f.offset.scale, _register(f.bank, word, 1, ""), *signs)
+    return Const(f.bank.get(word), f.offset.get(word) * f.offset.scale, None, *signs)
+
+
+def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
+    """Text and fields of an address, such as ``desc[`` URb ``][`` Ra ``.64`` offset ``]``."""
+    space, offset, scale, bank = "", 0, 1, 0
+    base = ur = desc = None
+    inside = ""  # what stands before the bracket we are in
+    for kind, f in flat:
+        if kind == "text":
+            if "[" in f:
+                inside = f.rpartition("[")[0].rpartition("]")[2].strip()
+                if inside == "~desc":
+                    inside = "desc"
+                if "]" not in f or space == "":
+                    space = inside or space
+        elif isinstance(f, Register):
+            reg = _register(f, word, wide, mnemonic)
+            if inside == "desc":
+                desc = replace(reg, words=2)
+            elif f.prefix == "UR":
+                ur = reg
+            else:
+                base = reg
+        elif isinstance(f, Number):
+            if inside == "c":
+                bank = _signed(f, word)
+            else:
+                offset = _signed(f, word)
+        elif isinstance(f, Constant):
+            found = _constant(f, word)
+            bank, offset = found.bank, found.offset
+        elif isinstance(f, Enum):
+            text = f.decode(word)
+            if text.startswith(".X"):
+                scale = int(text[2:])
+    if space == "desc":
+        space = ""
+    return Mem(offset, base, ur, scale, desc, space, bank)
+
+
+# ---- what it reads and writes ------------------------------------------------------------------------------------
+
+#: registers that no operand shows: (reads, writes) by mnemonic
+PREDICATES = Access("P", 0, 7, "implicit")
+
+
+def _accesses(
+    base: str, mods: list[str], guard: Reg, operands: tuple[Operand, ...], form: Form
+) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+    reads: list[Access] = []
+    writes: list[Access] = []
+    if not guard.zero:
+        reads.append(Access(guard.file, guard.index, 1, "guard"))
+
+    def add(reg: Reg | None, what: str = "") -> None:
+        if reg is None or reg.zero:
+            return
+        if reg.write:
+            writes.append(Access(reg.file, reg.index, reg.words, "d"))
+            return
+        if not what:
+            what = PLACES.get(reg.place, "") if reg.file in ("R", "UR") else "predicate"
+        reads.append(Access(reg.file, reg.index, reg.words, what))
+
+    for operand in operands:
+        if isinstance(operand, Reg):
+            add(operand)
+        elif isinstance(operand, Const):
+            add(operand.ur, "address")
+        elif isinstance(operand, Mem):
+            for reg in (operand.base, operand.ur, operand.desc):
+                add(reg, "address")
+        elif isinstance(operand, Label):
+            add(operand.base, "address")
+        elif isinstance(operand, Name):
+            if operand.text == "PR":
+                (writes if base == "R2P" else reads).append(PREDICATES)
+            elif operand.text == "UPR":
+                uniform = Access("UP", 0, 7, "implicit")
+                (writes if base == "UR2UP" else reads).append(uniform)
+            elif operand.text[:1] == "B" and operand.text[1:].isdecimal():
+                # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
+                barrier = Access("B", int(operand.text[1:]), 1, "implicit")
+                source = operand is not operands[0]
+                (reads if source else writes).append(barrier)
+                if source and "CLEAR" in mods:
+                    writes.append(barrier)
+    if base == "BREAK":
+        writes += [Access("B", r.index, 1, "d") for r in operands if isinstance(r, Reg) and r.file == "B"]
+    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+
+
+PLACES = {24: "a", 32: "b", 64: "c"}
