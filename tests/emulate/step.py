@@ -1,0 +1,167 @@
+"""Runs a few instructions of straight code on given registers, without the rest of the emulator.
+
+::
+
+    out = run("IADD3 R2, R0, R1, RZ", regs={0: a, 1: b})
+    out.r(2)  # uint32, one value a thread
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import turingas
+from turingas.emulate import semantics
+from turingas.emulate.build import SEMANTICS, Maker, Step, Unsupported
+from turingas.emulate.cohort import Array, Cohort
+from turingas.isa import arch as arches
+from turingas.isa import forms
+from turingas.isa.instruction import Instruction, instruction
+
+CONTROL = "00:-:-:-:1"
+Values = Any  # a number for all threads, or one value a thread: 32 of them, or a multiple of 32
+
+
+class Image:
+    """What ``Maker`` asks of a kernel: its architecture and its constants (``constants``: bytes by bank)."""
+
+    def __init__(self, arch: str, constants: Mapping[int, bytes]) -> None:
+        self.arch = arches.arch(arch)
+        self.constants = constants
+
+    def constant(self, bank: int, offset: int, size: int) -> bytes:
+        """The bytes; those that nobody gave are an error."""
+        found = self.constants[bank][offset : offset + size]
+        assert len(found) == size, f"c[{bank:#x}][{offset:#x}] is not given"
+        return found
+
+
+class Wave:
+    """Registers of ``warps`` warps, and nothing else."""
+
+    def __init__(self, warps: int, image: Image) -> None:
+        self.warps, self.image = warps, image
+        self.R = np.zeros((256, warps, 32), np.uint32)
+        self.P = np.zeros((8, warps, 32), bool)
+        self.P[7] = True
+        self.UR = np.zeros((64, warps, 1), np.uint32)
+        self.UP = np.zeros((8, warps, 1), bool)
+        self.UP[7] = True
+        self.block_of = np.zeros(warps, np.intp)
+
+
+class Result:
+    """The registers afterwards: flat arrays, one value a thread (uniform ones: one a warp)."""
+
+    def __init__(self, wave: Wave) -> None:
+        self.wave = wave
+
+    def r(self, index: int, dtype: Any = np.uint32) -> Array:
+        """A general register; its bits as ``dtype`` (of 16 bits: two values a thread)."""
+        return self.wave.R[index].reshape(-1).view(dtype)
+
+    def r64(self, index: int, dtype: Any = np.uint64) -> Array:
+        """A pair of general registers."""
+        low, high = self.r(index).astype(np.uint64), self.r(index + 1).astype(np.uint64)
+        return (low | high << np.uint64(32)).view(dtype)
+
+    def p(self, index: int) -> Array:
+        """A predicate."""
+        return self.wave.P[index].reshape(-1)
+
+    def ur(self, index: int, dtype: Any = np.uint32) -> Array:
+        """A uniform register."""
+        return self.wave.UR[index].reshape(-1).view(dtype)
+
+    def ur64(self, index: int, dtype: Any = np.uint64) -> Array:
+        """A pair of uniform registers."""
+        low, high = self.ur(index).astype(np.uint64), self.ur(index + 1).astype(np.uint64)
+        return (low | high << np.uint64(32)).view(dtype)
+
+    def up(self, index: int) -> Array:
+        """A uniform predicate."""
+        return self.wave.UP[index].reshape(-1)
+
+
+def load() -> None:
+    """The modules of semantics that there are."""
+    for name in semantics.MODULES:
+        if importlib.util.find_spec(f"turingas.emulate.semantics.{name}"):
+            importlib.import_module(f"turingas.emulate.semantics.{name}")
+
+
+def decoded(text: str, arch: str) -> list[Instruction]:
+    """The instructions of some lines; a line may have a control code, none matters."""
+    found = []
+    for n, word in enumerate(turingas.encode(text, arch=arch, default_control=CONTROL)):
+        one = instruction(forms.isa(arch), word, 16 * n)
+        assert one is not None, text
+        found.append(one)
+    return found
+
+
+def build(i: Instruction, image: Image) -> Step:
+    """The step of an instruction, as the emulator builds it."""
+    load()
+    if i.base not in SEMANTICS:
+        raise Unsupported(f"the emulator does not know {i.base}")
+    return SEMANTICS[i.base](i, Maker(image))  # type: ignore[arg-type]
+
+
+def run(
+    text: str | Sequence[Instruction],
+    arch: str = "sm_75",
+    regs: Mapping[int, Values] = {},
+    preds: Mapping[int, Values] = {},
+    uregs: Mapping[int, Values] = {},
+    upreds: Mapping[int, Values] = {},
+    constants: Mapping[int, bytes] = {},
+    active: Values = None,
+) -> Result:
+    """Runs the instructions in order, each under its guard.
+
+    A value of 64 bits goes to a pair of registers; one of 16 bits is two halves a register where there are 64 of them.
+    ``active``: the threads that take part, bool.
+    """
+    image = Image(arch, constants)
+    many = [np.asarray(v) for v in [*regs.values(), *preds.values()]]
+    wave = Wave(max([1, *(v.size // 32 for v in many)]), image)
+    for index, value in regs.items():
+        _fill(wave.R, index, value)
+    for index, value in uregs.items():
+        _fill(wave.UR, index, value)
+    for file, values in ((wave.P, preds), (wave.UP, upreds)):
+        for index, value in values.items():
+            file[index] = np.broadcast_to(np.asarray(value, bool), file[index].size).reshape(file[index].shape)
+    every = None if active is None else np.broadcast_to(active, wave.P[7].size).reshape(-1, 32)
+    k = Cohort(wave, slice(None), wave.warps, every)  # type: ignore[arg-type]
+    with np.errstate(all="ignore"):
+        for i in decoded(text, arch) if isinstance(text, str) else text:
+            _guard(k, i)
+            build(i, image)(k)
+    return Result(wave)
+
+
+def _fill(file: Array, index: int, value: Values) -> None:
+    """Writes one value a thread, or one for all, to a register or a pair."""
+    if isinstance(value, int):
+        value = np.uint32(value & 0xFFFFFFFF)
+    elif isinstance(value, float):
+        value = np.float32(value)
+    value = np.asarray(value)
+    words = np.atleast_1d(value).view(np.uint32).reshape(-1, max(1, value.dtype.itemsize // 4))
+    for n in range(words.shape[1]):
+        file[index + n] = np.broadcast_to(words[:, n], file[index].size).reshape(file[index].shape)
+
+
+def _guard(k: Cohort, i: Instruction) -> None:
+    k.mask = k.active
+    if i.always:
+        return
+    value = k.full(k.up(i.guard.index) if i.guard.file == "UP" else k.p(i.guard.index)) != i.guard.inv
+    k.mask = value if k.active is None else value & k.active
