@@ -16,11 +16,13 @@ from turingas.errors import AsmError, CubinError
 if TYPE_CHECKING:
     from turingas.api import decode, encode
     from turingas.assembler import assemble
+    from turingas.check.finding import Finding
+    from turingas.check.lint import lint
     from turingas.disassembler import disassemble
     from turingas.program import Cubin
 
 __version__ = "0.1.0"
-__all__ = ["AsmError", "Cubin", "CubinError", "assemble", "decode", "disassemble", "encode"]
+__all__ = ["AsmError", "Cubin", "CubinError", "Finding", "assemble", "decode", "disassemble", "encode", "lint"]
 
 # Loaded when first used: ``import turingas`` alone stays cheap.
 _HOME = {
@@ -29,6 +31,8 @@ _HOME = {
     "assemble": "turingas.assembler",
     "disassemble": "turingas.disassembler",
     "Cubin": "turingas.program",
+    "Finding": "turingas.check.finding",
+    "lint": "turingas.check.lint",
 }
 
 

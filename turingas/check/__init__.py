@@ -1,0 +1,1 @@
+"""What ``turingas lint`` says: hazards, scoreboards, banks, resources, structure."""

@@ -1,0 +1,53 @@
+"""``turingas.lint``: all checks over all kernels of a cubin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from turingas.check import hazards
+from turingas.check.finding import SEVERITIES, Finding
+from turingas.check.flow import Graph
+from turingas.program import Cubin, Kernel
+
+Check = Callable[[Graph], Iterator[Finding]]
+
+CHECKS: list[Check] = [hazards.check]
+
+Lintable = Kernel | Cubin | bytes | str | os.PathLike[str]
+
+
+def lint(kernel_cubin_bytes_or_path: Lintable, arch: str | None = None) -> list[Finding]:
+    """What is wrong, or could be better, in a kernel, a Cubin, the bytes of one, or a file: a cubin, or source
+    (``.sass``), which is assembled for ``arch``. In the order of kernels, and of addresses within each. Device
+    functions with a section of their own are looked at like kernels.
+
+    Raises AsmError or CubinError for what is neither source nor cubin.
+    """
+    texts, file = _texts(kernel_cubin_bytes_or_path, arch)
+    return [finding for text in texts for finding in lint_kernel(text, file)]
+
+
+def lint_kernel(kernel: Kernel, file: str = "") -> list[Finding]:
+    """The findings of every check on one kernel. ``file`` is named where the source lines are not known."""
+    graph = Graph(kernel, file)
+    found = [finding for check in CHECKS for finding in check(graph)]
+    return sorted(found, key=lambda f: (f.address, SEVERITIES.index(f.severity), f.kind, f.other or 0))
+
+
+def _texts(what: Lintable, arch: str | None) -> tuple[list[Kernel], str]:
+    if isinstance(what, Kernel):
+        return [what], ""
+    if isinstance(what, Cubin):
+        return what.texts, ""
+    if isinstance(what, bytes):
+        return Cubin.from_bytes(what).texts, ""
+    path = Path(what)
+    data = path.read_bytes()
+    if data[:4] == b"\x7fELF":
+        return Cubin.from_bytes(data).texts, str(path)
+    from turingas.assembler import assemble
+
+    source = data.decode("utf-8", "surrogateescape")
+    return assemble(source, arch or "sm_75", filename=str(path), include=(str(path.parent),)).texts, str(path)
