@@ -3,8 +3,8 @@
 Three of them: ``Global`` (one a device, an address space of 64 bits over the caller's numpy arrays), ``Shared`` (all
 blocks of a wave in one array) and ``Local`` (all threads of a wave in one array). All take addresses in any shape,
 usually (n, 32), with a mask of the lanes that count (None: all), and work on all lanes at once. Nothing is done to
-memory unless every lane of the mask may do it. A lane that may not raises ``BadAccess``, which the caller turns into
-a DeviceError with instruction, block and thread.
+memory unless every lane of the mask may do it. A lane that may not raises ``BadAccess``, which the caller turns into a
+DeviceError with instruction, block and thread.
 
 Values are words: a list of uint32 arrays, one for up to 4 bytes (smaller ones extended by zeros), two for 8, four for
 16. An access must be aligned to its size, as the CUDA C++ Programming Guide demands ("Size and Alignment
@@ -368,7 +368,8 @@ class Local:
         self.written = np.zeros_like(self.words) if track_writes else None
         self.shadow = None if self.written is None else Plane(self.written.reshape(-1).view(np.uint8))
 
-    def _check(self, address: Array, nbytes: int, mask: Array | None) -> Array:
+    def check(self, address: Array, nbytes: int, mask: Array | None) -> Array:
+        """The offsets, with 0 where a lane does not count. Raises BadAccess."""
         offset = _active(address, mask)
         if self.nbytes < nbytes or not _fits(offset, self.nbytes - nbytes, nbytes):
             bad = (address & np.uint32(nbytes - 1) != 0) | (address.astype(np.int64) + nbytes > self.nbytes)
@@ -378,7 +379,7 @@ class Local:
 
     def _spots(self, address: Array, warps: Array, nbytes: int, mask: Array | None) -> list[Spots]:
         """A spot for each word."""
-        offset = self._check(address, nbytes, mask)
+        offset = self.check(address, nbytes, mask)
         own = (warps.astype(np.int64) * 32)[:, None] + LANES
         index = (offset >> np.uint32(2)).astype(np.int64) * self.threads + own
         if nbytes < 4:
@@ -398,7 +399,7 @@ class Local:
         """The words at uint32 addresses (n, 32) of the warps ``rows``; lanes outside of the mask get anything."""
         same = self._same(address, nbytes, mask)
         if same is not None:
-            self._check(address[:1, :1], nbytes, None)
+            self.check(address[:1, :1], nbytes, None)
             return [self.words[(same >> 2) + j][rows] for j in range(nbytes // 4)]
         spots = self._spots(address, np.arange(self.warps)[rows], nbytes, mask)
         size = min(nbytes, 4)
@@ -410,7 +411,7 @@ class Local:
         """Writes words at uint32 addresses (n, 32) of the warps ``rows``. Raises BadAccess."""
         same = self._same(address, nbytes, mask)
         if same is not None:
-            self._check(address[:1, :1], nbytes, None)
+            self.check(address[:1, :1], nbytes, None)
             for j, word in enumerate(words):
                 self.words[(same >> 2) + j][rows] = word
             return
@@ -418,7 +419,3 @@ class Local:
         size = min(nbytes, 4)
         for s, word in zip(spots, words):
             _store([s], address, size, [word])
-
-
-# Constant bank 0 says where the windows are: offset to 64-bit value.
-WINDOWS = {0x18: SHARED_WINDOW << 32, 0x20: LOCAL_WINDOW << 32}

@@ -1,0 +1,571 @@
+"""Loads, stores, asynchronous copies and fences.
+
+How addresses are put together was read from code that NVRTC and ptxas 12.9 compile: with ``.E`` all registers of an
+address are 64 bits (a uniform one is a pair) but for ``.U32``, which is extended by zeros; the descriptor ``desc[UR]``
+adds nothing. Caches, their hints and the memory order change nothing here: every access is done when the instruction
+runs, warps in order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
+from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.errors import DeviceError
+from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
+from turingas.isa.instruction import Const, Instruction, Mem, Operand, Reg
+
+SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+SIGNED = {"S8": np.int8, "S16": np.int16}
+ALL_64 = (1 << 64) - 1
+
+Words = list[Array]
+Load = Callable[[Cohort, Array, int, Array | None], Words]
+Store = Callable[[Cohort, Array, int, Words, Array | None], None]
+
+
+def size_of(i: Instruction) -> int:
+    """Bytes that a load or store moves for each lane."""
+    return next((SIZES[m] for m in i.mods if m in SIZES), 4)
+
+
+def _written(o: Operand) -> Reg:
+    assert isinstance(o, Reg), o
+    return o
+
+
+# ---- addresses -----------------------------------------------------------------------------------------------------
+
+
+def _sum(parts: list[Get], offset: int, zero: Array) -> Get:
+    """The sum of registers and an offset, in the type of zero."""
+    if offset or not parts:
+        constant = zero + zero.dtype.type(offset & (1 << 8 * zero.itemsize) - 1)
+        if not parts:
+            return lambda k: constant
+        if len(parts) == 1:
+            one = parts[0]
+            return lambda k: one(k) + constant
+        a, b = parts
+        return lambda k: a(k) + b(k) + constant
+    if len(parts) == 1:
+        return parts[0]
+    a, b = parts
+    return lambda k: a(k) + b(k)
+
+
+def _pair(index: int) -> Get:
+    """A pair of general registers as uint64, (n, 32)."""
+
+    def get(k: Cohort) -> Array:
+        both = np.empty((k.count, 32, 2), np.uint32)
+        both[..., 0] = k.r(index)
+        both[..., 1] = k.r(index + 1)
+        return both.view(np.uint64)[..., 0]
+
+    return get
+
+
+def _uniform_pair(index: int) -> Get:
+    return lambda k: k.ur(index).astype(np.uint64) | k.ur(index + 1).astype(np.uint64) << np.uint64(32)
+
+
+def wide_address(mem: Mem, i: Instruction) -> Get:
+    """A global or generic address: uint64, (n, 32), (n, 1) or (1, 1)."""
+    extended = "E" in i.mods
+    parts: list[Get] = []
+    if mem.base is not None and not mem.base.zero:
+        index = mem.base.index
+        parts.append(_pair(index) if mem.base.words == 2 else lambda k: k.r(index).astype(np.uint64))
+    if mem.ur is not None and not mem.ur.zero:
+        ur = mem.ur.index
+        parts.append(_uniform_pair(ur) if extended else lambda k: k.ur(ur).astype(np.uint64))
+    get = _sum(parts, mem.offset, np.zeros((1, 1), np.uint64))
+    if extended:
+        return get
+    low = np.uint64(0xFFFFFFFF)
+    return lambda k: get(k) & low
+
+
+def narrow_address(mem: Mem) -> Get:
+    """An address of shared or local memory: uint32, (n, 32), (n, 1) or (1, 1)."""
+    parts: list[Get] = []
+    if mem.base is not None and not mem.base.zero:
+        index, shift = mem.base.index, np.uint32(mem.scale.bit_length() - 1)
+        parts.append((lambda k: k.r(index) << shift) if shift else lambda k: k.r(index))
+    if mem.ur is not None and not mem.ur.zero:
+        ur = mem.ur.index
+        parts.append(lambda k: k.ur(ur))
+    return _sum(parts, mem.offset, np.zeros((1, 1), np.uint32))
+
+
+def some_lanes(k: Cohort, address: Array) -> tuple[Array, Array | None]:
+    """Address and mask in one shape: (n, 32), or (n, 1) where a warp has one address."""
+    if address.shape == (k.count, 32):
+        return address, k.mask
+    mask: Array | None = None if k.mask is None else np.asarray(k.mask.any(axis=1, keepdims=True))
+    return np.broadcast_to(address, (k.count, 1)), mask
+
+
+def fault(k: Cohort, i: Instruction, bad: BadAccess, columns: int, message: str = "") -> DeviceError:
+    """The error of the instruction for what memory said about one of (n, columns) addresses."""
+    row, lane = divmod(bad.index, columns)
+    if columns == 1:
+        lane = int(k.lanes[row].argmax())
+    return k.wave.fault(i, bad.kind, message or str(bad), row, lane, bad.address)
+
+
+def watch(k: Cohort, i: Instruction, space: str, address: Array, mask: Array | None, nbytes: int, what: str) -> None:
+    """Tells the counters, and the race detector for shared memory, of an access. ``what``: read, write or atomic."""
+    wave = k.wave
+    lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
+    if wave.counters is not None and wave.counters.traffic:
+        wave.counters.memory(i, k, space, k.full(address), lanes, nbytes)
+    if space == "shared" and wave.races is not None:
+        wave.races.access(k, i, k.full(address), lanes, nbytes, what)
+
+
+# ---- the memories, one face -----------------------------------------------------------------------------------------
+
+
+def load_global(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
+    """From global memory; address (n, 32) or (n, 1)."""
+    return k.wave.device.memory.load(address, nbytes, mask)
+
+
+def store_global(k: Cohort, address: Array, nbytes: int, words: Words, mask: Array | None) -> None:
+    """To global memory."""
+    k.wave.device.memory.store(address, nbytes, words, mask)
+
+
+def load_shared(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
+    """From shared memory."""
+    return k.wave.shared.load(address, k.blocks, nbytes, mask)
+
+
+def store_shared(k: Cohort, address: Array, nbytes: int, words: Words, mask: Array | None) -> None:
+    """To shared memory."""
+    k.wave.shared.store(address, k.blocks, nbytes, words, mask)
+
+
+def load_local(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
+    """From local memory; address (n, 32)."""
+    return k.wave.local.load(address, k.rows, nbytes, mask)
+
+
+def store_local(k: Cohort, address: Array, nbytes: int, words: Words, mask: Array | None) -> None:
+    """To local memory."""
+    k.wave.local.store(address, k.rows, nbytes, words, mask)
+
+
+LOADS: dict[str, Load] = {"global": load_global, "shared": load_shared, "local": load_local}
+STORES: dict[str, Store] = {"global": store_global, "shared": store_shared, "local": store_local}
+OF = {"LDG": "global", "STG": "global", "LDS": "shared", "STS": "shared", "LDL": "local", "STL": "local"}
+WINDOWS = {"shared": np.uint64(SHARED_WINDOW), "local": np.uint64(LOCAL_WINDOW)}
+UPPER = np.uint64(32)
+
+
+def spaces(address: Array, mask: Array | None) -> list[tuple[str, Array | None]]:
+    """Which memories generic addresses lie in: name and lanes of each, those without a lane left out."""
+    upper = address >> UPPER
+    found: list[tuple[str, Array | None]] = []
+    rest = np.ones(address.shape, bool) if mask is None else mask
+    for space, window in WINDOWS.items():
+        inside = upper == window
+        if inside.any():
+            lanes = inside & rest
+            rest = rest & ~inside
+            if lanes.any():
+                found.append((space, lanes))
+    if not found:
+        return [("global", mask)]
+    if rest.any():
+        found.append(("global", rest))
+    return found
+
+
+def _in_space(space: str, address: Array) -> Array:
+    return address if space == "global" else address.astype(np.uint32)
+
+
+# ---- LDG LD LDS LDL, STG ST STS STL ---------------------------------------------------------------------------------
+
+
+def _extended(i: Instruction) -> Callable[[Array], Array] | None:
+    signed = next((SIGNED[m] for m in i.mods if m in SIGNED), None)
+    return None if signed is None else lambda word: word.astype(signed).astype(np.int32)
+
+
+def _plain(i: Instruction) -> tuple[Reg, Mem]:
+    """Destination and address of a load. Unsupported for the predicates that can go with them."""
+    mem = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
+    others = [*i.operands[: mem - 1], *i.operands[mem + 1 :]]
+    if "ZD" in i.mods or any(not isinstance(o, Reg) or not o.zero or o.inv for o in others):
+        raise Unsupported(f"the predicates of {i.base}: {i.text()}")
+    return _written(i.operands[mem - 1]), i.operands[mem]  # type: ignore[return-value]
+
+
+@semantics("LDG", "LDS", "LDL")
+def load(i: Instruction, m: Maker) -> Step:
+    """Load from a memory that the mnemonic names."""
+    target, mem = _plain(i)
+    space, nbytes, extend = OF[i.base], size_of(i), _extended(i)
+    get = wide_address(mem, i) if space == "global" else narrow_address(mem)
+    read = LOADS[space]
+    first, zero = target.index, target.zero
+
+    def step(k: Cohort) -> None:
+        address, mask = some_lanes(k, get(k))
+        if space == "local":
+            address, mask = k.full(address), k.mask
+        try:
+            words = read(k, address, nbytes, mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, address.shape[1]) from None
+        if k.wave.counters is not None or k.wave.races is not None:
+            watch(k, i, space, address, mask, nbytes, "read")
+        if zero:
+            return
+        if extend is not None:
+            words = [extend(words[0])]
+        for j, word in enumerate(words):
+            k.set_r(first + j, word)
+
+    return step
+
+
+@semantics("STG", "STS", "STL")
+def store(i: Instruction, m: Maker) -> Step:
+    """Store to a memory that the mnemonic names."""
+    mem, source = i.operands
+    assert isinstance(mem, Mem)
+    space, nbytes = OF[i.base], size_of(i)
+    get = wide_address(mem, i) if space == "global" else narrow_address(mem)
+    values = sources(source, nbytes)
+    write = STORES[space]
+
+    def step(k: Cohort) -> None:
+        address = k.full(get(k))
+        try:
+            write(k, address, nbytes, [value(k) for value in values], k.mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        if k.wave.counters is not None or k.wave.races is not None:
+            watch(k, i, space, address, k.mask, nbytes, "write")
+
+    return step
+
+
+def sources(o: Operand, nbytes: int) -> list[Get]:
+    """The registers that hold the bytes to be stored."""
+    reg = _written(o)
+    indices = [255 if reg.zero else reg.index + j for j in range(max(1, nbytes // 4))]
+    return [functools.partial(_register, index) for index in indices]
+
+
+def _register(index: int, k: Cohort) -> Array:
+    return k.r(index)
+
+
+@semantics("LD")
+def load_generic(i: Instruction, m: Maker) -> Step:
+    """Load from any memory: the address says which."""
+    target, mem = _plain(i)
+    nbytes, extend, get = size_of(i), _extended(i), wide_address(mem, i)
+
+    def step(k: Cohort) -> None:
+        address = k.full(get(k))
+        found = spaces(address, k.mask)
+        results = []
+        try:
+            for space, lanes in found:
+                results.append(LOADS[space](k, _in_space(space, address), nbytes, lanes))
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        for space, lanes in found:
+            watch(k, i, space, _in_space(space, address), lanes, nbytes, "read")
+        words = results[0]
+        for (_, lanes), others in zip(found[1:], results[1:]):
+            words = [np.where(lanes, other, word) for word, other in zip(words, others)]  # type: ignore[arg-type]
+        if extend is not None:
+            words = [extend(words[0])]
+        if not target.zero:
+            for j, word in enumerate(words):
+                k.set_r(target.index + j, word)
+
+    return step
+
+
+@semantics("ST")
+def store_generic(i: Instruction, m: Maker) -> Step:
+    """Store to any memory: the address says which."""
+    mem, source = i.operands
+    assert isinstance(mem, Mem)
+    nbytes, get = size_of(i), wide_address(mem, i)
+    values = sources(source, nbytes)
+
+    def step(k: Cohort) -> None:
+        address = k.full(get(k))
+        found = spaces(address, k.mask)
+        words = [value(k) for value in values]
+        try:
+            if len(found) > 1:  # all must be good before anything is written
+                for space, lanes in found:
+                    _check_store(k, space, _in_space(space, address), nbytes, lanes)
+            for space, lanes in found:
+                STORES[space](k, _in_space(space, address), nbytes, words, lanes)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        for space, lanes in found:
+            watch(k, i, space, _in_space(space, address), lanes, nbytes, "write")
+
+    return step
+
+
+def _check_store(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None) -> None:
+    if space == "global":
+        k.wave.device.memory.locate(address, nbytes, mask, write=True)
+    elif space == "shared":
+        k.wave.shared.locate(address, k.blocks, nbytes, mask)
+    else:
+        k.wave.local.check(address, nbytes, mask)
+
+
+@semantics("QSPC")
+def query_space(i: Instruction, m: Maker) -> Step:
+    """Whether a generic address lies in global, shared or local memory (.D: that of another block of the cluster)."""
+    pred, reg, mem = i.operands
+    if not _written(reg).zero:
+        raise Unsupported("the register that QSPC writes")
+    assert isinstance(mem, Mem)
+    get, put = wide_address(mem, i), m.put(pred)
+    asked = next(mod for mod in i.mods if mod in ("G", "S", "L", "D"))
+
+    def step(k: Cohort) -> None:
+        upper = get(k) >> UPPER
+        shared, local = upper == WINDOWS["shared"], upper == WINDOWS["local"]
+        if asked == "G":
+            put(k, ~(shared | local))
+        elif asked == "D":
+            put(k, np.zeros_like(shared))
+        else:
+            put(k, shared if asked == "S" else local)
+
+    return step
+
+
+# ---- constants ------------------------------------------------------------------------------------------------------
+
+
+@semantics("LDC", "ULDC")
+def load_constant(i: Instruction, m: Maker) -> Step:
+    """Load from constant memory, at an address that a register may hold."""
+    target, source = i.operands
+    reg = _written(target)
+    nbytes, extend = size_of(i), _extended(i)
+    puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
+    if reg.zero:
+        puts = [lambda k, word: None] * len(puts)
+
+    if isinstance(source, Const):
+        return _fixed_constant(source, m, puts, nbytes, extend)
+    assert isinstance(source, Mem)
+    if source.space != "c" or any(mod in ("IL", "IS", "ISL") for mod in i.mods):
+        raise Unsupported(f"the address of {i.text()}")
+    if source.base is None or source.base.zero:
+        return _fixed_constant(Const(source.bank, source.offset), m, puts, nbytes, extend)
+    get = narrow_address(source)
+    number, bank = source.bank, m.image.bank(source.bank)
+    plane, size = Plane(bank), len(bank)
+
+    def step(k: Cohort) -> None:
+        address, mask = some_lanes(k, get(k))
+        bad = (address.astype(np.int64) + nbytes > size) | (address & np.uint32(nbytes - 1) != 0)
+        wrong = bad if mask is None else bad & mask
+        if wrong.any():
+            index = int(wrong.argmax())
+            at = int(address.flat[index])
+            where = f"a read of {nbytes} bytes at c[{number:#x}][{at:#x}]"
+            kind, why = ("misaligned", f"not aligned to {nbytes} bytes") if at % nbytes else ("out of bounds", "")
+            why = why or f"the bank has {size} bytes"
+            raise fault(k, i, BadAccess(kind, f"{where}: {why}", index, at), address.shape[1])
+        words = plane.load(nbytes, np.where(bad, np.uint32(0), address).astype(np.int64) // nbytes)
+        if extend is not None:
+            words = [extend(words[0])]
+        for put, word in zip(puts, words):
+            put(k, word)
+
+    return step
+
+
+def _fixed_constant(
+    source: Const, m: Maker, puts: list[Callable[[Cohort, Array], None]], nbytes: int, extend: object
+) -> Step:
+    if source.ur is not None:
+        index, offset, image = source.ur.index, source.offset, m.image
+
+        def bindless(k: Cohort) -> None:
+            if nbytes < 4:
+                raise Unsupported("a part of a word through a handle (cx[UR])")
+            for j, put in enumerate(puts):
+                put(k, image.bindless(k, k.ur(index), offset + 4 * j, np.uint32))
+
+        return bindless
+    data = m.image.constant(source.bank, source.offset, nbytes)
+    if nbytes < 4:
+        signed = extend is not None
+        data = int.from_bytes(data, "little", signed=signed).to_bytes(4, "little", signed=signed)
+    words = [word.reshape(1, 1) for word in np.frombuffer(data, np.uint32)]
+
+    def step(k: Cohort) -> None:
+        for put, word in zip(puts, words):
+            put(k, word)
+
+    return step
+
+
+# ---- asynchronous copies --------------------------------------------------------------------------------------------
+
+
+@semantics("LDGSTS")
+def copy(i: Instruction, m: Maker) -> Step:
+    """cp.async, done at once. A lane whose predicate is false writes zeros. With .ZFILL the low bits of the source
+    address say how many of the bytes, at the end, are not read but filled with zeros (seen in what ptxas makes of the
+    src-size operand: it adds (-size) % 16 to a source that is aligned)."""
+    to, source, pred = i.operands
+    assert isinstance(to, Mem) and isinstance(source, Mem)
+    if i.word & 0xFFF == 0xDAE and to.ur is None:  # its uniform register is not a field of its own in the table
+        to = Mem(to.offset, None if to.base is None or to.base.zero else to.base, Reg("UR", i.word >> 64 & 63))
+    nbytes, fill = size_of(i), "ZFILL" in i.mods
+    put_at, get_from, wanted = narrow_address(to), wide_address(source, i), m.pred(pred)
+    always = isinstance(pred, Reg) and pred.zero and not pred.inv
+    low = np.uint64(nbytes - 1)
+    count = nbytes // 4
+
+    def step(k: Cohort) -> None:
+        address, target = k.full(get_from(k)), k.full(put_at(k))
+        mask = k.mask if always else k.lanes & wanted(k)
+        missing = address & low if fill else None
+        where = "source"
+        try:
+            if missing is not None and (missing if mask is None else missing * mask).any():
+                lanes = k.lanes if mask is None else mask
+                words = _partly(k, address - missing, nbytes - missing.astype(np.int64), nbytes, lanes)
+            elif mask is None or mask.any():
+                words = load_global(k, address if missing is None else address - missing, nbytes, mask)
+            else:
+                words = [np.zeros((k.count, 32), np.uint32)] * count
+            if mask is not None and not always:
+                words = [np.where(mask, word, np.uint32(0)) for word in words]
+            where = "destination"
+            store_shared(k, target, nbytes, words, k.mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32, f"the {where}: {bad}") from None
+        watch(k, i, "global", address, mask, nbytes, "read")
+        watch(k, i, "shared", target, k.mask, nbytes, "write")
+
+    return step
+
+
+def _partly(k: Cohort, address: Array, valid: Array, nbytes: int, mask: Array) -> Words:
+    """The first ``valid`` bytes at each address and zeros behind them; only these bytes are read."""
+    unit = 1 if (valid & 3)[mask].any() else 4
+    words = np.zeros((nbytes // 4, k.count, 32), np.uint32)
+    for at in range(0, nbytes, unit):
+        lanes = mask & (valid > at)
+        if lanes.any():
+            piece = load_global(k, address + np.uint64(at), unit, lanes)[0] << np.uint32(at % 4 * 8)
+            words[at // 4] |= np.where(lanes, piece, np.uint32(0))
+    return list(words)
+
+
+# ---- matrices of 8 x 8 halves ---------------------------------------------------------------------------------------
+
+
+def _matrices(i: Instruction) -> tuple[int, bool]:
+    """How many, and whether they are transposed."""
+    count = next((int(mod) for mod in i.mods if mod in ("2", "4")), 1)
+    if "M88" in i.mods or "MT88" in i.mods:
+        return count, "MT88" in i.mods
+    raise Unsupported(f"the matrices of {i.name}")
+
+
+def _turned(words: Array) -> Array:
+    """Matrices (n, 8 rows, 4 words) of halves, transposed."""
+    halves = np.ascontiguousarray(words).view(np.uint16)  # (n, 8, 8)
+    return np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+
+
+@semantics("LDSM")
+def load_matrices(i: Instruction, m: Maker) -> Step:
+    """ldmatrix: lane 8 j + r has the address of row r of matrix j; lane l gets the word l % 4 of row l // 4 (PTX ISA,
+    "ldmatrix"). All lanes get words; addresses count of the lanes that the number of matrices needs."""
+    target, mem = i.operands
+    assert isinstance(mem, Mem)
+    count, turn = _matrices(i)
+    get, first = narrow_address(mem), _written(target).index
+
+    def step(k: Cohort) -> None:
+        address, mask = _rows(k, get(k), count)
+        try:
+            words = load_shared(k, address, 16, mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 8 * count) from None
+        watch(k, i, "shared", *_padded(address, mask, k.count), 16, "read")
+        rows = np.stack(words, axis=-1).reshape(k.count, count, 8, 4)
+        for j in range(count):
+            matrix = _turned(rows[:, j]) if turn else rows[:, j]
+            k.set_r(first + j, matrix.reshape(k.count, 32))
+
+    return step
+
+
+@semantics("STSM")
+def store_matrices(i: Instruction, m: Maker) -> Step:
+    """stmatrix, the other way."""
+    mem, source = i.operands
+    assert isinstance(mem, Mem)
+    count, turn = _matrices(i)
+    get, values = narrow_address(mem), sources(source, 4 * count)
+
+    def step(k: Cohort) -> None:
+        address, mask = _rows(k, get(k), count)
+        rows = np.empty((k.count, count, 8, 4), np.uint32)
+        for j, value in enumerate(values):
+            matrix = np.ascontiguousarray(k.full(value(k))).reshape(k.count, 8, 4)
+            rows[:, j] = _turned(matrix) if turn else matrix
+        flat = rows.reshape(k.count, 8 * count, 4)
+        try:
+            store_shared(k, address, 16, [flat[..., j] for j in range(4)], mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 8 * count) from None
+        watch(k, i, "shared", *_padded(address, mask, k.count), 16, "write")
+
+    return step
+
+
+def _rows(k: Cohort, address: Array, count: int) -> tuple[Array, Array | None]:
+    """The addresses of the rows, (n, 8 count), and which lanes of these take part."""
+    mask = None if k.mask is None else np.ascontiguousarray(k.mask[:, : 8 * count])
+    return np.ascontiguousarray(k.full(address)[:, : 8 * count]), mask
+
+
+def _padded(address: Array, mask: Array | None, count: int) -> tuple[Array, Array]:
+    """The same for all 32 lanes."""
+    wide, lanes = np.zeros((count, 32), np.uint32), np.zeros((count, 32), bool)
+    wide[:, : address.shape[1]] = address
+    lanes[:, : address.shape[1]] = True if mask is None else mask
+    return wide, lanes
+
+
+# ---- what has nothing to do here ------------------------------------------------------------------------------------
+
+
+@semantics("MEMBAR", "ERRBAR", "FENCE", "CCTL", "CCTLL", "CCTLT", "LDGDEPBAR")
+def nothing(i: Instruction, m: Maker) -> Step:
+    """Fences and caches: every access was done when its instruction ran, and there are no caches."""
+    return lambda k: None
