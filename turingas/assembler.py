@@ -437,6 +437,8 @@ class Assembler:
         if draft.tail:
             words += tail(self.isa, self.facts, words)
         kernel.code = Code(words=words)
+        places = [None if isinstance(line, int) else line.origin for line in draft.lines]
+        kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
         self._resources(draft, words)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:

@@ -56,7 +56,7 @@ def semantics(*names: str) -> Callable[[Callable[[Instruction, Maker], Step]], C
 
 
 def _bits(value: int, dtype: type = np.uint32) -> Get:
-    array = np.full((1, 1), value, dtype)
+    array: Array = np.full((1, 1), value, dtype)
     return lambda k: array
 
 

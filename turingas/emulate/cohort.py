@@ -26,11 +26,12 @@ class Cohort:
     """``rows`` are the warps of the wave that take part; ``active`` (n, 32) tells which lanes of them do, before the
     guard; ``mask`` after the guard of the current instruction. Both are None when all lanes take part."""
 
-    __slots__ = ("active", "count", "mask", "rows", "wave")
+    __slots__ = ("active", "count", "mask", "rows", "threads", "wave")
 
     def __init__(self, wave: Wave, rows: Rows, count: int, active: Array | None) -> None:
         self.wave, self.rows, self.count, self.active = wave, rows, count, active
         self.mask = active
+        self.threads = 32 * count if active is None else int(active.sum())
 
     # -- registers, raw
 
@@ -83,7 +84,7 @@ class Cohort:
             row[self.rows] = old
 
     def _some(self) -> Array | None:
-        return None if self.mask is None else self.mask.any(axis=1, keepdims=True)
+        return None if self.mask is None else np.logical_or.reduce(self.mask, axis=1, keepdims=True)
 
     def _uniform(self, value: Array) -> Array:
         if value.ndim < 2 or value.shape[1] == 1:

@@ -1,0 +1,9 @@
+"""The CPU device: runs cubins without a GPU, and sees what a GPU does not tell.
+
+``launch`` runs one kernel; ``Device`` keeps memory and cubins between launches.
+"""
+
+from turingas.emulate.device import Device, Module, Report, launch
+from turingas.emulate.errors import DeviceError, LaunchError, Place
+
+__all__ = ["Device", "DeviceError", "LaunchError", "Module", "Place", "Report", "launch"]

@@ -1,0 +1,86 @@
+"""Kernel arguments: checked against the cubin's parameters and packed as the driver packs them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from turingas.emulate.errors import LaunchError
+from turingas.emulate.memory import Global
+from turingas.program import Kernel
+
+POINTER = 8
+FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+
+
+def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, list[int]]:
+    """The parameter area of a launch, and the addresses of what was added to ``memory`` for it.
+
+    A numpy array is passed by its address and used in place; a Python int, float or bool takes the size of its
+    parameter; a numpy scalar or ``bytes`` (a struct) must have that size. LaunchError says what does not fit.
+    """
+    params = sorted(kernel.params, key=lambda p: p.offset)
+    if len(args) != len(params):
+        sizes = ", ".join(f"{p.name or number} ({p.size} bytes)" for number, p in enumerate(params))
+        raise LaunchError(
+            f"kernel {kernel.name} takes {len(params)} arguments and was given {len(args)}",
+            f"its parameters: {sizes}" if sizes else "it has none",
+        )
+    area = bytearray(kernel.param_bytes)
+    added: dict[tuple[int, int], int] = {}
+    try:
+        for number, (param, value) in enumerate(zip(params, args)):
+            name = f"argument {number}" + (f" ({param.name})" if param.name else "") + f" of {kernel.name}"
+            if isinstance(value, np.ndarray):
+                data = _address(value, param.size, name, memory, added)
+            else:
+                data = _scalar(value, param.size, name)
+            area[param.offset : param.offset + param.size] = data
+    except LaunchError:
+        for address in added.values():
+            memory.remove(address)
+        raise
+    return bytes(area), list(added.values())
+
+
+def _address(value: np.ndarray[Any, Any], size: int, name: str, memory: Global, added: dict[Any, int]) -> bytes:
+    if size != POINTER:
+        raise LaunchError(f"{name} is an array, but the parameter has {size} bytes and is no pointer")
+    if not value.flags.c_contiguous:
+        raise LaunchError(f"{name} is not contiguous", "pass numpy.ascontiguousarray(x)")
+    if value.dtype.hasobject:
+        raise LaunchError(f"{name} holds Python objects ({value.dtype})")
+    key = (value.__array_interface__["data"][0], value.nbytes)
+    if key not in added or not value.nbytes:
+        added[key] = memory.add(value, name)
+    return struct.pack("<Q", added[key])
+
+
+def _scalar(value: Any, size: int, name: str) -> bytes:
+    if isinstance(value, (bytes, bytearray)):
+        if len(value) != size:
+            raise LaunchError(f"{name} has {len(value)} bytes, the parameter {size}")
+        return bytes(value)
+    if isinstance(value, np.generic):
+        data = value.tobytes()
+        if len(data) != size:
+            hint = f"pass a numpy scalar of {8 * size} bits, or a Python number"
+            raise LaunchError(f"{name} is a {value.dtype} of {len(data)} bytes, the parameter has {size}", hint)
+        return data
+    if isinstance(value, (bool, int)):
+        bits = 8 * size
+        if not -(1 << bits - 1) <= value < 1 << bits:
+            raise LaunchError(f"{name} is {value}, which does not fit the {size} bytes of the parameter")
+        return (value & (1 << bits) - 1).to_bytes(size, "little")
+    if isinstance(value, float):
+        if size not in FLOATS:
+            raise LaunchError(f"{name} is a float, but the parameter has {size} bytes")
+        try:
+            return struct.pack(FLOATS[size], value)
+        except OverflowError:
+            raise LaunchError(f"{name} is {value}, which does not fit a float of {size} bytes") from None
+    kinds = "numpy arrays and scalars, int, float, bool and bytes"
+    raise LaunchError(f"{name} is a {type(value).__name__}", f"the CPU device takes {kinds}")

@@ -1,0 +1,66 @@
+"""What a run counts for each instruction of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turingas.emulate import traffic
+from turingas.emulate.cohort import Array, Cohort
+from turingas.isa.instruction import Instruction
+
+if TYPE_CHECKING:
+    pass
+
+WORD = 16
+
+
+@dataclass
+class Counters:
+    """Arrays with a number for each instruction (its address / 16).
+
+    ``warps``: how often a warp ran it; ``lanes``: lanes that took part, after the guard; ``requests``: warps that
+    accessed memory with at least one lane; ``wavefronts``: passes that shared memory needed for them, ``ideal`` the
+    fewest that the same bytes could take, so that ``wavefronts - ideal`` are its bank conflicts; ``sectors``: 32-byte
+    pieces of global memory that the requests touched. ``traffic`` False leaves the memory's out.
+    """
+
+    size: int
+    traffic: bool = True
+    warps: Array = field(init=False)
+    lanes: Array = field(init=False)
+    requests: Array = field(init=False)
+    wavefronts: Array = field(init=False)
+    ideal: Array = field(init=False)
+    sectors: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in NUMBERS:
+            setattr(self, name, np.zeros(self.size, np.int64))
+
+    def count(self, k: Cohort, n: int) -> None:
+        """Instruction ``n`` is about to run on ``k``; its mask already heeds the guard."""
+        self.warps[n] += k.count
+        self.lanes[n] += k.threads if k.mask is k.active else 32 * k.count if k.mask is None else int(k.mask.sum())
+
+    def memory(self, i: Instruction, k: Cohort, space: str, addresses: Array, mask: Array | None, nbytes: int) -> None:
+        """An access of ``nbytes`` a lane at ``addresses`` (n, 32) in "shared" or "global" memory."""
+        n = i.address // WORD
+        lanes = np.ones(addresses.shape, bool) if mask is None else mask
+        self.requests[n] += int(lanes.any(axis=1).sum())
+        if space == "shared":
+            needed, fewest = traffic.wavefronts(addresses, lanes, nbytes)
+            self.wavefronts[n] += int(needed.sum())
+            self.ideal[n] += int(fewest.sum())
+        elif space == "global":
+            self.sectors[n] += int(traffic.sectors(addresses, lanes, nbytes).sum())
+
+    def add(self, other: Counters) -> None:
+        """Counts of another part of the same run."""
+        for name in NUMBERS:
+            getattr(self, name)[:] += getattr(other, name)
+
+
+NUMBERS = [f.name for f in fields(Counters) if not f.init]

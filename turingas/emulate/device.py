@@ -1,0 +1,429 @@
+"""The CPU device: its memory, cubins loaded on it, and launches."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from turingas.cubin import elf as e
+from turingas.cubin import relocations
+from turingas.cubin.elf import Symbol
+from turingas.cubin.read import bank_of
+from turingas.emulate.arguments import pack
+from turingas.emulate.cohort import Array
+from turingas.emulate.counters import Counters
+from turingas.emulate.errors import LaunchError
+from turingas.emulate.machine import Image, Wave
+from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
+from turingas.errors import AsmError
+from turingas.isa.arch import NAMES, arch
+from turingas.program import WORD_BYTES, Cubin, Kernel
+
+STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
+LANES = 16384  # of a wave: enough that numpy's overhead is small, few enough that its temporaries stay in the L2 cache
+BUDGET = 20_000_000  # instructions of a warp
+SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
+GRID = (2**31 - 1, 65535, 65535)
+BLOCK = (1024, 1024, 64)
+THREADS = 1024
+ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
+
+Three = tuple[int, int, int]
+Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
+
+
+@dataclass(frozen=True)
+class Options:
+    """One launch. ``shared`` is all of a block's shared memory in bytes; see ``Device.launch`` for the others."""
+
+    grid: Three
+    block: Three
+    shared: int
+    budget: int = BUDGET
+    counters: bool = False
+    traffic: bool = True
+    races: bool = False
+    strict: bool = False
+    stale: bool = False
+    written: bool = False
+    workers: int = 0
+    lanes: int = LANES
+
+
+@dataclass
+class Report:
+    """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
+    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked."""
+
+    kernel: Kernel
+    seconds: float = 0.0
+    instructions: int = 0  # of warps
+    lane_instructions: int = 0
+    counters: Counters | None = None
+    races: list[Any] = field(default_factory=list)
+    hazards: list[Any] = field(default_factory=list)
+
+
+class Device:
+    """A CPU that runs the code of one GPU architecture.
+
+    ``memory`` is its global memory. With ``written``, memory that the device made itself (``alloc``, variables without
+    a value) is watched: reading what was never written is an error.
+    """
+
+    def __init__(self, name: str, written: bool = False) -> None:
+        try:
+            self.arch = arch(name)
+        except AsmError as error:
+            raise LaunchError(error.message, error.hint) from None
+        if self.arch.name not in NAMES:
+            raise LaunchError(f"the CPU device has no instruction table for {name}", "known: " + ", ".join(NAMES))
+        self.memory = Global(track_writes=written)
+
+    def load(self, cubin: Cubin | bytes) -> Module:
+        """Load a cubin. LaunchError when it is of another architecture; CubinError when it is none."""
+        return Module(self, cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin))
+
+
+class Module:
+    """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
+
+    def __init__(self, device: Device, cubin: Cubin) -> None:
+        if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
+            hint = f"open a device for {cubin.arch}"
+            raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
+        lines = {text.name: text.lines for text in cubin.texts if text.lines}
+        if cubin.elf is None:  # made here: read it as a driver would
+            cubin = Cubin.from_bytes(cubin.to_bytes())
+            for text in cubin.texts:
+                text.lines = lines.get(text.name, [])
+        assert cubin.elf is not None
+        self.device, self.cubin, self.elf = device, cubin, cubin.elf
+        self.symbols = self.elf.symbols()
+        self.addresses: dict[int, int] = {}  # of sections in global memory, by index
+        self.globals: dict[str, tuple[int, int]] = {}  # variables: address and size
+        self.images: dict[str, Image] = {}
+        self._place_globals()
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """The kernel called ``name``, or the only one. LaunchError names those there are."""
+        kernels = self.cubin.kernels
+        names = ", ".join(k.name for k in kernels)
+        if name is None:
+            if len(kernels) != 1:
+                raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", f"there are: {names}")
+            return kernels[0]
+        for kernel in kernels:
+            if kernel.name == name:
+                return kernel
+        raise LaunchError(f"the cubin has no kernel {name!r}", f"there are: {names}" if names else "it has none at all")
+
+    def variable(self, name: str) -> Array:
+        """The bytes of a __device__ variable, uint8, in place. LaunchError when there is none."""
+        if name not in self.globals:
+            raise LaunchError(f"the cubin has no variable {name!r}", "there are: " + ", ".join(self.globals))
+        address, size = self.globals[name]
+        for base in self.addresses.values():
+            view = self.device.memory.view(base)
+            if base <= address < base + len(view):
+                return view[address - base : address - base + size]
+        raise AssertionError(name)
+
+    def launch(
+        self,
+        kernel: str | None,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Report:
+        """Run a kernel to its end. ``shared`` is dynamic shared memory in bytes; ``options`` are those of ``Options``.
+
+        Raises LaunchError before anything runs, DeviceError for what the kernel does; the arrays then hold what was
+        written until that point.
+        """
+        found = self.kernel(kernel)
+        chosen = self._options(found, grid, block, shared, options)
+        params, added = pack(found, args, self.device.memory)
+        try:
+            return _run(self.image(found, chosen, params), chosen, progress)
+        finally:
+            for address in added:
+                self.device.memory.remove(address)
+
+    def _options(
+        self, kernel: Kernel, grid: int | Sequence[int], block: int | Sequence[int], shared: int, more: dict[str, Any]
+    ) -> Options:
+        facts = self.device.arch
+        grid3 = _three(grid, "grid", GRID)
+        block3 = _three(block, "block", BLOCK)
+        threads = block3[0] * block3[1] * block3[2]
+        if threads > THREADS:
+            raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
+        if shared < 0:
+            raise LaunchError(f"{shared} bytes of shared memory")
+        total = kernel.shared_bytes + shared
+        if total > facts.shared_optin + facts.shared_reserved:
+            raise LaunchError(
+                f"{kernel.name} needs {total} bytes of shared memory ({kernel.shared_bytes} static, {shared} dynamic); "
+                f"{facts.name} has {facts.shared_optin} a block"
+            )
+        per_warp = -(-max(kernel.registers, 1) * 32 // 256) * 256
+        if per_warp * -(-threads // 32) > facts.registers_per_sm:
+            raise LaunchError(
+                f"a block of {threads} threads with {kernel.registers} registers each does not fit the "
+                f"{facts.registers_per_sm} registers of an SM"
+            )
+        return Options(grid3, block3, total, **more)
+
+    # -- loading
+
+    def _place_globals(self) -> None:
+        memory = self.device.memory
+        sections = self.elf.sections
+        for index, section in enumerate(sections):
+            if section.name.startswith(".nv.global"):
+                made = memory.add(section.size, section.name)
+                if section.type != e.SHT_NOBITS:
+                    memory.view(made)[:] = np.frombuffer(bytes(section.data), np.uint8)
+                memory.mark_written(made)  # C++ zeroes what has no value
+                self.addresses[index] = made
+        for symbol in self.symbols:
+            if symbol.section in self.addresses and symbol.type == e.STT_OBJECT:
+                self.globals[symbol.name] = (self.addresses[symbol.section] + symbol.value, symbol.size)
+        for index, address in self.addresses.items():
+            data = bytearray(memory.view(address).tobytes())
+            self._relocate(index, data, {}, {})
+            memory.view(address)[:] = np.frombuffer(bytes(data), np.uint8)
+
+    def image(self, kernel: Kernel, options: Options, params: bytes) -> Image:
+        """The kernel made ready for a launch: code placed and relocated, constant banks filled."""
+        facts = self.device.arch
+        texts = {text.section: text for text in self.cubin.texts}
+        sections = self.elf.sections
+        own = next(n for n, s in enumerate(sections) if s.name == kernel.section)
+        others = [n for n, s in enumerate(sections) if n != own and s.name in texts and not texts[s.name].entry]
+        starts: dict[int, int] = {}
+        code = bytearray()
+        externals: dict[int, str] = {}
+        placed = []
+        for n in [own, *others]:
+            starts[n] = len(code)
+            placed.append((len(code) // WORD_BYTES, texts[sections[n].name]))
+            code += bytes(sections[n].data)
+        for n in starts:
+            piece = bytearray(sections[n].data)
+            self._relocate(n, piece, starts, externals, len(code))
+            code[starts[n] : starts[n] + len(piece)] = piece
+        words = [int.from_bytes(code[at : at + WORD_BYTES], "little") for at in range(0, len(code), WORD_BYTES)]
+        banks: dict[int, Array] = {}
+        for n, section in enumerate(sections):
+            number = bank_of(section)
+            if number is None or section.info not in (0, own):
+                continue
+            data = bytearray(section.data) if section.type != e.SHT_NOBITS else bytearray(section.size)
+            self._relocate(n, data, starts, externals, len(code))
+            banks[number] = np.frombuffer(bytes(data), np.uint8)
+        local = -(-(kernel.frame_bytes + STACK) // 16) * 16
+        base = facts.params_at(kernel.param_bytes)
+        bank = bytearray(max(base + kernel.param_bytes, len(banks.get(0, ()))))
+        bank[facts.block_dim : facts.block_dim + 12] = np.array(options.block, "<u4").tobytes()
+        bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
+        bank[SHARED_WINDOW_AT : SHARED_WINDOW_AT + 8] = (SHARED_WINDOW << 32).to_bytes(8, "little")
+        bank[LOCAL_WINDOW_AT : LOCAL_WINDOW_AT + 8] = (LOCAL_WINDOW << 32).to_bytes(8, "little")
+        bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
+        bank[base : base + len(params)] = params
+        banks[0] = np.frombuffer(bytes(bank), np.uint8)
+        return Image(self.device, kernel, placed, words, banks, local, externals)
+
+    def _relocate(
+        self, index: int, data: bytearray, starts: dict[int, int], externals: dict[int, str], end: int = 0
+    ) -> None:
+        """Write the addresses that the relocations of section ``index`` ask for."""
+        for table in self.elf.sections:
+            if table.type not in (e.SHT_REL, e.SHT_RELA) or table.info != index:
+                continue
+            for row in e.relocations(table):
+                name = relocations.name(row.type)
+                symbol = self.symbols[row.symbol]
+                value = self._value(symbol, starts, externals, end)
+                patch(data, row.offset, name.removeprefix("R_CUDA_"), value, row.addend)
+
+    def _value(self, symbol: Symbol, starts: dict[int, int], externals: dict[int, str], end: int) -> int:
+        section = symbol.section
+        if section in self.addresses:
+            return self.addresses[section] + symbol.value
+        if section in starts:
+            return starts[section] + symbol.value
+        if section == 0 and symbol.name:  # what the driver would provide: printf, malloc, assert ...
+            place = end + WORD_BYTES * (1 + len(externals))
+            externals[place // WORD_BYTES] = symbol.name
+            return place
+        return symbol.value
+
+
+#: what a kind of relocation writes: position and width of the field in bits, and how far the value is shifted down
+PATCHES = {
+    "32": (0, 32, 0), "64": (0, 64, 0), "G32": (0, 32, 0), "G64": (0, 64, 0), "32_LO": (0, 32, 0), "32_HI": (0, 32, 32),
+    "FUNC_DESC_32": (0, 32, 0), "FUNC_DESC_64": (0, 64, 0), "UNIFIED": (0, 64, 0), "UNIFIED_32": (0, 32, 0),
+    **{f"{kind}32_32": (32, 32, 0) for kind in ("ABS", "FUNC_DESC")},
+    **{f"{kind}32_LO_32": (32, 32, 0) for kind in ("ABS", "FUNC_DESC", "UNIFIED")},
+    **{f"{kind}32_HI_32": (32, 32, 32) for kind in ("ABS", "FUNC_DESC", "UNIFIED")},
+    **{f"{kind}8_{8 * n}": (0, 8, 8 * n) for kind in ("", "G", "FUNC_DESC_", "UNIFIED_") for n in range(8)},
+    "ABS47_34": (34, 47, 2), "ABS16_32": (32, 16, 0), "ABS24_32": (32, 24, 0),
+}  # fmt: skip
+#: those in two pieces (sm_90): (low, width), (high, width), shift
+SPLIT = {"ABS56_16_34": ((16, 8), (34, 48), 2), "ABS55_16_34": ((16, 8), (34, 47), 2)}
+NOTHING = ("NONE", "UNUSED_CLEAR32", "UNUSED_CLEAR64", "YIELD_OPCODE9_0", "YIELD_CLEAR_PRED4_87")
+
+
+def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | None) -> None:
+    """Apply one relocation. Without an addend (REL) the field itself holds it. LaunchError for an unknown kind."""
+    if kind in NOTHING:
+        return
+    if kind in SPLIT:
+        low, high, shift = SPLIT[kind]
+        fields = [(*low, shift), (*high, shift + low[1])]
+    elif kind in PATCHES:
+        fields = [PATCHES[kind]]
+    else:
+        raise LaunchError(f"the CPU device does not know the relocation R_CUDA_{kind}")
+    size = 16 if max(p + w for p, w, _ in fields) > 64 or kind in SPLIT or fields[0][0] else 8
+    size = min(size, len(data) - offset)
+    word = int.from_bytes(data[offset : offset + size], "little")
+    if addend is None:
+        addend = 0
+        for position, width, shift in fields:
+            addend |= (word >> position & (1 << width) - 1) << shift
+    for position, width, shift in fields:
+        mask = (1 << width) - 1
+        word = word & ~(mask << position) | (value + addend >> shift & mask) << position
+    data[offset : offset + size] = word.to_bytes(size, "little")
+
+
+def _three(value: int | Sequence[int], name: str, limits: Three) -> Three:
+    numbers = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(numbers) <= 3 or not all(isinstance(n, (int, np.integer)) for n in numbers):
+        raise LaunchError(f"{name} {value!r} is not one to three integers")
+    x, y, z = (*[int(n) for n in numbers], 1, 1)[:3]
+    for size, limit, axis in zip((x, y, z), limits, "xyz"):
+        if not 1 <= size <= limit:
+            raise LaunchError(f"{name}.{axis} is {size}; it must be 1 to {limit}")
+    return x, y, z
+
+
+# ---- running -----------------------------------------------------------------------------------------------------
+
+
+def _run(image: Image, options: Options, progress: Progress | None) -> Report:
+    """All blocks of a launch, in waves; waves in several threads where the order of blocks cannot matter."""
+    start = time.perf_counter()
+    report = Report(image.kernel)
+    grid = options.grid
+    blocks = grid[0] * grid[1] * grid[2]
+    threads = options.block[0] * options.block[1] * options.block[2]
+    each = max(1, options.lanes // (-(-threads // 32) * 32))
+    workers = _workers(image, options, blocks)
+    each = max(1, min(each, -(-blocks // workers)))
+    waves: Iterator[int] = iter(range(0, blocks, each))
+    lock = threading.Lock()
+    failures: list[tuple[int, BaseException]] = []
+    done = itertools.count()
+    if options.counters:
+        report.counters = Counters(len(image.words), options.traffic)
+
+    def work() -> None:
+        while not failures:
+            with lock:
+                first = next(waves, None)
+            if first is None:
+                return
+            try:
+                wave = _wave(image, options, first, min(each, blocks - first))
+                wave.run(lambda: bool(failures))
+            except BaseException as error:
+                with lock:
+                    failures.append((first, error))
+                return
+            with lock:
+                report.instructions += wave.instructions
+                report.lane_instructions += wave.lane_instructions
+                if report.counters is not None and wave.counters is not None:
+                    report.counters.add(wave.counters)
+                if wave.races is not None:
+                    report.races += [f for f in wave.races.findings if f not in report.races]
+                if wave.strict is not None:
+                    report.hazards += [f for f in wave.strict.findings if f not in report.hazards]
+                finished = min(blocks, (next(done) + 1) * each)
+                if progress is not None:
+                    progress(finished, blocks, report.lane_instructions)
+
+    if workers == 1:
+        work()
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            for future in [pool.submit(work) for _ in range(workers)]:
+                future.result()
+    report.seconds = time.perf_counter() - start
+    if failures:
+        raise min(failures, key=lambda f: f[0])[1]
+    return report
+
+
+def _workers(image: Image, options: Options, blocks: int) -> int:
+    """How many threads run waves: one where the order of blocks shows in the result, or where the run is watched."""
+    if any(i is not None and i.base in ATOMICS for i in image.instructions):
+        return 1
+    if options.races or options.strict:
+        return 1
+    wanted = options.workers or len(os.sched_getaffinity(0))
+    return max(1, min(wanted, blocks))
+
+
+def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
+    x, y, _ = options.grid
+    numbers = np.arange(first, first + count)
+    wave = Wave(image, options, np.stack([numbers % x, numbers // x % y, numbers // (x * y)]))
+    if options.counters:
+        wave.counters = Counters(len(image.words), options.traffic)
+    if options.races:
+        from turingas.emulate.races import Races
+
+        wave.races = Races(wave)
+    if options.strict:
+        from turingas.emulate.strict import Strict
+
+        wave.strict = Strict(wave, options.stale)
+    return wave
+
+
+def launch(
+    cubin: Cubin | bytes,
+    kernel: str | None,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any],
+    shared: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Report:
+    """Run a kernel of a cubin on a CPU device of its architecture.
+
+    ``args``: numpy arrays, used in place, and scalars. ``options``: ``counters`` (True: count by instruction),
+    ``races`` (find races in shared memory), ``strict`` (heed stalls and scoreboards), ``stale`` (and use old values
+    where the GPU would), ``written`` (an error for reading memory that was never written), ``budget`` (instructions of
+    a warp), ``workers`` (threads; 0: one a core). Raises LaunchError, DeviceError, CubinError.
+    """
+    loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
+    device = Device(loaded.arch, written=bool(options.get("written")))
+    return device.load(loaded).launch(kernel, grid, block, args, shared, progress, **options)

@@ -1,0 +1,514 @@
+"""Who runs next: branches, calls, convergence, barriers and the end of threads.
+
+Volta and later: each thread has its own program counter. Threads of a warp part at a divergent branch and stay parted
+until something gathers them:
+
+* BSSY Bn notes the threads that enter a region in the convergence barrier Bn; each of them waits at BSYNC Bn until all
+  of them (less those that left by BREAK or EXIT) have come, and from there they run as one again. Here every thread
+  keeps its own copy of the barrier's mask, so that parts of a warp in different places cannot overwrite each other's.
+* WARPSYNC waits until all threads of a mask have come to a WARPSYNC with that mask. Those that stand at one place run
+  on as one.
+* BAR counts threads of the block. A barrier with a count counts a warp that came whole as 32, as the hardware does.
+
+Each function here takes a ``Turn`` and moves the program counters of its splits. It returns True when they all go on
+together to one place, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from turingas.emulate import splits as m
+from turingas.emulate.build import Maker, Step, Unsupported, semantics
+from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.errors import DeviceError
+from turingas.emulate.splits import Splits, any_lane, bits_of
+from turingas.isa.instruction import Const, Imm, Instruction, Label, Name, Operand, Reg
+
+if TYPE_CHECKING:
+    from turingas.emulate.machine import Wave
+
+WORD = 16
+LISTED = 6  # who is named in a report of a deadlock
+
+
+class Turn(NamedTuple):
+    """One instruction of this module at work: ``i``, number ``n``, on the splits ``chosen`` (indices, one for each row
+    of the cohort ``k``, whose ``mask`` already heeds the guard)."""
+
+    wave: Wave
+    k: Cohort
+    i: Instruction
+    n: int
+    chosen: Array
+
+
+Flow = Callable[[Turn], bool]
+FLOW: dict[str, Flow] = {}
+
+
+def _flow(*names: str) -> Callable[[Flow], Flow]:
+    def register(function: Flow) -> Flow:
+        FLOW.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def _lanes(t: Turn) -> Array:
+    """The lanes that the guard and the predicate operand let through, (n, 32)."""
+    lanes = t.k.lanes
+    first = t.i.operands[0] if t.i.operands else None
+    if isinstance(first, Reg) and first.file == "P" and not (first.zero and not first.inv):
+        lanes = lanes & t.wave.image.maker.pred(first)(t.k)
+    return lanes
+
+
+def _active(t: Turn) -> Array:
+    return np.ones((t.k.count, 32), bool) if t.k.active is None else t.k.active
+
+
+def _first(value: Array, lanes: Array) -> Array:
+    """What the first lane of each row has, (n,)."""
+    value = np.broadcast_to(value, lanes.shape)
+    return value[np.arange(len(lanes)), lanes.argmax(axis=1)]
+
+
+# ---- branches ----------------------------------------------------------------------------------------------------
+
+
+def _go(t: Turn, lanes: Array, target: int) -> bool:
+    """``lanes`` go to instruction ``target``, the others to the next one."""
+    splits, chosen = t.wave.splits, t.chosen
+    some = lanes.any(axis=1)
+    if not some.any():
+        splits.pc[chosen] = t.n + 1
+        return True
+    active = _active(t)
+    every = (lanes | ~active).all(axis=1)
+    if every.all():
+        splits.pc[chosen] = target
+        return True
+    splits.pc[chosen] = np.where(every, target, t.n + 1)
+    parted = some & ~every
+    if parted.any():
+        here = chosen[parted]
+        splits.mask[here] = active[parted] & ~lanes[parted]
+        splits.add(splits.warp[here], np.int64(target), lanes[parted], t.wave.turn)
+    return False
+
+
+def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
+    """Each of ``lanes`` goes to the instruction that ``targets`` (n, 32) says, the others to the next one."""
+    if not lanes.any():
+        return _go(t, lanes, t.n + 1)
+    targets = np.broadcast_to(targets, lanes.shape)
+    first = int(targets[lanes][0])
+    if (targets[lanes] == first).all():
+        return _go(t, lanes, first)
+    splits = t.wave.splits
+    rest = lanes.copy()
+    splits.mask[t.chosen] = _active(t) & ~lanes
+    splits.pc[t.chosen] = t.n + 1
+    while (rows := rest.any(axis=1)).any():
+        goal = _first(targets, rest)
+        group = rest & (targets == goal[:, None])
+        splits.add(splits.warp[t.chosen[rows]], goal[rows], group[rows], t.wave.turn)
+        rest &= ~group
+    splits.keep(any_lane(splits.mask))
+    return False
+
+
+def _address(t: Turn, value: Array) -> Array:
+    """Addresses in bytes -> numbers of instructions; an address between two instructions leads out of the code."""
+    return np.where(value % WORD == 0, value // WORD, -1)
+
+
+def _target(t: Turn, operand: Operand) -> int | Array:
+    """Where a branch goes: the number of an instruction, or one for each lane."""
+    maker = t.wave.image.maker
+    if isinstance(operand, Label):
+        if operand.base is None:
+            return operand.address // WORD
+        base = operand.base
+        wide = Reg(base.file, base.index, 2)
+        value = maker.raw64(wide)(t.k).astype(np.int64) + operand.address
+        return _address(t, value)
+    if isinstance(operand, Const):
+        return _address(t, maker.raw64(operand)(t.k).astype(np.int64))
+    if isinstance(operand, Reg):
+        return _address(t, maker.raw64(Reg(operand.file, operand.index, 2))(t.k).astype(np.int64))
+    raise _unsupported(t)
+
+
+def _unsupported(t: Turn) -> DeviceError:
+    return DeviceError("unsupported", f"the CPU device cannot run {t.i.name} in this form", t.wave.image.place(t.n))
+
+
+@_flow("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET")
+def branch(t: Turn) -> bool:
+    """To a label or an address in registers or constants. BRA.DIV goes when the lanes of a mask are not all here."""
+    if "ANY" in t.i.mods:
+        raise _unsupported(t)
+    lanes = _lanes(t)
+    maker = t.wave.image.maker
+    operands = t.i.operands[1:] if isinstance(t.i.operands[0], Reg) else t.i.operands
+    for operand in operands[:-1]:
+        if isinstance(operand, Reg) and operand.file == "UP":
+            lanes = lanes & maker.pred(operand)(t.k)
+    if "DIV" in t.i.mods or "CONV" in t.i.mods:
+        wanted = [o for o in operands[:-1] if isinstance(o, Reg) and o.file == "UR"]
+        mask = maker.u32(wanted[0])(t.k)[:, 0] if wanted else np.uint32(0xFFFFFFFF)
+        missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(_active(t)) != 0
+        lanes = lanes & (missing if "DIV" in t.i.mods else ~missing)[:, None]
+    target = _target(t, operands[-1])
+    if isinstance(target, int):
+        return _go(t, lanes, target)
+    return _scatter(t, lanes, target)
+
+
+@_flow("EXIT", "KILL")
+def leave(t: Turn) -> bool:
+    """The threads end."""
+    wave, splits = t.wave, t.wave.splits
+    lanes = _lanes(t)
+    if not lanes.any():
+        splits.pc[t.chosen] = t.n + 1
+        return True
+    wave.alive[t.k.rows] &= ~lanes
+    splits.mask[t.chosen] = _active(t) & ~lanes
+    splits.pc[t.chosen] = t.n + 1
+    splits.keep(any_lane(splits.mask))
+    wave.moved = bool((splits.state != m.RUNNING).any())
+    return False
+
+
+@_flow("BPT")
+def trap(t: Turn) -> bool:
+    """A trap ends the kernel."""
+    lanes = t.k.lanes
+    if lanes.any():
+        row = int(lanes.any(axis=1).argmax())
+        raise t.wave.fault(t.i, "trap", "the kernel trapped", row, int(lanes[row].argmax()))
+    t.wave.splits.pc[t.chosen] = t.n + 1
+    return True
+
+
+@_flow("YIELD", "NANOSLEEP")
+def rest(t: Turn) -> bool:
+    """Others go first."""
+    t.wave.splits.pc[t.chosen] = t.n + 1
+    return False
+
+
+# ---- convergence -------------------------------------------------------------------------------------------------
+
+
+def _barrier(operand: Operand) -> int:
+    if isinstance(operand, Reg) and operand.file == "B":
+        return operand.index
+    if isinstance(operand, Name) and operand.text[:1] == "B" and operand.text[1:].isdecimal():
+        return int(operand.text[1:])
+    raise Unsupported(f"{operand}")
+
+
+@semantics("BSSY")
+def bssy(i: Instruction, maker: Maker) -> Step:
+    """Bn = the lanes here."""
+    take, number = maker.pred(i.operands[0]), _barrier(i.operands[1])
+
+    def step(k: Cohort) -> None:
+        lanes = k.lanes & take(k)
+        row = k.wave.barriers[number]
+        row[k.rows] = np.where(lanes, bits_of(lanes)[:, None], row[k.rows])
+
+    return step
+
+
+@semantics("BREAK")
+def leave_barrier(i: Instruction, maker: Maker) -> Step:
+    """The lanes here no longer take part in Bn."""
+    take, number = maker.pred(i.operands[0]), _barrier(i.operands[1])
+
+    def step(k: Cohort) -> None:
+        k.wave.barriers[number][k.rows] &= ~bits_of(k.lanes & take(k))[:, None]
+        k.wave.moved = True
+
+    return step
+
+
+@semantics("BMOV")
+def bmov(i: Instruction, maker: Maker) -> Step:
+    """Moves a convergence barrier, or the mask of active threads, to or from a register."""
+    to, source = i.operands
+    clear = "CLEAR" in i.mods
+    if isinstance(source, Name) and source.text == "MACTIVE":
+        put = maker.put(to)
+        return lambda k: put(k, np.broadcast_to(bits_of(k.lanes)[:, None], (k.count, 32)))
+    if isinstance(source, Name) and source.text[:1] == "B" or isinstance(source, Reg) and source.file == "B":
+        number = _barrier(source)
+
+        def read(k: Cohort) -> Array:
+            value = k.wave.barriers[number][k.rows]
+            if clear:
+                value = value.copy()
+                k.wave.barriers[number][k.rows] = np.where(k.lanes, 0, value)
+            return value
+    else:
+        get = maker.raw(source)
+
+        def read(k: Cohort) -> Array:
+            return get(k)
+
+    if isinstance(to, Reg) and to.file == "R":
+        write = maker.put(to)
+        return lambda k: write(k, read(k))
+    goal = _barrier(to)
+
+    def step(k: Cohort) -> None:
+        row = k.wave.barriers[goal]
+        row[k.rows] = np.where(k.lanes, read(k), row[k.rows])
+
+    return step
+
+
+def _wait(t: Turn, lanes: Array, state: int, key: Array, need: Array, free: Array) -> bool:
+    """``lanes`` wait in ``state``; the others, and the rows of ``free``, go on."""
+    splits, chosen = t.wave.splits, t.chosen
+    active = _active(t)
+    parted = lanes.any(axis=1) & (lanes != active).any(axis=1)
+    if parted.any():  # those whom the guard holds back go on without waiting
+        here = chosen[parted]
+        splits.add(splits.warp[here], np.int64(t.n + 1), active[parted] & ~lanes[parted], t.wave.turn)
+        splits.mask[here] = lanes[parted]
+    go = free | ~lanes.any(axis=1)
+    splits.pc[chosen[go]] = t.n + 1
+    if go.all():
+        return not parted.any()
+    stay = chosen[~go]
+    splits.state[stay] = state
+    splits.key[stay] = key[~go]
+    splits.need[stay] = need[~go]
+    t.wave.moved = True
+    return False
+
+
+@_flow("BSYNC")
+def bsync(t: Turn) -> bool:
+    """Wait until all lanes of Bn have come."""
+    lanes = _lanes(t)
+    number = _barrier(t.i.operands[1])
+    mask = _first(t.wave.barriers[number][t.k.rows], lanes)
+    missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
+    return _wait(t, lanes, m.AT_BSYNC, np.full(t.k.count, number), np.zeros(t.k.count), missing == 0)
+
+
+@_flow("WARPSYNC")
+def warpsync(t: Turn) -> bool:
+    """Wait until all lanes of a mask have come."""
+    lanes = _lanes(t)
+    wanted = [o for o in t.i.operands[1:] if not isinstance(o, Label)]
+    if wanted:
+        mask = _first(t.wave.image.maker.raw(wanted[0])(t.k), lanes)
+    else:
+        mask = np.full(t.k.count, 0xFFFFFFFF, np.uint32)
+    missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
+    free = missing == 0
+    if t.wave.races is not None:
+        t.wave.races.warpsync(t.k, lanes & free[:, None])
+    return _wait(t, lanes, m.AT_WARPSYNC, np.zeros(t.k.count, np.int64), mask.astype(np.int64), free)
+
+
+@semantics("ENDCOLLECTIVE", "NOP", "DEPBAR", "PMTRIG")
+def nothing(i: Instruction, maker: Maker) -> Step:
+    """Nothing that the CPU device would see."""
+    return lambda k: None
+
+
+# ---- barriers of the block ---------------------------------------------------------------------------------------
+
+
+class BlockBarriers:
+    """The sixteen barriers of each block: threads that arrived without waiting, and what BAR.RED counts."""
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.arrived = np.zeros(blocks * m.BARRIERS, np.int64)  # by BAR.ARV
+        self.true = np.zeros(blocks * m.BARRIERS, np.int64)
+        self.total = np.zeros(blocks * m.BARRIERS, np.int64)
+        #: of the last BAR.RED that each warp came through: threads whose predicate held, and all of them
+        self.result = np.zeros((2, warps, 1), np.int64)
+        self.kind = np.zeros((warps, 1), np.int8)  # 0 POPC, 1 AND, 2 OR
+
+
+@_flow("BAR")
+def bar(t: Turn) -> bool:
+    """BAR.SYNC and BAR.RED wait, BAR.ARV only counts. Operands: barrier, threads (0: all), predicate."""
+    wave, bars = t.wave, t.wave.bars
+    lanes = t.k.lanes
+    if not lanes.any():
+        wave.splits.pc[t.chosen] = t.n + 1
+        return True
+    kind = t.i.mods[0]
+    if kind not in ("SYNC", "ARV", "RED", "SYNCALL"):
+        raise _unsupported(t)
+    numbers = [o for o in t.i.operands if isinstance(o, Imm) or (isinstance(o, Reg) and o.file == "R")]
+    maker = wave.image.maker
+    values = [_first(maker.raw(o)(t.k), lanes).astype(np.int64) for o in numbers]
+    if len(numbers) == 2 and numbers[0] == numbers[1] and isinstance(numbers[0], Reg):
+        values = [values[0] & 15, values[0] >> 16 & 0xFFF]  # one register for both
+    number = values[0] & 15 if values else np.zeros(t.k.count, np.int64)
+    count = values[1] if len(values) > 1 else np.zeros(t.k.count, np.int64)
+    here = lanes.any(axis=1)
+    group = t.k.blocks * m.BARRIERS + number
+    alive = wave.alive[t.k.rows].sum(axis=1)
+    came = lanes.sum(axis=1)
+    if kind == "ARV":
+        np.add.at(bars.arrived, group[here], np.where(came == alive, 32, came)[here])
+        wave.splits.pc[t.chosen] = t.n + 1
+        wave.moved = True
+        return False
+    if kind == "RED":
+        holds = lanes & maker.pred(t.i.operands[-1])(t.k)
+        np.add.at(bars.true, group[here], holds.sum(axis=1)[here])
+        np.add.at(bars.total, group[here], came[here])
+        bars.kind[t.k.rows] = {"POPC": 0, "AND": 1, "OR": 2}[t.i.mods[1]]
+    return _wait(t, lanes, m.AT_BAR, number, count, np.zeros(t.k.count, bool))
+
+
+@semantics("B2R")
+def b2r(i: Instruction, maker: Maker) -> Step:
+    """B2R.RESULT Rd, Pu: what the last BAR.RED came to."""
+    if "RESULT" not in i.mods:
+        raise Unsupported(i.name)
+    put, flag = maker.put(i.operands[0]), maker.put(i.operands[1])
+
+    def step(k: Cohort) -> None:
+        true, total = k.wave.bars.result[:, k.rows]
+        kind = k.wave.bars.kind[k.rows]
+        holds = np.where(kind == 1, true == total, true > 0)
+        put(k, k.full(np.where(kind == 0, true, np.where(holds, 0xFFFFFFFF, 0)).astype(np.uint32)))
+        flag(k, k.full(holds))
+
+    return step
+
+
+# ---- those who wait ----------------------------------------------------------------------------------------------
+
+
+def release(wave: Wave) -> None:
+    """Let go of those whose waiting has come to its end, and join those that then stand at one place."""
+    splits = wave.splits
+    if not (splits.state != m.RUNNING).any():
+        return
+    alive = bits_of(wave.alive).astype(np.int64)
+    masks = bits_of(splits.mask).astype(np.int64)
+    freed: list[Array] = []
+    for state in (m.AT_BSYNC, m.AT_WARPSYNC):
+        here = np.flatnonzero(splits.state == state)
+        if not len(here):
+            continue
+        warp, need = splits.warp[here], splits.need[here]
+        if state == m.AT_BSYNC:
+            need = wave.barriers[splits.key[here], warp, splits.mask[here].argmax(axis=1)].astype(np.int64)
+            same = splits.key[here]
+        else:
+            same = need
+        order = np.lexsort((same, warp))
+        starts = np.flatnonzero(np.r_[True, (np.diff(warp[order]) != 0) | (np.diff(same[order]) != 0)])
+        came = np.bitwise_or.reduceat(masks[here][order], starts)
+        wanted = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts)
+        free = np.repeat(wanted & ~came == 0, np.diff(np.r_[starts, len(order)]))
+        freed.append(here[order[free]])
+        if state == m.AT_WARPSYNC and wave.races is not None and free.any():
+            gone = here[order[free]]
+            rows, where = np.unique(splits.warp[gone], return_inverse=True)
+            lanes = np.zeros((len(rows), 32), bool)
+            np.logical_or.at(lanes, where, splits.mask[gone])
+            wave.races.warpsync(Cohort(wave, rows, len(rows), lanes), lanes)
+    freed.append(_at_bars(wave))
+    gone = np.concatenate(freed)
+    if not len(gone):
+        return
+    joinable = gone[splits.state[gone] != m.AT_BAR]
+    splits.pc[gone] += 1
+    splits.state[gone] = m.RUNNING
+    _join(splits, joinable)
+
+
+def _at_bars(wave: Wave) -> Array:
+    """The splits whose BAR is complete."""
+    splits, bars = wave.splits, wave.bars
+    here = np.flatnonzero(splits.state == m.AT_BAR)
+    if not len(here):
+        return here
+    size = len(bars.arrived)
+    alive = wave.alive.sum(axis=1)
+    warp = splits.warp[here]
+    group = wave.block_of[warp] * m.BARRIERS + splits.key[here]
+    came = splits.mask[here].sum(axis=1)
+    lanes = np.bincount(group, came, size)
+    counted = np.bincount(group, np.where(came == alive[warp], 32, came), size) + bars.arrived
+    need = np.zeros(size, np.int64)
+    np.maximum.at(need, group, splits.need[here])
+    block = np.bincount(wave.block_of, alive, wave.blocks).repeat(m.BARRIERS)
+    full = np.where(need > 0, counted >= need, lanes >= block) & (lanes > 0)
+    free = full[group]
+    done = here[free]
+    if len(done):
+        groups = group[free]
+        reds = bars.total[groups] > 0
+        bars.result[0, warp[free][reds], 0] = bars.true[groups][reds]
+        bars.result[1, warp[free][reds], 0] = bars.total[groups][reds]
+        for counts in (bars.arrived, bars.true, bars.total):
+            counts[groups] = 0
+        if wave.races is not None:
+            wave.races.barrier(np.unique(warp[free]))
+    return done
+
+
+def _join(splits: Splits, freed: Array) -> None:
+    """Splits of one warp that were let go and stand at one place become one."""
+    if len(freed) < 2:
+        return
+    order = freed[np.lexsort((splits.pc[freed], splits.warp[freed]))]
+    new = np.r_[True, (np.diff(splits.warp[order]) != 0) | (np.diff(splits.pc[order]) != 0)]
+    if new.all():
+        return
+    starts = np.flatnonzero(new)
+    splits.mask[order[starts]] = np.logical_or.reduceat(splits.mask[order], starts)
+    keep = np.ones(len(splits), bool)
+    keep[order[~new]] = False
+    splits.keep(keep)
+
+
+WAITS = {m.AT_BSYNC: "BSYNC", m.AT_WARPSYNC: "WARPSYNC", m.AT_BAR: "BAR"}
+
+
+def deadlock(wave: Wave) -> DeviceError:
+    """Nobody can go on: who waits where, and for whom."""
+    splits = wave.splits
+    lines = []
+    alive = bits_of(wave.alive)
+    for s in range(min(len(splits), LISTED)):
+        warp, state = int(splits.warp[s]), int(splits.state[s])
+        block, thread = wave.who(warp, int(splits.mask[s].argmax()))
+        mine = int(bits_of(splits.mask[s : s + 1])[0])
+        if state == m.AT_BSYNC:
+            need = int(wave.barriers[splits.key[s], warp, splits.mask[s].argmax()]) & int(alive[warp])
+            what = f"for lanes {need & ~mine:#010x} at B{splits.key[s]}"
+        elif state == m.AT_WARPSYNC:
+            what = f"for lanes {int(splits.need[s]) & int(alive[warp]) & ~mine:#010x}"
+        else:
+            need = int(splits.need[s])
+            what = f"at barrier {splits.key[s]} for " + (f"{need} threads" if need else "all threads of the block")
+        place = wave.image.place(int(splits.pc[s]))
+        lines.append(f"\n  block {block}, thread {thread}, lanes {mine:#010x}: waits {what} at {place}")
+    more = len(splits) - LISTED
+    if more > 0:
+        lines.append(f"\n  and {more} more")
+    block, thread = wave.who(int(splits.warp[0]), int(splits.mask[0].argmax()))
+    message = "deadlock: every thread waits" + "".join(lines)
+    return DeviceError("deadlock", message, wave.image.place(int(splits.pc[0])), block, thread)

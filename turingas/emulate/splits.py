@@ -1,0 +1,56 @@
+"""The parts of warps: which threads have stayed together, where they stand, and what they wait for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turingas.emulate.cohort import Array
+
+BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
+RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR = range(4)
+
+
+class Splits:
+    """The parts of all warps of a wave, a row each: parallel arrays."""
+
+    def __init__(self, masks: Array) -> None:
+        count = len(masks)
+        self.warp = np.arange(count, dtype=np.intp)
+        self.pc = np.zeros(count, np.int64)
+        self.mask: Array = masks  # (s, 32) bool
+        self.state = np.zeros(count, np.int8)
+        self.key = np.zeros(count, np.int64)  # number of the barrier that it waits at
+        self.need = np.zeros(count, np.int64)  # lanes (WARPSYNC) or threads (BAR) that it waits for
+        self.last = np.zeros(count, np.int64)  # the turn when it last ran
+
+    def add(self, warp: Array, pc: Array, mask: Array, turn: int) -> None:
+        """New running splits."""
+        count = len(warp)
+        self.warp = np.concatenate([self.warp, warp])
+        self.pc = np.concatenate([self.pc, np.broadcast_to(pc, count)])
+        self.mask = np.concatenate([self.mask, mask])
+        self.state = np.concatenate([self.state, np.zeros(count, np.int8)])
+        self.key = np.concatenate([self.key, np.zeros(count, np.int64)])
+        self.need = np.concatenate([self.need, np.zeros(count, np.int64)])
+        self.last = np.concatenate([self.last, np.full(count, turn)])
+
+    def keep(self, which: Array) -> None:
+        """Drop the others."""
+        for name in ("warp", "pc", "mask", "state", "key", "need", "last"):
+            setattr(self, name, getattr(self, name)[which])
+
+    def __len__(self) -> int:
+        return len(self.warp)
+
+
+
+def any_lane(lanes: Array) -> Array:
+    """Lanes (n, 32) bool -> (n,): which rows have one."""
+    found: Array = np.logical_or.reduce(lanes, axis=1)
+    return found
+
+
+def bits_of(lanes: Array) -> Array:
+    """Lanes (n, 32) bool -> masks (n,) uint32, lane 0 in bit 0."""
+    packed: Array = np.packbits(lanes, axis=1, bitorder="little").view("<u4")[:, 0]
+    return packed
