@@ -286,11 +286,16 @@ class Graph:
 CONTROL = {*ENDS, *JUMPS, *INDIRECT, "CALL"}
 
 
+def guard_decides(i: Instruction) -> bool:
+    """Whether a branch or an end depends on nothing but its guard."""
+    if SOMETIMES & set(i.mods):
+        return False
+    return not any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in i.operands)
+
+
 def _conditional(i: Instruction) -> bool:
     """Whether the next instruction may follow a branch or an end."""
-    if not i.always or SOMETIMES & set(i.mods):
-        return True
-    return any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in i.operands)
+    return not i.always or not guard_decides(i)
 
 
 def _dominates(idom: dict[int, int], above: int, below: int) -> bool:

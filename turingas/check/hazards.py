@@ -1,13 +1,598 @@
-"""Hazards of data and of scoreboards."""
+"""Hazards of data and of scoreboards: what the control codes must respect and the hardware does not check.
+
+A walk over the control-flow graph. At each instruction it is known which results and which sources of earlier ones
+are still under way on some path, for how many cycles at least, and which scoreboards they hold. Which distances are
+enough is said by turingas/isa/latency; here is only the bookkeeping:
+
+* a result of fixed latency stays under way until so many cycles have passed,
+* a result of variable latency until its write scoreboard was waited for,
+* a source that is read late until the read scoreboard, or the write scoreboard, of its reader was waited for.
+
+Paths are joined by keeping everything under way on any of them, with the fewest cycles. A function that is called
+starts with what is under way at any of its calls; behind the call only that counts which was under way at this call,
+or began in the function. Of other functions, with code elsewhere, it is assumed that nothing is left under way.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
+from turingas.check.flow import CONTROL, Block, Graph, guard_decides
+from turingas.isa import order
+from turingas.isa.instruction import Access, Imm, Instruction, Name
+from turingas.isa.latency import Latencies, latencies
+
+# A register of any file has one number: R 0 to 255, then UR, P, UP and B.
+FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
+FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
+NONE = 7  # no scoreboard
+SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (measured; facts.md)
+MOST_SETS = 63  # DEPBAR counts no further
+
+# What is under way has a key: instruction number << 3 | role << 1 | whether the guard of that instruction has been
+# overwritten since (then nothing follows from it any more).
+FIXED, VARIABLE, LATE, WITH_SOURCES = 0, 1, 2, 3  # results, sources that are read late, results that come with them
+LOST = 1
+NEVER = 1 << 30
+
+Place = tuple[int, int]  # register, key
+Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
+
+
+class Facts:
+    """What of one instruction matters here. Registers by number."""
+
+    __slots__ = (
+        "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall", "wait",
+        "writes",
+    )  # fmt: skip
+
+    def __init__(self, i: Instruction, lat: Latencies) -> None:
+        self.i = i
+        self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
+        self.stall = max(1, i.control.stall)
+        self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
+        self.queue = order.queue(i)
+        self.in_order = order.in_order(i)
+        self.flushes = order.flushes(i, lat.sm)
+        self.reads: dict[int, Access] = {}
+        late: set[int] = set()
+        for read in i.reads:
+            is_late = lat.late(i, read)
+            for register in _numbers(read):
+                self.reads.setdefault(register, read)
+                if is_late:
+                    late.add(register)
+        self.writes: dict[int, tuple[Access, int]] = {}
+        for write in i.writes:
+            role = FIXED
+            if lat.variable(i, write):
+                role = WITH_SOURCES if order.with_sources(i, write.file) else VARIABLE
+            for register in _numbers(write):
+                self.writes[register] = (write, role)
+        self.late = tuple(sorted(late.difference(self.writes)))
+        control = i.control
+        written = 0 if control.write == NONE else 1 << control.write
+        read_by = 0 if control.read == NONE else 1 << control.read
+        # role -> the scoreboards of its own that tell that it is done, as a mask
+        self.releases = {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by}
+        self.sets = sorted({sb for sb in (control.write, control.read) if sb != NONE})
+        self.depbar: tuple[int, int] | None = None
+        if i.base == "DEPBAR":
+            self._depbar(i)
+
+    def _depbar(self, i: Instruction) -> None:
+        """DEPBAR.LE SB0, 0x1, {3, 2} waits for SB2 and SB3, and until one is left of SB0."""
+        for operand in i.operands:
+            if isinstance(operand, Name) and operand.text.startswith("SB"):
+                self.depbar = (int(operand.text[2:]), 0)
+            elif isinstance(operand, Imm) and operand.kind == "set":
+                self.wait += [sb for sb in range(6) if operand.bits >> sb & 1]
+            elif isinstance(operand, Imm) and self.depbar is not None:
+                self.depbar = (self.depbar[0], operand.value)
+        if self.depbar is not None and self.depbar[1] == 0:
+            self.wait.append(self.depbar[0])
+            self.depbar = None
+
+
+def _numbers(access: Access) -> range:
+    first = FIRST[access.file] + access.first
+    return range(first, first + access.count)
+
+
+def register_name(number: int) -> str:
+    """R5, UR4, P0 ..."""
+    first, file = next((first, file) for first, file in FILES if number >= first)
+    return f"{file}{number - first}"
+
+
+class State:
+    """What is under way at one point. ``held``: place -> fewest cycles since its instruction (0 where only a
+    scoreboard tells). ``covers``: key without LOST -> mask of the scoreboards any of which tells that it is done.
+    ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since."""
+
+    __slots__ = ("covers", "held", "pending")
+
+    def __init__(
+        self,
+        held: dict[Place, int] | None = None,
+        covers: dict[int, int] | None = None,
+        pending: dict[tuple[int, int], tuple[int, int]] | None = None,
+    ) -> None:
+        self.held = held or {}
+        self.covers = covers or {}
+        self.pending = pending or {}
+
+    def join(self, other: State) -> bool:
+        """Take over what is under way in ``other``; whether that is news."""
+        changed = False
+        held = self.held
+        for place, cycles in other.held.items():
+            if held.get(place, NEVER) > cycles:
+                held[place] = cycles
+                changed = True
+        covers = self.covers
+        for key, mask in other.covers.items():
+            old_mask = covers.get(key, -1)
+            if old_mask & ~mask:
+                covers[key] = old_mask & mask
+                changed = True
+        pending = self.pending
+        for where, (cycles, sets) in other.pending.items():
+            old = pending.get(where)
+            if old is None:
+                pending[where] = (cycles, sets)
+                changed = True
+            elif old[0] > cycles or old[1] > sets:
+                pending[where] = (min(old[0], cycles), min(old[1], sets))
+                changed = True
+        return changed
+
+
+class Walk:
+    """Passes over the graph until nothing changes, then one that reports."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.lat = latencies(graph.kernel.arch)
+        self.horizon = max((n for (hazard, *_), n in self.lat.cycles.items() if hazard != "issue"), default=1)
+        facts: dict[int, Facts] = {}
+        self.facts: list[Facts | None] = []
+        for i in graph.instructions:
+            if i is None:
+                self.facts.append(None)
+                continue
+            found = facts.get(i.word)
+            if found is None:
+                found = facts[i.word] = Facts(i, self.lat)
+            self.facts.append(found)
+        self.at: dict[int, State] = {}  # block -> what is under way at its start
+        self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
+        self.found: dict[tuple[str, int, int | None], Finding] = {}
+        self.reporting = False
+
+    def run(self) -> Iterator[Finding]:
+        """All findings."""
+        self._converge()
+        self.reporting = True
+        for number, state in sorted(self.at.items()):
+            Pass(self, state).block(self.graph.blocks[number])
+        self._scoreboards()
+        yield from self.found.values()
+
+    # -- over blocks
+
+    def _converge(self) -> None:
+        blocks = self.graph.blocks
+        order_of = self._order()
+        rank = {number: n for n, number in enumerate(order_of)}
+        self.inside = self._functions()
+        callers: dict[int, list[int]] = {}
+        for number, block in enumerate(blocks):
+            if block.calls is not None:
+                callers.setdefault(block.calls, []).append(number)
+        after: dict[int, State] = {}  # block that calls -> what is under way when it does
+        returned: dict[int, State] = {}  # function -> what is under way when it returns
+        heap = list(range(len(order_of)))
+        queued = set(order_of)
+        self.at = {number: State() for number in order_of}
+
+        def send(to: int, state: State) -> None:
+            if self.at[to].join(state) and to not in queued:
+                queued.add(to)
+                heapq.heappush(heap, rank[to])
+
+        def come_back(caller: int) -> None:
+            entry = blocks[caller].calls
+            if entry in returned and caller in after:
+                state = self._return(after[caller], returned[entry], self.inside[entry])
+                for to in blocks[caller].next:
+                    send(to, state)
+
+        while heap:
+            number = order_of[heapq.heappop(heap)]
+            queued.discard(number)
+            block = blocks[number]
+            out = Pass(self, self.at[number]).block(block)
+            if block.calls is not None:
+                after[number] = out
+                send(block.calls, out)
+                come_back(number)
+                if self._always(block):
+                    continue
+            elif block.leaves and self._always(block):
+                out = State()
+            for to in block.next:
+                send(to, self._along(block, to, out))
+            if block.returns:
+                for entry, members in self.inside.items():
+                    if number in members and returned.setdefault(entry, State()).join(out):
+                        for caller in callers.get(entry, ()):
+                            come_back(caller)
+
+    def _always(self, block: Block) -> bool:
+        i = self.graph.instructions[block.end - 1]
+        return i is None or i.always
+
+    def _return(self, before: State, after: State, inside: set[int]) -> State:
+        """Behind a call: what was under way before it and still is, and what the function has begun."""
+        known = {(register, key | LOST) for register, key in before.held}
+        block_of = self.graph.block_of
+        held = {
+            place: cycles
+            for place, cycles in after.held.items()
+            if (place[0], place[1] | LOST) in known or block_of(place[1] >> 3) in inside
+        }
+        keys = {key & ~LOST for _, key in held}
+        covers = {key: mask for key, mask in after.covers.items() if key in keys}
+        pending = {
+            where: value
+            for where, value in after.pending.items()
+            if where in before.pending or block_of(where[1]) in inside
+        }
+        return State(held, covers, pending)
+
+    def _along(self, block: Block, to: int, out: State) -> State:
+        """To a next block. A branch tells what its guard is: what has the opposite guard did not happen there."""
+        facts = self.facts[block.end - 1]
+        if facts is None or facts.i.base not in CONTROL or not facts.guard or len(block.next) > 2:
+            return out
+        taken = to == block.taken
+        if len(block.next) < (1 if block.taken is None else 2) or not (taken or guard_decides(facts.i)):
+            return out
+        register, inv = facts.guard
+        gone = (register, inv != taken)
+        held = {
+            place: cycles for place, cycles in out.held.items() if place[1] & LOST or self.guard(place[1] >> 3) != gone
+        }
+        return State(held, out.covers, out.pending)
+
+    def guard(self, n: int) -> tuple[()] | tuple[int, bool]:
+        """The guard of an instruction: register and whether it is inverted."""
+        facts = self.facts[n]
+        return () if facts is None else facts.guard
+
+    def _order(self) -> list[int]:
+        """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own."""
+        ordered: list[int] = []
+        seen: set[int] = set()
+        led_to = {to for block in self.graph.blocks for to in block.next}
+        roots = [n for n in range(len(self.graph.blocks)) if n not in led_to]
+        for entry in [*self.graph.entries, *roots, *range(len(self.graph.blocks))]:
+            if entry not in seen:
+                fresh = [n for n in self.graph.function(entry) if n not in seen]
+                ordered += fresh
+                seen.update(fresh)
+        return ordered
+
+    def _functions(self) -> dict[int, set[int]]:
+        """The blocks of each function that is called, with those of the functions that it calls."""
+        blocks = self.graph.blocks
+        own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
+        inside: dict[int, set[int]] = {}
+        for entry in own:
+            seen: set[int] = set()
+            stack = [entry]
+            calls = {entry}
+            while stack:
+                members = own[stack.pop()]
+                seen |= members
+                for number in members:
+                    callee = blocks[number].calls
+                    if callee is not None and callee not in calls and callee in own:
+                        calls.add(callee)
+                        stack.append(callee)
+            inside[entry] = seen
+        return inside
+
+    # -- findings
+
+    def _report(self, kind: str, severity: str, message: str, n: int, other: int | None, hint: str) -> None:
+        if not self.reporting or (kind, n, other) in self.found:
+            return
+        graph = self.graph
+        file, line = graph.source(n)
+        self.found[kind, n, other] = Finding(
+            kind, severity, message, graph.kernel.name, 16 * n, graph.text(n), file, line,
+            None if other is None else 16 * other,
+            0 if other is None else graph.source(other)[1],
+            "" if other is None else graph.text(other),
+            hint,
+        )  # fmt: skip
+
+    def report_stall(self, kind: str, first: int, n: int, register: int, passed: int, need: int) -> None:
+        if not self.reporting:
+            return
+        what = "read" if kind == "raw" else "overwritten"
+        cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
+        self._report(
+            f"{kind}-stall", "error",
+            f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}",
+            n, first, f"stall {need - passed} more between the two",
+        )  # fmt: skip
+
+    def report_pending(self, kind: str, first: int, n: int, register: int) -> None:
+        if not self.reporting:
+            return
+        facts = self.facts[first]
+        assert facts is not None
+        control = facts.i.control
+        name = register_name(register)
+        base = facts.i.base
+        if kind == "war":
+            sb = control.read if control.read != NONE else control.write
+            message = f"{name} is overwritten while {base} may still have to read it"
+        else:
+            sb = control.write
+            verb = "read" if kind == "raw" else "overwritten"
+            message = f"{name} is {verb} while {base} may still have to write it"
+        if sb == NONE:
+            word = "read" if kind == "war" else "write"
+            hint = f"give {base} a {word} scoreboard and wait for it"
+            self._report("no-scoreboard", "error", message + f"; it has no {word} scoreboard", n, first, hint)
+        else:
+            self._report(kind, "error", message, n, first, f"wait for scoreboard {sb} here or before")
+
+    def report_soon(self, sb: int, setter: int, n: int, passed: int) -> None:
+        self._report(
+            "wait-too-soon", "error",
+            f"waits for scoreboard {sb} {passed} cycle after it is set; a wait within {SOONEST} does not see it",
+            n, setter, f"stall {SOONEST} at least where the scoreboard is set",
+        )  # fmt: skip
+
+    def _scoreboards(self) -> None:
+        """Scoreboards that an instruction cannot set, or that nobody waits for."""
+        for n, facts in enumerate(self.facts):
+            if facts is None or not facts.sets:
+                continue
+            control = facts.i.control
+            for kind, sb, can in zip(
+                ("read", "write"), (control.read, control.write), self.lat.releases(facts.i), strict=True
+            ):
+                if sb != NONE and not can:
+                    self._report(
+                        "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: who waits for "
+                        f"scoreboard {sb} waits forever", n, None, f"take the {kind} scoreboard away",
+                    )  # fmt: skip
+            if n not in self.waited:
+                numbers = " and ".join(map(str, facts.sets))
+                self._report("never-waited", "note", f"nothing waits for scoreboard {numbers} of {facts.i.base}",
+                             n, None, "take it away if nothing depends on it")  # fmt: skip
+
+
+class Pass:
+    """The way through one block."""
+
+    def __init__(self, walk: Walk, state: State) -> None:
+        self.walk, self.facts = walk, walk.facts
+        self.held: Held = {}  # cycles count from the start of the block
+        self.guarded: dict[int, set[Place]] = {}  # predicate -> what it guards
+        self.live: dict[str, dict[int, int]] = {}  # queue -> key without LOST -> mask of scoreboards
+        self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(6)]  # instruction -> cycle, sets before
+        self.sets = [0] * 6  # how often each was set in this block
+        self.now = 0
+        for (register, key), cycles in state.held.items():
+            self.held.setdefault(register, {})[key] = -cycles
+            if not key & LOST and (guard := walk.guard(key >> 3)):
+                self.guarded.setdefault(guard[0], set()).add((register, key))
+        for key, mask in state.covers.items():
+            self.live.setdefault(self._queue(key), {})[key] = mask
+        for (sb, n), (cycles, later) in state.pending.items():
+            self.pending[sb][n] = (-cycles, -later)
+
+    def _queue(self, key: int) -> str:
+        facts = self.facts[key >> 3]
+        assert facts is not None
+        return facts.queue
+
+    def block(self, block: Block) -> State:
+        """Through all its instructions; what is under way at its end."""
+        held, guarded = self.held, self.guarded
+        for n in range(block.start, block.end):
+            facts = self.facts[n]
+            if facts is None:
+                self.now += 1
+                continue
+            now = self.now
+            for sb in facts.wait:
+                self._wait(sb, n)
+            if facts.depbar is not None:
+                self._count(facts.depbar, n)
+            for register, read in facts.reads.items():
+                if register in held:
+                    self._read(n, facts, register, read, held[register])
+            always = not facts.guard
+            for register, (write, role) in facts.writes.items():
+                keys = held.get(register)
+                if keys:
+                    self._write(n, facts, register, write, role, keys)
+                if register in guarded:
+                    self._lose(guarded.pop(register))
+                if always or keys is None:
+                    keys = held[register] = {}
+                keys[n << 3 | role << 1] = now
+                if role:
+                    self.live.setdefault(facts.queue, {})[n << 3 | role << 1] = 0
+                if not always:
+                    guarded.setdefault(facts.guard[0], set()).add((register, n << 3 | role << 1))
+            if facts.late:
+                key = n << 3 | LATE << 1
+                self.live.setdefault(facts.queue, {})[key] = 0
+                for register in facts.late:
+                    held.setdefault(register, {})[key] = now
+                    if not always:
+                        guarded.setdefault(facts.guard[0], set()).add((register, key))
+            if facts.sets:
+                self._set(n, facts)
+            if facts.flushes:
+                for key in [key for key in self.live.get(facts.flushes, ()) if key >> 1 & 3 == LATE]:
+                    self._release(facts.flushes, key)
+            self.now += facts.stall
+        return self._end()
+
+    def _end(self) -> State:
+        held: dict[Place, int] = {}
+        horizon = self.walk.horizon
+        keys_left: set[int] = set()
+        for register, keys in self.held.items():
+            for key, cycle in keys.items():
+                if key >> 1 & 3:
+                    held[register, key] = 0
+                    keys_left.add(key & ~LOST)
+                elif self.now - cycle < horizon:
+                    held[register, key] = self.now - cycle
+        covers = {key: mask for live in self.live.values() for key, mask in live.items() if key in keys_left}
+        pending = {
+            (sb, n): (min(SOONEST, self.now - cycle), min(MOST_SETS, self.sets[sb] - before))
+            for sb in range(6)
+            for n, (cycle, before) in self.pending[sb].items()
+        }
+        return State(held, covers, pending)
+
+    # -- scoreboards
+
+    def _set(self, n: int, facts: Facts) -> None:
+        """Instruction ``n`` sets its scoreboards. They also tell of what its queue ends before it."""
+        for sb in facts.sets:
+            if not facts.guard:
+                self.sets[sb] += 1
+            self.pending[sb][n] = (self.now, self.sets[sb])
+        live = self.live.get(facts.queue)
+        if not live:
+            return
+        read, written = facts.releases[LATE], facts.releases[VARIABLE]
+        for key, mask in live.items():
+            other = self.facts[key >> 3]
+            assert other is not None
+            if other is facts and key >> 3 == n:
+                live[key] = facts.releases[key >> 1 & 3]
+            elif not facts.guard or facts.guard == other.guard:
+                role = key >> 1 & 3
+                if role != VARIABLE:
+                    live[key] = mask | read
+                elif other.in_order:
+                    live[key] = mask | written
+
+    def _wait(self, sb: int, n: int) -> None:
+        """Until scoreboard ``sb`` is free: all that it tells of is done."""
+        if self.walk.reporting:
+            for setter, (cycle, _) in self.pending[sb].items():
+                self.walk.waited.add(setter)
+                if self.now - cycle < SOONEST:
+                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+        self.pending[sb].clear()
+        for queue, live in self.live.items():
+            for key in [key for key, mask in live.items() if mask >> sb & 1]:
+                self._release(queue, key)
+
+    def _count(self, depbar: tuple[int, int], n: int) -> None:
+        """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
+        sb, most = depbar
+        for setter, (cycle, before) in list(self.pending[sb].items()):
+            if self.walk.reporting:
+                self.walk.waited.add(setter)
+                if self.now - cycle < SOONEST:
+                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+            if self.sets[sb] - before >= most:
+                del self.pending[sb][setter]
+                facts = self.facts[setter]
+                assert facts is not None
+                for role, mask in facts.releases.items():
+                    key = setter << 3 | role << 1
+                    if mask >> sb & 1 and key in self.live.get(facts.queue, ()):
+                        self._release(facts.queue, key)
+
+    def _release(self, queue: str, key: int) -> None:
+        """What ``key`` names is done."""
+        del self.live[queue][key]
+        facts = self.facts[key >> 3]
+        assert facts is not None
+        for register in facts.late if key >> 1 & 3 == LATE else facts.writes:
+            keys = self.held.get(register)
+            if keys:
+                keys.pop(key, None)
+                keys.pop(key | LOST, None)
+
+    # -- registers
+
+    def _lose(self, places: set[Place]) -> None:
+        """A predicate is overwritten: what it guarded may since have happened, or not, under either value."""
+        for register, key in places:
+            keys = self.held.get(register)
+            if keys and key in keys:
+                cycle = keys.pop(key)
+                keys[key | LOST] = max(cycle, keys.get(key | LOST, cycle))
+
+    def _disjoint(self, key: int, facts: Facts) -> bool:
+        """Whether the instruction of ``key`` ran under the opposite guard, and the predicate is still the same."""
+        if key & LOST or not facts.guard:
+            return False
+        other = self.walk.guard(key >> 3)
+        return bool(other) and other[0] == facts.guard[0] and other[1] != facts.guard[1]
+
+    def _read(self, n: int, facts: Facts, register: int, read: Access, keys: dict[int, int]) -> None:
+        for key, cycle in list(keys.items()):
+            role = key >> 1 & 3
+            if role == LATE or self._disjoint(key, facts):
+                continue
+            if role != FIXED:
+                self.walk.report_pending("raw", key >> 3, n, register)
+                del keys[key]
+            elif self.now - cycle >= self.walk.horizon:
+                del keys[key]
+            else:
+                first = self.facts[key >> 3]
+                assert first is not None
+                need = self.walk.lat.raw(first.i, first.writes[register][0], facts.i, read)
+                if self.now - cycle < need:
+                    self.walk.report_stall("raw", key >> 3, n, register, self.now - cycle, need)
+
+    def _write(self, n: int, facts: Facts, register: int, write: Access, role: int, keys: dict[int, int]) -> None:
+        for key, cycle in list(keys.items()):
+            if self._disjoint(key, facts):
+                continue
+            first = self.facts[key >> 3]
+            assert first is not None
+            before = key >> 1 & 3
+            if before == FIXED:
+                if self.now - cycle >= self.walk.horizon:
+                    del keys[key]
+                    continue
+                need = self.walk.lat.waw(first.i, first.writes[register][0], facts.i, write)
+                if self.now - cycle < need:
+                    self.walk.report_stall("waw", key >> 3, n, register, self.now - cycle, need)
+                continue
+            same = role != FIXED and first.queue == facts.queue
+            if before == LATE:
+                if not same:
+                    self.walk.report_pending("war", key >> 3, n, register)
+            elif not (same and first.in_order):
+                self.walk.report_pending("waw", key >> 3, n, register)
+            del keys[key]
 
 
 def check(graph: Graph) -> Iterator[Finding]:
     """The hazards of a kernel."""
-    yield from ()
+    yield from Walk(graph).run()
