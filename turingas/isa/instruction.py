@@ -333,7 +333,7 @@ def _accesses(
     def add(reg: Reg | None, what: str = "") -> None:
         if reg is None or reg.zero:
             return
-        if reg.write:
+        if reg.write and not what:
             writes.append(Access(reg.file, reg.index, reg.words, "d"))
             return
         if not what:
@@ -347,12 +347,12 @@ def _accesses(
             add(operand.ur, "address")
         elif isinstance(operand, Mem):
             for reg in (operand.base, operand.ur, operand.desc):
-                add(reg, "address")
+                add(reg and replace(reg, write=False), "address")
         elif isinstance(operand, Label):
             add(operand.base, "address")
         elif isinstance(operand, Name):
             if operand.text == "PR":
-                (writes if base == "R2P" else reads).append(PREDICATES)
+                (writes if base == "R2P" else reads).extend(_masked(operands))
             elif operand.text == "UPR":
                 uniform = Access("UP", 0, 7, "implicit")
                 (writes if base == "UR2UP" else reads).append(uniform)
@@ -366,6 +366,14 @@ def _accesses(
     if base == "BREAK":
         writes += [Access("B", r.index, 1, "d") for r in operands if isinstance(r, Reg) and r.file == "B"]
     return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+
+
+def _masked(operands: tuple[Operand, ...]) -> list[Access]:
+    """The predicates that P2R or R2P moves: those in its mask, the last operand; all when that is no immediate."""
+    mask = operands[-1]
+    if not isinstance(mask, Imm):
+        return [PREDICATES]
+    return [Access("P", n, 1, "implicit") for n in range(7) if mask.bits >> n & 1]
 
 
 PLACES = {24: "a", 32: "b", 64: "c"}
