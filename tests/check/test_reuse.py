@@ -1,0 +1,93 @@
+"""Reuse flags: right ones give no finding; wrong and useless ones are told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+import turingas
+from tests.cubin import cubins
+from turingas.check import reuse
+from turingas.check.finding import Finding
+from turingas.check.flow import Graph
+from turingas.isa import control
+from turingas.program import Code, Cubin, Kernel
+
+EXIT = "--:-:-:Y:5 EXIT"
+
+
+def check(words: list[int] | str, arch: str = "sm_75") -> list[Finding]:
+    if isinstance(words, str):
+        words = turingas.encode(words, arch)
+    return list(reuse.check(Graph(Kernel("k", arch, Code(words=words)))))
+
+
+def told(lines: list[str], arch: str = "sm_75") -> list[tuple[str, str, int, int | None]]:
+    found = check("\n".join([*lines, EXIT]), arch)
+    return [(f.kind, f.severity, f.address // 16, None if f.other is None else f.other // 16) for f in found]
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_right(arch):
+    pair = ["--:-:-:-:2 FFMA R1, R65, R80.reuse, R1", "--:-:-:-:2 FFMA R0, R64, R80, R0"]
+    assert told(pair, arch) == []
+    assert told([pair[0], "--:-:-:-:2 MOV R9, 0x1", pair[1]], arch) == []
+    assert told([pair[0], pair[1].replace(":-:2", ":Y:2")], arch) == []  # it may find the register and then yield
+
+
+@pytest.mark.parametrize(
+    "following, other",
+    [
+        ("--:-:-:-:2 FFMA R0, R64, R82, R0", 1),  # another register in that place
+        ("--:-:-:-:2 FFMA R0, R80, R64, R0", 1),  # the register in another place
+        ("--:-:-:-:2 FADD R0, R64, R65", 2),  # nobody, before the EXIT that yields
+        ("--:-:-:Y:2 FADD R0, R64, R65", 1),
+    ],
+)
+def test_useless(following, other):
+    assert told(["--:-:-:-:2 FFMA R1, R65, R80.reuse, R1", following]) == [("reuse-useless", "note", 0, other)]
+
+
+def test_end_of_a_block():
+    lines = ["--:-:-:-:2 FADD R1, R65, R80.reuse", "--:-:-:-:5 @P0 BRA 0x30", "--:-:-:-:2 FADD R2, R65, R80"]
+    assert told(lines) == [("reuse-useless", "note", 0, None)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["--:-:-:-:4 FADD R80, R65, R80.reuse", "--:-:-:-:2 FADD R0, R64, R80"],
+        ["--:-:-:-:4 FADD R1, R65, R80.reuse", "--:-:-:-:4 MOV R80, R3", "--:-:-:-:2 FADD R0, R64, R80"],
+        ["--:-:-:-:4 FADD R1, R65, R81.reuse", "--:-:0:-:4 LDS.64 R80, [R3]", "01:-:-:-:2 FADD R0, R64, R81"],
+    ],
+)
+def test_stale(lines):
+    """The register is written between its flag and its next reader."""
+    assert told(lines) == [("reuse-stale", "error", len(lines) - 1, 0)]
+
+
+def test_written_and_read_elsewhere():
+    """A written register that is not taken from the cache does no harm."""
+    lines = ["--:-:-:-:4 FADD R80, R65, R80.reuse", "--:-:-:-:2 FADD R0, R64, R82"]
+    assert told(lines) == [("reuse-useless", "note", 0, 1)]
+
+
+def test_lost_to_a_yield():
+    lines = ["--:-:-:Y:2 FFMA R1, R65, R80.reuse, R1", "--:-:-:-:2 FFMA R0, R64, R80, R0"]
+    assert told(lines) == [("reuse-lost", "warning", 0, None)]
+    assert "R80" in check("\n".join([*lines, EXIT]))[0].message
+
+
+def test_illegal():
+    """Such a word cannot be written as an instruction, only as .word or by another assembler."""
+    (word,) = turingas.encode("--:-:-:-:2 FFMA R1, R65, R80.reuse, R1")
+    word &= ~(15 << control.STALL | 1 << control.YIELD)
+    found = check([word, *turingas.encode(EXIT)])
+    assert [(f.kind, f.severity) for f in found] == [("reuse-illegal", "error")]
+    assert "stall 0" in found[0].message
+
+
+@pytest.mark.parametrize("path", cubins.STORED, ids=lambda path: path.stem)
+def test_compiled(path):
+    """Compilers set flags that do nothing, and none that are wrong."""
+    for kernel in Cubin.from_file(path).texts:
+        assert {f.severity for f in reuse.check(Graph(kernel))} <= {"note"}

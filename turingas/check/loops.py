@@ -1,0 +1,151 @@
+"""A summary of each loop: what it executes, how long an iteration takes, and what bounds it.
+
+Cycles are those of one warp and one iteration, on its scheduler. What the control codes and the pipes say is known;
+how long a wait on a scoreboard takes is not, so every number is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from turingas.check.banks import EMPTY, by_bank, reads, step
+from turingas.check.flow import Graph, Loop
+from turingas.isa.instruction import Instruction
+from turingas.isa.latency import latencies
+from turingas.program import WORD_BYTES
+
+MATH = ("fma", "half", "fp64", "tensor")  # pipes that do what a kernel is for; without them, any pipe
+SLOTS = "issue slots"
+BANKS = "register banks"
+
+
+@dataclass
+class LoopSummary:
+    """One loop. Loops inside of it are not counted in, and all branches within it are taken to be executed.
+
+    ``start`` and ``end``: byte addresses of its first instruction and behind its last; ``lines``: first and last source
+    line, 0 if not known. ``pipes``: instructions by pipe. ``math``: the mnemonic that does the work, ``share`` its part
+    of the instructions. ``stalls``: cycles that the control codes of an iteration add up to. ``conflicts``: cycles lost
+    by register-bank conflicts. ``waits``, ``yields``: instructions that wait on a scoreboard, and that yield.
+    ``bounds``: cycles that an iteration takes of each resource of the scheduler: issue slots, pipes, register banks."""
+
+    kernel: str
+    start: int
+    end: int
+    depth: int
+    file: str = ""
+    lines: tuple[int, int] = (0, 0)
+    instructions: int = 0
+    pipes: Counter[str] = field(default_factory=Counter)
+    math: str = ""
+    share: float = 0.0
+    stalls: int = 0
+    conflicts: int = 0
+    waits: int = 0
+    yields: int = 0
+    bounds: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> int:
+        """Cycles of an iteration when one warp has the scheduler to itself."""
+        return self.stalls + self.conflicts
+
+    @property
+    def bound(self) -> str:
+        """The resource that is used up first when there are warps enough."""
+        return max(self.bounds, key=lambda name: self.bounds[name])
+
+    @property
+    def least(self) -> int:
+        """Cycles of an iteration, for each of many warps: what ``bound`` allows."""
+        return self.bounds[self.bound]
+
+    @property
+    def warps(self) -> int:
+        """Warps a scheduler that it takes to fill the stalls and reach ``bound``."""
+        return -(-self.alone // self.least)
+
+    def __str__(self) -> str:
+        first, last = self.lines
+        source = f", lines {first} to {last}" if first else ""
+        pipes = ", ".join(f"{count} {pipe}" for pipe, count in self.pipes.most_common())
+        rest = sorted(((cycles, name) for name, cycles in self.bounds.items() if name != self.bound), reverse=True)
+        others = ", ".join(f"{name} {cycles}" for cycles, name in rest)
+        fill = "1 warp a scheduler is enough" if self.warps == 1 else f"{self.warps} warps a scheduler fill the stalls"
+        return "\n".join(
+            [
+                f"{self.kernel}: loop 0x{self.start:04x} to 0x{self.end - WORD_BYTES:04x}{source}, depth {self.depth}",
+                f"  {self.instructions} instructions: {pipes}; {100 * self.share:.1f}% {self.math}",
+                f"  one warp alone: {self.alone} cycles an iteration, {self.stalls} of stalls"
+                f" and {self.conflicts} of bank conflicts; {self.waits} waits, {self.yields} yields",
+                f"  bound by {self.bound}: {self.least} cycles ({others}); {fill}",
+            ]
+        )
+
+
+def summary(graph: Graph) -> list[LoopSummary]:
+    """The loops of a kernel that can be reached, in the order of their addresses."""
+    found = [_summary(graph, number, loop) for number, loop in enumerate(graph.loops) if loop.header in graph.reachable]
+    return sorted((one for one in found if one is not None), key=lambda one: (one.start, -one.end))
+
+
+def _summary(graph: Graph, number: int, loop: Loop) -> LoopSummary | None:
+    code = list(_body(graph, number, loop))
+    if not code or _waits_for_ever(graph, loop):
+        return None
+    rules, arch = latencies(graph.kernel.arch), graph.kernel.facts
+    cache = EMPTY
+    for i in code:  # what an iteration finds is what the one before has left
+        cache = step(i, cache, arch)[1]
+    conflicts = 0
+    even = odd = 0
+    for i in code:
+        counts = by_bank(reads(i, cache, arch))
+        even, odd = even + counts[0], odd + counts[1]
+        cycles, cache = step(i, cache, arch)
+        conflicts += cycles
+    taken: Counter[str] = Counter()
+    for i in code:
+        taken[rules.pipe(i)] += rules.issue(i)
+    bounds = {SLOTS: len(code), **dict(taken.most_common()), BANKS: max(even, odd)}
+    pipes = Counter(rules.pipe(i) for i in code)
+    work = Counter(i.base for i in code if rules.pipe(i) in MATH) or Counter(i.base for i in code)
+    name, count = work.most_common(1)[0]
+    places = [graph.source(i.address // WORD_BYTES) for i in code]
+    lines = [line for _, line in places if line]
+    blocks = [graph.blocks[b] for b in loop.blocks]
+    return LoopSummary(
+        kernel=graph.kernel.name,
+        start=WORD_BYTES * min(block.start for block in blocks),
+        end=WORD_BYTES * max(block.end for block in blocks),
+        depth=loop.depth,
+        file=places[0][0],
+        lines=(min(lines), max(lines)) if lines else (0, 0),
+        instructions=len(code),
+        pipes=pipes,
+        math=name,
+        share=count / len(code),
+        stalls=sum(max(i.control.stall, 1) for i in code),
+        conflicts=conflicts,
+        waits=sum(bool(i.control.wait) for i in code),
+        yields=sum(i.control.yields for i in code),
+        bounds=bounds,
+    )
+
+
+def _body(graph: Graph, number: int, loop: Loop) -> Iterator[Instruction]:
+    """The instructions of a loop in the order of their addresses, without those of loops inside of it."""
+    inner = {b for other in graph.loops if other.parent == number for b in other.blocks}
+    for b in sorted(loop.blocks - inner):
+        for n in range(graph.blocks[b].start, graph.blocks[b].end):
+            i = graph.instructions[n]
+            if i is not None:
+                yield i
+
+
+def _waits_for_ever(graph: Graph, loop: Loop) -> bool:
+    """Whether it is the branch to itself that stands behind the code."""
+    header = graph.blocks[loop.header]
+    return len(loop.blocks) == 1 and header.end - header.start == 1

@@ -1,0 +1,76 @@
+"""Flags of the reuse cache that are wrong, and those that do nothing. banks.py tells how the cache works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turingas.check.banks import SLOTS, Slot, sources
+from turingas.check.finding import Finding
+from turingas.check.flow import Block, Graph
+from turingas.check.report import at
+from turingas.isa import control
+from turingas.isa.instruction import Instruction
+
+
+def check(graph: Graph) -> Iterator[Finding]:
+    """The reuse flags of a kernel, block by block: what follows a block is not known to run next."""
+    for number in sorted(graph.reachable):
+        yield from _block(graph, graph.blocks[number])
+
+
+def _block(graph: Graph, block: Block) -> Iterator[Finding]:
+    for n in range(block.start, block.end):
+        i = graph.instructions[n]
+        if i is None or not i.control.reuse:
+            continue
+        problem = control.illegal(i.word)
+        if problem:
+            message, hint = problem
+            yield at(graph, n, "reuse-illegal", "error", message, hint)
+        elif i.control.yields:
+            flags = [str(o) for o in i.operands if getattr(o, "reuse", False)]
+            if flags:
+                yield _lost(graph, n, flags)
+        else:
+            for slot, register, keep in sources(i):
+                if keep:
+                    yield from _flag(graph, n, block.end, slot, register)
+
+
+def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator[Finding]:
+    """What becomes of the flag on ``register``: who takes its place in the cache, who writes the register before."""
+    _, place = slot
+    overwritten: int | None = None
+    flag = f"the reuse flag of R{register} ({SLOTS[place]})"
+    for m in range(n, end):
+        i = graph.instructions[m]
+        if i is None:
+            break
+        if m > n:
+            taken = [number for found, number, _ in sources(i) if found == slot]
+            if taken:
+                if register not in taken:
+                    message = f"{flag} does nothing: R{taken[0]} takes its place in the cache"
+                    yield at(graph, n, "reuse-useless", "note", message, "take the flag away", m)
+                elif overwritten is not None:
+                    message = f"R{register} is written after its reuse flag, and read: the old value may be used"
+                    hint = "take the flag away" + ("" if m == overwritten else ", or write the register later")
+                    yield at(graph, m, "reuse-stale", "error", message, hint, n)
+                return
+        if overwritten is None and _writes(i, register):
+            overwritten = m
+        if m > n and i.control.yields:
+            message = f"{flag} does nothing: the warp yields before R{register} is read there again"
+            yield at(graph, n, "reuse-useless", "note", message, "take the flag away, or do not yield", m)
+            return
+    message = f"{flag} does nothing: no instruction of this block reads R{register} there again"
+    yield at(graph, n, "reuse-useless", "note", message, "take the flag away")
+
+
+def _writes(i: Instruction, register: int) -> bool:
+    return any(w.file == "R" and w.first <= register < w.first + w.count for w in i.writes)
+
+
+def _lost(graph: Graph, n: int, flags: list[str]) -> Finding:
+    message = f"the reuse flag of {' '.join(flags)} is lost: an instruction that yields keeps nothing in the cache"
+    return at(graph, n, "reuse-lost", "warning", message, "write - in the place of Y, or take the flag away")
