@@ -1,0 +1,298 @@
+"""Asynchronous copies and the mbarriers that tell of them.
+
+A copy is done when its instruction runs, and its mbarrier hears of it at once. An mbarrier is 8 bytes in shared memory,
+so a kernel may copy, clear or spoil it. What compiled code itself puts together and takes apart was read off ptxas 12.9
+(mbarrier.init, .pending_count and .test_wait):
+
+- sm_90: bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of the phase, bits 1 to 20 are minus the
+  arrivals that the next phase begins with. That the transaction count lies in between, bits 21 to 42, is ours.
+- sm_80 to sm_89: the upper word is 0x80000000 minus the pending arrivals, so that the last one flips its bit 31, the
+  parity; the lower word is 0x40000000 minus those of the next phase.
+
+A wait only looks: a kernel that waits for what never comes runs until its budget of instructions ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from turingas.emulate.build import Maker, Step, Unsupported, semantics
+from turingas.emulate.cohort import LANES, TRUE, Array, Cohort
+from turingas.emulate.memory import BadAccess
+from turingas.emulate.semantics.loads import fault, narrow_address
+from turingas.isa.instruction import Instruction, Mem, Reg
+
+ARRIVALS = (1 << 20) - 1  # most of them, and most bytes that a phase may wait for (PTX ISA, "Contents of the mbarrier")
+WORD = (1 << 32) - 1
+
+
+class Misuse(Exception):
+    """An mbarrier was told what does not fit its state."""
+
+
+# ---- the state, as a number of 64 bits -------------------------------------------------------------------------------
+
+
+def arrive(state: int, arrivals: int, expect: int = 0, complete: int = 0, drop: bool = False) -> int:
+    """The state of an mbarrier (sm_90) after it is told to ``expect`` bytes, then of ``arrivals``, which the next phase
+    does not wait for with ``drop``, and of bytes that are ``complete``. Raises Misuse."""
+    parity = state >> 63
+    pending = -(state >> 43) & ARRIVALS
+    coming = -(state >> 1) & ARRIVALS
+    bytes_ = (state >> 21 & 0x3FFFFF ^ 0x200000) - 0x200000
+    if arrivals > pending:
+        raise Misuse(f"{arrivals} arrive at an mbarrier that waits for {pending} (or is none)")
+    pending -= arrivals
+    bytes_ += expect - complete
+    if abs(bytes_) > ARRIVALS:
+        raise Misuse(f"an mbarrier cannot wait for {bytes_} bytes")
+    if drop:
+        coming -= arrivals
+    if pending == bytes_ == 0 and (arrivals or complete):
+        parity, pending = parity ^ 1, coming
+    return parity << 63 | (-pending & ARRIVALS) << 43 | (bytes_ & 0x3FFFFF) << 21 | (-coming & ARRIVALS) << 1
+
+
+def arrive_ampere(state: int, arrivals: int) -> int:
+    """The same for sm_80 to sm_89, whose mbarriers know no bytes."""
+    lower, upper = state & WORD, state >> 32
+    pending = -upper & 0x7FFFFFFF
+    if arrivals > pending:
+        raise Misuse(f"{arrivals} arrive at an mbarrier that waits for {pending} (or is none)")
+    upper += arrivals
+    if pending == arrivals:
+        upper = upper & 0x80000000 | lower + 0x40000000 & 0x7FFFFFFF
+    return (upper & WORD) << 32 | lower
+
+
+#: the suffix of SYNCS.ARRIVE: arrivals, bytes to expect, and bytes that are complete, of the value of Rb
+TOLD: dict[str, Callable[[int], tuple[int, int, int]]] = {
+    "": lambda b: (1, b, 0),
+    "A1T0": lambda b: (1, 0, 0),
+    "ART0": lambda b: (b, 0, 0),
+    "A0T1": lambda b: (0, 1, 0),
+    "A0TR": lambda b: (0, b, 0),
+    "A0TX": lambda b: (0, 0, b),
+}
+
+
+def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int]) -> Array:
+    """Changes the mbarriers at uint32 addresses (n, 32), lane after lane: ``change`` gets a state and the flat number
+    of the lane. Returns what each lane found, (n, 32) uint64."""
+    try:
+        (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+    except BadAccess as bad:
+        raise fault(k, i, bad, 32) from None
+    cells, index = spots.plane.views[8], spots.index
+    found = np.zeros((k.count, 32), np.uint64)
+    for lane in np.flatnonzero(k.lanes).tolist():
+        at = index.flat[lane]
+        state = int(cells[at])
+        found.flat[lane] = state
+        try:
+            cells[at] = change(state, lane)
+        except Misuse as why:
+            raise fault(k, i, BadAccess("mbarrier", str(why), lane, int(address.flat[lane])), 32) from None
+    return found
+
+
+# ---- SYNCS -----------------------------------------------------------------------------------------------------------
+
+
+@semantics("SYNCS")
+def syncs(i: Instruction, m: Maker) -> Step:
+    """All that is done to mbarriers of sm_90."""
+    return {"EXCH": _exchange, "LD": _load, "ARRIVE": _arrive, "PHASECHK": _check, "CCTL": nothing}[
+        i.mods[0].removesuffix("ALL")
+    ](i, m)
+
+
+def _exchange(i: Instruction, m: Maker) -> Step:
+    """``SYNCS.EXCH.64 URd, [URa + offset], URb``: mbarrier.init stores a state. Once a warp."""
+    put, where, value = m.put64(i.operands[0]), _address(i, 1), m.raw64(i.operands[2])
+
+    def step(k: Cohort) -> None:
+        new = k.full(value(k))
+        first = k.lanes.argmax(axis=1)
+        old = np.zeros((k.count, 1), np.uint64)
+
+        def change(state: int, lane: int) -> int:
+            row, column = divmod(lane, 32)
+            if column != first[row]:
+                return state
+            old[row] = state
+            return int(new[row, column])
+
+        update(k, i, where(k), change)
+        put(k, old)
+
+    return step
+
+
+def _load(i: Instruction, m: Maker) -> Step:
+    """``SYNCS.LD.64 Rd, [...]``."""
+    put, where = m.put64(i.operands[0]), _address(i, 1)
+    return lambda k: put(k, update(k, i, where(k), lambda state, lane: state))
+
+
+def _arrive(i: Instruction, m: Maker) -> Step:
+    """``SYNCS.ARRIVE.TRANS64 Rd, [...], Rb``: each lane by itself; Rd is the state that it found. With .TMASK
+    (mbarrier.arrive.noComplete) Rd is the mask of the lanes that arrive there, and the upper word that the first of
+    them found: the code after it counts the lanes before its own."""
+    d = i.operands[0]
+    put, where, value = m.put64(d), _address(i, 1), m.raw(i.operands[2])
+    told = TOLD[next((mod for mod in i.mods if mod in TOLD), "")]
+    drop, masks = "OPTOUT" in i.mods, "TMASK" in i.mods
+
+    def step(k: Cohort) -> None:
+        b, address = k.full(value(k)), where(k)
+        found = update(k, i, address, lambda state, lane: arrive(state, *told(int(b.flat[lane])), drop))
+        if masks:
+            same = (address[:, :, None] == address[:, None, :]) & k.lanes[:, None, :]
+            first = np.take_along_axis(found, same.argmax(axis=2), axis=1)
+            bits = (same.astype(np.uint64) << LANES.astype(np.uint64)).sum(axis=2, dtype=np.uint64)
+            found = first & ~np.uint64(WORD) | bits
+        put(k, found)
+
+    return step
+
+
+def _check(i: Instruction, m: Maker) -> Step:
+    """``SYNCS.PHASECHK.TRANS64 Pu, [...], Rb``: whether the phase with the parity of Rb's bit 31 is over. .TRYWAIT may
+    wait a while first; it does not here."""
+    put, where, value = m.put(i.operands[0]), _address(i, 1), m.raw(i.operands[2])
+
+    def step(k: Cohort) -> None:
+        address = where(k)
+        try:
+            upper = k.wave.shared.load(address, k.blocks, 8, k.mask)[1]
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        put(k, (upper ^ value(k)) >> np.uint32(31) != 0)
+
+    return step
+
+
+def _address(i: Instruction, operand: int) -> Callable[[Cohort], Array]:
+    """An address of shared memory in each lane, (n, 32) uint32."""
+    mem = i.operands[operand]
+    assert isinstance(mem, Mem)
+    get = narrow_address(mem)
+    return lambda k: k.full(get(k))
+
+
+@semantics("ARRIVES")
+def arrives(i: Instruction, m: Maker) -> Step:
+    """``ARRIVES.LDGSTSBAR.64 [...]``: what the lane's LDGSTS do when they are done, which they are: arrive (.ARVCNT,
+    and on sm_80), or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
+    where = _address(i, 0)
+    if m.sm < 90:
+        return _told(i, where, lambda state: arrive_ampere(state, 1))
+    if "ARVCNT" in i.mods:
+        return _told(i, where, lambda state: arrive(state, 1))
+    if "TRANSCNT" in i.mods:
+        return _told(i, where, lambda state: arrive(state, 0, complete=1))
+    raise Unsupported(i.name)
+
+
+def _told(i: Instruction, where: Callable[[Cohort], Array], change: Callable[[int], int]) -> Step:
+    def step(k: Cohort) -> None:
+        update(k, i, where(k), lambda state, lane: change(state))
+
+    return step
+
+
+# ---- bulk copies -----------------------------------------------------------------------------------------------------
+
+
+@semantics("UBLKCP")
+def bulk_copy(i: Instruction, m: Maker) -> Step:
+    """``UBLKCP.to.from [URb], [URa], URc``, G for global and S for shared memory, once a warp. An address of global
+    memory is a pair; so is that of shared memory as a destination, whose second register is the mbarrier that hears of
+    the bytes. The lower half of URc counts 16 bytes. An L2 policy changes nothing."""
+    to, source = i.mods[:2]
+    if "MULTICAST" in i.mods or (to, source) == ("G", "G"):
+        raise Unsupported(i.name)
+    target, origin = (_uniform(i, operand) for operand in (0, 1))
+    size = m.raw(i.operands[2])
+
+    def step(k: Cohort) -> None:
+        lanes = k.lanes
+        many = np.broadcast_to((size(k) & np.uint32(0xFFFF)).astype(np.int64), (k.count, 1))[:, 0].tolist()
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist():
+            lane = row * 32 + int(lanes[row].argmax())
+            if not many[row]:
+                continue
+            try:
+                words = _read(k, row, source, _at(k, origin, row, source), many[row])
+                _write(k, row, to, _at(k, target, row, to), many[row], words)
+            except BadAccess as bad:
+                raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
+            if to == "S":
+                _complete(k, i, lane, int(k.ur(target + 1)[row, 0]), 16 * many[row])
+
+    return step
+
+
+def _uniform(i: Instruction, operand: int) -> int:
+    mem = i.operands[operand]
+    assert isinstance(mem, Mem) and isinstance(mem.ur, Reg) and not mem.ur.zero, i
+    return mem.ur.index
+
+
+def _at(k: Cohort, index: int, row: int, space: str) -> int:
+    low = int(k.ur(index)[row, 0])
+    return low if space == "S" else low | int(k.ur(index + 1)[row, 0]) << 32
+
+
+def _pieces(space: str, address: int, many: int) -> Array:
+    """The addresses of each 16 bytes, (1, many)."""
+    dtype = np.uint32 if space == "S" else np.uint64
+    return (dtype(address) + np.arange(0, 16 * many, 16, dtype=dtype))[None, :]
+
+
+def _read(k: Cohort, row: int, space: str, address: int, many: int) -> list[Array]:
+    pieces = _pieces(space, address, many)
+    if space == "S":
+        return k.wave.shared.load(pieces, k.blocks[row : row + 1], 16)
+    return k.wave.device.memory.load(pieces, 16)
+
+
+def _write(k: Cohort, row: int, space: str, address: int, many: int, words: list[Array]) -> None:
+    pieces = _pieces(space, address, many)
+    if space == "S":
+        k.wave.shared.store(pieces, k.blocks[row : row + 1], 16, words)
+    else:
+        k.wave.device.memory.store(pieces, 16, words)
+
+
+def _complete(k: Cohort, i: Instruction, lane: int, mbarrier: int, nbytes: int) -> None:
+    """Tells the mbarrier at an address that bytes have come."""
+    address = np.full((k.count, 32), mbarrier, np.uint32)
+    mask, alone = k.mask, np.zeros((k.count, 32), bool)
+    alone.flat[lane] = True
+    k.mask = alone
+    try:
+        update(k, i, address, lambda state, _: arrive(state, 0, complete=nbytes))
+    finally:
+        k.mask = mask
+
+
+# ---- what has nothing to do here -------------------------------------------------------------------------------------
+
+
+@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH", "ACQBULK", "PREEXIT", "CGAERRBAR")
+def nothing(i: Instruction, m: Maker) -> Step:
+    """Prefetches, the end of a group of copies (they are done), and what orders grids and clusters."""
+    return lambda k: None
+
+
+@semantics("USETMAXREG")
+def set_max_registers(i: Instruction, m: Maker) -> Step:
+    """Registers move between warps on hardware; here every warp has all of them, and asking for more succeeds."""
+    if "TRY_ALLOC" not in i.mods:
+        return nothing(i, m)
+    put = m.put(i.operands[0])
+    return lambda k: put(k, TRUE)
