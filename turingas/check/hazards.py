@@ -56,11 +56,11 @@ class Facts:
         self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
         self.queue = order.queue(i)
         self.in_order = order.in_order(i)
-        self.flushes = order.flushes(i, lat.sm)
+        self.flushes = order.flushes(i)
         self.reads: dict[int, Access] = {}
         late: set[int] = set()
         for read in i.reads:
-            is_late = lat.late(i, read)
+            is_late = read.file == "R" and lat.late(i, read)
             for register in _numbers(read):
                 self.reads.setdefault(register, read)
                 if is_late:
@@ -111,19 +111,23 @@ def register_name(number: int) -> str:
 class State:
     """What is under way at one point. ``held``: place -> fewest cycles since its instruction (0 where only a
     scoreboard tells). ``covers``: key without LOST -> mask of the scoreboards any of which tells that it is done.
-    ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since."""
+    ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since.
+    ``marks``: (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of key;
+    kept where DEPBAR counts."""
 
-    __slots__ = ("covers", "held", "pending")
+    __slots__ = ("covers", "held", "marks", "pending")
 
     def __init__(
         self,
         held: dict[Place, int] | None = None,
         covers: dict[int, int] | None = None,
         pending: dict[tuple[int, int], tuple[int, int]] | None = None,
+        marks: dict[tuple[int, int], int] | None = None,
     ) -> None:
         self.held = held or {}
         self.covers = covers or {}
         self.pending = pending or {}
+        self.marks = marks or {}
 
     def join(self, other: State) -> bool:
         """Take over what is under way in ``other``; whether that is news."""
@@ -148,6 +152,11 @@ class State:
             elif old[0] > cycles or old[1] > sets:
                 pending[where] = (min(old[0], cycles), min(old[1], sets))
                 changed = True
+        marks = self.marks
+        for where, sets in other.marks.items():
+            if marks.get(where, NEVER) > sets:
+                marks[where] = sets
+                changed = True
         return changed
 
 
@@ -168,6 +177,7 @@ class Walk:
             if found is None:
                 found = facts[i.word] = Facts(i, self.lat)
             self.facts.append(found)
+        self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
         self.found: dict[tuple[str, int, int | None], Finding] = {}
@@ -252,7 +262,7 @@ class Walk:
             for where, value in after.pending.items()
             if where in before.pending or block_of(where[1]) in inside
         }
-        return State(held, covers, pending)
+        return State(held, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
 
     def _along(self, block: Block, to: int, out: State) -> State:
         """To a next block. A branch tells what its guard is: what has the opposite guard did not happen there."""
@@ -267,7 +277,7 @@ class Walk:
         held = {
             place: cycles for place, cycles in out.held.items() if place[1] & LOST or self.guard(place[1] >> 3) != gone
         }
-        return State(held, out.covers, out.pending)
+        return State(held, out.covers, out.pending, out.marks)
 
     def guard(self, n: int) -> tuple[()] | tuple[int, bool]:
         """The guard of an instruction: register and whether it is inverted."""
@@ -392,6 +402,7 @@ class Pass:
         self.live: dict[str, dict[int, int]] = {}  # queue -> key without LOST -> mask of scoreboards
         self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(6)]  # instruction -> cycle, sets before
         self.sets = [0] * 6  # how often each was set in this block
+        self.marks = {where: -sets for where, sets in state.marks.items()}
         self.now = 0
         for (register, key), cycles in state.held.items():
             self.held.setdefault(register, {})[key] = -cycles
@@ -469,7 +480,10 @@ class Pass:
             for sb in range(6)
             for n, (cycle, before) in self.pending[sb].items()
         }
-        return State(held, covers, pending)
+        marks = {
+            (sb, key): min(MOST_SETS, self.sets[sb] - before) for (sb, key), before in self.marks.items() if key in covers
+        }
+        return State(held, covers, pending, marks)
 
     # -- scoreboards
 
@@ -488,12 +502,15 @@ class Pass:
             assert other is not None
             if other is facts and key >> 3 == n:
                 live[key] = facts.releases[key >> 1 & 3]
-            elif not facts.guard or facts.guard == other.guard:
-                role = key >> 1 & 3
-                if role != VARIABLE:
-                    live[key] = mask | read
-                elif other.in_order:
-                    live[key] = mask | written
+            elif key >> 1 & 3 != VARIABLE:
+                live[key] = mask | read
+            elif other.in_order:
+                live[key] = mask | written
+        if self.walk.counts:
+            for key, mask in live.items():
+                for sb in facts.sets:
+                    if mask >> sb & 1:
+                        self.marks.setdefault((sb, key), self.sets[sb])
 
     def _wait(self, sb: int, n: int) -> None:
         """Until scoreboard ``sb`` is free: all that it tells of is done."""
@@ -517,12 +534,10 @@ class Pass:
                     self.walk.report_soon(sb, setter, n, self.now - cycle)
             if self.sets[sb] - before >= most:
                 del self.pending[sb][setter]
-                facts = self.facts[setter]
-                assert facts is not None
-                for role, mask in facts.releases.items():
-                    key = setter << 3 | role << 1
-                    if mask >> sb & 1 and key in self.live.get(facts.queue, ()):
-                        self._release(facts.queue, key)
+        for queue, live in self.live.items():
+            for key, mask in list(live.items()):
+                if mask >> sb & 1 and self.sets[sb] - self.marks[sb, key] >= most:
+                    self._release(queue, key)
 
     def _release(self, queue: str, key: int) -> None:
         """What ``key`` names is done."""

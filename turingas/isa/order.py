@@ -2,6 +2,7 @@
 
 Instructions of one queue take their sources in order, and those of most queues return their results in order too. So
 who waits for one of them has waited for all before it, and a scoreboard each is not needed: compilers leave it out.
+It holds whatever the guards say: one that does not run holds its place in the queue all the same.
 Learned from the code of NVRTC 12.9: without these rules thousands of sources and results are used there without any
 wait; with them none is. Sources: 49 of 50 such cases are stores behind which another one is waited for. Results: LDS,
 SHFL, ATOMS, conversions, MUFU and textures; never a load from global or local memory.
@@ -32,7 +33,7 @@ def with_sources(i: Instruction, file: str) -> bool:
     return i.base == "ATOM" and file == "P"
 
 
-def flushes(i: Instruction, sm: int) -> str:
-    """The queue that is empty behind ``i``, "" for none: up to sm_75 a barrier waits until all accesses to memory
-    have taken their sources."""
-    return "lsu" if i.base == "BAR" and sm < 80 else ""
+def flushes(i: Instruction) -> str:
+    """The queue whose sources have all been taken behind ``i``, "" for none: a barrier waits for the accesses to
+    memory before it."""
+    return "lsu" if i.base == "BAR" else ""
