@@ -92,7 +92,7 @@ def _load(found: list[Spots], address: Array, nbytes: int) -> list[Array]:
     """The words at all spots; lanes outside of every mask get anything."""
     for s in found:
         if s.shadow is not None:
-            _check_written(s, address, nbytes)
+            check_written(s, address, nbytes)
     if len(found) == 1:
         return found[0].plane.load(nbytes, found[0].index)
     words = [np.zeros(address.shape, np.uint32) for _ in range(max(1, nbytes // 4))]
@@ -114,7 +114,8 @@ def _store(found: list[Spots], address: Array, nbytes: int, words: Sequence[Arra
             s.shadow.store(nbytes, index, [np.full((), 0xFFFFFFFF, np.uint32)] * len(words))
 
 
-def _check_written(s: Spots, address: Array, nbytes: int) -> None:
+def check_written(s: Spots, address: Array, nbytes: int) -> None:
+    """Raises BadAccess where a lane reads bytes that nobody wrote; for spots with a shadow."""
     assert s.shadow is not None
     for word in s.shadow.load(nbytes, s.index):
         bad = word != WRITTEN[nbytes]

@@ -8,8 +8,8 @@ Shared memory has 32 banks of 4 bytes and delivers one word of each bank in a wa
 warps and one of 128 bits by quarter warps; two neighbours are served as one when each of their lanes wants what the
 lane next to it wants (lane ^ 1), or the one after that (lane ^ 2). So 32 lanes that each read their own 16 bytes take
 four wavefronts, and two when half of them read what others read; both were timed on an H200 (LDS.128, 8 warps: 2049
-cycles for 64 instructions a warp, and half of it). The condition for the neighbours is inferred, and what other patterns
-of 128 bits cost is not measured.
+cycles for 64 instructions a warp, and half of it). The condition for the neighbours is inferred, and what other
+patterns of 128 bits cost is not measured.
 """
 
 from __future__ import annotations
