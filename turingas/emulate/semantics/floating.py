@@ -1,0 +1,556 @@
+"""FP32 and FP64 arithmetic, and the functions of the MUFU.
+
+Everything but MUFU is exact: one rounding, in the mode that the instruction names. What is known of the rest:
+
+* FP32: a NaN that is computed is 0x7fffffff (CUDA programming guide). ``.FTZ`` flushes denormal sources and results to
+  zeros of their sign; a result is rounded first and flushed then. ``.FMZ`` also makes 0 * x = +0 whatever x is (D3D9's
+  rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
+* FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); which one
+  of several NaNs does is not documented: here the first.
+* MUFU: see ``_mufu``.
+
+FFMA, FADD and FMUL have a fast way for round to nearest: a fused product in double is right unless it lies halfway
+between two float32, or the result is denormal; such elements, and NaNs, are looked for and done once more exactly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from turingas.emulate.build import Get, Maker, Put, Step, Unsupported, semantics
+from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.rounding import (
+    EXPONENT32,
+    NAN32,
+    SIGN32,
+    add64,
+    finish32,
+    flush32,
+    fma64,
+    mul64,
+    nan64,
+    round32,
+    sum_to_odd,
+)
+from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
+
+ROUNDINGS = ("RM", "RP", "RZ")
+SCALES = {"D8": 0.125, "D4": 0.25, "D2": 0.5, "M2": 2.0, "M4": 4.0, "M8": 8.0}
+HALFWAY = np.iinfo(np.int64).min  # the bits below a float32's, shifted to the top, when they say one half
+LEAST32 = np.uint32(0x01000000)  # the least normal float32, shifted left to lose its sign
+INFINITE32 = np.uint32(0xFF000000)
+ONE = np.uint32(1)
+
+
+class _Scratch(threading.local):
+    """Arrays that a step needs between reading and writing: made once for a thread and a size."""
+
+    rows = 0
+
+    def take(self, rows: int) -> tuple[Array, Array, Array, Array]:
+        """(rows, 32) of float64, int64, float32 and uint32, with anything in them."""
+        if rows > self.rows:
+            self.rows = rows
+            self.arrays = tuple(np.empty((rows, 32), t) for t in (np.float64, np.int64, np.float32, np.uint32))
+        wide, whole, single, bits = self.arrays
+        return wide[:rows], whole[:rows], single[:rows], bits[:rows]
+
+
+SCRATCH = _Scratch()
+
+
+def _only(i: Instruction, *known: str) -> None:
+    """Unsupported for a modifier that is not among ``known``."""
+    for mod in i.mods:
+        if mod not in known:
+            raise Unsupported(f"{i.base} with .{mod}")
+
+
+def _mode(i: Instruction) -> str:
+    return next((m for m in i.mods if m in ROUNDINGS), "")
+
+
+def _is_fixed(o: Operand) -> bool:
+    """Whether an operand is the same for every launch of the step."""
+    return isinstance(o, Imm) or (isinstance(o, Const) and o.ur is None) or (isinstance(o, Reg) and o.zero)
+
+
+def _flushing(get: Get, o: Operand) -> Get:
+    """``get`` with denormals flushed; nothing is copied where there are none."""
+    if _is_fixed(o) and not isinstance(o, Reg):
+        value = flush32(get(None))  # type: ignore[arg-type]
+        return lambda k: value
+    if _is_fixed(o):
+        return get
+
+    def flushed(k: Cohort) -> Array:
+        x = get(k)
+        bits = SCRATCH.take(k.count)[3][: x.shape[0], : x.shape[1]]
+        np.left_shift(x.view(np.uint32), ONE, out=bits)
+        return flush32(x) if _has_denormal(bits) else x
+
+    return flushed
+
+
+def _has_denormal(shifted: Array) -> bool:
+    """Whether float32 bits, shifted left by one, hold a denormal. Spoils them."""
+    if np.minimum.reduce(shifted, axis=None) >= LEAST32:
+        return False
+    np.subtract(shifted, ONE, out=shifted)  # zeros become large
+    return bool(np.minimum.reduce(shifted, axis=None) < LEAST32 - ONE)
+
+
+def _plain(m: Maker, o: Operand) -> tuple[Get, bool]:
+    """A float32 without its "-", and whether it has one: the sum takes care of that. |x| stays with the value."""
+    if getattr(o, "abs", False):
+        return m.f32(o), False
+    raw = m.raw(o)
+    return (lambda k: raw(k).view(np.float32)), bool(getattr(o, "neg", False))
+
+
+Exact = Callable[[list[Array]], Array]
+
+
+def _mend(k: Cohort, r: Array, suspect: Array, parts: list[Get], exact: Exact) -> None:
+    """Computes the ``suspect`` elements of ``r`` once more."""
+    at = np.nonzero(suspect)
+    r[at] = exact([np.broadcast_to(get(k), r.shape)[at] for get in parts])
+
+
+def _odd_one(r: Array, bits: Array) -> bool:
+    """Whether there is a denormal or a NaN in ``r``."""
+    np.left_shift(r.view(np.uint32), ONE, out=bits)
+    return bool(np.maximum.reduce(bits, axis=None) > INFINITE32) or _has_denormal(bits)
+
+
+def _odd_ones(r: Array) -> Array:
+    bits = r.view(np.uint32) << ONE
+    return (bits > INFINITE32) | ((bits != 0) & (bits < LEAST32))
+
+
+# ---- FP32: sums and products
+
+
+def _fma32(i: Instruction) -> Exact:
+    """FFMA of three float32 arrays, exactly."""
+    mode, fmz, sat = _mode(i), "FMZ" in i.mods, "SAT" in i.mods
+    ftz = fmz or "FTZ" in i.mods
+
+    def exact(v: list[Array]) -> Array:
+        a, b, c = (flush32(x) for x in v) if ftz else v
+        product = np.multiply(a, b, dtype=np.float64)
+        if fmz:
+            product = np.where((a == 0) | (b == 0), 0.0, product)
+        return finish32(round32(sum_to_odd(product, c.astype(np.float64), mode), mode), ftz, sat)
+
+    return exact
+
+
+@semantics("FFMA")
+def ffma(i: Instruction, m: Maker) -> Step:
+    _only(i, *ROUNDINGS, "FTZ", "FMZ", "SAT")
+    operands = i.operands[1:4]
+    put, exact = m.put(i.operands[0]), _fma32(i)
+    parts = [m.f32(o) for o in operands]
+    if any(mod != "FTZ" for mod in i.mods):
+        return lambda k: put(k, exact([get(k) for get in parts]))
+    (a, minus_a), (b, minus_b), (c, minus_c) = (_plain(m, o) for o in operands)
+    if i.mods:
+        a, b, c = (_flushing(get, o) for get, o in zip((a, b, c), operands))
+    minus = minus_a != minus_b
+
+    def step(k: Cohort) -> None:
+        t, whole, r, bits = SCRATCH.take(k.count)
+        z = c(k)
+        np.multiply(a(k), b(k), dtype=np.float64, out=t)
+        if minus and minus_c:
+            np.negative(t, out=t)
+        if minus and not minus_c:
+            np.subtract(z, t, dtype=np.float64, out=t)
+        elif minus_c:
+            np.subtract(t, z, dtype=np.float64, out=t)
+        else:
+            np.add(t, z, dtype=np.float64, out=t)
+        np.copyto(r, t, casting="same_kind")
+        np.left_shift(t.view(np.int64), 35, out=whole)
+        halves = np.minimum.reduce(whole, axis=None) == HALFWAY
+        if halves or _odd_one(r, bits):
+            _mend(k, r, (whole == HALFWAY) | _odd_ones(r), parts, exact)
+        put(k, r)
+
+    return step
+
+
+def _fast(i: Instruction, m: Maker, operation: np.ufunc, exact: Exact) -> Step:
+    """FADD and FMUL to nearest: float32 does them right, but for NaNs and flushing."""
+    operands = i.operands[1:3]
+    put, parts = m.put(i.operands[0]), [m.f32(o) for o in operands]
+    a, b = parts
+    ftz = bool(i.mods)
+    if ftz:
+        a, b = (_flushing(get, o) for get, o in zip(parts, operands))
+
+    def step(k: Cohort) -> None:
+        _, _, r, bits = SCRATCH.take(k.count)
+        operation(a(k), b(k), out=r)
+        if ftz:
+            odd = _odd_one(r, bits)
+        else:
+            odd = np.isnan(np.maximum.reduce(r, axis=None))
+        if odd:
+            _mend(k, r, _odd_ones(r), parts, exact)
+        put(k, r)
+
+    return step
+
+
+@semantics("FADD")
+def fadd(i: Instruction, m: Maker) -> Step:
+    _only(i, *ROUNDINGS, "FTZ", "SAT")
+    mode, ftz, sat = _mode(i), "FTZ" in i.mods, "SAT" in i.mods
+
+    def exact(v: list[Array]) -> Array:
+        a, b = (flush32(x) for x in v) if ftz else v
+        return finish32(round32(sum_to_odd(a.astype(np.float64), b.astype(np.float64), mode), mode), ftz, sat)
+
+    if mode or sat:
+        put, parts = m.put(i.operands[0]), [m.f32(o) for o in i.operands[1:3]]
+        return lambda k: put(k, exact([get(k) for get in parts]))
+    return _fast(i, m, np.add, exact)
+
+
+@semantics("FMUL")
+def fmul(i: Instruction, m: Maker) -> Step:
+    """The scale (.D2, .M8 ...) multiplies the exact product."""
+    _only(i, *ROUNDINGS, *SCALES, "FTZ", "FMZ", "SAT")
+    mode, fmz, sat = _mode(i), "FMZ" in i.mods, "SAT" in i.mods
+    ftz = fmz or "FTZ" in i.mods
+    scale = next((SCALES[mod] for mod in i.mods if mod in SCALES), 1.0)
+
+    def exact(v: list[Array]) -> Array:
+        a, b = (flush32(x) for x in v) if ftz else v
+        product = np.multiply(a, b, dtype=np.float64) * scale
+        if fmz:
+            product = np.where((a == 0) | (b == 0), 0.0, product)
+        return finish32(round32(product, mode), ftz, sat)
+
+    if mode or sat or fmz or scale != 1:
+        put, parts = m.put(i.operands[0]), [m.f32(o) for o in i.operands[1:3]]
+        return lambda k: put(k, exact([get(k) for get in parts]))
+    return _fast(i, m, np.multiply, exact)
+
+
+#: FSWZADD, by two letters: what each source is multiplied by
+SWIZZLES = {"PP": (1, 1), "PN": (1, -1), "NP": (-1, 1), "ZP": (0, 1)}
+
+
+@semantics("FSWZADD")
+def fswzadd(i: Instruction, m: Maker) -> Step:
+    """The sum or difference of two registers, as the lane's place in its quad says: the letters of the first lane come
+    first, those of the first source first. They are read as Mesa's compiler writes derivatives for these GPUs; no
+    compiler for compute emits it, and it was not measured. .NDV changes nothing where all lanes of a quad are there."""
+    _only(i, *ROUNDINGS, "FTZ", "NDV")
+    mode, ftz = _mode(i), "FTZ" in i.mods
+    put, a, b = m.put(i.operands[0]), m.f32(i.operands[1]), m.f32(i.operands[2])
+    letters = i.text().rpartition(",")[2].strip()
+    factors = np.array([SWIZZLES[letters[n : n + 2]] for n in range(0, 8, 2)] * 8, np.float32).T
+    left, right = factors[0][None], factors[1][None]
+
+    def step(k: Cohort) -> None:
+        x, y = a(k), b(k)
+        if ftz:
+            x, y = flush32(x), flush32(y)
+        x, y = np.where(left == 0, np.float32(0), x * left), y * right
+        total = sum_to_odd(x.astype(np.float64), y.astype(np.float64), mode)
+        put(k, finish32(round32(total, mode), ftz))
+
+    return step
+
+
+# ---- FP32: choosing and comparing
+
+
+@semantics("FSEL")
+def fsel(i: Instruction, m: Maker) -> Step:
+    """Bits pass as they are, NaNs too; .FTZ flushes denormals."""
+    _only(i, "FTZ")
+    put, p = m.put(i.operands[0]), m.pred(i.operands[3])
+    a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
+    if i.mods:
+        return lambda k: put(k, flush32(np.where(p(k), a(k), b(k))))
+    return lambda k: put(k, np.where(p(k), a(k), b(k)))
+
+
+def order32(x: Array) -> Array:
+    """float32 as int32 in the same order, -0 before +0."""
+    bits = x.view(np.int32)
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@semantics("FMNMX")
+def fmnmx(i: Instruction, m: Maker) -> Step:
+    """The lesser (predicate true) or the greater one; -0 < +0. A number wins over a NaN, but with .NAN the NaN does.
+    .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX min.xorsign.abs)."""
+    _only(i, "FTZ", "NAN", "XORSIGN")
+    ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
+    put, p = m.put(i.operands[0]), m.pred(i.operands[3])
+    a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
+    raw = [m.raw(o) for o in i.operands[1:3]]
+    if xorsign and any(getattr(o, "neg", False) or not getattr(o, "abs", False) for o in i.operands[1:3]):
+        raise Unsupported("FMNMX.XORSIGN of other than |x|")
+
+    def step(k: Cohort) -> None:
+        x, y = a(k), b(k)
+        if ftz:
+            x, y = flush32(x), flush32(y)
+        less = order32(x) < order32(y)
+        no_x, no_y = x != x, y != y
+        first = ~no_x & (no_y | (less == p(k)))
+        r = np.where(first, x, y).view(np.uint32)
+        if xorsign:
+            r = r ^ ((raw[0](k) ^ raw[1](k)) & SIGN32)
+        put(k, np.where(no_x | no_y if nan else no_x & no_y, NAN32, r))
+
+    return step
+
+
+#: comparisons: of two arrays; those with U are true for NaNs
+COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "F": lambda a, b: np.zeros(np.broadcast_shapes(a.shape, b.shape), bool),
+    "LT": lambda a, b: a < b,
+    "EQ": lambda a, b: a == b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "NE": lambda a, b: (a < b) | (a > b),
+    "GE": lambda a, b: a >= b,
+    "NUM": lambda a, b: (a == a) & (b == b),
+    "NAN": lambda a, b: (a != a) | (b != b),
+    "LTU": lambda a, b: ~(a >= b),
+    "EQU": lambda a, b: ~((a < b) | (a > b)),
+    "LEU": lambda a, b: ~(a > b),
+    "GTU": lambda a, b: ~(a <= b),
+    "NEU": lambda a, b: a != b,
+    "GEU": lambda a, b: ~(a < b),
+    "T": lambda a, b: np.ones(np.broadcast_shapes(a.shape, b.shape), bool),
+}
+BOOLEANS: dict[str, Callable[[Array, Array], Array]] = {
+    "AND": lambda a, b: a & b,
+    "OR": lambda a, b: a | b,
+    "XOR": lambda a, b: a ^ b,
+}
+
+
+def comparison(i: Instruction) -> tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array]]:
+    """The comparison and the boolean operation that modifiers name."""
+    compare = next(COMPARE[mod] for mod in i.mods if mod in COMPARE)
+    return compare, next(BOOLEANS[mod] for mod in i.mods if mod in BOOLEANS)
+
+
+def put_two(i: Instruction, m: Maker, combine: Callable[[Array, Array], Array]) -> Callable[[Cohort, Array], None]:
+    """Writes a comparison to Pu and its opposite to Pv, each combined with the last operand."""
+    u, v, p = i.operands[0], i.operands[1], i.operands[-1]
+    put_u, put_v, last = m.put(u), m.put(v), m.pred(p)
+    two = not (isinstance(v, Reg) and v.zero)
+    alone = isinstance(p, Reg) and p.zero and not p.inv and combine is BOOLEANS["AND"] and not two
+
+    def put(k: Cohort, value: Array) -> None:
+        if alone:
+            put_u(k, value)
+            return
+        other = last(k)
+        positive = combine(value, other)
+        negative = combine(~value, other) if two else positive
+        put_u(k, positive)
+        put_v(k, negative)
+
+    return put
+
+
+@semantics("FSETP")
+def fsetp(i: Instruction, m: Maker) -> Step:
+    _only(i, *COMPARE, *BOOLEANS, "FTZ")
+    compare, combine = comparison(i)
+    put = put_two(i, m, combine)
+    a, b = m.f32(i.operands[2]), m.f32(i.operands[3])
+    if "FTZ" in i.mods:
+        a, b = (_flushing(get, o) for get, o in zip((a, b), i.operands[2:4]))
+    return lambda k: put(k, compare(a(k), b(k)))
+
+
+@semantics("FSET")
+def fset(i: Instruction, m: Maker) -> Step:
+    """.BF, the only form: 1.0 or 0."""
+    _only(i, *COMPARE, *BOOLEANS, "FTZ", "BF")
+    compare, combine = comparison(i)
+    put, p = m.put(i.operands[0]), m.pred(i.operands[3])
+    a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
+    if "FTZ" in i.mods:
+        a, b = (_flushing(get, o) for get, o in zip((a, b), i.operands[1:3]))
+    one, zero = np.float32(1), np.float32(0)
+    return lambda k: put(k, np.where(combine(compare(a(k), b(k)), p(k)), one, zero))
+
+
+@semantics("FCHK")
+def fchk(i: Instruction, m: Maker) -> Step:
+    """Whether a / b needs more than the short sequence of MUFU.RCP and FFMA that compilers put beside it. NVIDIA does
+    not say for which operands. Here: for all for which the short one would not be right, namely if a or b is zero,
+    denormal, infinite or NaN, 1 / b or the quotient is not a normal number, or the remainder may be cut off. Either
+    way the quotient is right; only which way is taken may differ from hardware."""
+    put, a, b = m.put(i.operands[0]), m.f32(i.operands[1]), m.f32(i.operands[2])
+
+    def step(k: Cohort) -> None:
+        x, y = ((g(k).view(np.int32) & np.int32(EXPONENT32)) >> np.int32(23) for g in (a, b))
+        apart = x - y
+        short = (x >= 25) & (x < 255) & (y > 0) & (y <= 252) & (apart >= -125) & (apart <= 126)
+        put(k, ~short)
+
+    return step
+
+
+# ---- MUFU
+
+
+def _sine_of_turns(x: Array) -> Array:
+    """sin(2 pi x); exact zeros where there should be."""
+    x = x - np.rint(x)
+    x = np.where(np.abs(x) > 0.25, np.copysign(0.5, x) - x, x)
+    return np.asarray(np.sin(2 * np.pi * x))
+
+
+def _cosine_of_turns(x: Array) -> Array:
+    return _sine_of_turns(0.25 - np.abs(x - np.rint(x)))
+
+
+#: of doubles
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "COS": _cosine_of_turns,
+    "SIN": _sine_of_turns,
+    "EX2": np.exp2,
+    "LG2": np.log2,
+    "RCP": lambda x: 1 / x,
+    "RSQ": lambda x: 1 / np.sqrt(x),
+    "SQRT": np.sqrt,
+    "TANH": np.tanh,
+}
+
+
+@semantics("MUFU")
+def mufu(i: Instruction, m: Maker) -> Step:
+    """Functions of the multi-function unit: here the exact value, rounded once to nearest. Hardware approximates, and
+    its tables are not published; PTX ISA and CUDA programming guide bound its error against the exact value:
+
+    ====  =====================================================
+    RCP   1 ulp
+    RSQ   2^-22.9 relative
+    SQRT  2^-23 relative
+    LG2   2^-22 absolute for x in [0.5, 2], relative elsewhere
+    EX2   2^-22 relative (FP16: 2^-9.9, BF16: 2^-7)
+    SIN   2^-20.9 absolute for angles in [-pi, pi]; so COS
+    TANH  2^-11 relative (FP16: 2^-10.987, BF16: 2^-8 absolute)
+    ====  =====================================================
+
+    SIN and COS take turns: compilers multiply the angle by 1 / (2 pi) first. Denormal sources and results are flushed,
+    but for TANH; compilers scale operands for that. RCP64H and RSQ64H take and give the upper 32 bits of a double (PTX
+    rcp.approx.ftz.f64), 20 bits of fraction, here rounded to nearest.
+    """
+    halves = next((mod for mod in i.mods if mod in ("F16", "BF16")), "")
+    if halves:
+        from turingas.emulate.semantics.halves import mufu_of_half
+
+        return mufu_of_half(i, m, halves)
+    name = i.mods[0]
+    put = m.put(i.operands[0])
+    if name in ("RCP64H", "RSQ64H"):
+        return _mufu_of_double(i, m, put, FUNCTIONS[name[:3]])
+    _only(i, *FUNCTIONS)
+    get, function = m.f32(i.operands[1]), FUNCTIONS[name]
+    ftz = name != "TANH"
+
+    def step(k: Cohort) -> None:
+        x = get(k)
+        if ftz:
+            x = flush32(x)
+        put(k, finish32(function(x.astype(np.float64)).astype(np.float32), ftz))
+
+    return step
+
+
+def _mufu_of_double(i: Instruction, m: Maker, put: Put, function: Callable[[Array], Array]) -> Step:
+    o = i.operands[1]
+    # an immediate is a double, of which the word holds the upper half
+    get = m.f32(o)
+    exponent, sign = np.uint64(0x7FF << 52), np.uint64(1 << 63)
+
+    def flush(x: Array) -> Array:
+        bits = x.view(np.uint64)
+        return np.where(bits & exponent == 0, bits & sign, bits).view(np.float64)
+
+    def step(k: Cohort) -> None:
+        x = flush((get(k).view(np.uint32).astype(np.uint64) << np.uint64(32)).view(np.float64))
+        r = function(x)
+        near = (flush(r).view(np.uint64) + np.uint64(1 << 31)) >> np.uint64(32)
+        put(k, np.where(r != r, NAN32, near.astype(np.uint32)))
+
+    return step
+
+
+# ---- FP64
+
+
+def _double(i: Instruction, m: Maker, exact: Callable[..., Array]) -> Step:
+    _only(i, *ROUNDINGS)
+    mode = _mode(i)
+    put = m.put64(i.operands[0])
+    parts = [m.f64(o) for o in i.operands[1:]]
+    raw = [m.raw64(o) for o in i.operands[1:]]
+
+    def step(k: Cohort) -> None:
+        r = exact(*(get(k) for get in parts), mode)
+        if (r != r).any():
+            r = nan64(r, *(get(k) for get in raw))
+        put(k, r)
+
+    return step
+
+
+@semantics("DFMA")
+def dfma(i: Instruction, m: Maker) -> Step:
+    return _double(i, m, fma64)
+
+
+@semantics("DADD")
+def dadd(i: Instruction, m: Maker) -> Step:
+    return _double(i, m, add64)
+
+
+@semantics("DMUL")
+def dmul(i: Instruction, m: Maker) -> Step:
+    return _double(i, m, mul64)
+
+
+@semantics("DSETP")
+def dsetp(i: Instruction, m: Maker) -> Step:
+    """.MIN and .MAX say of which source fmin and fmax take the bits: Pu whether of the first, Pv whether both are NaN
+    (compilers then make the second one quiet); -0 < +0."""
+    _only(i, *COMPARE, *BOOLEANS, "MIN", "MAX")
+    a, b = m.f64(i.operands[2]), m.f64(i.operands[3])
+    if i.mods[0] not in ("MIN", "MAX"):
+        compare, combine = comparison(i)
+        put = put_two(i, m, combine)
+        return lambda k: put(k, compare(a(k), b(k)))
+    combine = BOOLEANS[i.mods[1]]
+    put_u, put_v, p = m.put(i.operands[0]), m.put(i.operands[1]), m.pred(i.operands[4])
+    least = i.mods[0] == "MIN"
+
+    def step(k: Cohort) -> None:
+        x, y, other = a(k), b(k), p(k)
+        left, right = np.signbit(x), np.signbit(y)
+        closer = (x < y) | ((x == y) & left & ~right) if least else (x > y) | ((x == y) & ~left & right)
+        no_x, no_y = x != x, y != y
+        put_u(k, combine(closer | (no_y & ~no_x), other))
+        put_v(k, combine(no_x & no_y, other))
+
+    return step

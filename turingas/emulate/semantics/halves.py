@@ -1,0 +1,265 @@
+"""Packed FP16 and BF16: two numbers of 16 bits in a register.
+
+Everything is rounded once, to nearest. NaNs that are computed are 0x7fff in both formats (CUDA_NAN_FP16, PTX ISA). A
+source picks its halves (``.H0_H0``); as "" it gives each half its own. ``.F32`` behind a source (Volta and Turing) is
+one float32 for both; behind the mnemonic the lower result is widened to a float32: it has been rounded to 16 bits
+before, as compilers write ``cvt.f32.f16`` of a product this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
+from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.rounding import (
+    NAN16,
+    NAN32,
+    from_bf16,
+    from_f16,
+    round_bf16,
+    round_f16,
+    sum_to_odd,
+)
+from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, comparison
+from turingas.isa.instruction import Instruction, Operand, Reg
+
+SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
+ONE_LOW, HIGH = np.uint32(0x00010001), np.uint32(16)
+OFTEN = ("FTZ", "FMZ", "SAT", "RELU", "F32", "BF16_V2", "MMA")  # modifiers of arithmetic
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of 16 bits: how to read and round it, its exponent, and 1."""
+
+    read: Callable[[Array], Array]
+    round: Callable[[Array], Array]
+    exponent: np.uint16
+    one: np.uint16
+
+
+F16 = Format(from_f16, round_f16, np.uint16(0x7C00), np.uint16(0x3C00))
+BF16 = Format(from_bf16, round_bf16, np.uint16(0x7F80), np.uint16(0x3F80))
+
+
+def _format(i: Instruction) -> Format:
+    return BF16 if "BF16_V2" in i.mods else F16
+
+
+def _only(i: Instruction, *known: str) -> None:
+    for mod in i.mods:
+        if mod not in known:
+            raise Unsupported(f"{i.base} with .{mod}")
+
+
+def _pairs(bits: Array) -> Array:
+    """(n, 32) of 32 bits as (n, 32, 2) of 16: the lower half first."""
+    return np.ascontiguousarray(bits)[..., None].view(np.uint16)
+
+
+def _packed(pairs: Array) -> Array:
+    return np.ascontiguousarray(pairs).view(np.uint32)[..., 0]
+
+
+def _flush(x: Array, form: Format) -> Array:
+    return np.where(x & form.exponent == 0, x & SIGN, x)
+
+
+def bits_of(m: Maker, o: Operand, signs: bool = True) -> Get:
+    """A packed source with its choice of halves and, where ``signs``, its "-" and "|x|": (n, 32, 2) uint16."""
+    get, suffix = m.raw(o), getattr(o, "suffix", "")
+    neg, absolute = (signs and getattr(o, name, False) for name in ("neg", "abs"))
+    mask = SIZE if absolute else np.uint16(0xFFFF)
+    flip = np.array([SIGN if neg else 0, SIGN if neg else 0], np.uint16)
+    if suffix == ".H0_NH1":
+        flip ^= np.array([0, SIGN], np.uint16)
+    if suffix not in ("", ".H0_H0", ".H1_H1", ".H0_NH1"):
+        raise Unsupported(f"a source {suffix} of packed halves")
+
+    def pairs(k: Cohort) -> Array:
+        bits = get(k)
+        if suffix == ".H0_H0":
+            bits = (bits & np.uint32(0xFFFF)) * ONE_LOW
+        elif suffix == ".H1_H1":
+            bits = (bits >> HIGH) * ONE_LOW
+        return _pairs(bits) & mask ^ flip
+
+    return pairs
+
+
+def value_of(m: Maker, o: Operand, form: Format, ftz: bool) -> Get:
+    """A packed source as doubles, (n, 32, 2)."""
+    if getattr(o, "suffix", "") == ".F32":
+        single = m.f32(o)
+        return lambda k: single(k).astype(np.float64)[..., None]
+    bits = bits_of(m, o)
+    if ftz:
+        return lambda k: form.read(_flush(bits(k), form))
+    return lambda k: form.read(bits(k))
+
+
+def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Callable[[list[Array]], Array]) -> Step:
+    """An instruction that computes doubles, exact or rounded to odd, from its sources."""
+    _only(i, *OFTEN)
+    form, put = _format(i), m.put(i.operands[0])
+    ftz = "FTZ" in i.mods or "FMZ" in i.mods
+    sat, relu, widen = ("SAT" in i.mods, "RELU" in i.mods, "F32" in i.mods)
+    get = [value_of(m, o, form, ftz) for o in sources]
+
+    def step(k: Cohort) -> None:
+        r = form.round(compute([g(k) for g in get]))
+        if ftz:
+            r = _flush(r, form)
+        if sat:
+            value = form.read(r)
+            r = np.where(value > 0, np.minimum(r, form.one), np.uint16(0))
+        if relu:
+            r = np.where(r & SIGN != 0, np.uint16(0), r)  # a NaN has no sign here
+        r = np.broadcast_to(r, (*r.shape[:2], 2))
+        if widen:
+            low = form.read(np.ascontiguousarray(r[..., 0])).astype(np.float32)
+            put(k, np.where(low != low, NAN32, low.view(np.uint32)))
+        else:
+            put(k, _packed(r))
+
+    return step
+
+
+def _product(i: Instruction) -> Callable[[Array, Array], Array]:
+    if "FMZ" in i.mods:
+        return lambda a, b: np.where((a == 0) | (b == 0), 0.0, a * b)
+    return lambda a, b: a * b
+
+
+@semantics("HADD2")
+def hadd2(i: Instruction, m: Maker) -> Step:
+    return _arithmetic(i, m, list(i.operands[1:3]), lambda v: sum_to_odd(v[0], v[1]))
+
+
+@semantics("HMUL2")
+def hmul2(i: Instruction, m: Maker) -> Step:
+    product = _product(i)
+    return _arithmetic(i, m, list(i.operands[1:3]), lambda v: product(*v))
+
+
+@semantics("HFMA2")
+def hfma2(i: Instruction, m: Maker) -> Step:
+    """.MMA names the unit that computes it; the result is the same. .RELU: what is below zero becomes +0."""
+    for o in i.operands[4:]:
+        if not (isinstance(o, Reg) and o.zero and not o.inv):
+            raise Unsupported(f"HFMA2 with a predicate {o}")
+    product = _product(i)
+    return _arithmetic(i, m, list(i.operands[1:4]), lambda v: sum_to_odd(product(v[0], v[1]), v[2]))
+
+
+# ---- choosing and comparing
+
+
+def _order(x: Array) -> Array:
+    """16 bits of either format as int16 in the order of the numbers, -0 before +0."""
+    bits = x.view(np.int16)
+    return bits ^ ((bits >> np.int16(15)) & np.int16(0x7FFF))
+
+
+def _choose(x: Array, y: Array, least: Array, nan: bool, form: Format) -> Array:
+    no_x, no_y = x & SIZE > form.exponent, y & SIZE > form.exponent
+    first = ~no_x & (no_y | ((_order(x) < _order(y)) == least))
+    return np.where(no_x | no_y if nan else no_x & no_y, NAN16, np.where(first, x, y))
+
+
+@semantics("HMNMX2", "VHMNMX")
+def hmnmx2(i: Instruction, m: Maker) -> Step:
+    """The least (predicate true) or the greatest of two sources, or of three (VHMNMX); -0 < +0. As FMNMX with NaNs and
+    .XORSIGN."""
+    _only(i, "FTZ", "NAN", "XORSIGN", "BF16_V2")
+    form, put, p = _format(i), m.put(i.operands[0]), m.pred(i.operands[-1])
+    sources = i.operands[1:-1]
+    ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
+    signed = any(getattr(o, "neg", False) or not getattr(o, "abs", False) for o in sources)
+    if xorsign and (signed or len(sources) != 2):
+        raise Unsupported(f"{i.base}.XORSIGN of other than two |x|")
+    get = [bits_of(m, o) for o in sources]
+    raw = [bits_of(m, o, signs=False) for o in sources]
+
+    def step(k: Cohort) -> None:
+        least = p(k)[..., None]
+        values = [_flush(g(k), form) if ftz else g(k) for g in get]
+        r = values[0]
+        for value in values[1:]:
+            r = _choose(r, value, least, nan, form)
+        if xorsign:
+            r = np.where(r == NAN16, r, r ^ ((raw[0](k) ^ raw[1](k)) & SIGN))
+        put(k, _packed(r))
+
+    return step
+
+
+def _compared(i: Instruction, m: Maker, a: Operand, b: Operand) -> Get:
+    """The comparison of both halves, (n, 32, 2) bool."""
+    compare, _ = comparison(i)
+    form, ftz = _format(i), "FTZ" in i.mods
+    x, y = value_of(m, a, form, ftz), value_of(m, b, form, ftz)
+    return lambda k: compare(x(k), y(k))
+
+
+@semantics("HSET2")
+def hset2(i: Instruction, m: Maker) -> Step:
+    """Each half: all bits set, or with .BF 1.0; or else zero."""
+    _only(i, *COMPARE, *BOOLEANS, "FTZ", "BF", "BF16_V2")
+    put, p = m.put(i.operands[0]), m.pred(i.operands[3])
+    compared, (_, combine) = _compared(i, m, *i.operands[1:3]), comparison(i)
+    true = _format(i).one if "BF" in i.mods else np.uint16(0xFFFF)
+
+    def step(k: Cohort) -> None:
+        r = np.where(combine(compared(k), p(k)[..., None]), true, np.uint16(0))
+        put(k, _packed(np.broadcast_to(r, (*r.shape[:2], 2))))
+
+    return step
+
+
+@semantics("HSETP2")
+def hsetp2(i: Instruction, m: Maker) -> Step:
+    """Pu is of the lower half, Pv of the upper one; with .H_AND Pu is of both together, and Pv of its opposite."""
+    _only(i, *COMPARE, *BOOLEANS, "FTZ", "H_AND", "BF16_V2")
+    put_u, put_v, p = m.put(i.operands[0]), m.put(i.operands[1]), m.pred(i.operands[4])
+    compared, (_, combine) = _compared(i, m, *i.operands[2:4]), comparison(i)
+    both = "H_AND" in i.mods
+
+    def step(k: Cohort) -> None:
+        pairs = compared(k)
+        low, high = pairs[..., 0], pairs[..., -1]
+        if both:
+            low, high = low & high, ~(low & high)
+        other = p(k)
+        put_u(k, combine(low, other))
+        put_v(k, combine(high, other))
+
+    return step
+
+
+# ---- MUFU of a half
+
+
+def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
+    """MUFU.EX2.F16, MUFU.TANH.BF16 ...: of the lower half (or with .H1 the upper one) to the lower half; the upper one
+    becomes zero. BF16's EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
+    form = F16 if name == "F16" else BF16
+    function, o = FUNCTIONS[i.mods[0]], i.operands[1]
+    get, put, upper = m.raw(o), m.put(i.operands[0]), getattr(o, "suffix", "") == ".H1"
+    mask = SIZE if getattr(o, "abs", False) else np.uint16(0xFFFF)
+    flip = SIGN if getattr(o, "neg", False) else np.uint16(0)
+    ftz = form is BF16 and i.mods[0] != "TANH"
+
+    def step(k: Cohort) -> None:
+        bits = get(k)
+        x = (bits >> HIGH if upper else bits).astype(np.uint16) & mask ^ flip
+        if ftz:
+            x = _flush(x, form)
+        r = form.round(function(form.read(x)))
+        put(k, (_flush(r, form) if ftz else r).astype(np.uint32))
+
+    return step
