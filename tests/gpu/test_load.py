@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cubin import cubins
+from tests.gpu.cuda import Gpu
 from turingas.assembler import assemble
 from turingas.disassembler import disassemble
 from turingas.program import Cubin
@@ -17,55 +18,6 @@ from turingas.program import Cubin
 pytestmark = pytest.mark.gpu
 
 RESERVED = 0x400  # compilers for sm_90 leave the first 1024 bytes of shared memory to the system
-
-
-class Gpu:
-    """The driver, as far as these tests need it."""
-
-    def __init__(self) -> None:
-        self.driver = pytest.importorskip("cuda.bindings.driver")
-        try:
-            self.call("cuInit", 0)
-            self.device = self.call("cuDeviceGet", 0)
-        except RuntimeError as error:
-            pytest.skip(f"no GPU: {error}")
-        kinds = self.driver.CUdevice_attribute
-        major = self.call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self.device)
-        minor = self.call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self.device)
-        if (major, minor) != (9, 0):
-            pytest.skip(f"these kernels are for sm_90, not sm_{major}{minor}")
-        self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
-        self.call("cuCtxSetCurrent", self.context)
-
-    def call(self, name: str, *args: Any) -> Any:
-        error, *results = getattr(self.driver, name)(*args)
-        if int(error) != 0:
-            raise RuntimeError(f"{name}: {error}")
-        return results[0] if len(results) == 1 else results
-
-    def load(self, cubin: Cubin | bytes) -> Any:
-        return self.call("cuModuleLoadData", cubin if isinstance(cubin, bytes) else cubin.to_bytes())
-
-    def function(self, cubin: Cubin | bytes, name: str = "kern") -> Any:
-        return self.call("cuModuleGetFunction", self.load(cubin), name.encode())
-
-    def attribute(self, function: Any, name: str) -> int:
-        return int(self.call("cuFuncGetAttribute", getattr(self.driver.CUfunction_attribute, name), function))
-
-    def buffer(self, data: bytes) -> Any:
-        pointer = self.call("cuMemAlloc", len(data))
-        self.call("cuMemcpyHtoD", pointer, data, len(data))
-        return pointer
-
-    def read(self, pointer: Any, size: int) -> bytes:
-        data = bytearray(size)
-        self.call("cuMemcpyDtoH", data, pointer, size)
-        return bytes(data)
-
-    def launch(self, function: Any, threads: int, *args: tuple[Any, Any], blocks: int = 1, shared: int = 0) -> None:
-        values, types = tuple(value for value, _ in args), tuple(kind for _, kind in args)
-        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, 0, (values, types), 0)
-        self.call("cuCtxSynchronize")
 
 
 @pytest.fixture(scope="module")
