@@ -383,7 +383,7 @@ def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | Non
     return found
 
 
-@semantics("ATOMS", "ARRIVES")
+@semantics("ATOMS")
 def atomic_shared(i: Instruction, m: Maker) -> Step:
     """An atomic on shared memory."""
     _, target, mem, registers = _parts(i)

@@ -1,13 +1,10 @@
 """Asynchronous copies and the mbarriers that tell of them.
 
 A copy is done when its instruction runs, and its mbarrier hears of it at once. An mbarrier is 8 bytes in shared memory,
-so a kernel may copy, clear or spoil it. What compiled code itself puts together and takes apart was read off ptxas 12.9
-(mbarrier.init, .pending_count and .test_wait):
-
-- sm_90: bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of the phase, bits 1 to 20 are minus the
-  arrivals that the next phase begins with. That the transaction count lies in between, bits 21 to 42, is ours.
-- sm_80 to sm_89: the upper word is 0x80000000 minus the pending arrivals, so that the last one flips its bit 31, the
-  parity; the lower word is 0x40000000 minus those of the next phase.
+so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of the phase,
+bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that ptxas 12.9 makes of
+mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to 42, is ours. (sm_80
+to sm_89 have other mbarriers, see ``atomics``.)
 
 A wait only looks: a kernel that waits for what never comes runs until its budget of instructions ends.
 """
@@ -21,11 +18,11 @@ import numpy as np
 from turingas.emulate.build import Maker, Step, Unsupported, semantics
 from turingas.emulate.cohort import LANES, TRUE, Array, Cohort
 from turingas.emulate.memory import BadAccess
+from turingas.emulate.semantics.atomics import atomic_shared
 from turingas.emulate.semantics.loads import fault, narrow_address
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 ARRIVALS = (1 << 20) - 1  # most of them, and most bytes that a phase may wait for (PTX ISA, "Contents of the mbarrier")
-WORD = (1 << 32) - 1
 
 
 class Misuse(Exception):
@@ -53,18 +50,6 @@ def arrive(state: int, arrivals: int, expect: int = 0, complete: int = 0, drop: 
     if pending == bytes_ == 0 and (arrivals or complete):
         parity, pending = parity ^ 1, coming
     return parity << 63 | (-pending & ARRIVALS) << 43 | (bytes_ & 0x3FFFFF) << 21 | (-coming & ARRIVALS) << 1
-
-
-def arrive_ampere(state: int, arrivals: int) -> int:
-    """The same for sm_80 to sm_89, whose mbarriers know no bytes."""
-    lower, upper = state & WORD, state >> 32
-    pending = -upper & 0x7FFFFFFF
-    if arrivals > pending:
-        raise Misuse(f"{arrivals} arrive at an mbarrier that waits for {pending} (or is none)")
-    upper += arrivals
-    if pending == arrivals:
-        upper = upper & 0x80000000 | lower + 0x40000000 & 0x7FFFFFFF
-    return (upper & WORD) << 32 | lower
 
 
 #: the suffix of SYNCS.ARRIVE: arrivals, bytes to expect, and bytes that are complete, of the value of Rb
@@ -153,7 +138,7 @@ def _arrive(i: Instruction, m: Maker) -> Step:
             same = (address[:, :, None] == address[:, None, :]) & k.lanes[:, None, :]
             first = np.take_along_axis(found, same.argmax(axis=2), axis=1)
             bits = (same.astype(np.uint64) << LANES.astype(np.uint64)).sum(axis=2, dtype=np.uint64)
-            found = first & ~np.uint64(WORD) | bits
+            found = first & ~np.uint64(0xFFFFFFFF) | bits
         put(k, found)
 
     return step
@@ -185,11 +170,11 @@ def _address(i: Instruction, operand: int) -> Callable[[Cohort], Array]:
 
 @semantics("ARRIVES")
 def arrives(i: Instruction, m: Maker) -> Step:
-    """``ARRIVES.LDGSTSBAR.64 [...]``: what the lane's LDGSTS do when they are done, which they are: arrive (.ARVCNT,
-    and on sm_80), or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
-    where = _address(i, 0)
+    """``ARRIVES.LDGSTSBAR.64 [...]``: what the lane's LDGSTS do when they are done, which they are: arrive (.ARVCNT),
+    or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
     if m.sm < 90:
-        return _told(i, where, lambda state: arrive_ampere(state, 1))
+        return atomic_shared(i, m)
+    where = _address(i, 0)
     if "ARVCNT" in i.mods:
         return _told(i, where, lambda state: arrive(state, 1))
     if "TRANSCNT" in i.mods:
