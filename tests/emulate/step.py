@@ -114,7 +114,7 @@ def build(i: Instruction, image: Image) -> Step:
 
 
 def run(
-    text: str | Sequence[Instruction],
+    text: str | Sequence[Instruction | tuple[int, Values]],
     arch: str = "sm_75",
     regs: Mapping[int, Values] = {},
     preds: Mapping[int, Values] = {},
@@ -125,11 +125,14 @@ def run(
 ) -> Result:
     """Runs the instructions in order, each under its guard.
 
-    A value of 64 bits goes to a pair of registers; one of 16 bits is two halves a register where there are 64 of them.
+    Between instructions there may be pairs of a general register and its value, in place of a load. A value of 64 bits
+    goes to a pair of registers; one of 16 bits is two halves a register where there are 64 of them.
     ``active``: the threads that take part, bool.
     """
     image = Image(arch, constants)
-    many = [np.asarray(v) for v in [*regs.values(), *preds.values()]]
+    program = decoded(text, arch) if isinstance(text, str) else text
+    loads = [i[1] for i in program if isinstance(i, tuple)]
+    many = [np.asarray(v) for v in [*regs.values(), *preds.values(), *loads]]
     wave = Wave(max([1, *(v.size // 32 for v in many)]), image)
     for index, value in regs.items():
         _fill(wave.R, index, value)
@@ -141,9 +144,12 @@ def run(
     every = None if active is None else np.broadcast_to(active, wave.P[7].size).reshape(-1, 32)
     k = Cohort(wave, slice(None), wave.warps, every)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
-        for i in decoded(text, arch) if isinstance(text, str) else text:
-            _guard(k, i)
-            build(i, image)(k)
+        for i in program:
+            if isinstance(i, tuple):
+                _fill(wave.R, *i)
+            else:
+                _guard(k, i)
+                build(i, image)(k)
     return Result(wave)
 
 

@@ -1,0 +1,1048 @@
+"""Integer arithmetic, logic, shifts, bytes, moves and comparisons, and their uniform twins.
+
+What they mean follows from the PTX ISA (each of them implements a PTX instruction) and from what ptxas makes of it:
+the order of operands, which word of a 64-bit operation an instruction computes, how carries pass from one to the next.
+``tests/emulate/test_integer.py`` lists what no source tells.
+
+IADD3, IMAD, LOP3, ISETP, SHF, LEA, SEL and MOV make up most of what a kernel runs. Their steps take as few passes over
+the lanes as numpy allows: terms that are RZ are dropped when the step is built, carries are computed only where a
+predicate takes them, and the last operation writes to the register itself where no mask forbids it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from turingas.emulate.build import Get, Maker, Put, Step, Unsupported, semantics
+from turingas.emulate.cohort import TRUE, ZERO, Array, Cohort
+from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
+
+Out = Callable[[Cohort, Any], Array]  # computes a value, into the array given or, for None, into one of its own
+
+FALSE = ~TRUE
+ALL_ONES = ~ZERO
+
+
+# ---- how results are written -------------------------------------------------------------------------------------
+
+
+def _row(k: Cohort, file: Array, index: int) -> Array | None:
+    """The row of a register file as ``out=`` of numpy; None where only some lanes may be written."""
+    return file[index][k.rows] if k.mask is None and isinstance(k.rows, slice) else None
+
+
+def emit(m: Maker, d: Operand, value: Out) -> Step:
+    """The step that computes ``value`` and writes it to ``d``, without a copy where that is allowed."""
+    assert isinstance(d, Reg), d
+    index = d.index
+    if d.file in ("R", "P") and not d.zero:
+        general = d.file == "R"
+
+        def step(k: Cohort) -> None:
+            out = _row(k, k.wave.R if general else k.wave.P, index)
+            if out is not None:
+                value(k, out)
+            elif general:
+                k.set_r(index, value(k, None))
+            else:
+                k.set_p(index, value(k, None))
+
+        return step
+    put = m.put(d)
+    return lambda k: put(k, value(k, None))
+
+
+def copied(get: Get) -> Out:
+    """A value that is already there."""
+
+    def value(k: Cohort, out: Any) -> Array:
+        if out is None:
+            return get(k)
+        np.copyto(out, get(k))
+        return out
+
+    return value
+
+
+def applied(f: Any, *gets: Get) -> Out:
+    """A numpy function of values."""
+    if len(gets) == 1:
+        (a,) = gets
+        return lambda k, out: f(a(k), out=out)
+    a, b = gets
+    return lambda k, out: f(a(k), b(k), out=out)
+
+
+def constant(value: Array) -> Get:
+    """A getter that gives one array."""
+    return lambda k: value
+
+
+def is_zero(o: Operand) -> bool:
+    """Whether an operand adds nothing: RZ, URZ or 0 (but ~RZ is -1)."""
+    if isinstance(o, Reg):
+        return o.zero and not o.inv
+    return isinstance(o, Imm) and o.bits == 0
+
+
+def is_one(o: Operand) -> bool:
+    """Whether an operand is the immediate 1."""
+    return isinstance(o, Imm) and o.bits == 1
+
+
+def is_pt(o: Operand, inverted: bool = False) -> bool:
+    """Whether a predicate is PT (or !PT)."""
+    return isinstance(o, Reg) and o.zero and o.inv == inverted
+
+
+def select(p: Array, a: Array, b: Array, out: Any = None) -> Array:
+    """``a`` where ``p``, else ``b``, both uint32; several times as fast as numpy.where on predicates that vary."""
+    if p.shape[-1] == 1:
+        value = np.where(p, a, b)
+        if out is not None:
+            out[...] = value
+        return value
+    ones = p.astype(np.uint32)
+    if b is ZERO:
+        return np.bitwise_and(np.negative(ones, out=ones), a, out=out)
+    if a is ZERO:
+        return np.bitwise_and(np.subtract(ones, np.uint32(1), out=ones), b, out=out)
+    mask = np.bitwise_and(np.negative(ones, out=ones), np.bitwise_xor(a, b))
+    return np.bitwise_xor(mask, b, out=out)
+
+
+def u64(m: Maker, o: Operand) -> Get:
+    """A pair of registers as uint64, with its sign; one pass a half."""
+    if not isinstance(o, Reg) or o.zero:
+        return m.u64(o)
+    low, high = m.raw(Reg(o.file, o.index)), m.raw(Reg(o.file, o.index + 1))
+
+    def get(k: Cohort) -> Array:
+        a = low(k)
+        both = np.empty((*a.shape, 2), np.uint32)
+        both[..., 0], both[..., 1] = a, high(k)
+        return both.view(np.uint64)[..., 0]
+
+    return signed_term(get, o)
+
+
+def signed_term(get: Get, o: Operand) -> Get:
+    """A getter with the ``~`` or ``-`` of its operand."""
+    if getattr(o, "inv", False):
+        return lambda k: ~get(k)
+    if getattr(o, "neg", False):
+        return lambda k: -get(k)
+    return get
+
+
+def put64(m: Maker, o: Operand) -> Put:
+    """Writes 64 bits (a new array of uint64, int64 or float64) to a pair of registers."""
+    assert isinstance(o, Reg), o
+    if o.zero:
+        return lambda k, value: None
+    low, high = m.put(o), m.put(Reg(o.file, o.index + 1))
+
+    def put(k: Cohort, value: Array) -> None:
+        halves = value.view(np.uint32)
+        low(k, halves[:, 0::2])
+        high(k, halves[:, 1::2])
+
+    return put
+
+
+# ---- adding, with and without carries ----------------------------------------------------------------------------
+
+
+def total(gets: Sequence[Get], negated: Sequence[bool]) -> Out:
+    """The sum of the terms, without carries."""
+    plus = [g for g, n in zip(gets, negated) if not n]
+    minus = [g for g, n in zip(gets, negated) if n]
+    if not plus and not minus:
+        return copied(constant(ZERO))
+    if len(plus) == 1 and not minus:
+        return copied(plus[0])
+    if not plus and len(minus) == 1:
+        return applied(np.negative, minus[0])
+    if not plus:
+        negative, *minus = minus
+        plus.append(lambda k: -negative(k))
+    chain = [(np.add, g) for g in plus[1:]] + [(np.subtract, g) for g in minus]
+    first, (last, final) = plus[0], chain.pop()
+    if not chain:
+        return applied(last, first, final)
+    (middle, second), *more = chain
+
+    def value(k: Cohort, out: Any) -> Array:
+        result = middle(first(k), second(k))
+        for f, get in more:  # carries in, beside three terms
+            result = f(result, get(k))
+        return last(result, final(k), out=out)
+
+    return value
+
+
+def carries(terms: Sequence[Get]) -> Callable[[Cohort], tuple[Array, list[Array]]]:
+    """Unsigned sum of the terms (uint32 or uint64), and one array of bool for each addition: whether it overflowed."""
+
+    def add(k: Cohort) -> tuple[Array, list[Array]]:
+        value, over = terms[0](k), []
+        for term in terms[1:]:
+            t = term(k)
+            value = value + t
+            over.append(value < t)
+        return value, over
+
+    return add
+
+
+def adder(m: Maker, out: Operand, predicates: Sequence[Operand], terms: list[Get], wide: bool = False) -> Step:
+    """Writes the sum of terms and its carries: one that is set says that the sum reached 2**32 (2**64 with ``wide``),
+    two of them that it did so twice. A carry of 2 needs three terms, and then both predicates are there to take it."""
+    add = carries(terms)
+    put = (put64 if wide else Maker.put)(m, out)
+    puts = [m.put(p) for p in predicates]
+    second = len(puts) > 1 and not is_pt(predicates[1])
+
+    def step(k: Cohort) -> None:
+        value, over = add(k)
+        put(k, value)
+        if len(over) == 1:
+            once, twice = over[0], FALSE
+        else:
+            count = functools.reduce(np.add, (o.view(np.uint8) for o in over))
+            once, twice = count > 0, count > 1
+        puts[0](k, once)
+        if second:
+            puts[1](k, twice)
+
+    return step
+
+
+def carry_terms(gets: Sequence[Get], operands: Sequence[Operand], one: Array) -> list[Get]:
+    """The terms of a sum with carries: ``-x`` is ``~x + 1``, whose carry for x = 0 must not be lost."""
+    terms: list[Get] = []
+    for get, o in zip(gets, operands):
+        if getattr(o, "neg", False):
+            terms += [_inverted(get), constant(one)]
+        elif not is_zero(o):
+            terms.append(get)
+    return terms or [constant(one ^ one)]
+
+
+def _inverted(get: Get) -> Get:
+    return lambda k: ~get(k)
+
+
+def carry_in(m: Maker, predicates: Sequence[Operand], dtype: Any = np.uint32) -> list[Get]:
+    """Predicates that are added, as numbers."""
+
+    def number(get: Get) -> Get:
+        return lambda k: get(k).astype(dtype)
+
+    return [number(m.pred(p)) for p in predicates if not is_pt(p, inverted=True)]
+
+
+@semantics("IADD3", "UIADD3")
+def iadd3(i: Instruction, m: Maker) -> Step:
+    """d = a + b + c, and with .X two carries in."""
+    d, pu, pv, *sources = i.operands
+    wide, extended = "64" in i.mods, "X" in i.mods
+    sources, into = sources[:3], sources[3:] if extended else []
+    dtype = np.uint64 if wide else np.uint32
+    # a negated term keeps its sign apart; an inverted one is inverted when read
+    raw = [(u64 if wide else Maker.u32)(m, _plain(o)) for o in sources]
+    incoming = carry_in(m, into, dtype)
+    if not (is_pt(pu) and is_pt(pv)):
+        terms = carry_terms(raw, sources, np.ones((1, 1), dtype)) + incoming
+        live = [(g, bool(getattr(o, "neg", False))) for g, o in zip(raw, sources)]
+        live = [(g, n) for (g, n), o in zip(live, sources) if n or not is_zero(o)]
+        if not wide and not incoming and is_pt(pv) and sorted(n for _, n in live) == [False, True]:
+            return _difference(m, d, pu, *(g for g, _ in sorted(live, key=lambda t: t[1])))
+        return adder(m, d, (pu, pv), terms, wide)
+    live = [(g, bool(getattr(o, "neg", False))) for g, o in zip(raw, sources) if not is_zero(o)]
+    live += [(g, False) for g in incoming]
+    if wide:
+        put = put64(m, d)
+        zero = np.zeros((1, 1), np.uint64)
+        return lambda k: put(k, functools.reduce(np.add, (-g(k) if n else g(k) for g, n in live), zero))
+    return emit(m, d, total([g for g, _ in live], [n for _, n in live]))
+
+
+def _plain(o: Operand) -> Operand:
+    """An operand without its ``-``."""
+    if isinstance(o, Reg):
+        return Reg(o.file, o.index, o.words, inv=o.inv, place=o.place)
+    if isinstance(o, Const):
+        return Const(o.bank, o.offset, o.ur, inv=o.inv)
+    return o
+
+
+def _difference(m: Maker, d: Operand, pu: Operand, a: Get, b: Get) -> Step:
+    """d = a - b; the carry says a >= b."""
+    put, carry = m.put(d), m.put(pu)
+
+    def step(k: Cohort) -> None:
+        x, y = a(k), b(k)
+        over = x >= y
+        put(k, x - y)
+        carry(k, over)
+
+    return step
+
+
+@semantics("LEA", "ULEA")
+def lea(i: Instruction, m: Maker) -> Step:
+    """d = (a << shift) + b; .HI takes the upper word of c:a instead (.SX32: c is the sign of a)."""
+    d, pu, a, b, *rest = i.operands
+    extended = "X" in i.mods
+    into = [rest.pop()] if extended else []
+    shift = rest.pop()
+    assert isinstance(shift, Imm), shift
+    s = shift.value
+    low = m.raw(a)
+    if "HI" not in i.mods:
+        moved = _shifted(np.left_shift, low, s, np.uint32)
+    elif "SX32" in i.mods:
+        moved = _shifted(np.right_shift, low, min(32 - s, 31), np.int32)
+    elif s == 0:
+        moved = m.raw(rest[0])
+    elif is_zero(rest[0]):
+        moved = _shifted(np.right_shift, low, 32 - s, np.uint32)
+    else:
+        high, left, right = m.raw(rest[0]), np.full((1, 1), s, np.uint32), np.full((1, 1), 32 - s, np.uint32)
+        moved = lambda k: high(k) << left | low(k) >> right  # noqa: E731
+    if getattr(a, "inv", False):
+        moved = _inverted(moved)
+    raw = [moved, m.u32(_plain(b))]
+    signs = [bool(getattr(o, "neg", False)) for o in (a, b)]
+    incoming = carry_in(m, into)
+    if not is_pt(pu):
+        if not incoming and signs == [True, False]:
+            return _difference(m, d, pu, raw[1], raw[0])
+        if not incoming and signs == [False, True]:
+            return _difference(m, d, pu, raw[0], raw[1])
+        # a is a term of its own even where it is RZ: ~RZ << s is all ones
+        terms = [g for get, n in zip(raw, signs) for g in ([_inverted(get), constant(ZERO + 1)] if n else [get])]
+        return adder(m, d, (pu,), terms + incoming)
+    live = list(zip(raw, signs))
+    if is_zero(b):
+        live.pop()
+    return emit(m, d, total([*(g for g, _ in live), *incoming], [*(n for _, n in live), *(False for _ in incoming)]))
+
+
+def _shifted(f: Any, get: Get, by: int, dtype: Any) -> Get:
+    """Shifts by a constant; from 32 on nothing (or the sign) is left."""
+    if by == 0:
+        return get
+    count = np.full((1, 1), by, dtype)
+    if dtype is np.uint32:
+        return lambda k: f(get(k), count)
+    return lambda k: f(get(k).view(dtype), count).view(np.uint32)
+
+
+@semantics("VIADD")
+def viadd(i: Instruction, m: Maker) -> Step:
+    """d = a + b, or with .16x2 each half for itself."""
+    d, a, b = i.operands
+    if "16x2" not in i.mods:
+        return emit(m, d, total([m.u32(a), m.u32(_plain(b))], [False, bool(getattr(b, "neg", False))]))
+    f = np.subtract if getattr(b, "neg", False) else np.add
+    x, y, put = m.raw(a), m.raw(b), m.put(d)
+    return lambda k: put(k, joined(f(split(x(k), np.uint16), split(y(k), np.uint16))))
+
+
+# ---- multiplying -------------------------------------------------------------------------------------------------
+
+
+@semantics("IMAD", "UIMAD")
+def imad(i: Instruction, m: Maker) -> Step:
+    """d = a * b + c. .MOV, .IADD and .SHL are names for products that are easy to see."""
+    if "WIDE" in i.mods or "HI" in i.mods:
+        return imad_wide(i, m)
+    d, a, b, c, *into = i.operands
+    incoming = carry_in(m, into)
+    addend = [] if is_zero(c) else [(m.u32(_plain(c)), bool(getattr(c, "neg", False)))]
+    addend += [(g, False) for g in incoming]
+    x, y = m.raw(a), m.raw(b)
+    if is_zero(a) or is_zero(b):
+        return emit(m, d, total([g for g, _ in addend], [n for _, n in addend]))
+    if is_one(a) or is_one(b):
+        terms = [(y if is_one(a) else x, False), *addend]
+        return emit(m, d, total([g for g, _ in terms], [n for _, n in terms]))
+    if not addend:
+        return emit(m, d, applied(np.multiply, x, y))
+    if len(addend) == 1:
+        ((z, negative),) = addend
+        f = np.subtract if negative else np.add
+        return emit(m, d, lambda k, out: f(np.multiply(x(k), y(k)), z(k), out=out))
+    terms = [(lambda k: np.multiply(x(k), y(k)), False), *addend]
+    return emit(m, d, total([g for g, _ in terms], [n for _, n in terms]))
+
+
+def imad_wide(i: Instruction, m: Maker) -> Step:
+    """.WIDE: a pair d = a * b + a pair c, with a carry out of bit 63; .HI: the upper word of that."""
+    d, pu, a, b, c, *into = i.operands
+    dtype: Any = np.uint64 if "U32" in i.mods else np.int64
+    half: Any = np.uint32 if "U32" in i.mods else np.int32
+    x, y, z = m.raw(a), m.raw(b), u64(m, _plain(c))
+    negative = bool(getattr(c, "neg", False))
+
+    def product(k: Cohort) -> Array:
+        return np.multiply(x(k).view(half).astype(dtype), y(k).view(half).astype(dtype)).view(np.uint64)
+
+    put = _put_upper(m, d) if "HI" in i.mods else put64(m, d)
+
+    incoming = carry_in(m, into, np.uint64)
+    if not is_pt(pu):
+        one = np.ones((1, 1), np.uint64)
+        add = carries([product, *([_inverted(z), constant(one)] if negative else [z]), *incoming])
+        carry = m.put(pu)
+
+        def step(k: Cohort) -> None:
+            value, over = add(k)
+            put(k, value)
+            carry(k, functools.reduce(np.logical_or, over))
+
+        return step
+    if incoming:
+        (one_more,) = incoming
+        return lambda k: put(k, (product(k) - z(k) if negative else product(k) + z(k)) + one_more(k))
+    if is_zero(c):
+        return lambda k: put(k, product(k))
+    if negative:
+        return lambda k: put(k, product(k) - z(k))
+    return lambda k: put(k, product(k) + z(k))
+
+
+def _put_upper(m: Maker, o: Operand) -> Put:
+    """Writes the upper words of an array of uint64."""
+    put = m.put(o)
+    return lambda k, value: put(k, value.view(np.uint32)[:, 1::2])
+
+
+@semantics("IDP")
+def idp(i: Instruction, m: Maker) -> Step:
+    """Dot product of 4 bytes (.4A), or of 2 halves of a and the lower or upper 2 bytes of b (.2A), plus c."""
+    d, a, b, c = i.operands
+    size = 8 if "4A" in i.mods else 16
+    kinds = [t for t in i.mods if t[0] in "US" and t[1:].isdecimal()]
+    kind_a = {"U8": np.uint8, "S8": np.int8, "U16": np.uint16, "S16": np.int16}[kinds[0]]
+    kind_b = {"U8": np.uint8, "S8": np.int8}[kinds[1]]
+    first = 2 if "HI" in i.mods else 0
+    x, y, z, put = m.raw(a), m.raw(b), m.u32(c), m.put(d)
+
+    def step(k: Cohort) -> None:
+        p, q = split(x(k), kind_a), split(y(k), kind_b)
+        value = z(k)
+        for n in range(32 // size):
+            value = value + (p[..., n].astype(np.int32) * q[..., first + n].astype(np.int32)).view(np.uint32)
+        put(k, value)
+
+    return step
+
+
+@semantics("VABSDIFF")
+def vabsdiff(i: Instruction, m: Maker) -> Step:
+    """d = |a - b| + c."""
+    d, pu, a, b, c = i.operands
+    _unknown(i, pu)
+    dtype: Any = np.uint32 if "U32" in i.mods else np.int32
+    x, y, z, put = m.raw(a), m.raw(b), m.raw(c), m.put(d)
+    return lambda k: put(k, distance(x(k).view(dtype), y(k).view(dtype)).view(np.uint32) + z(k))
+
+
+@semantics("VABSDIFF4")
+def vabsdiff4(i: Instruction, m: Maker) -> Step:
+    """|a - b| of each byte; with .ACC their sum plus c."""
+    d, pu, a, b, c = i.operands
+    _unknown(i, pu)
+    dtype: Any = np.uint8 if "U8" in i.mods else np.int8
+    x, y, z, put = m.raw(a), m.raw(b), m.raw(c), m.put(d)
+
+    def step(k: Cohort) -> None:
+        each = distance(split(x(k), dtype), split(y(k), dtype)).view(np.uint8)
+        put(k, each.sum(axis=-1, dtype=np.uint32) + z(k) if accumulate else joined(each))
+
+    accumulate = "ACC" in i.mods
+    return step
+
+
+def distance(a: Array, b: Array) -> Array:
+    """|a - b|, whose bits are those of an unsigned number."""
+    return np.maximum(a, b) - np.minimum(a, b)
+
+
+def split(a: Array, dtype: Any) -> Array:
+    """The parts of 32-bit values along a new last axis, the lowest first."""
+    return np.ascontiguousarray(a).view(dtype).reshape(*a.shape, -1)
+
+
+def joined(parts: Array) -> Array:
+    """What ``split`` took apart, as uint32."""
+    return np.ascontiguousarray(parts).view(np.uint32)[..., 0]
+
+
+def _unknown(i: Instruction, p: Operand) -> None:
+    """Refuses a predicate result whose meaning no source tells, and which ptxas never asks for."""
+    if not is_pt(p):
+        raise Unsupported(f"the predicate result of {i.name}")
+
+
+# ---- minimum, maximum, absolute value -----------------------------------------------------------------------------
+
+
+@semantics("IABS")
+def iabs(i: Instruction, m: Maker) -> Step:
+    """|b|; that of -2**31 is itself."""
+    get = m.raw(i.operands[1])
+    return emit(m, i.operands[0], copied(lambda k: np.absolute(get(k).view(np.int32)).view(np.uint32)))
+
+
+def _kind(i: Instruction) -> Any:
+    """The type of a comparison that names it in a modifier."""
+    kinds = {"U32": np.uint32, "U16x2": np.uint16, "S16x2": np.int16}
+    return next((kinds[x] for x in i.mods if x in kinds), np.int32)
+
+
+def _extreme(m: Maker, p: Operand) -> Callable[[Cohort, Array, Array], Array]:
+    """Minimum where a predicate is true, maximum elsewhere, of arrays (n, 32) or (n, 32, parts)."""
+    if is_pt(p) or is_pt(p, inverted=True):
+        f = np.minimum if is_pt(p) else np.maximum
+        return lambda k, a, b: f(a, b)
+    get = m.pred(p)
+
+    def either(k: Cohort, a: Array, b: Array) -> Array:
+        wanted = get(k)
+        return np.where(wanted[..., None] if a.ndim == 3 else wanted, np.minimum(a, b), np.maximum(a, b))
+
+    return either
+
+
+@semantics("IMNMX", "VIMNMX", "VIMNMX3", "VIADDMNMX")
+def imnmx(i: Instruction, m: Maker) -> Step:
+    """Minimum where the predicate is true, else maximum: of two, of three, or of a + b and c; .RELU: at least 0.
+
+    VIMNMX's predicates say of the lower and of the upper half whether a was taken (or equal).
+    """
+    kind = _kind(i)
+    packed = kind in (np.uint16, np.int16)
+    d, *rest = i.operands
+    chosen = [rest.pop(0), rest.pop(0)] if len(rest) == 5 else []
+    *sources, p = rest
+    extreme, relu, added = _extreme(m, p), "RELU" in i.mods, i.base == "VIADDMNMX"
+
+    def reader(get: Get) -> Get:
+        return (lambda k: split(get(k), kind)) if packed else (lambda k: get(k).view(kind))
+
+    terms = [reader(m.raw(o)) for o in sources]
+    subtract = added and bool(getattr(sources[1], "neg", False))
+    put, wanted = m.put(d), [(n, m.put(c)) for n, c in enumerate(chosen) if not is_pt(c)]
+
+    def step(k: Cohort) -> None:
+        values = [t(k) for t in terms]
+        if added:
+            a, b, c = values
+            values = [a - b if subtract else a + b, c]
+        value = functools.reduce(lambda x, y: extreme(k, x, y), values)
+        took = value == values[0]
+        if relu:
+            value = np.maximum(value, kind(0))
+        put(k, joined(value) if packed else value.view(np.uint32))
+        for n, keep in wanted:
+            keep(k, took[..., n])
+
+    return step
+
+
+# ---- logic -------------------------------------------------------------------------------------------------------
+
+Tree = tuple[Any, ...]  # ("a",), ("~", tree), ("&" | "|" | "^", tree, tree)
+INPUTS = {0xF0: ("a",), 0xCC: ("b",), 0xAA: ("c",)}
+
+
+@functools.cache
+def expressions() -> dict[int, Tree]:
+    """A shortest expression for each truth table of three inputs (bit 4a + 2b + c of a table is the result)."""
+    found: dict[int, Tree] = dict(INPUTS)
+    by_cost: list[dict[int, Tree]] = [dict(found)]
+    while len(found) < 254:  # all but the constants 0 and 0xff
+        offers: list[tuple[int, Tree]] = [(t ^ 0xFF, ("~", tree)) for t, tree in by_cost[-1].items()]
+        for n, left in enumerate(by_cost):
+            for x, tx in left.items():
+                for y, ty in by_cost[len(by_cost) - 1 - n].items():
+                    offers += [(x & y, ("&", tx, ty)), (x | y, ("|", tx, ty)), (x ^ y, ("^", tx, ty))]
+        by_cost.append({t: tree for t, tree in offers if t not in found and t not in (0, 0xFF)})
+        found |= by_cost[-1]
+    return found
+
+
+FUNCTIONS = {"&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor, "~": np.invert}
+
+
+def without_constants(table: int, known: Sequence[bool | None]) -> int:
+    """The truth table with inputs that are always 0 or 1 (None: vary): it no longer depends on them."""
+    for place, value in zip((4, 2, 1), known):
+        if value is not None:
+            table = sum((table >> (row | place if value else row & ~place) & 1) << row for row in range(8))
+    return table
+
+
+def lookup(table: int, inputs: Sequence[Get], known: Sequence[bool | None], ones: Array) -> Out:
+    """A truth table of three values (uint32 or bool; ``ones`` has all bits set), in few operations."""
+    table = without_constants(table, known)
+    if table in (0, 0xFF):
+        return copied(constant(ones if table else ~ones))
+    values = dict(zip("abc", inputs))
+
+    def value(tree: Tree) -> Out:
+        if tree[0] in values:
+            return copied(values[tree[0]])
+        f = FUNCTIONS[tree[0]]
+        return applied(f, *(get(part) for part in tree[1:]))
+
+    def get(tree: Tree) -> Get:
+        if tree[0] in values:
+            return values[tree[0]]
+        inner = value(tree)
+        return lambda k: inner(k, None)
+
+    return value(expressions()[table])
+
+
+@semantics("LOP3", "ULOP3")
+def lop3(i: Instruction, m: Maker) -> Step:
+    """d = a truth table of a, b, c; the predicate says whether d is not 0, or (.PAND: and) p."""
+    pu, d, a, b, c, lut, p = i.operands
+    assert isinstance(lut, Imm), lut
+    sources = (a, b, c)
+    value = lookup(lut.value, [m.raw(o) for o in sources], [False if is_zero(o) else None for o in sources], ALL_ONES)
+    if is_pt(pu):
+        return emit(m, d, value)
+    put = m.put(d)
+    both = np.logical_and if "PAND" in i.mods else np.logical_or
+    if is_pt(p, inverted="PAND" not in i.mods):
+
+        def flagged(k: Cohort, out: Any) -> Array:
+            result = value(k, None)
+            put(k, result)
+            return np.not_equal(result, np.uint32(0), out=out)
+    else:
+        other = m.pred(p)
+
+        def flagged(k: Cohort, out: Any) -> Array:
+            result = value(k, None)
+            flag = both(result != 0, other(k))
+            put(k, result)
+            return copied(constant(flag))(k, out)
+
+    return emit(m, pu, flagged)
+
+
+@semantics("PLOP3", "UPLOP3")
+def plop3(i: Instruction, m: Maker) -> Step:
+    """Two truth tables of three predicates, or of the signs of registers."""
+    pu, pv, *sources, first, second = i.operands
+    assert isinstance(first, Imm) and isinstance(second, Imm), i
+    inputs = [_truth(m, o) for o in sources]
+    known = [True if is_pt(o) else False if is_pt(o, inverted=True) else None for o in sources]
+    tables = [(o, lookup(t.value, inputs, known, TRUE)) for o, t in ((pu, first), (pv, second)) if not is_pt(o)]
+    if len(tables) == 1:
+        return emit(m, *tables[0])
+    results = [(m.put(o), value) for o, value in tables]
+
+    def step(k: Cohort) -> None:
+        # both are computed before one is written: it may be a source too
+        for put, value in [(put, np.array(get(k, None))) for put, get in results]:
+            put(k, value)
+
+    return step
+
+
+def _truth(m: Maker, o: Operand) -> Get:
+    if isinstance(o, Reg) and o.file in ("P", "UP"):
+        return m.pred(o)
+    raw = m.raw(o)
+    return lambda k: raw(k).view(np.int32) < 0
+
+
+# ---- shifts and bit fields ---------------------------------------------------------------------------------------
+
+
+@semantics("SHF", "USHF")
+def shf(i: Instruction, m: Maker) -> Step:
+    """One word of the 64 bits c:a, shifted: the lower one, or with .HI the upper one.
+
+    The distance is at most 32 (64 for .S64 and .U64); with .W it wraps there instead.
+    """
+    d, a, b, c = i.operands
+    wide = "U64" in i.mods or "S64" in i.mods
+    size = 64 if wide else 32
+    left, upper, wrap = "L" in i.mods, "HI" in i.mods, "W" in i.mods
+    signed = not left and ("S32" in i.mods or "S64" in i.mods)
+    low, high, by = m.raw(a), m.raw(c), m.raw(b)
+    if isinstance(b, Imm) or (isinstance(b, Reg) and b.zero):
+        bits = b.bits if isinstance(b, Imm) else 0
+        s = bits & (size - 1) if wrap else min(bits, size)
+        return emit(m, d, _fixed_shift(s, left, upper, signed, (a, low), (c, high)))
+    most = np.full((1, 1), size - 1 if wrap else size, np.uint32)
+    limit = np.bitwise_and if wrap else np.minimum
+
+    # one word alone decides: numpy shifts by 32 and more as the hardware does, to 0 or to the sign
+    if left != upper:
+        word = low if left else high
+
+        def single(k: Cohort, out: Any) -> Array:
+            count = limit(by(k), most) if wrap else by(k)
+            if not signed:
+                return (np.left_shift if left else np.right_shift)(word(k), count, out=out)
+            value = np.right_shift(word(k).view(np.int32), np.minimum(count, most).view(np.int32)).view(np.uint32)
+            return copied(constant(value))(k, out)
+
+        return emit(m, d, single)
+
+    pair = _joined_words(low, high)
+    put = m.put(d)
+
+    def step(k: Cohort) -> None:
+        both, count = pair(k), limit(by(k), most).astype(np.uint64)
+        if left:
+            both = both << count
+        elif signed:
+            both = (both.view(np.int64) >> count.view(np.int64)).view(np.uint64)
+        else:
+            both = both >> count
+        put(k, both.view(np.uint32)[:, 1 if upper else 0 :: 2])
+
+    return step
+
+
+def _joined_words(low: Get, high: Get) -> Get:
+    """Two words as uint64."""
+
+    def get(k: Cohort) -> Array:
+        a, b = low(k), high(k)
+        both = np.empty((*np.broadcast_shapes(a.shape, b.shape), 2), np.uint32)
+        both[..., 0], both[..., 1] = a, b
+        return both.view(np.uint64)[..., 0]
+
+    return get
+
+
+def _fixed_shift(
+    s: int, left: bool, upper: bool, signed: bool, low: tuple[Operand, Get], high: tuple[Operand, Get]
+) -> Out:
+    """SHF by a known distance, 0 to 64."""
+    # the word that moves into place whole, and the one whose bits follow it
+    if left == upper:
+        near, far = (high, low) if left else (low, high)
+        if s >= 32:
+            near, s = far, s - 32
+            far = (Reg("R", 255), constant(ZERO))
+            if signed:  # .S64: the sign follows
+                return _shift_out(np.right_shift, near[1], s, np.int32)
+    else:
+        near, far = (low if left else high), (Reg("R", 255), constant(ZERO))
+        if signed:
+            return _shift_out(np.right_shift, near[1], s, np.int32)
+    f, g = (np.left_shift, np.right_shift) if left else (np.right_shift, np.left_shift)
+    if s == 0:
+        return copied(near[1])
+    if is_zero(far[0]):
+        return _shift_out(f, near[1], s, np.uint32)
+    if is_zero(near[0]):
+        return _shift_out(g, far[1], 32 - s, np.uint32)
+    x, y, one, other = near[1], far[1], np.full((1, 1), s, np.uint32), np.full((1, 1), 32 - s, np.uint32)
+    return lambda k, out: np.bitwise_or(f(x(k), one), g(y(k), other), out=out)
+
+
+def _shift_out(f: Any, get: Get, by: int, dtype: Any) -> Out:
+    count = np.full((1, 1), by, dtype)
+    if dtype is np.uint32:
+        return lambda k, out: f(get(k), count, out=out)
+    return lambda k, out: f(get(k).view(dtype), count, out=None if out is None else out.view(dtype)).view(np.uint32)
+
+
+@semantics("SGXT", "USGXT")
+def sgxt(i: Instruction, m: Maker) -> Step:
+    """The lowest b bits of a, extended by their sign or by zeros (PTX szext)."""
+    d, a, b = i.operands
+    x, y, put = m.raw(a), m.raw(b), m.put(d)
+    wrap, dtype = "W" in i.mods, np.uint32 if "U32" in i.mods else np.int32
+
+    def step(k: Cohort) -> None:
+        n = y(k) & 31 if wrap else np.minimum(y(k), 32)
+        unused = (32 - n).astype(np.uint32)  # all 32 for n = 0, which leaves 0
+        put(k, (x(k) << unused).view(dtype) >> unused.view(dtype))
+
+    return step
+
+
+@semantics("BMSK", "UBMSK")
+def bmsk(i: Instruction, m: Maker) -> Step:
+    """b ones from bit a on (PTX bmsk)."""
+    d, a, b = i.operands
+    x, y, put = m.raw(a), m.raw(b), m.put(d)
+    wrap, one = "W" in i.mods, np.uint64(1)
+
+    def step(k: Cohort) -> None:
+        start, count = ((v & 31 if wrap else np.minimum(v, 32)).astype(np.uint64) for v in (x(k), y(k)))
+        put(k, (((one << count) - one) << start).astype(np.uint32))
+
+    return step
+
+
+@semantics("FLO", "UFLO")
+def flo(i: Instruction, m: Maker) -> Step:
+    """Place of the highest one, for signed values of the highest bit that differs from the sign (PTX bfind); -1 for
+    none. .SH counts from the top."""
+    d, pu, b = i.operands
+    _unknown(i, pu)
+    get, put, signed, top = m.u32(b), m.put(d), "U32" not in i.mods, "SH" in i.mods
+
+    def step(k: Cohort) -> None:
+        value = get(k)
+        if signed:
+            value = value ^ (value.view(np.int32) >> 31).view(np.uint32)
+        place = np.frexp(value.astype(np.float64))[1].astype(np.int32) - 1
+        put(k, np.where(place < 0, -1, 31 - place if top else place).astype(np.int32))
+
+    return step
+
+
+REVERSED = np.array([int(f"{n:08b}"[::-1], 2) for n in range(256)], np.uint8)
+ONES = np.array([n.bit_count() for n in range(256)], np.uint8)
+
+
+@semantics("BREV", "UBREV")
+def brev(i: Instruction, m: Maker) -> Step:
+    """The bits in reverse order."""
+    get, put = m.raw(i.operands[1]), m.put(i.operands[0])
+    return lambda k: put(k, joined(REVERSED[split(get(k), np.uint8)[..., ::-1]]))
+
+
+@semantics("POPC", "UPOPC")
+def popc(i: Instruction, m: Maker) -> Step:
+    """How many bits are set."""
+    get, put = m.u32(i.operands[1]), m.put(i.operands[0])
+    return lambda k: put(k, ONES[split(get(k), np.uint8)].sum(axis=-1, dtype=np.uint32))
+
+
+# ---- bytes -------------------------------------------------------------------------------------------------------
+
+#: the selectors that a mode of PRMT means, by the lowest two bits of b: byte 0 first
+PERMUTES = {
+    "F4E": [[n, n + 1, n + 2, n + 3] for n in range(4)],
+    "B4E": [[n, n - 1 & 7, n - 2 & 7, n - 3 & 7] for n in range(4)],
+    "RC8": [[n] * 4 for n in range(4)],
+    "ECL": [[max(n, j) for j in range(4)] for n in range(4)],
+    "ECR": [[min(n, j) for j in range(4)] for n in range(4)],
+    "RC16": [[2 * (n & 1), 2 * (n & 1) + 1] * 2 for n in range(4)],
+}
+
+
+@semantics("PRMT", "UPRMT")
+def prmt(i: Instruction, m: Maker) -> Step:
+    """Any four bytes of c:a; bit 3 of a selector takes the byte's sign instead (PTX prmt)."""
+    d, a, b, c = i.operands
+    mode = PERMUTES.get(i.mods[0]) if i.mods else None
+    x, z, by, put = m.raw(a), m.raw(c), m.raw(b), m.put(d)
+    if isinstance(b, Imm) or (isinstance(b, Reg) and b.zero):
+        bits = b.bits if isinstance(b, Imm) else 0
+        known = mode[bits & 3] if mode else [bits >> 4 * j & 15 for j in range(4)]
+        return emit(m, d, _fixed_bytes(known, (a, c), (x, z)))
+    modes = np.array(mode or [], np.uint8)
+    nibbles, words = np.arange(0, 16, 4, dtype=np.uint32), _joined_words(x, z)
+
+    def step(k: Cohort) -> None:
+        pair = split(words(k), np.uint8)
+        chosen = by(k)
+        if mode:
+            selectors = modes[chosen & 3]
+        else:
+            selectors = (chosen[..., None] >> nibbles & 15).astype(np.uint8)
+        shape = np.broadcast_shapes(pair.shape[:-1], selectors.shape[:-1])
+        selectors = np.broadcast_to(selectors, (*shape, 4))
+        part = np.take_along_axis(np.broadcast_to(pair, (*shape, 8)), selectors & 7, axis=-1)
+        put(k, joined(np.where(selectors & 8, (part.view(np.int8) >> 7).view(np.uint8), part)))
+
+    return step
+
+
+def _fixed_bytes(selectors: Sequence[int], operands: Sequence[Operand], words: Sequence[Get]) -> Out:
+    """PRMT with known selectors: bytes that move the same way are moved together."""
+    groups: dict[tuple[int, int, bool], int] = {}  # (which word, distance or byte, sign): the bytes it fills
+    for j, s in enumerate(selectors):
+        word, byte, sign = s >> 2 & 1, s & 3, bool(s & 8)
+        if not is_zero(operands[word]):
+            key = (word, byte if sign else byte - j, sign)
+            groups[key] = groups.get(key, 0) | 255 << 8 * j
+    parts = [_moved(words[word], n, sign, mask) for (word, n, sign), mask in groups.items()]
+    if not parts:
+        return copied(constant(ZERO))
+    if len(parts) == 1:
+        return parts[0]
+    *first, last = parts
+
+    def value(k: Cohort, out: Any) -> Array:
+        result = first[0](k, None)
+        for part in first[1:]:
+            result = result | part(k, None)
+        return np.bitwise_or(result, last(k, None), out=out)
+
+    return value
+
+
+def _moved(get: Get, n: int, sign: bool, mask: int) -> Out:
+    """A word moved down by n bytes, of which the bytes in mask stay; or the sign of its byte n there."""
+    if sign:
+        left, right = np.full((1, 1), 24 - 8 * n, np.uint32), np.full((1, 1), 31, np.int32)
+        kept = np.full((1, 1), mask, np.uint32)
+        signs = lambda k: ((get(k) << left).view(np.int32) >> right).view(np.uint32)  # noqa: E731
+        return copied(signs) if mask == 0xFFFFFFFF else applied(np.bitwise_and, signs, constant(kept))
+    f, count = (np.right_shift if n > 0 else np.left_shift), np.full((1, 1), 8 * abs(n), np.uint32)
+    whole = 0xFFFFFFFF >> 8 * n if n > 0 else 0xFFFFFFFF << -8 * n & 0xFFFFFFFF
+    moved = applied(f, get, constant(count)) if n else copied(get)
+    if mask == whole:
+        return moved
+    kept = np.full((1, 1), mask, np.uint32)
+    return lambda k, out: np.bitwise_and(moved(k, None), kept, out=out)
+
+
+# ---- moves -------------------------------------------------------------------------------------------------------
+
+
+@semantics("MOV", "UMOV")
+def mov(i: Instruction, m: Maker) -> Step:
+    """d = b. The mask of MOV picks lanes of each quad (lane 4n + j by bit j), the others keep what they have."""
+    d, b, *rest = i.operands
+    get = m.raw(b)
+    mask = rest[0].value if rest and isinstance(rest[0], Imm) else 15
+    if mask == 15:
+        return emit(m, d, copied(get))
+    quads = np.array([[mask >> n % 4 & 1 for n in range(32)]], bool)
+    old = m.raw(d)
+    return emit(m, d, copied(lambda k: np.where(quads, get(k), old(k))))
+
+
+@semantics("SEL", "USEL")
+def sel(i: Instruction, m: Maker) -> Step:
+    """a where the predicate is true, else b."""
+    d, a, b, p = i.operands
+    x, y = (constant(ZERO) if is_zero(o) else m.raw(o) for o in (a, b))
+    if is_pt(p) or is_pt(p, inverted=True):
+        return emit(m, d, copied(x if is_pt(p) else y))
+    get = m.pred(p)
+    return emit(m, d, lambda k, out: select(get(k), x(k), y(k), out))
+
+
+@semantics("R2UR")
+def r2ur(i: Instruction, m: Maker) -> Step:
+    """A uniform register takes the value of the first lane that takes part; ptxas moves only values that are equal."""
+    pu, d, a = i.operands
+    if i.mods:
+        raise Unsupported(i.name)
+    _unknown(i, pu)
+    get, put = m.raw(a), m.put(d)
+    return lambda k: put(k, get(k))
+
+
+def _byte(o: Operand, i: Instruction) -> int:
+    """Which byte of a register takes or gives predicates (.B1 ...): a modifier of P2R, a suffix of R2P's source."""
+    names = [*i.mods, getattr(o, "suffix", "").lstrip(".")]
+    return next((int(n[1]) for n in names if n in ("B1", "B2", "B3")), 0)
+
+
+@semantics("P2R", "UP2UR")
+def p2r(i: Instruction, m: Maker) -> Step:
+    """A byte of a takes the predicates that the mask names, one a bit."""
+    d, _, a, mask = i.operands
+    shift = 8 * _byte(d, i)
+    file = "UP" if i.base == "UP2UR" else "P"
+    flags = [(n, m.pred(Reg(file, n))) for n in range(7)]
+    old, wanted, put = m.raw(a), m.raw(mask), m.put(d)
+    if isinstance(mask, Imm):
+        flags = [(n, get) for n, get in flags if mask.bits >> n & 1]
+
+    def step(k: Cohort) -> None:
+        bits = ZERO
+        for n, get in flags:
+            bits = bits | get(k).astype(np.uint32) << np.uint32(n)
+        chosen = wanted(k) & 0xFF
+        put(k, old(k) & ~(chosen << shift) | (bits & chosen) << shift)
+
+    return step
+
+
+@semantics("R2P", "UR2UP")
+def r2p(i: Instruction, m: Maker) -> Step:
+    """The predicates that the mask names take bits of a byte of a."""
+    _, a, mask = i.operands
+    shift = 8 * _byte(a, i)
+    file = "UP" if i.base == "UR2UP" else "P"
+    flags = [(n, m.pred(Reg(file, n)), m.put(Reg(file, n))) for n in range(7)]
+    get, wanted = m.raw(a), m.raw(mask)
+    if isinstance(mask, Imm):
+        flags = [f for f in flags if mask.bits >> f[0] & 1]
+
+    def step(k: Cohort) -> None:
+        value, chosen = get(k) >> shift, wanted(k)
+        for n, old, put in flags:
+            put(k, np.where(chosen >> n & 1, (value >> n & 1).astype(bool), old(k)))
+
+    return step
+
+
+# ---- comparisons -------------------------------------------------------------------------------------------------
+
+COMPARE: dict[str, Any] = {
+    "LT": np.less, "EQ": np.equal, "LE": np.less_equal, "GT": np.greater, "NE": np.not_equal, "GE": np.greater_equal,
+}  # fmt: skip
+STRICT = {"LT": "LT", "LE": "LT", "GT": "GT", "GE": "GT"}
+BOOLEAN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor}
+
+
+@semantics("ISETP", "UISETP")
+def isetp(i: Instruction, m: Maker) -> Step:
+    """u = (a op b) and/or/xor p; v = the same with !(a op b). .EX compares upper words: where they are equal the result
+    is that of the lower ones, r."""
+    pu, pv, a, b, p, *rest = i.operands
+    name = i.mods[0]
+    dtype: Any = np.uint32 if "U32" in i.mods else np.int32
+    x, y = m.raw(a), m.raw(b)
+    strict = COMPARE.get(STRICT.get(name, ""), np.equal)
+    flag = next(n for n in BOOLEAN if n in i.mods)
+
+    result: Out
+    if name in ("F", "T"):
+        result = copied(constant(TRUE if name == "T" else FALSE))
+    elif "EX" not in i.mods:
+        f = COMPARE[name]
+        result = lambda k, out: f(x(k).view(dtype), y(k).view(dtype), out=out)  # noqa: E731
+    else:
+        lower = m.pred(rest[0])
+
+        def result(k: Cohort, out: Any) -> Array:
+            one, other, low = x(k).view(dtype), y(k).view(dtype), lower(k)
+            if name == "NE":
+                return np.logical_or(one != other, low, out=out)
+            if name == "EQ":
+                return np.logical_and(one == other, low, out=out)
+            return np.logical_or(strict(one, other), np.logical_and(one == other, low), out=out)
+
+    plain = is_pt(p) if flag == "AND" else is_pt(p, inverted=True)
+    both, other = BOOLEAN[flag], m.pred(p)
+    if is_pt(pv):
+        return emit(m, pu, result if plain else lambda k, out: both(result(k, None), other(k), out=out))
+    first, second = m.put(pu), m.put(pv)
+
+    def step(k: Cohort) -> None:
+        true, also = result(k, None), other(k)
+        u, v = both(true, also), both(~true, also)
+        first(k, u)
+        second(k, v)
+
+    return step
