@@ -46,12 +46,13 @@ class Facts:
 
     __slots__ = (
         "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall", "wait",
-        "writes",
+        "waits", "writes",
     )  # fmt: skip
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
         self.i = i
         self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
+        self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
         self.stall = max(1, i.control.stall)
         self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
         self.queue = order.queue(i)
@@ -89,11 +90,11 @@ class Facts:
             if isinstance(operand, Name) and operand.text.startswith("SB"):
                 self.depbar = (int(operand.text[2:]), 0)
             elif isinstance(operand, Imm) and operand.kind == "set":
-                self.wait += [sb for sb in range(6) if operand.bits >> sb & 1]
+                self.waits += [sb for sb in range(6) if operand.bits >> sb & 1]
             elif isinstance(operand, Imm) and self.depbar is not None:
                 self.depbar = (self.depbar[0], operand.value)
         if self.depbar is not None and self.depbar[1] == 0:
-            self.wait.append(self.depbar[0])
+            self.waits.append(self.depbar[0])
             self.depbar = None
 
 
@@ -428,9 +429,12 @@ class Pass:
                 continue
             now = self.now
             for sb in facts.wait:
-                self._wait(sb, n)
+                self._too_soon(sb, n)
+                self._wait(sb)
+            for sb in facts.waits:
+                self._wait(sb)
             if facts.depbar is not None:
-                self._count(facts.depbar, n)
+                self._count(*facts.depbar)
             for register, read in facts.reads.items():
                 if register in held:
                     self._read(n, facts, register, read, held[register])
@@ -512,26 +516,26 @@ class Pass:
                     if mask >> sb & 1:
                         self.marks.setdefault((sb, key), self.sets[sb])
 
-    def _wait(self, sb: int, n: int) -> None:
-        """Until scoreboard ``sb`` is free: all that it tells of is done."""
+    def _too_soon(self, sb: int, n: int) -> None:
         if self.walk.reporting:
             for setter, (cycle, _) in self.pending[sb].items():
-                self.walk.waited.add(setter)
                 if self.now - cycle < SOONEST:
                     self.walk.report_soon(sb, setter, n, self.now - cycle)
+
+    def _wait(self, sb: int) -> None:
+        """Until scoreboard ``sb`` is free: all that it tells of is done."""
+        if self.walk.reporting:
+            self.walk.waited.update(self.pending[sb])
         self.pending[sb].clear()
         for queue, live in self.live.items():
             for key in [key for key, mask in live.items() if mask >> sb & 1]:
                 self._release(queue, key)
 
-    def _count(self, depbar: tuple[int, int], n: int) -> None:
+    def _count(self, sb: int, most: int) -> None:
         """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
-        sb, most = depbar
-        for setter, (cycle, before) in list(self.pending[sb].items()):
-            if self.walk.reporting:
-                self.walk.waited.add(setter)
-                if self.now - cycle < SOONEST:
-                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+        if self.walk.reporting:
+            self.walk.waited.update(self.pending[sb])
+        for setter, (_, before) in list(self.pending[sb].items()):
             if self.sets[sb] - before >= most:
                 del self.pending[sb][setter]
         for queue, live in self.live.items():
