@@ -1,10 +1,10 @@
 """Asynchronous copies and the mbarriers that tell of them.
 
-A copy is done when its instruction runs, and its mbarrier hears of it at once. An mbarrier is 8 bytes in shared memory,
-so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of the phase,
-bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that ptxas 12.9 makes of
-mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to 42, is ours. (sm_80
-to sm_89 have other mbarriers, see ``atomics``.)
+A copy is done when its instruction runs, and its mbarrier hears of it at once. An mbarrier is 8 bytes in shared
+memory, so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of
+the phase, bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that ptxas
+12.9 makes of mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to 42,
+is ours. (sm_80 to sm_89 have other mbarriers, see ``atomics``.)
 
 A wait only looks: a kernel that waits for what never comes runs until its budget of instructions ends.
 """

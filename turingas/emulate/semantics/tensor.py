@@ -154,7 +154,7 @@ def store(o: Reg, kind: str, finite: bool) -> Callable[[Cohort, Array], None]:
 
     def put(k: Cohort, value: Array) -> None:
         if finite:
-            value = np.nan_to_num(value, nan=0.0, posinf=LARGEST[kind], neginf=-LARGEST[kind])
+            value = np.clip(np.where(np.isnan(value), 0.0, value), -LARGEST[kind], LARGEST[kind])
         if kind == "S32":
             bits = value.astype(np.uint32)
         elif kind == "F64":
