@@ -119,14 +119,24 @@ def fault(k: Cohort, i: Instruction, bad: BadAccess, columns: int, message: str 
     return k.wave.fault(i, bad.kind, message or str(bad), row, lane, bad.address)
 
 
-def watch(k: Cohort, i: Instruction, space: str, address: Array, mask: Array | None, nbytes: int, what: str) -> None:
-    """Tells the counters, and the race detector for shared memory, of an access. ``what``: read, write or atomic."""
+def watch(
+    k: Cohort,
+    i: Instruction,
+    space: str,
+    address: Array,
+    mask: Array | None,
+    nbytes: int,
+    what: str,
+    words: list[Array] | None = None,
+) -> None:
+    """Tells the counters, and the race detector for shared memory, of an access. ``what``: read, write (of ``words``)
+    or atomic."""
     wave = k.wave
     lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
     if wave.counters is not None and wave.counters.traffic:
         wave.counters.memory(i, k, space, k.full(address), lanes, nbytes)
     if space == "shared" and wave.races is not None:
-        wave.races.access(k, i, k.full(address), lanes, nbytes, what)
+        wave.races.access(k, i, k.full(address), lanes, nbytes, what, words)
 
 
 # ---- the memories, one face -----------------------------------------------------------------------------------------
@@ -250,12 +260,13 @@ def store(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         address = k.full(get(k))
+        words = [value(k) for value in values]
         try:
-            write(k, address, nbytes, [value(k) for value in values], k.mask)
+            write(k, address, nbytes, words, k.mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         if k.wave.counters is not None or k.wave.races is not None:
-            watch(k, i, space, address, k.mask, nbytes, "write")
+            watch(k, i, space, address, k.mask, nbytes, "write", words)
 
     return step
 
@@ -321,7 +332,7 @@ def store_generic(i: Instruction, m: Maker) -> Step:
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         for space, lanes in found:
-            watch(k, i, space, _in_space(space, address), lanes, nbytes, "write")
+            watch(k, i, space, _in_space(space, address), lanes, nbytes, "write", words)
 
     return step
 
@@ -466,7 +477,7 @@ def copy(i: Instruction, m: Maker) -> Step:
         except BadAccess as bad:
             raise fault(k, i, bad, 32, f"the {where}: {bad}") from None
         watch(k, i, "global", address, mask, nbytes, "read")
-        watch(k, i, "shared", target, k.mask, nbytes, "write")
+        watch(k, i, "shared", target, k.mask, nbytes, "write", words)
 
     return step
 
@@ -515,7 +526,7 @@ def load_matrices(i: Instruction, m: Maker) -> Step:
             words = load_shared(k, address, 16, mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 8 * count) from None
-        watch(k, i, "shared", *_padded(address, mask, k.count), 16, "read")
+        watch(k, i, "shared", _padded(address, k.count), _lanes(mask, k.count, count), 16, "read")
         rows = np.stack(words, axis=-1).reshape(k.count, count, 8, 4)
         for j in range(count):
             matrix = _turned(rows[:, j]) if turn else rows[:, j]
@@ -539,11 +550,13 @@ def store_matrices(i: Instruction, m: Maker) -> Step:
             matrix = np.ascontiguousarray(k.full(value(k))).reshape(k.count, 8, 4)
             rows[:, j] = _turned(matrix) if turn else matrix
         flat = rows.reshape(k.count, 8 * count, 4)
+        words = [flat[..., j] for j in range(4)]
         try:
-            store_shared(k, address, 16, [flat[..., j] for j in range(4)], mask)
+            store_shared(k, address, 16, words, mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 8 * count) from None
-        watch(k, i, "shared", *_padded(address, mask, k.count), 16, "write")
+        lanes = _lanes(mask, k.count, count)
+        watch(k, i, "shared", _padded(address, k.count), lanes, 16, "write", [_padded(w, k.count) for w in words])
 
     return step
 
@@ -554,12 +567,18 @@ def _rows(k: Cohort, address: Array, count: int) -> tuple[Array, Array | None]:
     return np.ascontiguousarray(k.full(address)[:, : 8 * count]), mask
 
 
-def _padded(address: Array, mask: Array | None, count: int) -> tuple[Array, Array]:
-    """The same for all 32 lanes."""
-    wide, lanes = np.zeros((count, 32), np.uint32), np.zeros((count, 32), bool)
-    wide[:, : address.shape[1]] = address
-    lanes[:, : address.shape[1]] = True if mask is None else mask
-    return wide, lanes
+def _padded(values: Array, count: int) -> Array:
+    """Values of the lanes that have rows, with zeros for the others: (n, 32)."""
+    wide = np.zeros((count, 32), np.uint32)
+    wide[:, : values.shape[1]] = values
+    return wide
+
+
+def _lanes(mask: Array | None, warps: int, count: int) -> Array:
+    """The lanes that have rows, (n, 32)."""
+    lanes = np.zeros((warps, 32), bool)
+    lanes[:, : 8 * count] = True if mask is None else mask
+    return lanes
 
 
 # ---- what has nothing to do here ------------------------------------------------------------------------------------
