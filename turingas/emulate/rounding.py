@@ -131,25 +131,31 @@ def from_bf16(bits: Array) -> Array:
 def fma64(a: Array, b: Array, c: Array, mode: str = "") -> Array:
     """a * b + c of doubles, rounded once. NaNs are any NaN."""
     a, b, c = np.broadcast_arrays(a, b, c)
-    size_a, size_b, size_c = np.abs(a), np.abs(b), np.abs(c)
-    safe = ((size_a >= 1 / SAFE) & (size_a <= SAFE) & (size_b >= 1 / SAFE) & (size_b <= SAFE)) | (a == 0) | (b == 0)
-    safe &= size_c <= SAFE * SAFE
-    ends = ~(np.isfinite(a) & np.isfinite(b))
-    safe |= ends | ~np.isfinite(c)
     high, low = two_product(a, b)
-    low = np.where(high == 0, 0.0, low)
     top, rest = two_sum(c, low)
     head, tail = two_sum(high, top)
-    odd = to_odd(*two_sum(rest, tail))
-    r = _round_sum64(head, odd, mode)
-    # zeros, and whatever is not finite: no rounding, but signs
+    r = _round_sum64(head, to_odd(*two_sum(rest, tail)), mode)
+    sizes = np.abs(a), np.abs(b), np.abs(c)
+    ranges = ((1 / SAFE, SAFE), (1 / SAFE, SAFE), (0.0, SAFE * SAFE))
+    if mode != "RM" and all(x.min() >= least and x.max() <= most for x, (least, most) in zip(sizes, ranges)):
+        return r
+    special = r == 0
+    for x, (least, most) in zip(sizes, ranges):
+        special |= ~((x >= least) & (x <= most))
+    at = np.nonzero(special)
+    r[at] = _fma_special(a[at], b[at], c[at], mode)
+    return r
+
+
+def _fma_special(a: Array, b: Array, c: Array, mode: str) -> Array:
+    """Zeros and what is not finite need no rounding, but signs; the rest is done by integers, one by one."""
     product = a * b
-    plain = np.where(np.isfinite(c) | ends, product + c, c)
+    ends = ~(np.isfinite(a) & np.isfinite(b))
+    r = np.where(np.isfinite(c) | ends, product + c, c)
     if mode == "RM":
-        plain = np.where((plain == 0) & (np.signbit(product) | np.signbit(c)), -0.0, plain)
-    r = np.where(ends | ~np.isfinite(c) | (r == 0), plain, r)
-    for at in zip(*np.nonzero(~safe)):
-        r[at] = _fma_of_integers(float(a[at]), float(b[at]), float(c[at]), mode)
+        r = np.where((r == 0) & (np.signbit(product) | np.signbit(c)), -0.0, r)
+    for n in np.nonzero(~ends & np.isfinite(c) & (a != 0) & (b != 0))[0]:
+        r[n] = _fma_of_integers(float(a[n]), float(b[n]), float(c[n]), mode)
     return r
 
 

@@ -50,13 +50,13 @@ class _Scratch(threading.local):
 
     rows = 0
 
-    def take(self, rows: int) -> tuple[Array, Array, Array, Array]:
-        """(rows, 32) of float64, int64, float32 and uint32, with anything in them."""
+    def take(self, rows: int) -> tuple[Array, ...]:
+        """(rows, 32) of float64 four times, float32 and uint32, with anything in them."""
         if rows > self.rows:
             self.rows = rows
-            self.arrays = tuple(np.empty((rows, 32), t) for t in (np.float64, np.int64, np.float32, np.uint32))
-        wide, whole, single, bits = self.arrays
-        return wide[:rows], whole[:rows], single[:rows], bits[:rows]
+            types = (np.float64,) * 4 + (np.float32, np.uint32)
+            self.arrays = tuple(np.empty((rows, 32), t) for t in types)
+        return tuple(array[:rows] for array in self.arrays)
 
 
 SCRATCH = _Scratch()
@@ -74,21 +74,19 @@ def _mode(i: Instruction) -> str:
 
 
 def _is_fixed(o: Operand) -> bool:
-    """Whether an operand is the same for every launch of the step."""
-    return isinstance(o, Imm) or (isinstance(o, Const) and o.ur is None) or (isinstance(o, Reg) and o.zero)
+    """Whether an operand is the same number whenever the step runs: its getter needs no cohort."""
+    return isinstance(o, Imm) or (isinstance(o, Const) and o.ur is None)
 
 
 def _flushing(get: Get, o: Operand) -> Get:
     """``get`` with denormals flushed; nothing is copied where there are none."""
-    if _is_fixed(o) and not isinstance(o, Reg):
+    if _is_fixed(o):
         value = flush32(get(None))  # type: ignore[arg-type]
         return lambda k: value
-    if _is_fixed(o):
-        return get
 
     def flushed(k: Cohort) -> Array:
         x = get(k)
-        bits = SCRATCH.take(k.count)[3][: x.shape[0], : x.shape[1]]
+        bits = SCRATCH.take(k.count)[-1][: x.shape[0], : x.shape[1]]
         np.left_shift(x.view(np.uint32), ONE, out=bits)
         return flush32(x) if _has_denormal(bits) else x
 
@@ -111,11 +109,26 @@ def _plain(m: Maker, o: Operand) -> tuple[Get, bool]:
     return (lambda k: raw(k).view(np.float32)), bool(getattr(o, "neg", False))
 
 
+def _widening(get: Get, o: Operand) -> Callable[[Cohort, Array], Array]:
+    """A float32 as doubles: in the array that is handed in, or the one number that it always is."""
+    if _is_fixed(o):
+        number = get(None).astype(np.float64)[0, 0]  # type: ignore[arg-type]
+        return lambda k, out: number
+
+    def widened(k: Cohort, out: Array) -> Array:
+        np.copyto(out, get(k))
+        return out
+
+    return widened
+
+
 Exact = Callable[[list[Array]], Array]
 
 
 def _mend(k: Cohort, r: Array, suspect: Array, parts: list[Get], exact: Exact) -> None:
     """Computes the ``suspect`` elements of ``r`` once more."""
+    if not suspect.any():
+        return
     at = np.nonzero(suspect)
     r[at] = exact([np.broadcast_to(get(k), r.shape)[at] for get in parts])
 
@@ -160,28 +173,47 @@ def ffma(i: Instruction, m: Maker) -> Step:
     (a, minus_a), (b, minus_b), (c, minus_c) = (_plain(m, o) for o in operands)
     if i.mods:
         a, b, c = (_flushing(get, o) for get, o in zip((a, b, c), operands))
+    into_a, into_b, into_c = (_widening(get, o) for get, o in zip((a, b, c), operands))
     minus = minus_a != minus_b
 
     def step(k: Cohort) -> None:
-        t, whole, r, bits = SCRATCH.take(k.count)
-        z = c(k)
-        np.multiply(a(k), b(k), dtype=np.float64, out=t)
+        p, t, u, v, r, bits = SCRATCH.take(k.count)
+        np.multiply(into_a(k, p), into_b(k, u), out=p)
+        z = into_c(k, u)
         if minus and minus_c:
-            np.negative(t, out=t)
+            np.negative(p, out=p)
         if minus and not minus_c:
-            np.subtract(z, t, dtype=np.float64, out=t)
+            np.subtract(z, p, out=t)
         elif minus_c:
-            np.subtract(t, z, dtype=np.float64, out=t)
+            np.subtract(p, z, out=t)
         else:
-            np.add(t, z, dtype=np.float64, out=t)
+            np.add(p, z, out=t)
         np.copyto(r, t, casting="same_kind")
-        np.left_shift(t.view(np.int64), 35, out=whole)
-        halves = np.minimum.reduce(whole, axis=None) == HALFWAY
-        if halves or _odd_one(r, bits):
-            _mend(k, r, (whole == HALFWAY) | _odd_ones(r), parts, exact)
+        low = v.view(np.int64)  # what a float32 has no room for
+        np.left_shift(t.view(np.int64), 35, out=low)
+        suspect: Array | None = None
+        if np.minimum.reduce(low, axis=None) == HALFWAY:
+            suspect = low == HALFWAY
+            if minus and not minus_c:
+                np.negative(p, out=p)
+            suspect &= _error(p, -z if minus_c else z, t, v) != 0
+        if _odd_one(r, bits):
+            odd = _odd_ones(r)
+            suspect = odd if suspect is None else suspect | odd
+        if suspect is not None:
+            _mend(k, r, suspect, parts, exact)
         put(k, r)
 
     return step
+
+
+def _error(p: Array, c: Array, t: Array, spare: Array) -> Array:
+    """The error of t = p + c, exactly (``rounding.two_sum``), without new arrays; ``p`` and ``t`` are lost."""
+    np.subtract(t, p, out=spare)
+    np.subtract(t, spare, out=t)
+    np.subtract(p, t, out=p)
+    np.subtract(c, spare, out=t)
+    return np.add(p, t, out=p)
 
 
 def _fast(i: Instruction, m: Maker, operation: np.ufunc, exact: Exact) -> Step:
@@ -194,7 +226,7 @@ def _fast(i: Instruction, m: Maker, operation: np.ufunc, exact: Exact) -> Step:
         a, b = (_flushing(get, o) for get, o in zip(parts, operands))
 
     def step(k: Cohort) -> None:
-        _, _, r, bits = SCRATCH.take(k.count)
+        *_, r, bits = SCRATCH.take(k.count)
         operation(a(k), b(k), out=r)
         if ftz:
             odd = _odd_one(r, bits)
@@ -285,9 +317,12 @@ def fsel(i: Instruction, m: Maker) -> Step:
 
 
 def order32(x: Array) -> Array:
-    """float32 as int32 in the same order, -0 before +0."""
+    """Bits of float32 as int32 that have the order of the numbers, -0 before +0; and the way back."""
     bits = x.view(np.int32)
-    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+    mask = bits >> np.int32(31)
+    mask &= np.int32(0x7FFFFFFF)
+    mask ^= bits
+    return mask
 
 
 @semantics("FMNMX")
@@ -296,23 +331,31 @@ def fmnmx(i: Instruction, m: Maker) -> Step:
     .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX min.xorsign.abs)."""
     _only(i, "FTZ", "NAN", "XORSIGN")
     ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
-    put, p = m.put(i.operands[0]), m.pred(i.operands[3])
+    last = i.operands[3]
+    put, p = m.put(i.operands[0]), m.pred(last)
     a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
     raw = [m.raw(o) for o in i.operands[1:3]]
+    if ftz:
+        a, b = (_flushing(get, o) for get, o in zip((a, b), i.operands[1:3]))
     if xorsign and any(getattr(o, "neg", False) or not getattr(o, "abs", False) for o in i.operands[1:3]):
         raise Unsupported("FMNMX.XORSIGN of other than |x|")
+    always = np.maximum if getattr(last, "inv", False) else np.minimum
 
     def step(k: Cohort) -> None:
         x, y = a(k), b(k)
-        if ftz:
-            x, y = flush32(x), flush32(y)
-        less = order32(x) < order32(y)
-        no_x, no_y = x != x, y != y
-        first = ~no_x & (no_y | (less == p(k)))
-        r = np.where(first, x, y).view(np.uint32)
+        left, right = order32(x), order32(y)
+        if last.zero:  # type: ignore[union-attr]
+            r = always(left, right)
+        else:
+            r = np.where(p(k), np.minimum(left, right), np.maximum(left, right))
+        r = order32(r).view(np.uint32)
+        if np.isnan(np.maximum.reduce(x, axis=None)) or np.isnan(np.maximum.reduce(y, axis=None)):
+            no_x, no_y = x != x, y != y
+            r = np.where(no_x, y.view(np.uint32), np.where(no_y, x.view(np.uint32), r))
+            r = np.where(no_x | no_y if nan else no_x & no_y, NAN32, r)
         if xorsign:
-            r = r ^ ((raw[0](k) ^ raw[1](k)) & SIGN32)
-        put(k, np.where(no_x | no_y if nan else no_x & no_y, NAN32, r))
+            r = np.where(r == NAN32, r, r ^ ((raw[0](k) ^ raw[1](k)) & SIGN32))
+        put(k, r)
 
     return step
 

@@ -28,7 +28,8 @@ from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, co
 from turingas.isa.instruction import Instruction, Operand, Reg
 
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
-ONE_LOW, HIGH = np.uint32(0x00010001), np.uint32(16)
+SIGNS, SIGN_HIGH = 0x80008000, 0x80000000
+ONE_LOW, LOW, HIGH = np.uint32(0x00010001), np.uint32(0xFFFF), np.uint32(16)
 OFTEN = ("FTZ", "FMZ", "SAT", "RELU", "F32", "BF16_V2", "MMA")  # modifiers of arithmetic
 
 
@@ -73,20 +74,21 @@ def bits_of(m: Maker, o: Operand, signs: bool = True) -> Get:
     """A packed source with its choice of halves and, where ``signs``, its "-" and "|x|": (n, 32, 2) uint16."""
     get, suffix = m.raw(o), getattr(o, "suffix", "")
     neg, absolute = (signs and getattr(o, name, False) for name in ("neg", "abs"))
-    mask = SIZE if absolute else np.uint16(0xFFFF)
-    flip = np.array([SIGN if neg else 0, SIGN if neg else 0], np.uint16)
-    if suffix == ".H0_NH1":
-        flip ^= np.array([0, SIGN], np.uint16)
+    flip = (SIGNS if neg else 0) ^ (SIGN_HIGH if suffix == ".H0_NH1" else 0)
     if suffix not in ("", ".H0_H0", ".H1_H1", ".H0_NH1"):
         raise Unsupported(f"a source {suffix} of packed halves")
 
     def pairs(k: Cohort) -> Array:
         bits = get(k)
         if suffix == ".H0_H0":
-            bits = (bits & np.uint32(0xFFFF)) * ONE_LOW
+            bits = (bits & LOW) * ONE_LOW
         elif suffix == ".H1_H1":
             bits = (bits >> HIGH) * ONE_LOW
-        return _pairs(bits) & mask ^ flip
+        if absolute:
+            bits = bits & ~np.uint32(SIGNS)
+        if flip:
+            bits = bits ^ np.uint32(flip)
+        return _pairs(bits)
 
     return pairs
 
@@ -135,9 +137,19 @@ def _product(i: Instruction) -> Callable[[Array, Array], Array]:
     return lambda a, b: a * b
 
 
+def _sum(i: Instruction) -> Callable[[Array, Array], Array]:
+    """A sum rounded to odd, where it must be. FP16 needs no care: when a sum of FP16 numbers or their products does
+    not fit a double, the lesser part is far below half a unit of the greater, which is an FP16 number itself; or the
+    greater is a product beyond the range of FP16."""
+    if _format(i) is F16 and not any(getattr(o, "suffix", "") == ".F32" for o in i.operands):
+        return np.add
+    return sum_to_odd
+
+
 @semantics("HADD2")
 def hadd2(i: Instruction, m: Maker) -> Step:
-    return _arithmetic(i, m, list(i.operands[1:3]), lambda v: sum_to_odd(v[0], v[1]))
+    add = _sum(i)
+    return _arithmetic(i, m, list(i.operands[1:3]), lambda v: add(v[0], v[1]))
 
 
 @semantics("HMUL2")
@@ -152,8 +164,8 @@ def hfma2(i: Instruction, m: Maker) -> Step:
     for o in i.operands[4:]:
         if not (isinstance(o, Reg) and o.zero and not o.inv):
             raise Unsupported(f"HFMA2 with a predicate {o}")
-    product = _product(i)
-    return _arithmetic(i, m, list(i.operands[1:4]), lambda v: sum_to_odd(product(v[0], v[1]), v[2]))
+    product, add = _product(i), _sum(i)
+    return _arithmetic(i, m, list(i.operands[1:4]), lambda v: add(product(v[0], v[1]), v[2]))
 
 
 # ---- choosing and comparing
