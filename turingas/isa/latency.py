@@ -1,7 +1,7 @@
 """How long one instruction must stay behind another: what a control code has to respect.
 
 An instruction either has a fixed latency, and whoever needs its result keeps so many cycles behind it, or a variable
-one, and whoever needs it waits on a scoreboard. Which instructions belong to which pipe stands here (``PIPES``); the
+one, and whoever needs it waits on a scoreboard. Which pipe executes an instruction stands here (``PIPES``); the
 cycles stand in latency.csv, each with its source; docs/latency.md says how they were learned.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Callable
 from importlib import resources
 
-from turingas.isa.instruction import Access, Instruction
+from turingas.isa.arch import arch as facts
+from turingas.isa.instruction import Access, Const, Instruction
 
 #: mnemonics by the pipe that executes them
 PIPES = {
@@ -19,50 +21,60 @@ PIPES = {
     "alu": "FSEL FMNMX FSET FSETP MOV SEL IABS IADD3 LEA LOP3 PLOP3 SHF SGXT BMSK PRMT ISETP IMNMX VIMNMX VIMNMX3"
     " VIADDMNMX VIADD VABSDIFF VABSDIFF4 I2FP F2FP F2IP I2I I2IP P2R R2P CS2R VOTE ELECT LEPC RPCMOV GETLMEMBASE",
     "half": "HADD2 HMUL2 HFMA2 HMNMX2 VHMNMX HSET2 HSETP2",
-    "fp64": "DFMA DADD DMUL DSETP CLMAD",
-    "xu": "MUFU F2F FRND F2I I2F POPC FLO BREV FCHK",
-    "tensor": "HMMA IMMA BMMA DMMA QMMA HGMMA IGMMA QGMMA BGMMA",
+    "fp64": "DFMA DADD DMUL DSETP",
+    "xu": "MUFU F2F FRND F2I I2F POPC FLO BREV FCHK CLMAD",
+    "tensor": "HMMA IMMA BMMA DMMA QMMA",
+    "wgmma": "HGMMA IGMMA QGMMA BGMMA",
     "lsu": "LD LDG LDS LDL LDSM LDGMC LDTRAM ST STG STS STL STSM STAS LDGSTS ATOM ATOMG ATOMS RED REDG REDAS SHFL"
     " MATCH REDUX QSPC MOVM CCTL CCTLL CCTLT MEMBAR ERRBAR CGAERRBAR FENCE LDGDEPBAR DEPBAR ARRIVES SYNCS SETLMEMBASE",
     "constant": "LDC",
-    "special": "S2R S2UR B2R R2B BAR R2UR SETCTAID",
+    "special": "S2R S2UR B2R R2B BAR SETCTAID",
+    "r2ur": "R2UR",
     "tex": "TEX TLD TLD4 TMML TXD TXQ FOOTPRINT SULD SUST SURED SUATOM SUQUERY PIXLD",
     "uniform": "USEL UIADD3 UIMAD ULEA UCLEA ULOP3 USHF UPRMT USGXT UBMSK UFLO UBREV UPOPC UF2FP UISETP UPLOP3 UP2UR"
     " UR2UP ULEPC",
-    "umove": "UMOV ULDC VOTEU",  # uniform registers, but not through the uniform arithmetic unit
-    "copy": "UBLKCP UBLKRED UBLKPF UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH USETMAXREG USETSHMSZ"
-    " UCGABAR_ARV UCGABAR_WAIT",
+    "umove": "UMOV ULDC VOTEU",  # they write uniform registers, but not through the uniform arithmetic
+    "copy": "UBLKCP UBLKRED UBLKPF UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH",
     "branch": "BRA BRX BRXU JMP JMX JMXU CALL RET WARPSYNC EXIT KILL RTT BPT BSSY BSYNC BREAK YIELD ENDCOLLECTIVE BMOV"
-    " NANOSLEEP NOP PMTRIG PREEXIT ACQBULK WARPGROUP WARPGROUPSET",
+    " NANOSLEEP NOP PMTRIG PREEXIT ACQBULK WARPGROUP WARPGROUPSET USETMAXREG USETSHMSZ UCGABAR_ARV UCGABAR_WAIT",
 }
 PIPE_OF = {name: pipe for pipe, names in PIPES.items() for name in names.split()}
 
-#: pipes whose results arrive at no fixed time, and whose sources are read after issue
-VARIABLE = {"xu", "lsu", "constant", "special", "tex", "copy", "branch", "tensor"}
+#: Pipes with queues: their results come at no fixed time, and they read registers after issue; but what one of them
+#: does, it does in order. (ptxas never lets such a result be read without a wait, on itself or on a later one of its
+#: queue, and never overwrites such a source.)
+QUEUES = frozenset(["xu", "lsu", "constant", "special", "tex", "copy", "branch"])
 
-# Probed with nvdisasm, which refuses such words:
-NO_WRITE = set(
+# ptxas never sets these, and nvdisasm refuses the words (probed for sm_75 and sm_90)
+NO_WRITE_SCOREBOARD = frozenset(
     "BAR BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT MEMBAR NANOSLEEP RED REDG RET ST STG STL STS WARPSYNC"
     " YIELD".split()
 )
-NO_READ = set("BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split())
+NO_READ_SCOREBOARD = frozenset(
+    "BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split()
+)
+NONE = 7  # no scoreboard
+
+Kind = Callable[["Latencies", Instruction, Access, int], str]
 
 
 class Latencies:
-    """The rules of one architecture. Get one from ``latencies(arch)``."""
+    """The rules of one architecture. Get one from ``latencies(arch)``. Cycles count from issue to issue."""
 
-    def __init__(self, name: str) -> None:
-        self.arch = name
-        self.sm = int(name.removeprefix("sm_").rstrip("a"))
-        self.cycles: dict[tuple[str, str, str, str], int] = {}
-        for row in _rows():
-            if row["arch"] == f"sm_{self.sm}":
-                self.cycles[row["hazard"], row["file"], row["first"], row["second"]] = int(row["cycles"])
-        self.variable_pipes = set(VARIABLE)
-        if self.sm in (75, 86, 89):
-            self.variable_pipes.add("fp64")
-        if self.sm >= 80:
-            self.variable_pipes.discard("tensor")
+    def __init__(self, sm: int) -> None:
+        self.sm = sm
+        self.queues = QUEUES
+        if sm < 90:
+            self.queues |= {"fp64", "r2ur"}
+        if sm < 80:
+            self.queues |= {"tensor"}
+        #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
+        self.cycles = {
+            (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
+            for row in rows()
+            if row["arch"] == f"sm_{sm}"
+        }
+        self._seen: dict[tuple[object, ...], int] = {}
 
     # -- what an instruction is
 
@@ -70,86 +82,134 @@ class Latencies:
         """The pipe that executes ``i``: a key of PIPES."""
         return PIPE_OF[i.base]
 
+    def queue(self, i: Instruction) -> str:
+        """The queue that ``i`` waits in, or "". Instructions of one queue read their sources and deliver their results
+        in order: when a later one has, this one has too."""
+        pipe = PIPE_OF[i.base]
+        if pipe == "tensor" and self.sm >= 80:
+            # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
+            scoreboards = i.base == "DMMA" or i.control.write != NONE or i.control.read != NONE
+            return pipe if scoreboards else ""
+        return pipe if pipe in self.queues else ""
+
     def variable(self, i: Instruction, write: Access) -> bool:
-        """Whether this result arrives at no fixed time: readers must wait on the write scoreboard of ``i``."""
-        if write.file == "B" or i.base in NO_WRITE:
+        """Whether this result arrives at no fixed time: readers must wait on the write scoreboard of ``i``, or of a
+        later instruction of its queue."""
+        if write.file == "B" or i.base in NO_WRITE_SCOREBOARD:
             return False
-        if i.base == "R2UR":
-            return self.sm < 80
-        if i.base in ("HGMMA", "IGMMA", "QGMMA", "BGMMA"):
-            return False
-        if self.sm >= 80 and i.base == "DMMA":
-            return True
-        return PIPE_OF[i.base] in self.variable_pipes
+        return self.queue(i) != ""
+
+    def with_read(self, i: Instruction, write: Access) -> bool:
+        """Whether this result is there once the read scoreboard of ``i`` is released: ATOM's predicate on sm_90."""
+        return self.sm >= 90 and i.base == "ATOM" and write.file == "P"
 
     def late(self, i: Instruction, read: Access) -> bool:
         """Whether this source is read after issue: whoever overwrites it must have waited on the read scoreboard of
-        ``i``, or on its write scoreboard."""
-        if read.file in ("P", "UP", "B") or i.base in NO_READ:
+        ``i``, on its write scoreboard, or on one of a later instruction of its queue (or belong to that queue)."""
+        queue = self.queue(i)
+        if queue == "" or i.base in NO_READ_SCOREBOARD or (i.base == "BAR" and "ARV" not in i.mods):
             return False
-        return PIPE_OF[i.base] in self.variable_pipes
+        return read.file == "R" or (read.file == "UR" and queue == "copy")
 
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""
-        variable = PIPE_OF[i.base] in self.variable_pipes
-        read = variable and i.base not in NO_READ and not (i.base == "BMOV" and self.sm <= 75)
-        return read, variable and i.base not in NO_WRITE
+        pipe = PIPE_OF[i.base]
+        queued = pipe in self.queues or pipe == "tensor"
+        read = queued and i.base not in NO_READ_SCOREBOARD and not (i.base == "BMOV" and self.sm < 80)
+        return read, queued and i.base not in NO_WRITE_SCOREBOARD
 
     def issue(self, i: Instruction) -> int:
-        """Cycles for which a warp instruction occupies its pipe in one scheduler."""
-        pipe = PIPE_OF[i.base]
-        return self.cycles.get(("issue", "", pipe, ""), 1)
+        """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
+        comes so much later."""
+        return self.cycles.get(("issue", "", PIPE_OF[i.base], ""), 1)
 
-    # -- distances, from issue to issue
+    # -- distances
 
     def raw(self, producer: Instruction, write: Access, consumer: Instruction, read: Access) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""
-        return self._need("raw", producer, write, _writer, consumer, read, _reader)
+        return self._need("raw", producer, write, writer, consumer, read, reader)
 
     def waw(self, first: Instruction, write: Access, second: Instruction, write2: Access) -> int:
         """Cycles between two writers of one register, the first of fixed latency."""
-        return self._need("waw", first, write, _writer, second, write2, _writer)
+        return self._need("waw", first, write, writer, second, write2, writer)
 
-    def war(self, reader: Instruction, read: Access, writer: Instruction, write: Access) -> int:
+    def war(self, consumer: Instruction, read: Access, second: Instruction, write: Access) -> int:
         """Cycles between a reader that takes its sources at issue and one that overwrites them."""
-        return self._need("war", reader, read, _reader, writer, write, _writer)
+        return self._need("war", consumer, read, reader, second, write, writer)
 
-    def _need(self, hazard, i, one, kind, j, two, kind2):  # type: ignore[no-untyped-def]
-        need = 0
-        for n in range(max(one.first, two.first), min(one.first + one.count, two.first + two.count)):
-            first, second = kind(i, one, n - one.first), kind2(j, two, n - two.first)
-            found = self.cycles.get((hazard, one.file, first, second))
-            if found is None:
-                found = self.cycles.get((hazard, one.file, first, "any"), 1)
-            need = max(need, found)
+    def _need(
+        self, hazard: str, i: Instruction, one: Access, kind: Kind, j: Instruction, two: Access, kind2: Kind
+    ) -> int:
+        """The largest need of the registers that both accesses name; 0 when there are none."""
+        key = (hazard, i.form, i.name, one, j.form, j.name, two)
+        need = self._seen.get(key)
+        if need is None:
+            need = 0
+            for n in range(max(one.first, two.first), min(one.first + one.count, two.first + two.count)):
+                first, second = kind(self, i, one, n - one.first), kind2(self, j, two, n - two.first)
+                found = self.cycles.get((hazard, one.file, first, second))
+                need = max(need, found or self.cycles.get((hazard, one.file, first, "any"), 1))
+            if one.file != two.file:
+                need = 0
+            if len(self._seen) > 500_000:
+                self._seen.clear()
+            self._seen[key] = need
         return need
 
 
-def _writer(i: Instruction, write: Access, word: int) -> str:
+# ---- the classes of latency.csv ----------------------------------------------------------------------------------
+
+
+def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
+    """The class of an instruction as the writer of the register ``word`` of ``write``."""
     pipe = PIPE_OF[i.base]
-    if pipe == "fma" and write.file == "R" and write.count == 2:
-        return ("wide.low", "wide.high")[word]
-    if i.base == "CS2R" and write.count == 2:
-        return "move64"
+    if write.file == "R":
+        if pipe == "fma" and write.count == 2:  # IMAD.WIDE: the low word is there earlier
+            return ("wide.low", "wide.high")[word]
+        if i.base in ("CS2R", "RPCMOV") and write.count == 2:
+            return "move64"
+        if pipe == "half" and "MMA" in i.mods:  # HFMA2.MMA runs on the tensor cores
+            return "half.mma"
+        if pipe == "tensor":
+            return f"{i.base}.{i.mods[1] if i.mods[0] == 'SP' else i.mods[0]}"
     return pipe
 
 
-def _reader(i: Instruction, read: Access, word: int) -> str:
+def reader(_: Latencies, i: Instruction, read: Access, word: int) -> str:
+    """The class of an instruction as the reader of the register ``word`` of ``read``."""
     pipe = PIPE_OF[i.base]
-    if read.what == "guard":
-        return "branch.guard" if pipe == "branch" else "guard"
-    if read.file == "P" and i.base == "VOTE":
-        return "guard"
-    if i.base == "IMAD" and "WIDE" in i.mods and read.file == "R":
+    if read.file in ("P", "UP"):
+        if pipe == "branch" and read.file == "UP":
+            return "branch"
+        if read.what == "guard" or i.base in ("VOTE", "VOTEU") or pipe not in ("alu", "fma", "half", "fp64", "uniform"):
+            return "guard"
+        return pipe
+    if read.file == "UR":
+        if i.base == "ULDC" or any(isinstance(o, Const) and o.ur is not None for o in i.operands):
+            return "constant"
+        if pipe in ("uniform", "branch") or i.base == "UMOV":
+            return "umove" if i.base == "UMOV" else pipe
+        return "vector" if pipe in ("alu", "fma") else "queue"
+    if i.base == "IMAD" and ("WIDE" in i.mods or "HI" in i.mods):
         return ("wide.c.low", "wide.c.high")[word] if read.count == 2 else "wide.ab"
-    return pipe
+    if pipe == "half" and "MMA" in i.mods:
+        return "half.mma"
+    if pipe == "lsu":
+        return "address" if read.what == "address" else "data"
+    return pipe if pipe in ("alu", "fma", "half", "fp64", "tensor") else "queue"
 
 
-def _rows() -> list[dict[str, str]]:
+def rows() -> list[dict[str, str]]:
+    """The rows of latency.csv: arch, hazard, file, first, second, cycles, source."""
     return list(csv.DictReader((resources.files("turingas.isa") / "latency.csv").read_text().splitlines()))
 
 
 @functools.cache
 def latencies(arch: str) -> Latencies:
-    """The rules of ``arch`` ("sm_75")."""
-    return Latencies(arch)
+    """The rules of ``arch`` ("sm_75"); AsmError for one that is not known."""
+    return _latencies(facts(arch).sm)
+
+
+@functools.cache
+def _latencies(sm: int) -> Latencies:
+    return Latencies({72: 70, 87: 86}.get(sm, sm))
