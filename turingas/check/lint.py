@@ -6,14 +6,21 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from turingas.check import hazards
+from turingas.check import addresses, banks, hazards, resources, reuse, structure
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.flow import Graph
 from turingas.program import Cubin, Kernel
 
 Check = Callable[[Graph], Iterator[Finding]]
 
-CHECKS: list[Check] = [hazards.check]
+CHECKS: list[Check] = [
+    hazards.check,
+    structure.check,
+    resources.check,
+    reuse.check,
+    banks.check,
+    addresses.check,
+]
 
 Lintable = Kernel | Cubin | bytes | str | os.PathLike[str]
 
@@ -31,7 +38,11 @@ def lint(kernel_cubin_bytes_or_path: Lintable, arch: str | None = None) -> list[
 
 def lint_kernel(kernel: Kernel, file: str = "") -> list[Finding]:
     """The findings of every check on one kernel. ``file`` is named where the source lines are not known."""
-    graph = Graph(kernel, file)
+    return lint_graph(Graph(kernel, file))
+
+
+def lint_graph(graph: Graph) -> list[Finding]:
+    """The findings of every check on a kernel whose graph is there already."""
     found = [finding for check in CHECKS for finding in check(graph)]
     return sorted(found, key=lambda f: (f.address, SEVERITIES.index(f.severity), f.kind, f.other or 0))
 

@@ -1,0 +1,184 @@
+"""The shape of the control flow: code that runs off the end or leads nowhere, and barriers that some threads miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turingas.check.finding import Finding
+from turingas.check.flow import ENDS, JUMPS, Graph
+from turingas.check.report import at, of_kernel
+from turingas.check.values import Values, guard, values
+from turingas.isa.instruction import Imm, Instruction, Label, Reg
+from turingas.program import WORD_BYTES
+
+
+def check(graph: Graph) -> Iterator[Finding]:
+    """What is wrong with the control flow of a kernel."""
+    if not graph.instructions:
+        yield of_kernel(graph, "no-exit", "error", "there are no instructions", "end the kernel with EXIT")
+        return
+    yield from _opaque(graph)
+    yield from _targets(graph)
+    yield from _ends(graph)
+    yield from _unreachable(graph)
+    yield from _barriers(graph)
+
+
+# -- words and targets
+
+
+def _opaque(graph: Graph) -> Iterator[Finding]:
+    for number in sorted(graph.reachable):
+        block = graph.blocks[number]
+        for n in range(block.start, block.end):
+            if graph.instructions[n] is None:
+                message = f"no instruction of {graph.kernel.arch} explains this word"
+                hint = "is it made for another architecture? the checks know nothing of what it does"
+                yield at(graph, n, "unknown-word", "warning", message, hint)
+
+
+def _targets(graph: Graph) -> Iterator[Finding]:
+    """Branches to places where no instruction begins. Targets that the linker fills in are not known."""
+    linked = {row.address // WORD_BYTES for row in graph.kernel.relocations}
+    size = WORD_BYTES * len(graph.instructions)
+    for n, i in enumerate(graph.instructions):
+        if i is None or n in linked:
+            continue
+        for label in (o for o in i.operands if isinstance(o, Label) and o.base is None):
+            if not label.relative and i.base != "BSSY":
+                continue  # an absolute address: JMP, CALL.ABS
+            if not 0 <= label.address < size:
+                message = f"{i.base} leads to {label.address:#x}, outside of the kernel (0x0 to {size:#x})"
+            elif label.address % WORD_BYTES:
+                message = f"{i.base} leads to {label.address:#x}, into the middle of an instruction"
+            else:
+                continue
+            yield at(graph, n, "bad-target", "error", message, "use a label")
+
+
+# -- ends
+
+
+def _ends(graph: Graph) -> Iterator[Finding]:
+    """Control that reaches the end of the code, or the branch to itself that the assembler puts there."""
+    hint = "end every way through the kernel with EXIT" if graph.kernel.entry else "end the function with RET or EXIT"
+    padding = _padding(graph)
+    for number in sorted(graph.reachable):
+        block = graph.blocks[number]
+        last = graph.instructions[block.end - 1]
+        if block.end == len(graph.instructions) and not _stops(last):
+            message = "control runs off the end of the code"
+            yield at(graph, block.end - 1, "no-exit", "error", message, hint)
+        elif block.start == padding and (before := block.start - 1) >= 0 and not _stops(graph.instructions[before]):
+            message = "control runs into the branch to itself behind the code: the kernel does not end"
+            yield at(graph, before, "no-exit", "error", message, hint)
+
+
+def _stops(i: Instruction | None) -> bool:
+    """Whether no thread goes on to the next instruction."""
+    if i is None or i.base not in (*ENDS, *JUMPS, "BRX", "BRXU", "JMX", "JMXU"):
+        return False
+    return i.always and not any(isinstance(o, Reg) and o.file in ("P", "UP") and not o.zero for o in i.operands)
+
+
+def _padding(graph: Graph) -> int:
+    """Where the code ends: its last instructions are a branch to itself and NOPs."""
+    n = len(graph.instructions)
+    while n and (i := graph.instructions[n - 1]) is not None and i.base == "NOP" and i.always:
+        n -= 1
+    if n and (i := graph.instructions[n - 1]) is not None and _to_itself(i):
+        n -= 1
+    return n
+
+
+def _to_itself(i: Instruction) -> bool:
+    return i.base == "BRA" and i.always and any(isinstance(o, Label) and o.address == i.address for o in i.operands)
+
+
+def _unreachable(graph: Graph) -> Iterator[Finding]:
+    """Runs of blocks that nothing leads to, one finding each. With calls or branches to what is not known, any block
+    may be where they lead."""
+    if graph.open or any(block.leaves for block in graph.blocks):
+        return
+    run: list[int] = []
+    for number, block in enumerate(graph.blocks):
+        if number in graph.reachable or not _matters(graph, block.start, block.end):
+            yield from _dead(graph, run)
+            run = []
+        else:
+            run.append(number)
+    yield from _dead(graph, run)
+
+
+def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
+    if run:
+        first, last = graph.blocks[run[0]].start, graph.blocks[run[-1]].end - 1
+        count = last - first + 1
+        message = "nothing leads to this instruction" + (f" and the {count - 1} that follow" if count > 1 else "")
+        yield at(graph, first, "unreachable", "warning", message, "branch here, or remove it")
+
+
+#: what may stand where nobody comes by: padding, and the ends that compilers leave behind a call that does not return
+HARMLESS = ("NOP", "EXIT", "RET", "MEMBAR", "ERRBAR", "CGAERRBAR")
+
+
+def _matters(graph: Graph, start: int, end: int) -> bool:
+    code = graph.instructions[start:end]
+    return not all(i is not None and (i.base in HARMLESS or _to_itself(i)) for i in code)
+
+
+# -- barriers
+
+
+def _barriers(graph: Graph) -> Iterator[Finding]:
+    """Barriers of the whole block that some of its threads are shown to miss."""
+    if not any(i is not None and _whole(i) for i in graph.instructions):
+        return
+    found = values(graph)
+    hint = "move the barrier to where all threads come by; threads that have ended do not count"
+    for number in sorted(graph.reachable):
+        for n, i, state in found.instructions(number):
+            sure = guard(state, i)
+            if _whole(i) and not i.always and sure is not None and sure.thread:
+                message = f"only the threads for which {i.guard} {_is(i)} reach this barrier"
+                yield at(graph, n, "divergent-barrier", "warning", message, hint)
+    told: set[int] = set()
+    for number in sorted(graph.reachable):
+        deciding = found.decides(number) if len(graph.blocks[number].next) == 2 else None
+        if deciding is None or not deciding.thread:
+            continue
+        for n in _missed(graph, found, number):
+            if n not in told:
+                told.add(n)
+                branch = graph.blocks[number].end - 1
+                message = "an index of the thread decides who reaches this barrier, and others do not wait at one"
+                yield at(graph, n, "divergent-barrier", "warning", message, hint, branch)
+
+
+def _whole(i: Instruction) -> bool:
+    """Whether all threads of a block wait at it: BAR.SYNC or BAR.RED with the number of a barrier and no count."""
+    if i.base != "BAR" or not {"SYNC", "RED"} & set(i.mods):
+        return False
+    number, count = i.operands[:2]
+    return isinstance(number, Imm) and isinstance(count, Imm) and count.value == 0
+
+
+def _is(i: Instruction) -> str:
+    return "is false" if i.guard.inv else "holds"
+
+
+def _missed(graph: Graph, found: Values, number: int) -> list[int]:
+    """The barriers on one way from a branch, when the other way passes none before the two meet."""
+    end = found.meet(number)
+    if end is None:
+        return []  # one way only ends: threads that have ended are not waited for
+    ways = [_barriers_of(graph, way - {end}) for way in found.ways(number)]
+    if len(ways) != 2 or all(ways) or not any(ways):
+        return []
+    return ways[0] or ways[1]
+
+
+def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:
+    places = [graph.blocks[b] for b in sorted(blocks)]
+    code = [(n, graph.instructions[n]) for place in places for n in range(place.start, place.end)]
+    return [n for n, i in code if i is not None and i.base == "BAR" and {"SYNC", "RED"} & set(i.mods)]

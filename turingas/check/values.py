@@ -1,0 +1,520 @@
+"""What is known of registers without running the kernel: how the value of a lane differs from that of its neighbours.
+
+A value is ``base + offsets[lane]``: the offsets are known, the base is the same for all lanes of a warp and need not be
+known. Thread indices start it (S2R), arithmetic that keeps the form carries it on (IMAD, IADD3, LEA, SHF, LOP3, MOV);
+whatever else is computed from uniform values alone is uniform, and all the rest is unknown. Nothing is guessed but one
+thing: that a warp lies along tid.x, which holds where blockDim.x is a multiple of 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turingas.check.flow import Graph
+from turingas.isa.instruction import Const, Imm, Instruction, Name, Operand, Reg
+
+Offsets = NDArray[Any]
+LANE = np.arange(32, dtype=np.int64)
+WORD = 1 << 32
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """``step`` 0: the lanes hold ``offsets`` (int64, one number or 32). Otherwise they hold ``offsets`` and a base that
+    is not known but the same in the whole warp, and a multiple of ``step``. ``thread``: it was made from an index of
+    the thread in its block, so warps, too, may differ in it."""
+
+    step: int
+    offsets: Offsets
+    thread: bool = False
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all lanes hold the same."""
+        return self.offsets.ndim == 0
+
+    @property
+    def number(self) -> int | None:
+        """The number that it is, if that is known."""
+        return int(self.offsets) if self.step == 0 and self.uniform else None
+
+    def same(self, other: Value) -> bool:
+        """Whether the two are equal, as far as is known of both."""
+        return self.step == other.step and self.thread == other.thread and np.array_equal(self.offsets, other.offsets)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A predicate of which is known whether all lanes of a warp hold the same, and whether an index of the thread
+    decides it."""
+
+    uniform: bool
+    thread: bool
+
+
+Known = Value | Truth
+Key = tuple[str, int]  # file and number of a register
+State = dict[Key, Known]
+
+
+def make(step: int, offsets: Offsets | int, thread: bool = False) -> Value:
+    """A value in its simplest form: multiples of the step belong to the base, equal offsets are one."""
+    lanes = np.asarray(offsets, np.int64)
+    if lanes.ndim and (lanes == lanes[0]).all():
+        lanes = lanes[0]
+    lanes = lanes - lanes.min() // step * step if step else lanes % WORD
+    return Value(step, np.asarray(lanes, np.int64), thread)
+
+
+UNIFORM = make(1, 0)
+ALL_THREADS = Value(1, np.asarray(0, np.int64), True)  # uniform in a warp, another in the next one
+SAME = Truth(True, False)
+
+SPECIAL = {
+    "SR_TID.X": make(32, LANE, True),
+    "SR_TID.Y": ALL_THREADS,
+    "SR_TID.Z": ALL_THREADS,
+    "SR_LANEID": make(0, LANE, True),
+    "SRZ": make(0, 0),
+    "SR_CTAID.X": UNIFORM,
+    "SR_CTAID.Y": UNIFORM,
+    "SR_CTAID.Z": UNIFORM,
+    "SR_CgaCtaId": UNIFORM,
+    "SR_NTID": UNIFORM,
+}
+
+
+# -- arithmetic. None is a value of which nothing is known.
+
+
+def add(x: Value | None, y: Value | None) -> Value | None:
+    """x + y."""
+    if x is None or y is None:
+        return None
+    return make(int(np.gcd(x.step, y.step)), x.offsets + y.offsets, x.thread or y.thread)
+
+
+def times(x: Value | None, number: int) -> Value | None:
+    """x * number."""
+    return None if x is None else make(x.step * abs(number), x.offsets * number, x.thread and number != 0)
+
+
+def multiply(x: Value | None, y: Value | None) -> Value | None:
+    """x * y."""
+    if x is None or y is None:
+        return None
+    for one, other in ((x, y), (y, x)):
+        if one.number is not None:
+            return times(other, one.number if one.number < WORD >> 1 else one.number - WORD)
+    if x.uniform and y.uniform:
+        return make(1, 0, x.thread or y.thread)
+    if x.step == y.step == 0:
+        return make(0, x.offsets * y.offsets, x.thread or y.thread)
+    return None
+
+
+def shift_right(x: Value | None, count: int) -> Value | None:
+    """x >> count of a number without sign."""
+    if x is None:
+        return None
+    if x.step == 0 or x.step % (1 << count) == 0:
+        return make(x.step >> count, x.offsets >> count, x.thread)
+    return make(1, 0, x.thread) if x.uniform else None
+
+
+def bitwise(values: list[Value | None], table: int) -> Value | None:
+    """LOP3: bit n of the result is bit ``4 a + 2 b + c`` of ``table``, of the bits n of the values a, b, c."""
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
+        return None
+    thread = any(v.thread for v in known)
+    steps = [v.step for v in known if v.step]
+    if not steps:
+        return make(0, _lut([v.offsets for v in known], table) % WORD, thread)
+    step = min(step & -step for step in steps)  # the base has no bits below this one
+    if any(v.step and v.offsets.max() >= step for v in known):
+        return make(1, 0, thread) if all(v.uniform for v in known) else None
+    high = [v.offsets // step for v in known if not v.step]
+    if any(part.ndim and (part != part[0]).any() for part in high):
+        return None
+    low = _lut([v.offsets % step for v in known], table) % step
+    # What the table makes of the bits above: of a base they may be anything, so both are tried
+    choices = [(0, WORD - step) if v.step else (int(v.offsets.flat[0]) // step * step,) for v in known]
+    above = [int(_lut([np.asarray(n) for n in choice], table)) % WORD // step for choice in product(*choices)]
+    return make(step if any(above) else 0, low, thread)
+
+
+def _lut(values: list[Offsets], table: int) -> Offsets:
+    result = np.zeros((), np.int64)
+    for row in range(8):
+        if table >> row & 1:
+            term: Offsets = np.asarray(-1, np.int64)
+            for place, value in enumerate(values):
+                term = term & (value if row >> (2 - place) & 1 else ~value)
+            result = result | term
+    return result
+
+
+# -- instructions
+
+
+def operand(state: State, o: Operand) -> Value | None:
+    """The value of a source of 32 bits."""
+    if isinstance(o, Imm):
+        return make(0, o.value if o.kind == "int" else o.bits)
+    if isinstance(o, Const):
+        return UNIFORM
+    if isinstance(o, Reg) and o.file in ("R", "UR"):
+        value = register(state, o.file, o.index)
+        if o.inv or o.abs or o.suffix:
+            return value if value is not None and value.uniform and value.step == 1 else None
+        return times(value, -1) if o.neg else value
+    return None
+
+
+def register(state: State, file: str, index: int) -> Value | None:
+    """What is known of a register."""
+    if index == {"R": 255, "UR": 63}[file]:
+        return make(0, 0)
+    found = state.get((file, index))
+    if isinstance(found, Value):
+        return found
+    return UNIFORM if file == "UR" else None
+
+
+def truth(state: State, file: str, index: int) -> Truth | None:
+    """What is known of a predicate."""
+    if index == 7 or file == "UP":
+        return SAME
+    found = state.get((file, index))
+    return found if isinstance(found, Truth) else None
+
+
+def guard(state: State, i: Instruction) -> Truth | None:
+    """What is known of the guard of an instruction."""
+    return truth(state, i.guard.file, i.guard.index)
+
+
+def _imad(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    if {"HI", "X"} & set(i.mods) or len(sources) != 3:
+        return None
+    a, b, c = (operand(state, o) for o in sources)
+    return add(multiply(a, b), c)
+
+
+def _iadd3(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    if "X" in i.mods or len(sources) < 3:
+        return None
+    a, b, c = (operand(state, o) for o in sources[:3])
+    return add(add(a, b), c)
+
+
+def _lea(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    if i.mods or len(sources) != 3 or not isinstance(sources[2], Imm):
+        return None
+    return add(times(operand(state, sources[0]), 1 << sources[2].value), operand(state, sources[1]))
+
+
+def _shf(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    low, count, high = sources[:3]
+    known = operand(state, count)
+    number = None if known is None else known.number
+    if number is None or number > 31 or "W" in i.mods or {"U64", "S64"} & set(i.mods):
+        return None
+    if "L" in i.mods and "HI" not in i.mods:
+        return times(operand(state, low), 1 << number)
+    if "R" in i.mods and "HI" in i.mods:
+        value = operand(state, high)
+        if "S32" in i.mods and value is not None and value.step == 0 and value.offsets.max() >= WORD >> 1:
+            return None
+        return shift_right(value, number)
+    return None
+
+
+def _lop3(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    if len(sources) < 4 or not isinstance(sources[3], Imm):
+        return None
+    return bitwise([operand(state, o) for o in sources[:3]], sources[3].value)
+
+
+def _mov(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    return operand(state, sources[0])
+
+
+def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
+    return SPECIAL.get(sources[0].text) if isinstance(sources[0], Name) else None
+
+
+RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
+
+#: what is no function of the registers that it reads, or differs from lane to lane all the same
+OPAQUE = set(
+    "S2R CS2R B2R SHFL MATCH LD LDG LDS LDL LDSM LDGMC LDTRAM ATOM ATOMG ATOMS SULD SUATOM TEX TLD TLD4 TMML TXD TXQ"
+    " SUQUERY FOOTPRINT PIXLD HMMA IMMA BMMA DMMA QMMA HGMMA IGMMA QGMMA BGMMA CALL BMOV P2R VOTE ELECT LEPC"
+    " SYNCS QSPC LDC".split()
+)
+
+
+def execute(state: State, i: Instruction) -> None:
+    """Brings ``state`` behind an instruction."""
+    if not i.writes:
+        return
+    sure = guard(state, i)
+    inputs = _inputs(state, i)
+    opaque = i.base in OPAQUE
+    thread = any(known.thread for known in inputs if known)
+    uniform = not opaque and all(known is not None and known.uniform for known in inputs)
+    exact: Value | None = None
+    sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
+    # RZ and PT as destinations are not written, but stand at the place of one
+    if i.base in RULES and isinstance(i.operands[0], Reg) and not i.operands[0].zero:
+        exact = RULES[i.base](state, i, sources)
+    for access in i.writes:
+        for n in range(access.count):
+            key = (access.file, access.first + n)
+            new: Known | None = None
+            if access.file == "R":
+                new = exact if n == 0 else None
+                if new is None and uniform:
+                    new = make(1, 0, thread)
+            elif access.file == "P":
+                known = [one for one in inputs if one is not None]
+                if opaque:
+                    new = Truth(True, False) if i.base == "VOTE" else None
+                elif uniform or known and thread:
+                    new = Truth(uniform, thread)
+            elif access.file == "UR":
+                new = UNIFORM
+            old = state.get(key)
+            if not i.always and not (sure is not None and sure.uniform and new is not None and old is not None):
+                new = new if new is not None and old is not None and _equal(new, old) else None
+            elif not i.always and new is not None and old is not None and not _equal(new, old):
+                new = _either(new, old)
+            if new is None:
+                state.pop(key, None)
+            else:
+                state[key] = new
+
+
+def _inputs(state: State, i: Instruction) -> list[Known | None]:
+    """What is known of all that an instruction reads, its guard apart."""
+    found: list[Known | None] = []
+    for access in i.reads:
+        if access.what == "guard":
+            continue
+        for n in range(access.first, access.first + access.count):
+            if access.file in ("R", "UR"):
+                found.append(register(state, access.file, n))
+            else:
+                found.append(truth(state, access.file, n))
+    return found
+
+
+def _equal(one: Known, other: Known) -> bool:
+    if isinstance(one, Value) and isinstance(other, Value):
+        return one.same(other)
+    return one == other
+
+
+def _either(one: Known, other: Known) -> Known | None:
+    """What is known where all lanes of a warp hold ``one``, or all hold ``other``."""
+    if isinstance(one, Truth) and isinstance(other, Truth):
+        return Truth(one.uniform and other.uniform, one.thread or other.thread)
+    if not isinstance(one, Value) or not isinstance(other, Value):
+        return None
+    if one.uniform and other.uniform:
+        return make(1, 0, one.thread or other.thread)
+    step = int(np.gcd(one.step, other.step))
+    difference = np.ravel(one.offsets - other.offsets)
+    if (difference != difference[0]).any():
+        return None
+    step = int(np.gcd(step, abs(int(difference[0]))))
+    return make(step, one.offsets, one.thread or other.thread) if step else one
+
+
+# -- over the graph
+
+
+class Values:
+    """What is known in each block of a kernel; ``instructions`` walks one.
+
+    ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
+    ``apart``: blocks between such a branch and the place where its ways meet, where not all lanes may be active.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.start: dict[int, State] = {}
+        self.after = post_dominators(graph)
+        self.split: dict[int, Truth | None] = {}
+        self.apart: set[int] = set()
+        while self._flow():
+            pass
+
+    def instructions(self, block: int) -> Iterator[tuple[int, Instruction, State]]:
+        """The instructions of a block with their numbers and the state before each (to be read at once)."""
+        state = dict(self.start.get(block, {}))
+        place = self.graph.blocks[block]
+        for n in range(place.start, place.end):
+            i = self.graph.instructions[n]
+            if i is None:
+                state.clear()
+                continue
+            yield n, i, state
+            execute(state, i)
+
+    def decides(self, block: int) -> Truth | None:
+        """What is known of the predicates that decide where a block goes on."""
+        state, i = self._end(block)
+        if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
+            return None
+        found = [guard(state, i)]
+        found += [truth(state, o.file, o.index) for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
+        known = [one for one in found if one is not None]
+        if len(known) < len(found):
+            return None
+        return Truth(all(one.uniform for one in known), any(one.thread for one in known))
+
+    def _end(self, block: int) -> tuple[State, Instruction | None]:
+        """The state behind a block, and its last instruction."""
+        state = dict(self.start.get(block, {}))
+        place = self.graph.blocks[block]
+        i = None
+        for n in range(place.start, place.end):
+            i = self.graph.instructions[n]
+            if i is None or i.base == "CALL":
+                state.clear()  # what a function leaves, or a word that is not known
+            else:
+                execute(state, i)
+        return state, i
+
+    def meet(self, block: int) -> int | None:
+        """The first block that all ways from ``block`` pass; None where they end apart from each other."""
+        later = self.after[block] & ~(1 << block)
+        rest = later
+        while rest:
+            lowest = (rest & -rest).bit_length() - 1
+            if self.after[lowest] == later:
+                return lowest
+            rest &= rest - 1
+        return None
+
+    def ways(self, block: int) -> list[set[int]]:
+        """For each way out of a block the blocks on it, up to where all of them meet, that one included."""
+        end = self.meet(block)
+        found = []
+        for first in self.graph.blocks[block].next:
+            seen, stack = {first}, [first]
+            while stack:
+                at = stack.pop()
+                if at == end:
+                    continue
+                for to in self.graph.blocks[at].next:
+                    if to not in seen:
+                        seen.add(to)
+                        stack.append(to)
+            found.append(seen)
+        return found
+
+    def _flow(self) -> bool:
+        """One fixed point with the splits known so far; whether there are more of them than before."""
+        forget = self._forget()
+        self.start = {}
+        waiting = []
+        for entry in self.graph.entries:
+            self.start[entry] = {}
+            waiting.append(entry)
+        while waiting:
+            block = waiting.pop()
+            state, _ = self._end(block)
+            for to in self.graph.blocks[block].next:
+                if self._merge(to, state, forget.get(to, frozenset())):
+                    waiting.append(to)
+        more = False
+        for number in self.start.keys() - self.split.keys():
+            if len(self.graph.blocks[number].next) < 2:
+                continue
+            found = self.decides(number)
+            if found is None or not found.uniform:
+                self.split[number] = found
+                more = True
+        return more
+
+    def _forget(self) -> dict[int, frozenset[Key]]:
+        """For each block where ways meet that lanes went apart: the registers that were written on the way."""
+        forget: dict[int, frozenset[Key]] = {}
+        self.apart = set()
+        for number in self.split:
+            ways = self.ways(number)
+            between = set().union(*ways) - {self.meet(number)}
+            if self.meet(number) is not None:
+                self.apart |= between
+            keys = frozenset(key for b in between for key in self._written(b))
+            for n, one in enumerate(ways):
+                for other in ways[n + 1 :]:
+                    for b in one & other:
+                        forget[b] = forget.get(b, frozenset()) | keys
+        return forget
+
+    def _written(self, block: int) -> set[Key]:
+        place = self.graph.blocks[block]
+        code = self.graph.instructions[place.start : place.end]
+        return {(w.file, w.first + n) for i in code if i is not None for w in i.writes for n in range(w.count)}
+
+    def _merge(self, block: int, state: State, forget: frozenset[Key]) -> bool:
+        """Joins a state to what stands before a block; whether that changed."""
+        state = {key: known for key, known in state.items() if key not in forget}
+        old = self.start.get(block)
+        if old is None:
+            self.start[block] = state
+            return True
+        new: State = {}
+        for key, known in old.items():
+            if key in state:
+                joined = known if _equal(known, state[key]) else _either(known, state[key])
+                if joined is not None:
+                    new[key] = joined
+        changed = len(new) != len(old) or any(not _equal(new[key], old[key]) for key in new)
+        self.start[block] = new
+        return changed
+
+
+@lru_cache(1)
+def values(graph: Graph) -> Values:
+    """The values of a kernel; several checks ask for them, one after the other."""
+    return Values(graph)
+
+
+def post_dominators(graph: Graph) -> list[int]:
+    """For each block those that every way from it to an end of the kernel passes, itself included, as bits."""
+    count = len(graph.blocks)
+    everything = (1 << count) - 1
+    found = [everything] * count
+    changed = True
+    while changed:
+        changed = False
+        for number in range(count)[::-1]:
+            block = graph.blocks[number]
+            new = everything if block.next else 0
+            for to in block.next:
+                new &= found[to]
+            if number in graph.open or _may_end(graph, number):
+                new = 0
+            new |= 1 << number
+            if new != found[number]:
+                found[number] = new
+                changed = True
+    return found
+
+
+def _may_end(graph: Graph, number: int) -> bool:
+    """Whether a thread may end in this block, or leave the function."""
+    i = graph.instructions[graph.blocks[number].end - 1]
+    return i is not None and i.base in ("EXIT", "KILL", "RET")
