@@ -457,8 +457,8 @@ def fchk(i: Instruction, m: Maker) -> Step:
 
 
 def _sine_of_turns(x: Array) -> Array:
-    """sin(2 pi x); exact zeros where there should be."""
-    x = x - np.rint(x)
+    """sin(2 pi x); exact zeros where there should be, and -0 of -0."""
+    x = np.where(x == 0, x, x - np.rint(x))
     x = np.where(np.abs(x) > 0.25, np.copysign(0.5, x) - x, x)
     return np.asarray(np.sin(2 * np.pi * x))
 
