@@ -29,7 +29,7 @@ from turingas.program import WORD_BYTES, Cubin, Kernel
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 16384  # of a wave: enough that numpy's overhead is small, few enough that its temporaries stay in the L2 cache
-BUDGET = 20_000_000  # instructions of a warp
+BUDGET = 2_000_000  # instructions of a warp
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
 GRID = (2**31 - 1, 65535, 65535)
 BLOCK = (1024, 1024, 64)
@@ -348,22 +348,16 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
                 first = next(waves, None)
             if first is None:
                 return
+            wave = _wave(image, options, first, min(each, blocks - first))
             try:
-                wave = _wave(image, options, first, min(each, blocks - first))
                 wave.run(lambda: bool(failures))
             except BaseException as error:
                 with lock:
                     failures.append((first, error))
+                    _collect(report, wave)
                 return
             with lock:
-                report.instructions += wave.instructions
-                report.lane_instructions += wave.lane_instructions
-                if report.counters is not None and wave.counters is not None:
-                    report.counters.add(wave.counters)
-                if wave.races is not None:
-                    report.races += [f for f in wave.races.findings if f not in report.races]
-                if wave.strict is not None:
-                    report.hazards += [f for f in wave.strict.findings if f not in report.hazards]
+                _collect(report, wave)
                 finished = min(blocks, (next(done) + 1) * each)
                 if progress is not None:
                     progress(finished, blocks, report.lane_instructions)
@@ -376,8 +370,23 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
                 future.result()
     report.seconds = time.perf_counter() - start
     if failures:
-        raise min(failures, key=lambda f: f[0])[1]
+        error = min(failures, key=lambda f: f[0])[1]
+        if isinstance(error, DeviceError):
+            error.report = report
+        raise error
     return report
+
+
+def _collect(report: Report, wave: Wave) -> None:
+    """Add what one wave came to."""
+    report.instructions += wave.instructions
+    report.lane_instructions += wave.lane_instructions
+    if report.counters is not None and wave.counters is not None:
+        report.counters.add(wave.counters)
+    if wave.races is not None:
+        report.races += [race for race in wave.races.findings if race not in report.races]
+    if wave.strict is not None:
+        report.hazards += [hazard for hazard in wave.strict.findings if hazard not in report.hazards]
 
 
 def _workers(image: Image, options: Options, blocks: int) -> int:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turingas.emulate.device import Report
 
 
 class LaunchError(ValueError):
@@ -35,8 +39,10 @@ class DeviceError(Exception):
     """A kernel did what it must not: ``kind`` is a word for it ("out of bounds", "misaligned", "deadlock", ...).
 
     ``block`` and ``thread`` are (x, y, z) of the first thread that did; ``address`` is the memory address, if there is
-    one, ``place`` the instruction, ``other`` a second one that takes part.
+    one, ``place`` the instruction, ``other`` a second one that takes part. ``report`` is what the launch had come to.
     """
+
+    report: Report | None = None
 
     def __init__(
         self,

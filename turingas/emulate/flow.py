@@ -151,20 +151,24 @@ def _unsupported(t: Turn) -> DeviceError:
 @_flow("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET")
 def branch(t: Turn) -> bool:
     """To a label or an address in registers or constants. BRA.DIV goes when the lanes of a mask are not all here."""
-    if "ANY" in t.i.mods:
-        raise _unsupported(t)
     lanes = _lanes(t)
     maker = t.wave.image.maker
     operands = t.i.operands[1:] if isinstance(t.i.operands[0], Reg) else t.i.operands
     for operand in operands[:-1]:
         if isinstance(operand, Reg) and operand.file == "UP":
             lanes = lanes & maker.pred(operand)(t.k)
+    if "ANY" in t.i.mods:  # all go where one does: ptxas' loops around UBLKCP, once for each thread
+        lanes = _active(t) & lanes.any(axis=1, keepdims=True)
     if "DIV" in t.i.mods or "CONV" in t.i.mods:
         wanted = [o for o in operands[:-1] if isinstance(o, Reg) and o.file == "UR"]
         mask = maker.u32(wanted[0])(t.k)[:, 0] if wanted else np.uint32(0xFFFFFFFF)
         missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(_active(t)) != 0
         lanes = lanes & (missing if "DIV" in t.i.mods else ~missing)[:, None]
     target = _target(t, operands[-1])
+    if isinstance(target, int) and target == t.n and t.i.always and lanes.any():
+        row = int(lanes.any(axis=1).argmax())
+        message = "the kernel does not end: an unconditional branch to itself"
+        raise t.wave.fault(t.i, "endless", message, row, int(lanes[row].argmax()))
     if isinstance(target, int):
         return _go(t, lanes, target)
     return _scatter(t, lanes, target)

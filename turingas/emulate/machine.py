@@ -205,20 +205,20 @@ class Wave:
                     act = image.flow[n]
                     if act is None:  # it stands at the limit
                         break
+                    self.turn += 1
+                    if self.turn & 255 == 0:
+                        self._check_budget()
+                        if stop():
+                            return
                     if not self._act(k, n, act, chosen):
                         break
                     n = int(splits.pc[chosen[0]])  # all went on to one place: no need to choose anew
                     if not (n < limit) or not 0 <= n < size:
                         break
-                if stop():
-                    return
 
     def _choose(self) -> tuple[Array, int, int]:
         """The splits that go next, where they stand, and the next place where others wait to join."""
         splits = self.splits
-        self.turn += 1
-        if self.turn & 1023 == 0:
-            self._check_budget()
         running = np.flatnonzero(splits.state == RUNNING)
         if not len(running):
             raise flow.deadlock(self)
@@ -351,5 +351,5 @@ class Wave:
             at = int(self.splits.pc[here[0]]) if len(here) else 0
             lane = int(self.splits.mask[here[0]].argmax()) if len(here) else 0
             block, thread = self.who(most, lane)
-            message = f"the kernel does not end: a warp ran {limit:,} instructions (the budget)"
+            message = f"the kernel does not end: a warp ran {limit:,} instructions, its budget; a larger one may be given"
             raise DeviceError("budget", message, self.image.place(at), block, thread)

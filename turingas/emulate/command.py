@@ -1,0 +1,192 @@
+"""What `turingas run` reads and prints: arguments as text, results, counters beside the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turingas.check.banks import walk
+from turingas.emulate.device import Report
+from turingas.emulate.errors import LaunchError
+from turingas.isa.forms import isa
+from turingas.isa.instruction import Instruction, instruction
+from turingas.program import Kernel
+
+TYPES = {
+    **{f"{kind}{bits}": np.dtype(f"{letter}{bits // 8}") for kind, letter in (("i", "i"), ("u", "u"), ("f", "f"))
+       for bits in (8, 16, 32, 64) if f"{kind}{bits}" != "f8"},
+}  # fmt: skip
+ARRAY = re.compile(r"(?P<type>[iuf]\d+)\[(?P<shape>\d+(?:\s*,\s*\d+)*)\](?:=(?P<fill>.+))?")
+TYPED = re.compile(r"(?P<type>[iuf]\d+):(?P<value>.+)")
+SHOWN = 8  # values of an array that are printed
+HINT = "write 7, 1.5, i64:7, f32[1024], f32[64,64]=random, u32[256]=arange, i32[8]=-1 or @file.npy"
+
+
+def argument(text: str, random: np.random.Generator) -> Any:
+    """A kernel argument from its text: a number (``7``, ``0x10``, ``1.5``), one with a type (``u8:7``), an array
+    (``f32[64,64]``, zeros; ``=random``, ``=arange`` or ``=VALUE`` fills it) or ``@file.npy``. LaunchError otherwise."""
+    text = text.strip()
+    if text.startswith("@"):
+        try:
+            loaded = np.load(Path(text[1:]), allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise LaunchError(f"argument {text}: {error}") from None
+        if not isinstance(loaded, np.ndarray):
+            raise LaunchError(f"argument {text} holds several arrays", "save one array with numpy.save")
+        return np.array(loaded, order="C")
+    match = ARRAY.fullmatch(text)
+    if match:
+        shape = tuple(int(n) for n in match["shape"].split(","))
+        return _filled(shape, _type(match["type"], text), match["fill"] or "0", random, text)
+    match = TYPED.fullmatch(text)
+    if match:
+        kind = _type(match["type"], text)
+        return _number(match["value"], kind, text)
+    try:
+        return int(text, 0)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise LaunchError(f"argument {text!r} is neither a number nor an array", HINT) from None
+
+
+def _type(name: str, text: str) -> np.dtype[Any]:
+    if name not in TYPES:
+        raise LaunchError(f"argument {text!r}: there is no type {name}", "types: " + " ".join(TYPES))
+    return TYPES[name]
+
+
+def _number(value: str, kind: np.dtype[Any], text: str) -> Any:
+    try:
+        number = float(value) if kind.kind == "f" else int(value, 0)
+        return kind.type(number)
+    except (ValueError, OverflowError) as error:
+        raise LaunchError(f"argument {text!r}: {error}", HINT) from None
+
+
+def _filled(shape: tuple[int, ...], kind: np.dtype[Any], fill: str, random: np.random.Generator, text: str) -> Any:
+    size = int(np.prod(shape))
+    if fill == "random":
+        if kind.kind == "f":
+            return random.standard_normal(shape).astype(kind)
+        limits = np.iinfo(kind)
+        return random.integers(limits.min, limits.max, shape, kind.type, endpoint=True)
+    if fill == "arange":
+        return np.arange(size).astype(kind).reshape(shape)
+    return np.full(shape, _number(fill, kind, text))
+
+
+# ---- what came of it ---------------------------------------------------------------------------------------------
+
+
+def results(args: list[Any], before: list[Any]) -> Iterator[str]:
+    """A line for each array argument: whether the kernel changed it, its range, its first values."""
+    for number, (value, old) in enumerate(zip(args, before)):
+        if not isinstance(value, np.ndarray):
+            continue
+        changed = int((value.reshape(-1).view(np.uint8) != old.reshape(-1).view(np.uint8)).sum()) if value.size else 0
+        shape = ",".join(map(str, value.shape))
+        what = "changed" if changed else "as it was"
+        line = f"argument {number}: {value.dtype.name}[{shape}], {what}"
+        if value.size and value.dtype.kind in "iuf":
+            first = " ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.reshape(-1)[:SHOWN])
+            more = " ..." if value.size > SHOWN else ""
+            line += f", {value.min():.6g} to {value.max():.6g}: {first}{more}"
+        yield line
+
+
+def summary(report: Report) -> str:
+    """One line: what ran and how fast."""
+    rate = report.lane_instructions / max(report.seconds, 1e-9)
+    return (
+        f"{report.kernel.name}: {report.instructions:,} warp instructions, {report.lane_instructions:,} of lanes "
+        f"in {report.seconds:.2f} s ({rate / 1e6:,.0f} million/s)"
+    )
+
+
+HEADER = f"{'address':>7} {'line':>5} {'warps':>10} {'lanes':>5} {'banks':>9} {'shared':>15} {'global':>7}  instruction"
+LEGEND = """\
+warps   how often a warp ran it                        lanes   active lanes a warp, on average
+banks   cycles lost to register-bank conflicts         shared  wavefronts, and those that bank conflicts added
+global  32-byte sectors of global memory a request"""
+
+
+def table(report: Report) -> Iterator[str]:
+    """The counters of a run, a line an instruction that ran."""
+    counters, kernel = report.counters, report.kernel
+    assert counters is not None
+    code = _instructions(kernel)
+    costs = _bank_cycles(code, kernel)
+    yield LEGEND
+    yield HEADER
+    total = 0
+    for n, i in enumerate(code):
+        warps = int(counters.warps[n])
+        if not warps or i is None:
+            continue
+        lanes = counters.lanes[n] / warps
+        banks = costs[n] * warps
+        total += banks
+        shared = sectors = ""
+        if counters.wavefronts[n]:
+            extra = int(counters.wavefronts[n] - counters.ideal[n])
+            shared = f"{int(counters.wavefronts[n])}" + (f" (+{extra})" if extra else "")
+        elif counters.sectors[n]:
+            sectors = f"{counters.sectors[n] / max(int(counters.requests[n]), 1):.1f}"
+        line = kernel.lines[n][1] if n < len(kernel.lines) else 0
+        yield (
+            f"{16 * n:7x} {line or '':>5} {warps:10} {lanes:5.1f} {banks or '':>9} {shared:>15} {sectors:>7}  "
+            f"{i.text()}"
+        )
+    conflicts = int((counters.wavefronts - counters.ideal).sum())
+    yield f"shared memory: {int(counters.wavefronts.sum())} wavefronts, {conflicts} of them conflicts; " \
+          f"global memory: {int(counters.sectors.sum())} sectors; register banks: {total} cycles"  # fmt: skip
+
+
+def _instructions(kernel: Kernel) -> list[Instruction | None]:
+    known = isa(kernel.arch)
+    return [instruction(known, word, 16 * n) for n, word in enumerate(kernel.words)]
+
+
+def _bank_cycles(code: list[Instruction | None], kernel: Kernel) -> list[int]:
+    """Cycles that each instruction loses to register banks when it runs once, in the order of the code."""
+    costs = [0] * len(code)
+    for i, _, cycles in walk(code, kernel.facts):
+        costs[i.address // 16] = cycles
+    return costs
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The same for programs: totals, counters by address, races and hazards as text."""
+    found: dict[str, Any] = {
+        "kernel": report.kernel.name,
+        "arch": report.kernel.arch,
+        "seconds": report.seconds,
+        "warp_instructions": report.instructions,
+        "lane_instructions": report.lane_instructions,
+        "races": [str(race) for race in report.races],
+        "hazards": [str(hazard) for hazard in report.hazards],
+    }
+    counters = report.counters
+    if counters is not None:
+        rows = []
+        code = _instructions(report.kernel)
+        costs = _bank_cycles(code, report.kernel)
+        for n, i in enumerate(code):
+            if i is None or not counters.warps[n]:
+                continue
+            line = report.kernel.lines[n] if n < len(report.kernel.lines) else ("", 0)
+            rows.append({
+                "address": 16 * n, "file": line[0], "line": line[1], "text": i.text(),
+                "register_bank_cycles": int(costs[n] * counters.warps[n]),
+                **{name: int(getattr(counters, name)[n]) for name in
+                   ("warps", "lanes", "requests", "wavefronts", "ideal", "sectors")},
+            })  # fmt: skip
+        found["counters"] = rows
+    return found
