@@ -3,7 +3,7 @@
 Only faults count that change what the hardware may compute. That is decided by ``Oracle``, which knows nothing of the
 linter's own walk: from every instruction it follows every path, one instruction at a time, and looks whether a result
 is used before it is there, or a source overwritten before it is read. Slow, and meant to be plainly right. The facts
-of the hardware (turingas/isa/latency, turingas/isa/order) and the edges of the graph are the same.
+of the hardware (turingas/isa/latency) and the edges of the graph are the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from turingas.check import hazards
 from turingas.check.flow import CONTROL, Graph, guard_decides
-from turingas.isa import control, order
+from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies
 from turingas.program import Cubin, Kernel
@@ -111,13 +111,13 @@ class Oracle:
         for write in i.writes:
             if not self.lat.variable(i, write):
                 kinds["fixed"].update(registers(write))
-            elif order.with_sources(i, write.file):
+            elif self.lat.with_read(i, write):
                 kinds["early"].update(registers(write))
             else:
                 kinds["variable"].update(registers(write))
         written = {r for write in i.writes for r in registers(write)}
         for read in i.reads:
-            if read.file == "R" and self.lat.late(i, read):
+            if self.lat.late(i, read):
                 kinds["late"].update(r for r in registers(read) if r not in written)
         for kind, found in kinds.items():
             if found:
@@ -167,7 +167,7 @@ class Oracle:
         else:
             if at.ready & i.control.wait or (at.ready | at.fresh) & self.waits(i, at):
                 return None
-            if item.kind == "late" and order.flushes(i) == order.queue(first):
+            if item.kind == "late" and self.lat.flushes(i) == self.lat.queue(first):
                 return None
         left = set(at.open)
         apart = at.guard and (first.guard.file, first.guard.index, not first.guard.inv) == (
@@ -192,10 +192,10 @@ class Oracle:
         if not left:
             return None
         covers = 0
-        if item.kind != "fixed" and order.queue(i) == order.queue(first):
+        if item.kind != "fixed" and self.lat.queue(i) == self.lat.queue(first):
             if item.kind in ("late", "early"):
                 covers = self.own(i, "late")
-            elif order.in_order(first):
+            elif self.lat.in_order(first):
                 covers = self.own(i, "variable")
         guard = at.guard and not any((first.guard.file, first.guard.index) in registers(w) for w in i.writes)
         return self.step(replace(at, open=frozenset(left), guard=guard), i, covers)
@@ -209,8 +209,8 @@ class Oracle:
             return at.cycles < need(first, write, i, access)
         if kind == "raw":
             return True
-        behind = order.queue(i) == order.queue(first) and self.lat.variable(i, access)
-        return not (behind and (kind == "war" or order.in_order(first)))
+        behind = self.lat.queue(i) == self.lat.queue(first) and self.lat.variable(i, access)
+        return not (behind and (kind == "war" or self.lat.in_order(first)))
 
     def waits(self, i: Instruction, at: At) -> int:
         """The scoreboards that a DEPBAR itself waits for, those set just before too."""

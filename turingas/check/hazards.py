@@ -20,7 +20,6 @@ from collections.abc import Iterator
 
 from turingas.check.finding import Finding
 from turingas.check.flow import CONTROL, Block, Graph, guard_decides
-from turingas.isa import order
 from turingas.isa.instruction import Access, Imm, Instruction, Name
 from turingas.isa.latency import Latencies, latencies
 
@@ -55,13 +54,13 @@ class Facts:
         self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
         self.stall = max(1, i.control.stall)
         self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
-        self.queue = order.queue(i)
-        self.in_order = order.in_order(i)
-        self.flushes = order.flushes(i)
+        self.queue = lat.queue(i)
+        self.in_order = lat.in_order(i)
+        self.flushes = lat.flushes(i)
         self.reads: dict[int, Access] = {}
         late: set[int] = set()
         for read in i.reads:
-            is_late = read.file == "R" and lat.late(i, read)
+            is_late = lat.late(i, read)
             for register in _numbers(read):
                 self.reads.setdefault(register, read)
                 if is_late:
@@ -70,7 +69,7 @@ class Facts:
         for write in i.writes:
             role = FIXED
             if lat.variable(i, write):
-                role = WITH_SOURCES if order.with_sources(i, write.file) else VARIABLE
+                role = WITH_SOURCES if lat.with_read(i, write) else VARIABLE
             for register in _numbers(write):
                 self.writes[register] = (write, role)
         self.late = tuple(sorted(late.difference(self.writes)))

@@ -55,6 +55,10 @@ NO_READ_SCOREBOARD = frozenset(
 )
 NONE = 7  # no scoreboard
 
+# Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
+# for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, conversions, MUFU, textures).
+UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R B2R".split())
+
 Kind = Callable[["Latencies", Instruction, Access, int], str]
 
 
@@ -84,7 +88,8 @@ class Latencies:
 
     def queue(self, i: Instruction) -> str:
         """The queue that ``i`` waits in, or "". Instructions of one queue read their sources and deliver their results
-        in order: when a later one has, this one has too."""
+        in order (but for UNORDERED): when a later one has, this one has too. That holds whatever the guards say: what
+        does not run keeps its place in the queue all the same."""
         pipe = PIPE_OF[i.base]
         if pipe == "tensor" and self.sm >= 80:
             # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
@@ -98,6 +103,15 @@ class Latencies:
         if write.file == "B" or i.base in NO_WRITE_SCOREBOARD:
             return False
         return self.queue(i) != ""
+
+    def in_order(self, i: Instruction) -> bool:
+        """Whether the results of ``i`` are there before those of whatever is issued to its queue later."""
+        return i.base not in UNORDERED
+
+    def flushes(self, i: Instruction) -> str:
+        """The queue whose sources have all been read behind ``i``, or "": a barrier waits for the accesses to memory
+        before it (NVRTC 12.9 overwrites the sources of STS behind BAR.SYNC without a scoreboard)."""
+        return "lsu" if i.base == "BAR" and "ARV" not in i.mods else ""
 
     def with_read(self, i: Instruction, write: Access) -> bool:
         """Whether this result is there once the read scoreboard of ``i`` is released: ATOM's predicate on sm_90."""
