@@ -189,7 +189,8 @@ def _runs(
         return False
     for start, count in zip(first.tolist(), counts.tolist()):
         place = places[start]
-        steps = function.accumulate(np.concatenate([memory[place : place + 1], operand[start : start + count]]))
+        given = np.concatenate([memory[place : place + 1], operand[start : start + count]])
+        steps = function.accumulate(given, dtype=memory.dtype)  # which would else be wider for sums
         old[start : start + count] = steps[:-1]
         memory[place] = steps[-1]
     return True

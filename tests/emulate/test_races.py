@@ -1,0 +1,189 @@
+"""The race detector: what nothing orders is found, what a barrier orders is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.emulate.memories import Machine
+
+W4 = np.arange(128, dtype=np.uint32)  # four warps
+
+
+def machine(text: str, arch: str = "sm_75", per_block: int = 4, **regs: Any) -> Machine:
+    """Four warps; registers by name. R2 is 4 times the thread, R3 the same of the next warp, R4 the thread."""
+    values = {2: W4 * 4, 3: (W4 + 32) % 128 * 4, 4: W4, 9: 0, **{int(k[1:]): v for k, v in regs.items()}}
+    return Machine(text, arch, warps=4, per_block=per_block, regs=values, races=True)
+
+
+def kinds(m: Machine) -> list[tuple[str, int, int]]:
+    """Kind and both instructions' numbers of all that was found."""
+    return [(f.kind, f.first.address // 16, f.second.address // 16) for f in m.wave.races.findings]
+
+
+def test_own_memory_is_no_race() -> None:
+    """Each thread its own word, or each warp its own words."""
+    m = machine("STS [R2], R4\nLDS.U R5, [R2]\nLDS.U R6, [R7]\nSTS [R7], R4", R7=(W4 ^ 5) * 4)
+    m.run()
+    assert kinds(m) == []
+
+
+def test_read_after_write() -> None:
+    """Without a barrier; and with one it is none."""
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]")
+    m.run()
+    assert kinds(m) == [("RAW", 0, 1)]
+    race = m.wave.races.findings[0]
+    assert race.first.text == "STS [R2], R4" and race.second.text == "LDS.U R5, [R3]"
+    assert race.address == 128 and race.threads == ((32, 0, 0), (0, 0, 0)) and race.block == (0, 0, 0)
+    assert "read after write at 0x80" in str(race)
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]")
+    m.one(0)
+    m.wave.races.barrier(np.arange(4))
+    m.one(1)
+    assert kinds(m) == []
+
+
+def test_write_after_read() -> None:
+    """The second barrier of a loop forgotten; also when a thread reads what others read."""
+    for address in ("R3", "RZ"):
+        m = machine(f"LDS.U R5, [{address}]\nSTS [R2], R4")
+        m.run()
+        assert kinds(m) == [("WAR", 0, 1)]
+        m = machine(f"LDS.U R5, [{address}]\nSTS [R2], R4")
+        m.one(0)
+        m.wave.races.barrier(np.arange(4))
+        m.one(1)
+        assert kinds(m) == []
+
+
+def test_write_after_write() -> None:
+    """Of different values only; each pair once."""
+    m = machine("STS [R2], R4\nSTS [R3], R4\nSTS [R3], R4")
+    m.run()
+    assert kinds(m) == [("WAW", 0, 1)]
+    m.one(1)
+    m.one(0)
+    assert kinds(m) == [("WAW", 0, 1), ("WAW", 1, 0)]
+    m = machine("STS [R2], R9\nSTS [R3], R9")
+    m.run()
+    assert kinds(m) == []
+
+
+def test_write_after_write_within_one_instruction() -> None:
+    """Lanes of one warp, or warps, that write different values to one word."""
+    m = machine("STS [RZ], R4")
+    m.one(0, slice(0, 1))
+    assert kinds(m) == [("WAW", 0, 0)]
+    m = machine("STS [RZ], R8", R8=W4 // 32)
+    m.one(0, slice(0, 1))
+    assert kinds(m) == []
+    m.one(0)
+    assert kinds(m) == [("WAW", 0, 0)]
+    m = machine("STS [RZ], R9")
+    m.run()
+    assert kinds(m) == []
+
+
+def test_blocks_do_not_share() -> None:
+    """The same addresses in different blocks."""
+    m = machine("STS [R8], R4\nLDS.U R5, [R8]\nSTS [R8], R9", per_block=1, R8=W4 % 32 * 4)
+    m.run()
+    assert kinds(m) == []
+
+
+def test_a_barrier_orders_only_who_passes_it() -> None:
+    """Named barriers of a part of the block, and what follows from two of them."""
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]")
+    m.one(0)
+    m.wave.races.barrier(np.array([0, 1]))
+    m.one(1, slice(0, 1))
+    assert kinds(m) == []  # 0 reads of 1
+    m.one(1, slice(1, 2))
+    assert kinds(m) == [("RAW", 0, 1)]  # 1 reads of 2
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]")
+    m.one(0)
+    m.wave.races.barrier(np.array([2, 3]))
+    m.wave.races.barrier(np.array([1, 3]))
+    m.one(1, slice(1, 2))
+    assert kinds(m) == []  # 1 knows of 2 through 3
+
+
+def test_arriving_without_waiting() -> None:
+    """Who waits knows of who arrived; not the other way round."""
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]\nSTS [R2], R9")
+    m.one(0, slice(1, 2))
+    m.wave.races.arrive(np.array([1]))
+    m.wave.races.barrier(np.array([0]))
+    m.one(1, slice(0, 1))
+    assert kinds(m) == []
+    m.one(2, slice(1, 2))
+    assert kinds(m) == [("WAR", 1, 2)]
+
+
+def test_atomics() -> None:
+    """Among themselves they do not race; with loads and stores they do."""
+    m = machine("ATOMS.ADD RZ, [RZ], R4\nATOMS.MAX RZ, [RZ], R4")
+    m.run()
+    assert kinds(m) == []
+    m = machine("ATOMS.ADD RZ, [RZ], R4\nLDS.U R5, [RZ]\nSTS [RZ], R9")
+    m.run()
+    assert ("RAW", 0, 1) in kinds(m) and ("WAW", 0, 2) in kinds(m)
+    m = machine("STS [R2], R4\nATOMS.ADD RZ, [RZ], R4")
+    m.run()
+    assert kinds(m) == [("WAW", 0, 1)]
+
+
+def test_compare_and_swap_loops() -> None:
+    """The load of one is part of an atomic; another load is not."""
+    text = "LDS.U R5, [RZ]\nATOMS.CAST.SPIN R6, [RZ], R5, R4"
+    m = machine(text)
+    m.run()
+    m.run()
+    assert kinds(m) == []
+    m = machine("STS [R2], R4\n" + text)
+    m.run()
+    assert ("RAW", 0, 1) in kinds(m)
+    m = machine(text + "\nLDS.U R7, [R9]")
+    m.run()
+    assert kinds(m) == [("RAW", 1, 2)]
+
+
+def test_bytes() -> None:
+    """Neighbouring bytes of a word are not one place, also when other accesses are wider."""
+    m = machine("STS.U8 [R4], R4\nLDS.U.U8 R5, [R4]")
+    m.run()
+    assert kinds(m) == []
+    m = machine("STS.U8 [R8], R4\nLDS.U R5, [R9]", R8=W4 // 32)
+    m.run()
+    assert kinds(m) == [("WAW", 0, 0), ("RAW", 0, 1)]  # the lanes of a warp write one byte
+    m = machine("STS.U8 [R8], R9\nSTS.U16 [R10], R4", R8=W4 // 32, R10=(W4 // 32 ^ 1) & 2)
+    m.one(0)
+    m.one(1, slice(1, 2))
+    assert ("WAW", 0, 1) in kinds(m)
+
+
+def test_wide_accesses_and_masks() -> None:
+    """16 bytes touch four words; lanes that are off touch none."""
+    rows = W4 // 32
+    m = machine("STS.128 [R8], R12\nLDS.U R5, [R10]", R8=rows * 16, R10=rows * 4 + 12)
+    m.run()
+    assert kinds(m) == [("RAW", 0, 1)]
+    m = machine("STS [R2], R4\nLDS.U R5, [R3]")
+    m.run(active=np.zeros((4, 32), bool) | (np.arange(4) < 1)[:, None])
+    assert kinds(m) == []
+
+
+def test_copies_and_matrices() -> None:
+    """LDGSTS writes, LDSM reads."""
+    rows = (W4 // 32 * 128 + W4 % 8 * 16).astype(np.uint32)
+    memory: Any = None
+    m = machine("LDGSTS.E.128 [R8], ~desc[UR4][R10.64]\nLDSM.16.M88 R5, [R9]", "sm_80", R8=rows, R9=rows)
+    memory = m.memory.add(np.arange(64, dtype=np.uint32))
+    m.wave.R[10], m.wave.R[11] = memory & 0xFFFFFFFF, memory >> 32
+    m.run()
+    assert kinds(m) == []
+    m.wave.R[9] = np.roll(m.wave.R[9], 1, axis=0)
+    m.one(1)
+    assert kinds(m) == [("RAW", 0, 1)]
