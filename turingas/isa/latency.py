@@ -129,7 +129,9 @@ class Latencies:
         """Whether it can release a read scoreboard, and a write scoreboard."""
         pipe = PIPE_OF[i.base]
         queued = pipe in self.queues or pipe == "tensor"
-        read = queued and i.base not in NO_READ_SCOREBOARD and not (i.base == "BMOV" and self.sm < 80)
+        read = queued and i.base not in NO_READ_SCOREBOARD
+        if i.base == "BMOV" and self.sm < 80:  # into a barrier it does
+            read = any(access.file == "R" for access in i.reads)
         return read, queued and i.base not in NO_WRITE_SCOREBOARD
 
     def issue(self, i: Instruction) -> int:
