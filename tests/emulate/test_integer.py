@@ -577,7 +577,7 @@ def test_isetp_sources():
 
 
 @pytest.mark.parametrize("text, arch", [
-    ("FLO.U32 R1, P0, R0", "sm_80"), ("R2UR P0, UR4, R0", "sm_80"), ("R2UR.OR P0, UR4, R0", "sm_80"),
+    ("FLO.U32 R1, P0, R0", "sm_80"), ("R2UR.OR P0, UR4, R0", "sm_80"),
     ("VABSDIFF R1, P0, R0, R0, R0", "sm_80"), ("VABSDIFF4 R1, P0, R0, R0, R0", "sm_80"),
 ])  # fmt: skip
 def test_unknown_results_are_refused(text, arch):

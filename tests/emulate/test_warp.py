@@ -181,6 +181,14 @@ def test_elect() -> None:
     assert np.flatnonzero(out.p(1)).tolist() == [4, 36] and np.flatnonzero(out.p(2)).tolist() == [8, 40]
 
 
+def test_one_lane_after_the_other_goes_uniform() -> None:
+    """R2UR's predicate: who must come again, in the loop that ptxas writes around an address that lanes differ in."""
+    value = np.repeat([5, 9, 5, 5], 16).astype(np.uint32)
+    out = step.run("R2UR P1, UR4, R0", arch="sm_80", regs={0: value}, active=SOME)
+    assert out.ur(4).tolist() == [5, 5]
+    assert out.p(1).tolist() == (SOME & (value == 9)).tolist()
+
+
 # ---- special registers -----------------------------------------------------------------------------------------------
 
 BLOCK = (8, 3, 3)  # 72 threads: three warps a block

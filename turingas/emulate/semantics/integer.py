@@ -210,8 +210,8 @@ def adder(m: Maker, out: Operand, predicates: Sequence[Operand], terms: list[Get
     def step(k: Cohort) -> None:
         value, over = add(k)
         put(k, value)
-        if len(over) == 1:
-            once, twice = over[0], FALSE
+        if len(over) < 2:
+            once, twice = over[0] if over else FALSE, FALSE
         else:
             count = functools.reduce(np.add, (o.view(np.uint8) for o in over))
             once, twice = count > 0, count > 1
@@ -941,13 +941,21 @@ def sel(i: Instruction, m: Maker) -> Step:
 
 @semantics("R2UR")
 def r2ur(i: Instruction, m: Maker) -> Step:
-    """A uniform register takes the value of the first lane that takes part; ptxas moves only values that are equal."""
+    """A uniform register takes the value of the first lane that takes part. Pu: the lane's own value differs (ptxas
+    wraps ARRIVES.LDGSTSBAR [UR] in a loop that the lanes leave which find Pu false)."""
     pu, d, a = i.operands
     if i.mods:
         raise Unsupported(i.name)
-    _unknown(i, pu)
-    get, put = m.raw(a), m.put(d)
-    return lambda k: put(k, get(k))
+    get, put, differs = m.raw(a), m.put(d), m.put(pu)
+    if is_pt(pu):
+        return lambda k: put(k, get(k))
+
+    def step(k: Cohort) -> None:
+        value = k.full(get(k))
+        put(k, value)
+        differs(k, value != np.take_along_axis(value, k.lanes.argmax(axis=1)[:, None], axis=1))
+
+    return step
 
 
 def _byte(o: Operand, i: Instruction) -> int:
