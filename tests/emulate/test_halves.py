@@ -37,6 +37,7 @@ def operands(name: str, count: int = 64 * 6) -> list[np.ndarray]:
     few = rng.integers(0, 3, (2, count)).astype(np.uint64)
     one = np.uint64(bias << digits)
     down = np.uint64(digits + 1 << digits)
+    fraction[1, ::2] = 1 << digits - 1  # 1.5 times anything often lies halfway
     near = [one - down + few[0], one + few[1], one + fraction[2]]
     halfway = [one | fraction[0], one | fraction[1], (rng.integers(1, bias - 4, count).astype(np.uint64) << digits)]
     signs = [rng.integers(0, 2, count, dtype=np.uint64) << np.uint64(15) for _ in range(3)]
@@ -82,7 +83,7 @@ def test_double_rounding_would_be_seen() -> None:
         bits = (wide[0] * wide[1] + wide[2]).view(np.uint32)
     twice = (bits + 0x7FFF + (bits >> np.uint32(16) & 1)) >> np.uint32(16)
     right = run("HFMA2.BF16_V2 R3, R0, R1, R2", "sm_90", regs={0: a, 1: b, 2: c}).r(3, np.uint16)
-    assert np.count_nonzero((twice != right) & (right != NAN)) > 5
+    assert np.count_nonzero((twice != right) & (right != NAN)) > 20
 
 
 @pytest.mark.parametrize("flush", ["", ".FTZ"])
