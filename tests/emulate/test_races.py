@@ -142,6 +142,10 @@ def test_compare_and_swap_loops() -> None:
     m.run()
     m.run()
     assert kinds(m) == []
+    m = machine("LDS.U R5, [R9]\nATOMS.CAST.SPIN R6, [RZ], R5, R4")  # another way to write the address
+    m.run()
+    m.run()
+    assert kinds(m) == []
     m = machine("STS [R2], R4\n" + text)
     m.run()
     assert ("RAW", 0, 1) in kinds(m)

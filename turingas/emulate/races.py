@@ -19,6 +19,7 @@ protect is reported.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.errors import Place
-from turingas.isa.instruction import Instruction, Mem
+from turingas.isa.instruction import Instruction, Mem, Reg
 
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
@@ -223,22 +224,30 @@ def _unit(i: Instruction) -> int:
     return next((size for mod, size in (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if mod in i.mods), 4)
 
 
-def _swap_loads(instructions: list[Instruction | None]) -> set[int]:
-    """Numbers of the loads that belong to a compare-and-swap soon behind them, at the same address."""
+def _swap_loads(instructions: Sequence[Instruction | None]) -> set[int]:
+    """Numbers of the loads that belong to a compare-and-swap soon behind them: they bring what it compares with, or
+    are at the same address."""
     found = set()
     for n, i in enumerate(instructions):
-        if i is None or i.base != "ATOMS" or not ("CAS" in i.mods or "CAST" in i.mods):
+        if i is None or i.base not in ("ATOMS", "ATOM") or not ("CAS" in i.mods or "CAST" in i.mods):
             continue
-        mem = next(o for o in i.operands if isinstance(o, Mem))
-        for before in range(max(0, n - NEAR), n):
+        at = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
+        mem, compare = i.operands[at], i.operands[at + 1]
+        assert isinstance(compare, Reg)
+        brought = False
+        for before in range(n - 1, max(0, n - NEAR) - 1, -1):
             load = instructions[before]
-            if load is not None and load.base == "LDS" and any(_same(mem, o) for o in load.operands):
+            if load is None:
+                continue
+            writes = any(w.file == "R" and w.first <= compare.index < w.first + w.count for w in load.writes)
+            if load.base in ("LDS", "LD") and ((writes and not brought) or any(_same(mem, o) for o in load.operands)):
                 found.add(before)
+            brought |= writes
     return found
 
 
-def _same(a: Mem, b: object) -> bool:
-    return isinstance(b, Mem) and _address(a) == _address(b)
+def _same(a: object, b: object) -> bool:
+    return isinstance(a, Mem) and isinstance(b, Mem) and _address(a) == _address(b)
 
 
 def _address(mem: Mem) -> tuple[object, ...]:
