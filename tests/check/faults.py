@@ -225,7 +225,7 @@ class Oracle:
 
     def step(self, at: At, i: Instruction, covers: int) -> At:
         """Behind an instruction that sets scoreboards which tell of the item."""
-        stall = max(1, i.control.stall)
+        stall = self.lat.stall(i)
         since = at.since
         if self.counts:
             known = at.ready | at.fresh

@@ -52,7 +52,7 @@ class Facts:
         self.i = i
         self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
         self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
-        self.stall = max(1, i.control.stall)
+        self.stall = lat.stall(i)
         self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
         self.queue = lat.queue(i)
         self.in_order = lat.in_order(i)

@@ -54,6 +54,9 @@ NO_READ_SCOREBOARD = frozenset(
     "BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split()
 )
 NONE = 7  # no scoreboard
+# Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
+# keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
+STALL_ZERO = 64
 
 # Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
 # for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, conversions, MUFU, textures).
@@ -133,6 +136,10 @@ class Latencies:
         if i.base == "BMOV" and self.sm < 80:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
         return read, queued and i.base not in NO_WRITE_SCOREBOARD
+
+    def stall(self, i: Instruction) -> int:
+        """Cycles from the issue of ``i`` to that of the next instruction of its warp, at least."""
+        return i.control.stall or (STALL_ZERO if i.control.yields else 1)
 
     def issue(self, i: Instruction) -> int:
         """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
