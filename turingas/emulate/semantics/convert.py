@@ -1,0 +1,405 @@
+"""Conversions between integers and floating-point formats, and packed ones.
+
+All go through float64, which holds every value of the smaller formats exactly; 64-bit integers go through it rounded to
+odd (cut, and the lowest bit set where something was lost), so that the second rounding is still right.
+
+NaN, range and saturation follow the PTX ISA (``cvt``, ``cvt.pack``); what it leaves open is listed in
+``tests/emulate/test_convert.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from turingas.emulate.build import Get, Maker, Put, Step, semantics
+from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.semantics.integer import put64, split, u64
+from turingas.isa.instruction import Instruction, Operand
+
+ROUNDING = {"RM": "RM", "RP": "RP", "RZ": "RZ", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
+INTEGRAL: dict[str, Any] = {"RN": np.rint, "RM": np.floor, "RP": np.ceil, "RZ": np.trunc}
+FORMATS = ("F16", "BF16", "F32", "F64")
+
+# ---- reading -----------------------------------------------------------------------------------------------------
+
+
+def mode_of(i: Instruction) -> str:
+    """The rounding mode: "RN" (to even), "RM" (down), "RP" (up) or "RZ" (towards zero)."""
+    return next((ROUNDING[x] for x in i.mods if x in ROUNDING), "RN")
+
+
+def source(m: Maker, o: Operand, kind: str, ftz: bool = False) -> Get:
+    """A float operand of a format as float64; ``ftz`` takes subnormal float32 values as zero."""
+    if kind == "F64":
+        return m.f64(o)
+    if kind == "F32":
+        single = m.f32(o)
+
+        def get(k: Cohort) -> Array:
+            return (flushed(single(k)) if ftz else single(k)).astype(np.float64)
+
+        return get
+    half = upper_half(m, o)
+    negative, absolute = getattr(o, "neg", False), getattr(o, "abs", False)
+
+    def read(k: Cohort) -> Array:
+        value = from_half(half(k), kind)
+        value = np.abs(value) if absolute else value
+        return -value if negative else value
+
+    return read
+
+
+def upper_half(m: Maker, o: Operand) -> Get:
+    """The 16 bits that a source's suffix picks, as uint16: the lower ones, or with .H1 the upper ones."""
+    raw = m.raw(o)
+    upper = getattr(o, "suffix", "").startswith(".H1")
+    return lambda k: (raw(k) >> np.uint32(16) if upper else raw(k)).astype(np.uint16)
+
+
+def from_half(bits: Array, kind: str) -> Array:
+    """Bits of float16 or bfloat16 (uint16) as float64."""
+    if kind == "F16":
+        return bits.view(np.float16).astype(np.float64)
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+
+
+def flushed(value: Array) -> Array:
+    """Subnormal float32 values become zeros of their sign."""
+    bits = value.view(np.uint32)
+    small = (bits & np.uint32(0x7F800000)) == 0
+    return np.where(small, bits & np.uint32(0x80000000), bits).view(np.float32)
+
+
+# ---- rounding ----------------------------------------------------------------------------------------------------
+
+NAN = {"F16": 0x7FFF, "BF16": 0x7FFF, "F32": 0x7FFFFFFF}
+
+
+def narrow(x: Array, kind: str, mode: str = "RN", ftz: bool = False) -> Array:
+    """float64 values as the bits (uint32) of a smaller format, rounded once; NaN becomes the one that the hardware has
+    for all results. ``ftz``: subnormal float32 results become zeros."""
+    bits = _directed(x, *_nearest(x, kind), mode)
+    bits = np.where(np.isnan(x), np.uint32(NAN[kind]), bits)
+    return flushed(bits.view(np.float32)).view(np.uint32) if ftz and kind == "F32" else bits
+
+
+def _nearest(x: Array, kind: str) -> tuple[Array, Callable[[Array], Array]]:
+    """The bits of the value next to x (of two, the even one), and what turns such bits into float64."""
+    if kind == "F32":
+        return x.astype(np.float32).view(np.uint32), lambda b: b.view(np.float32).astype(np.float64)
+    if kind == "F16":
+        value = lambda b: from_half(b.astype(np.uint16), "F16")  # noqa: E731
+        return x.astype(np.float16).view(np.uint16).astype(np.uint32), value
+    single = x.astype(np.float32)
+    cut = single.view(np.uint32) - (np.abs(single.astype(np.float64)) > np.abs(x))
+    odd = cut | (cut.view(np.float32).astype(np.float64) != x)
+    bits = odd + np.uint32(0x7FFF) + (odd >> np.uint32(16) & np.uint32(1)) >> np.uint32(16)
+    return bits.astype(np.uint32), lambda b: from_half(b.astype(np.uint16), "BF16")
+
+
+def _directed(x: Array, bits: Array, value: Callable[[Array], Array], mode: str) -> Array:
+    """From the nearest value to that of another rounding mode: at most one step away from zero, or towards it."""
+    if mode == "RN":
+        return bits
+    cut = (bits - (np.abs(value(bits)) > np.abs(x))).astype(np.uint32)
+    away = {"RZ": np.zeros_like(x, bool), "RP": x > 0, "RM": x < 0}[mode]
+    return (cut + (away & (value(cut) != x))).astype(np.uint32)
+
+
+def writer(m: Maker, o: Operand, kind: str, mode: str, ftz: bool = False) -> Put:
+    """Writes float64 values in a format: to a pair of registers, or to one (16 bits: its upper half is zero)."""
+    if kind == "F64":
+        return put64(m, o)
+    put = m.put(o)
+    return lambda k, x: put(k, narrow(x, kind, mode, ftz))
+
+
+# ---- floating point to floating point ------------------------------------------------------------------------------
+
+
+@semantics("F2F")
+def f2f(i: Instruction, m: Maker) -> Step:
+    """The mnemonic names the result's format first."""
+    to, kind = (x for x in i.mods if x in FORMATS)
+    ftz = "FTZ" in i.mods
+    get, put = source(m, i.operands[1], kind, ftz), writer(m, i.operands[0], to, mode_of(i), ftz)
+    return lambda k: put(k, get(k))
+
+
+@semantics("FRND")
+def frnd(i: Instruction, m: Maker) -> Step:
+    """A whole number in the same format."""
+    kind = next((x for x in i.mods if x in FORMATS), "F32")
+    get, put = source(m, i.operands[1], kind, "FTZ" in i.mods), writer(m, i.operands[0], kind, "RN")
+    f = INTEGRAL[mode_of(i)]
+    return lambda k: put(k, f(get(k)))
+
+
+# ---- floating point to integer -----------------------------------------------------------------------------------
+
+
+def limits(kind: str) -> tuple[int, int, int]:
+    """Lowest and highest value and the bits of an integer type: "U8", "S64", "S4"."""
+    bits = int(kind[1:])
+    return (-(1 << bits - 1), (1 << bits - 1) - 1, bits) if kind[0] == "S" else (0, (1 << bits) - 1, bits)
+
+
+def to_integer(x: Array, kind: str, mode: str, nan_zero: bool) -> Array:
+    """float64 values rounded to whole numbers and clamped to a type: int64 (uint64 for U64). NaN becomes 0, or without
+    ``nan_zero`` the type's highest bit alone."""
+    low, high, bits = limits(kind)
+    whole = INTEGRAL[mode](x)
+    nan = np.isnan(x)
+    value: Array
+    if bits < 64:
+        value = np.clip(np.where(nan, 0, whole), low, high).astype(np.int64)
+    else:
+        over, under = whole >= float(high), whole < float(low)  # float(high) is high + 1
+        dtype: Any = np.int64 if low else np.uint64
+        value = np.where(nan | over | under, 0, whole).astype(dtype)
+        value = np.where(over, dtype(high), np.where(under, dtype(low), value))
+    odd = 0 if nan_zero else (low if low else 1 << bits - 1)
+    return np.where(nan, value.dtype.type(odd), value)
+
+
+def integer_type(i: Instruction, kinds: tuple[str, ...] = ("U8", "S8", "U16", "S16", "U32", "U64", "S64")) -> str:
+    """The integer type that a mnemonic names; S32 is not written."""
+    return next((x for x in i.mods if x in kinds), "S32")
+
+
+@semantics("F2I")
+def f2i(i: Instruction, m: Maker) -> Step:
+    """Narrow results fill their register, with the sign of signed ones."""
+    kind = next((x for x in i.mods if x in FORMATS), "F32")
+    to, mode, ntz = integer_type(i), mode_of(i), "NTZ" in i.mods
+    get = source(m, i.operands[1], kind, "FTZ" in i.mods)
+    if to in ("U64", "S64"):
+        wide = put64(m, i.operands[0])
+        return lambda k: wide(k, to_integer(get(k), to, mode, ntz))
+    put = m.put(i.operands[0])
+    return lambda k: put(k, to_integer(get(k), to, mode, ntz).astype(np.uint32))
+
+
+# ---- integer to floating point -----------------------------------------------------------------------------------
+
+
+def integer_source(m: Maker, o: Operand, kind: str) -> Get:
+    """An integer operand as int64 (U64 and S64: uint64 bits). A suffix picks a byte (.B2) or a half (.H1)."""
+    _, _, bits = limits(kind)
+    if bits == 64:
+        return u64(m, o)
+    raw, suffix = m.raw(o), getattr(o, "suffix", "")
+    part = int(suffix[2]) if suffix[:2] in (".B", ".H") else 0
+    dtype = np.dtype(f"{'i' if kind[0] == 'S' else 'u'}{bits // 8}")
+    return lambda k: split(raw(k), dtype)[..., part].astype(np.int64)
+
+
+def float_from_64(bits: Array, signed: bool) -> tuple[Array, Array, Array]:
+    """64-bit integers (uint64 bits) as float64: cut towards zero, whether something was lost, and the nearest."""
+    negative = (bits.view(np.int64) < 0) & signed
+    size = np.where(negative, -bits, bits)
+    upper = (size >> np.uint64(32)).astype(np.float64) * 2.0**32
+    lower = (size & np.uint64(0xFFFFFFFF)).astype(np.float64)
+    near = upper + lower
+    lost = lower - (near - upper)  # exact: upper is 0 or larger than lower
+    cut = (near.view(np.uint64) - (lost < 0)).view(np.float64)
+    return np.where(negative, -cut, cut), lost != 0, np.where(negative, -near, near)
+
+
+@semantics("I2F", "I2FP")
+def i2f(i: Instruction, m: Maker) -> Step:
+    """I2FP is I2F on another pipe."""
+    to = next((x for x in i.mods if x in FORMATS), "F32")
+    kind, mode = integer_type(i), mode_of(i)
+    get, put = integer_source(m, i.operands[1], kind), writer(m, i.operands[0], to, mode)
+    if kind not in ("U64", "S64"):
+        return lambda k: put(k, get(k).astype(np.float64))
+    signed = kind == "S64"
+
+    def step(k: Cohort) -> None:
+        cut, lost, near = float_from_64(get(k), signed)
+        if to != "F64":
+            put(k, (cut.view(np.uint64) | lost).view(np.float64))
+        elif mode == "RN":
+            put(k, near)
+        else:
+            away = {"RZ": False, "RP": cut > 0, "RM": cut < 0}[mode]
+            put(k, (cut.view(np.uint64) + (lost & away)).view(np.float64))
+
+    return step
+
+
+# ---- packed ------------------------------------------------------------------------------------------------------
+
+
+def _eight_bits(exponent: int, mantissa: int) -> Array:
+    """The values of the codes 0 to 127 of an 8-bit format; infinities and NaN as the numbers that would stand there."""
+    bias = (1 << exponent - 1) - 1
+    codes = np.arange(128)
+    e, f = codes >> mantissa, (codes & (1 << mantissa) - 1).astype(np.float64)
+    return np.where(e > 0, (1 + f / 2**mantissa) * 2.0 ** (e - bias), f / 2**mantissa * 2.0 ** (1 - bias))
+
+
+#: of an 8-bit format: bits of mantissa, lowest exponent, values by code, code of the largest finite one, of overflow
+EIGHT = {
+    "E4M3": (3, -6, _eight_bits(4, 3), 0x7E, 0x7F),
+    "E5M2": (2, -14, _eight_bits(5, 2), 0x7B, 0x7C),
+}
+
+
+def to_eight(x: Array, kind: str, finite: bool) -> Array:
+    """float64 values rounded to an 8-bit format (codes, uint32); ``finite`` stops at its largest value."""
+    mantissa, lowest, values, largest, over = EIGHT[kind]
+    size = np.abs(x)
+    exponent = np.maximum(np.frexp(np.where(np.isfinite(size), size, 0))[1] - 1, lowest)
+    unit = np.ldexp(1.0, exponent - mantissa)
+    near = np.where(np.isfinite(size), np.rint(size / unit) * unit, np.inf)
+    code = np.where(near > values[largest], largest if finite else over, np.searchsorted(values, near))
+    code = np.where(np.signbit(x), code | 0x80, code)
+    return np.where(np.isnan(x), 0x7F, code).astype(np.uint32)
+
+
+def from_eight(kind: str) -> Array:
+    """The float64 values of all 256 codes of an 8-bit format."""
+    _, _, values, largest, over = EIGHT[kind]
+    half = values.copy()
+    half[largest + 1 :] = np.nan
+    if kind == "E5M2":
+        half[over] = np.inf
+    return np.concatenate([half, -half])
+
+
+def _clamped(x: Array, relu: bool) -> Array:
+    """With .RELU: negative values (and -0) become 0, NaN stays."""
+    return np.where(x <= 0, 0.0, x) if relu else x
+
+
+def _finite(bits: Array, kind: str) -> Array:
+    """16-bit results of which infinities become the largest finite value of their sign."""
+    infinite = 0x7C00 if kind == "F16" else 0x7F80
+    return np.where((bits & 0x7FFF) == infinite, bits - np.uint32(1), bits)
+
+
+@semantics("F2FP", "UF2FP")
+def f2fp(i: Instruction, m: Maker) -> Step:
+    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with 8-bit formats
+    b (and a above it) below a half of c; .UNPACK_B takes two 8-bit floats apart; .PACK_B rounds one to TF32."""
+    mods = set(i.mods)
+    d, *sources = i.operands
+    put, mode, relu, satfinite = m.put(d), mode_of(i), "RELU" in mods, "SATFINITE" in mods
+    eight = next((x for x in EIGHT if x in mods), None)
+    shift = np.uint32(16)
+
+    if "UNPACK_B" in mods:
+        assert eight is not None, i
+        to = "BF16" if "BF16" in mods else "F16"
+        codes = narrow(_clamped(from_eight(eight), relu), to)
+        half = upper_half(m, sources[0])
+
+        def unpack(k: Cohort) -> None:
+            bits = half(k)
+            put(k, codes[bits & 0xFF] | codes[bits >> 8] << shift)
+
+        return unpack
+    if "PACK_B" in mods:
+        get = m.f32(sources[0])
+        return lambda k: put(k, tf32(get(k), mode, relu))
+    if "UNPACK_B_MERGE_C" in mods:
+        raw, c = m.raw(sources[0]), upper_half(m, sources[1])
+        kind = eight or ""
+
+        def repack(k: Cohort) -> None:
+            x = _clamped(from_half(split(raw(k), np.uint16), "F16"), relu)
+            code = to_eight(x, kind, satfinite)
+            put(k, code[..., 0] | code[..., 1] << np.uint32(8) | c(k).astype(np.uint32) << shift)
+
+        return repack
+
+    kind = "BF16" if "BF16" in mods else "F16"
+
+    def rounded(o: Operand) -> Get:
+        get = source(m, o, "F32")
+        if eight:
+            return lambda k: to_eight(_clamped(get(k), relu), eight, satfinite)
+        if satfinite:
+            return lambda k: _finite(narrow(_clamped(get(k), relu), kind, mode), kind)
+        return lambda k: narrow(_clamped(get(k), relu), kind, mode)
+
+    if "PACK_AB" in mods:
+        a, b = (rounded(o) for o in sources)
+        return lambda k: put(k, a(k) << shift | b(k))
+    *floats, last = sources
+    parts, c = [rounded(o) for o in floats], upper_half(m, last)  # .MERGE_C has b, .PACK_AB_MERGE_C a and b
+
+    def merge(k: Cohort) -> None:
+        low = parts[-1](k)
+        if len(parts) > 1:
+            low = low | parts[0](k) << np.uint32(8)
+        put(k, low | c(k).astype(np.uint32) << shift)
+
+    return merge
+
+
+def tf32(x: Array, mode: str, relu: bool) -> Array:
+    """float32 rounded to 10 bits of mantissa, to even or (RZ) cut."""
+    bits = x.view(np.uint32)
+    near = bits if mode == "RZ" else bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
+    value = np.where(np.isnan(x), np.uint32(NAN["F32"]), near & np.uint32(0xFFFFE000))
+    return np.where((x <= 0), np.uint32(0), value) if relu else value
+
+
+def packed(parts: list[Array], c: Array, bits: int) -> Array:
+    """Integers of ``bits`` bits, the lowest first, below the lowest bits of c (PTX cvt.pack)."""
+    ones = np.uint32((1 << bits) - 1)
+    value = (parts[0].astype(np.uint32) & ones) | (parts[1].astype(np.uint32) & ones) << np.uint32(bits)
+    return value | c << np.uint32(2 * bits)  # a shift by 32 leaves nothing of c
+
+
+def rest_of(m: Maker, c: Operand) -> Get:
+    """The source c of a packing: from its suffix on (.H1: its upper half; .24 and .28 name its lowest bits)."""
+    raw = m.raw(c)
+    upper = getattr(c, "suffix", "") == ".H1"
+    return (lambda k: raw(k) >> np.uint32(16)) if upper else raw
+
+
+@semantics("F2IP")
+def f2ip(i: Instruction, m: Maker) -> Step:
+    """Two floats as 8-bit integers, clamped: b, above it a, above them a half of c."""
+    d, a, b, c = i.operands
+    kind, mode, ntz, relu = integer_type(i), mode_of(i), "NTZ" in i.mods, "RELU" in i.mods
+    gets, rest, put = [source(m, o, "F32") for o in (b, a)], rest_of(m, c), m.put(d)
+    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, ntz) for g in gets], rest(k), 8))
+
+
+def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
+    """What .SAT and .SATRELU do to int32 values before they are packed."""
+    low, high, _ = limits(kind)
+    if "SATRELU" in i.mods:
+        low = 0
+    elif "SAT" not in i.mods:
+        return lambda value: value
+    return lambda value: np.clip(value, low, high)
+
+
+@semantics("I2I")
+def i2i(i: Instruction, m: Maker) -> Step:
+    """A 32-bit integer clamped to a smaller type; the bits above it are 0 (ptxas extends the sign itself)."""
+    d, b = i.operands
+    kind = i.mods[0]
+    f, get, put = clamp(i, kind), m.raw(b), m.put(d)
+    ones = np.uint32((1 << limits(kind)[2]) - 1)
+    return lambda k: put(k, f(get(k).view(np.int32).astype(np.int64)).astype(np.uint32) & ones)
+
+
+@semantics("I2IP")
+def i2ip(i: Instruction, m: Maker) -> Step:
+    """Two 32-bit integers as smaller ones: b, above it a, above them the lowest bits of c (PTX cvt.pack)."""
+    d, a, b, c = i.operands
+    kind = i.mods[0]
+    f, bits = clamp(i, kind), limits(kind)[2]
+    gets, rest, put = [m.raw(o) for o in (b, a)], rest_of(m, c), m.put(d)
+    return lambda k: put(k, packed([f(g(k).view(np.int32).astype(np.int64)) for g in gets], rest(k), bits))
