@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -124,26 +125,21 @@ def assemble(
         output = "-" if file == "-" else os.path.splitext(file)[0] + ".cubin"
     _keep(file, output)
     with _diagnosed(file):
-        from turingas.assembler import assemble as run
-        from turingas.source.lines import decode
-
-        name = "<stdin>" if file == "-" else file
-        # Inline Python may import modules that lie beside the source or in an -I folder.
-        folders = [path for path in include if os.path.isdir(path)]
-        sys.path[:0] = [os.path.dirname(os.path.abspath(file)) if file != "-" else os.getcwd(), *folders]
-        cubin = run(
-            decode(_read(file), name),
-            arch,
-            defines=defines,
-            include=include,
-            filename=name,
-            kernel=kernel,
-            allow_python=not no_python,
-            default_control=default_control,
-        )
-        data = cubin.to_bytes()
+        options = {"defines": defines, "kernel": kernel, "default_control": default_control}
+        data = _assemble(file, _read(file), arch, include, not no_python, **options).to_bytes()
         with _output(output) as stream:
             stream.write(data)
+
+
+def _assemble(file: str, source: bytes, arch: str, include: tuple[str, ...], python: bool, **options: Any) -> Any:
+    """The Cubin of a source file. Its inline Python may import modules that lie beside it, or in an -I folder."""
+    from turingas.assembler import assemble as run
+    from turingas.source.lines import decode
+
+    name = "<stdin>" if file == "-" else file
+    folders = [path for path in include if os.path.isdir(path)]
+    sys.path[:0] = [os.path.dirname(os.path.abspath(file)) if file != "-" else os.getcwd(), *folders]
+    return run(decode(source, name), arch, include=include, filename=name, allow_python=python, **options)
 
 
 @main.command(short_help="Turn a cubin into source.")
@@ -191,6 +187,68 @@ def check(files: tuple[str, ...]) -> int:
                 raise
             wrong = WRONG
     return wrong
+
+
+@main.command(short_help="What the hardware silently gets wrong, and what costs time.")
+@click.argument("files", metavar="FILE...", type=_SOURCE, nargs=-1, required=True)
+@_ARCH
+@click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="Variable of the inline Python.")  # fmt: skip
+@click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
+              help="Folder for .include, or a .py file to run first.")  # fmt: skip
+@click.option("--kernel", metavar="NAME", help="Look at this kernel alone.")
+@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+@click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
+@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Least severity to show.")
+@click.option("--loops/--no-loops", default=True, help="Summaries of loops.  [default: loops]")
+@click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
+def lint(
+    files: tuple[str, ...],
+    arch: str,
+    defines: dict[str, object],
+    include: tuple[str, ...],
+    kernel: str | None,
+    default_control: str | None,
+    no_python: bool,
+    severity: str | None,
+    loops: bool,
+    as_json: bool,
+) -> int:
+    """Check sources (.sass, assembled first) and cubins: hazards, barriers, resources, register banks, addresses.
+
+    Exits with 1 if there is an error or a warning; notes are advice.
+
+    \b
+      turingas lint gemm.sass --arch sm_90
+      turingas lint *.cubin --severity warning --no-loops
+    """
+    from turingas.check import command
+
+    reports, wrong = [], 0
+    for file in files:
+        try:
+            with _diagnosed(file):
+                data = _read(file)
+                if data.startswith(b"\x7fELF"):
+                    cubin = _cubin(data)
+                else:
+                    options = {"defines": defines, "default_control": default_control}
+                    cubin = _assemble(file, data, arch, include, not no_python, **options)
+                report = command.look(cubin, "<stdin>" if file == "-" else file, kernel)
+                reports.append(report)
+                if not as_json:
+                    click.echo(_printable("\n".join(command.lines(report, severity, loops))))
+        except SystemExit as error:
+            if error.code != WRONG:
+                raise
+            wrong = WRONG
+    if as_json:
+        from turingas.check.sarif import sarif
+
+        found = [finding for report in reports for finding in command.at_least(report.findings, severity or "note")]
+        with _diagnosed("lint"):
+            click.echo(json.dumps(sarif(found), indent=2))
+    return WRONG if wrong or command.fails(reports) else 0
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")
@@ -265,9 +323,13 @@ def _read(file: str) -> bytes:
 
 
 def _load(file: str) -> Any:
+    return _cubin(_read(file))
+
+
+def _cubin(data: bytes) -> Any:
     from turingas.program import Cubin
 
-    return Cubin.from_bytes(_read(file))
+    return Cubin.from_bytes(data)
 
 
 def _keep(file: str, output: str) -> None:

@@ -144,7 +144,7 @@ class Graph:
                     self._tables[n] = table
                 starts.update(t for t in self._tables.get(n, ()) if t < self._size)
         bounds = sorted(s for s in starts if s < self._size)
-        for start, end in zip(bounds, [*bounds[1:], self._size], strict=True):
+        for start, end in zip(bounds, [*bounds[1:], self._size]):  # none, if there is no code
             self.block_at[start] = len(self.blocks)
             self.blocks.append(Block(start, end))
 

@@ -170,12 +170,17 @@ def _is(i: Instruction) -> str:
 def _missed(graph: Graph, found: Values, number: int) -> list[int]:
     """The barriers on one way from a branch, when the other way passes none before the two meet."""
     end = found.meet(number)
-    if end is None:
-        return []  # one way only ends: threads that have ended are not waited for
+    if end is None or _only_ends(graph, end):
+        return []  # threads that have ended are not waited for
     ways = [_barriers_of(graph, way - {end}) for way in found.ways(number)]
     if len(ways) != 2 or all(ways) or not any(ways):
         return []
     return ways[0] or ways[1]
+
+
+def _only_ends(graph: Graph, number: int) -> bool:
+    first = graph.instructions[graph.blocks[number].start]
+    return first is not None and first.base in ENDS and first.always
 
 
 def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:
