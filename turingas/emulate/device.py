@@ -20,7 +20,7 @@ from turingas.cubin.read import bank_of
 from turingas.emulate.arguments import pack
 from turingas.emulate.cohort import Array
 from turingas.emulate.counters import Counters
-from turingas.emulate.errors import LaunchError
+from turingas.emulate.errors import DeviceError, LaunchError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.errors import AsmError

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
 
 SCOREBOARDS = 6
-NOBODY = 6  # a scoreboard that nothing ever releases: an instruction that should have set one did not
+NONE = 7  # no scoreboard
+SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (facts.md)
 FAR = 64  # cycles after which every fixed-latency result has arrived
-NONE = 7
-SHOWN = {"R": "R", "UR": "UR", "P": "P", "UP": "UP"}
+KEPT = 64  # settings of a scoreboard that are remembered, for DEPBAR.LE counts them
+
+# how a result arrives
+FIXED = 0  # after so many cycles
+ALONE = 1  # when its own scoreboard says so
+IN_ORDER = 2  # ... or that of a later instruction of its queue
+WITH_SOURCES = 3  # ... or when its sources have been read
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,22 @@ class Ledger:
         shape = values.shape
         self.issued = np.full(shape, -FAR, np.int64)  # when the last write was issued
         self.writer = np.full(shape, -1, np.int32)  # by which instruction
-        self.board = np.full(shape, NONE, np.int8)  # the scoreboard that tells of its arrival; NONE: a fixed latency
-        self.ticket = np.zeros(shape, np.int32)  # its number among those of the scoreboard
+        self.how = np.zeros(shape, np.int8)  # it arrives: FIXED ...
+        self.board = np.full(shape, NONE, np.int8)  # its write scoreboard
+        self.ticket = np.zeros(shape, np.int32)  # its number among the settings of that
+        self.queue = np.zeros(shape, np.int8)  # the queue that it came from
+        self.place = np.zeros(shape, np.int32)  # its number in that
         self.old = values.copy() if stale else None
-        # the last reader that reads late, by scoreboard: its number there, its lanes, which instruction it is
-        self.lock = np.zeros((SCOREBOARDS + 1, *shape[:2]), np.int32)
-        self.locked = np.zeros((SCOREBOARDS + 1, *shape[:2], shape[2]), bool)
-        self.reader = np.full((SCOREBOARDS + 1, *shape[:2]), -1, np.int32)
+        self.locks: dict[int, Locks] = {}  # by queue
+
+
+class Locks:
+    """Registers that instructions of one queue have still to read: for each the last such instruction."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.place = np.zeros(shape[:2], np.int32)  # its number in the queue
+        self.reader = np.full(shape[:2], -1, np.int32)
+        self.lanes = np.zeros(shape, bool)
 
 
 class Strict:
@@ -78,11 +93,21 @@ class Strict:
             "UP": Ledger(wave.UP, stale),
         }
         warps = wave.warps
-        self.issued = np.zeros((SCOREBOARDS + 1, warps), np.int32)  # how often each scoreboard was set
-        self.arrived = np.zeros((SCOREBOARDS + 1, warps), np.int32)  # how many of these are known to have come
-        self.when = np.full((SCOREBOARDS + 1, warps), -FAR, np.int64)  # when it was last set
-        self.setter = np.full((SCOREBOARDS + 1, warps), -1, np.int32)
-        self.issued[NOBODY] = 1
+        self.queues = {name: n for n, name in enumerate(sorted({*self.latency.queues, "tensor"}))}
+        count = len(self.queues)
+        # of each queue and warp: instructions so far; up to which number sources have been read, and results are there
+        self.count = np.zeros((count, warps), np.int32)
+        self.read_to = np.zeros((count, warps), np.int32)
+        self.there_to = np.zeros((count, warps), np.int32)
+        # of each scoreboard and warp
+        self.issued = np.zeros((SCOREBOARDS, warps), np.int32)  # how often it was set
+        self.arrived = np.zeros((SCOREBOARDS, warps), np.int32)  # how many of these are known to be done
+        self.when = np.full((SCOREBOARDS, warps), -FAR, np.int64)  # when it was last set
+        self.setter = np.full((SCOREBOARDS, warps), -1, np.int32)
+        # of the last settings of each: queue, number in it, whether as a write scoreboard
+        self.set_queue = np.full((SCOREBOARDS, KEPT, warps), -1, np.int8)
+        self.set_place = np.zeros((SCOREBOARDS, KEPT, warps), np.int32)
+        self.set_write = np.zeros((SCOREBOARDS, KEPT, warps), bool)
         self.findings: list[Hazard] = []
         self._seen: set[tuple[str, int, int]] = set()
         self._borrowed: list[tuple[Ledger, int, Array, Array]] = []
@@ -95,13 +120,13 @@ class Strict:
         now = self._now(k)
         for board in range(SCOREBOARDS):
             if wait >> board & 1:
-                soon = now - self.when[board][k.rows] < 2
+                soon = now - self.when[board][k.rows] < SOONEST
                 if soon.any():
                     row = int(soon.argmax())
                     first = int(self.setter[board][k.rows][row])
                     message = f"waits for scoreboard {board} less than two cycles after it is set, and so may not wait"
                     self._report("wait-too-soon", message, k, row, 0, first, n)
-                self.arrived[board][k.rows] = self.issued[board][k.rows]
+                self._done(k, board, 0)
         if i.base == "DEPBAR":
             self._depbar(k, i)
         lanes = np.ones((k.count, 32), bool) if k.active is None else k.active
@@ -131,10 +156,43 @@ class Strict:
         self._borrowed.clear()
         control = i.control
         now = self._now(k)
+        queue = self.queues.get(self.latency.queue(i), -1)
+        if queue >= 0:
+            self.count[queue][k.rows] += 1
         for board in {control.write, control.read} - {NONE}:
             self.issued[board][k.rows] += 1
             self.when[board][k.rows] = now
             self.setter[board][k.rows] = n
+            if queue >= 0:
+                slot = self.issued[board][k.rows] % KEPT
+                self.set_queue[board, slot, k.warps] = queue
+                self.set_place[board, slot, k.warps] = self.count[queue][k.rows]
+                self.set_write[board, slot, k.warps] = board == control.write
+        flushed = self.latency.flushes(i)
+        if flushed:
+            self.read_to[self.queues[flushed]][k.rows] = self.count[self.queues[flushed]][k.rows]
+
+    def _done(self, k: Cohort, board: int, left: int) -> None:
+        """All but the last ``left`` settings of a scoreboard are done, and so is what their queues did before."""
+        warps = k.warps
+        last = self.issued[board][warps] - left
+        for number in range(KEPT):
+            ticket = last - number
+            new = ticket > self.arrived[board][warps]
+            if not new.any():
+                break
+            slot = ticket % KEPT
+            queue = self.set_queue[board, slot, warps]
+            place = self.set_place[board, slot, warps]
+            writes = self.set_write[board, slot, warps]
+            for q in np.unique(queue[new & (queue >= 0)]):
+                hit = new & (queue == q)
+                rows = warps[hit]
+                self.read_to[q, rows] = np.maximum(self.read_to[q, rows], place[hit])
+                hit &= writes
+                rows = warps[hit]
+                self.there_to[q, rows] = np.maximum(self.there_to[q, rows], place[hit])
+        self.arrived[board][warps] = np.maximum(self.arrived[board][warps], last)
 
     # -- reads and writes
 
@@ -144,12 +202,18 @@ class Strict:
     def _lanes(self, ledger: Ledger, lanes: Array) -> Array:
         return lanes if ledger.values.shape[2] > 1 else np.logical_or.reduce(lanes, axis=1, keepdims=True)
 
-    def _pending(self, k: Cohort, board: Array, ticket: Array) -> Array:
-        """Whether what has number ``ticket`` of ``board`` is still under way; shape (n, lanes)."""
-        arrived = self.arrived[:, k.rows] if isinstance(k.rows, slice) else self.arrived[:, k.warps]
-        rows = np.arange(k.count)[:, None]
-        known = arrived[np.minimum(board, NOBODY), rows]
-        return (board != NONE) & (ticket > known)
+    def _pending(self, k: Cohort, ledger: Ledger, index: int) -> Array:
+        """Which lanes' results of variable latency are still under way; shape (n, lanes)."""
+        how = ledger.how[index][k.rows]
+        if not how.any():
+            return np.zeros(how.shape, bool)
+        warps = k.warps[:, None]
+        board = ledger.board[index][k.rows]
+        queue, place = ledger.queue[index][k.rows], ledger.place[index][k.rows]
+        done = (board != NONE) & (self.arrived[np.minimum(board, 5), warps] >= ledger.ticket[index][k.rows])
+        done |= (how == IN_ORDER) & (self.there_to[queue, warps] >= place)
+        done |= (how == WITH_SOURCES) & (self.read_to[queue, warps] >= place)
+        return (how != FIXED) & ~done
 
     def _read(self, k: Cohort, i: Instruction, n: int, read: Access, lanes: Array) -> None:
         ledger = self.ledgers.get(read.file)
@@ -159,23 +223,20 @@ class Strict:
         now = self._now(k)[:, None]
         for index in range(read.first, min(read.first + read.count, len(ledger.values))):
             writer = ledger.writer[index][k.rows]
-            board = ledger.board[index][k.rows]
-            early = lanes & self._pending(k, board, ledger.ticket[index][k.rows])
-            kind = "no-wait"
+            early = lanes & self._pending(k, ledger, index)
             if early.any():
-                self._explain(k, n, read.file, index, early, writer, board)
+                self._explain(k, n, read.file, index, early, ledger, "raw", "reads")
             age = now - ledger.issued[index][k.rows]
-            near = lanes & (age < FAR) & (board == NONE) & (writer >= 0)
+            near = lanes & (age < FAR) & (ledger.how[index][k.rows] == FIXED) & (writer >= 0)
             if near.any():
                 for first in np.unique(writer[near]):
                     need = self._need("raw", int(first), n, read, index)
                     late = near & (writer == first) & (age < need)
                     if late.any():
-                        kind = "raw-stall"
                         row, lane = np.argwhere(late)[0]
                         passed = int(age[row, 0])
                         message = f"reads {read.file}{index} {passed} cycles after it is set; {need} are needed"
-                        self._report(kind, message, k, int(row), int(lane), int(first), n)
+                        self._report("raw-stall", message, k, int(row), int(lane), int(first), n)
                         early = early | late
             if early.any() and ledger.old is not None:
                 value = ledger.values[index][k.rows].copy()
@@ -190,15 +251,21 @@ class Strict:
             return
         lanes = self._lanes(ledger, lanes)
         now = self._now(k)[:, None]
-        variable = self.latency.variable(i, write)
+        queue = self.queues.get(self.latency.queue(i), -1)
+        how = FIXED
+        if self.latency.variable(i, write):
+            how = IN_ORDER if self.latency.in_order(i) else ALONE
+            how = WITH_SOURCES if self.latency.with_read(i, write) else how
         for index in range(write.first, min(write.first + write.count, len(ledger.values))):
             writer = ledger.writer[index][k.rows]
-            board = ledger.board[index][k.rows]
-            under_way = lanes & self._pending(k, board, ledger.ticket[index][k.rows])
-            if under_way.any():
-                self._explain(k, n, write.file, index, under_way, writer, board, "overwrites")
+            under_way = lanes & self._pending(k, ledger, index)
+            clash = under_way
+            if how != FIXED and clash.any():  # a queue delivers in its order
+                clash = clash & ((ledger.queue[index][k.rows] != queue) | (ledger.how[index][k.rows] == ALONE))
+            if clash.any():
+                self._explain(k, n, write.file, index, clash, ledger, "waw", "overwrites")
             age = now - ledger.issued[index][k.rows]
-            near = lanes & (age < FAR) & (board == NONE) & (writer >= 0)
+            near = lanes & (age < FAR) & (ledger.how[index][k.rows] == FIXED) & (writer >= 0)
             if near.any():
                 for first in np.unique(writer[near]):
                     need = self._need("waw", int(first), n, write, index)
@@ -208,48 +275,53 @@ class Strict:
                         message = f"overwrites {write.file}{index} {int(age[row, 0])} cycles after it is set; "
                         message += f"{need} are needed"
                         self._report("waw-stall", message, k, int(row), int(lane), int(first), n)
-            self._unlock(k, n, write, ledger, index, lanes)
+            self._unlock(k, n, write, ledger, index, lanes, queue if how != FIXED else -1)
             if ledger.old is not None:
                 # until the new value is there, the one that can be seen now is read
                 old = ledger.old[index]
                 old[k.rows] = np.where(lanes & ~under_way, ledger.values[index][k.rows], old[k.rows])
             self._set(k, ledger.issued[index], lanes, np.broadcast_to(now, lanes.shape))
             self._set(k, ledger.writer[index], lanes, n)
-            mine = i.control.write if variable else NONE
-            if variable and mine == NONE:
-                mine = NOBODY
-            self._set(k, ledger.board[index], lanes, mine)
-            if mine != NONE:
-                number = self.issued[mine][k.rows][:, None] + (mine != NOBODY)
-                self._set(k, ledger.ticket[index], lanes, np.broadcast_to(number, lanes.shape))
+            self._set(k, ledger.how[index], lanes, how)
+            if how != FIXED:
+                board = i.control.write
+                self._set(k, ledger.board[index], lanes, board)
+                self._set(k, ledger.queue[index], lanes, queue)
+                self._set(k, ledger.place[index], lanes, self._next(self.count[queue], k, lanes))
+                if board != NONE:
+                    self._set(k, ledger.ticket[index], lanes, self._next(self.issued[board], k, lanes))
+
+    @staticmethod
+    def _next(numbers: Array, k: Cohort, lanes: Array) -> Array:
+        return np.broadcast_to(numbers[k.rows][:, None] + 1, lanes.shape)
 
     @staticmethod
     def _set(k: Cohort, row: Array, lanes: Array, value: Array | int) -> None:
         row[k.rows] = np.where(lanes, value, row[k.rows])
 
     def _lock(self, k: Cohort, i: Instruction, n: int, ledger: Ledger, index: int, lanes: Array) -> None:
-        """Instruction ``n`` reads late: nobody may overwrite until its scoreboard says so."""
-        board = i.control.read if i.control.read != NONE else i.control.write
-        board = NOBODY if board == NONE else board
-        number = self.issued[board][k.rows] + (board != NOBODY)
-        pending = ledger.lock[board][index][k.rows] > self.arrived[board][k.rows]
-        before = ledger.locked[board][index][k.rows] & pending[:, None]
-        ledger.locked[board][index][k.rows] = before | lanes
-        ledger.lock[board][index][k.rows] = number
-        ledger.reader[board][index][k.rows] = n
+        """Instruction ``n`` reads late: nobody may overwrite until it is known to have done so."""
+        queue = self.queues[self.latency.queue(i)]
+        locks = ledger.locks.setdefault(queue, Locks(ledger.values.shape))
+        pending = locks.place[index][k.rows] > self.read_to[queue][k.rows]
+        locks.lanes[index][k.rows] = locks.lanes[index][k.rows] & pending[:, None] | lanes
+        locks.place[index][k.rows] = self.count[queue][k.rows] + 1
+        locks.reader[index][k.rows] = n
 
-    def _unlock(self, k: Cohort, n: int, write: Access, ledger: Ledger, index: int, lanes: Array) -> None:
-        for board in range(SCOREBOARDS + 1):
-            pending = ledger.lock[board][index][k.rows] > self.arrived[board][k.rows]
-            if not pending.any():
+    def _unlock(
+        self, k: Cohort, n: int, write: Access, ledger: Ledger, index: int, lanes: Array, queue: int
+    ) -> None:
+        """A write of ``lanes``, by an instruction of ``queue`` (-1: of none), to what others may still have to read."""
+        for other, locks in ledger.locks.items():
+            if other == queue:
                 continue
-            hit = lanes & ledger.locked[board][index][k.rows] & pending[:, None]
-            reader = ledger.reader[board][index][k.rows]
+            pending = locks.place[index][k.rows] > self.read_to[other][k.rows]
+            hit = lanes & locks.lanes[index][k.rows] & pending[:, None]
+            reader = locks.reader[index][k.rows]
             hit &= (reader != n)[:, None]  # its own sources are read before its result comes
             if hit.any():
                 row, lane = np.argwhere(hit)[0]
-                which = "that sets no scoreboard" if board == NOBODY else f"whose scoreboard {board} nobody waited for"
-                message = f"overwrites {write.file}{index} before it has been read by an instruction {which}"
+                message = f"overwrites {write.file}{index}, which an earlier instruction may still have to read"
                 self._report("war", message, k, int(row), int(lane), int(reader[row]), n)
 
     def _depbar(self, k: Cohort, i: Instruction) -> None:
@@ -258,12 +330,10 @@ class Strict:
             if isinstance(operand, Imm) and operand.kind == "set":
                 for board in range(SCOREBOARDS):
                     if operand.value >> board & 1:
-                        self.arrived[board][k.rows] = self.issued[board][k.rows]
+                        self._done(k, board, 0)
         if "LE" in i.mods and isinstance(i.operands[0], Name):
-            board = int(i.operands[0].text.removeprefix("SB"))
             left = i.operands[1].value if isinstance(i.operands[1], Imm) else 0
-            come = self.issued[board][k.rows] - left
-            self.arrived[board][k.rows] = np.maximum(self.arrived[board][k.rows], come)
+            self._done(k, int(i.operands[0].text.removeprefix("SB")), left)
 
     # -- reports
 
@@ -277,16 +347,16 @@ class Strict:
         return 0
 
     def _explain(
-        self, k: Cohort, n: int, file: str, index: int, lanes: Array, writer: Array, board: Array, verb: str = "reads"
+        self, k: Cohort, n: int, file: str, index: int, lanes: Array, ledger: Ledger, kind: str, verb: str
     ) -> None:
         row, lane = np.argwhere(lanes)[0]
-        where = int(board[row, lane])
-        if where == NOBODY:
-            kind, why = "no-scoreboard", "which sets no write scoreboard"
+        board = int(ledger.board[index][k.rows][row, lane])
+        if board == NONE:
+            kind, why = "no-scoreboard", "of an instruction without a write scoreboard"
         else:
-            kind, why = "no-wait", f"without waiting for scoreboard {where}"
-        message = f"{verb} {file}{index}, the result of an instruction of variable latency, {why}"
-        self._report(kind, message, k, int(row), int(lane), int(writer[row, lane]), n)
+            why = f"without waiting for scoreboard {board}"
+        message = f"{verb} {file}{index}, a result of variable latency, {why}"
+        self._report(kind, message, k, int(row), int(lane), int(ledger.writer[index][k.rows][row, lane]), n)
 
     def _report(self, kind: str, message: str, k: Cohort, row: int, lane: int, first: int, second: int) -> None:
         key = (kind, first, second)
