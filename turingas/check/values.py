@@ -8,6 +8,7 @@ thing: that a warp lies along tid.x, which holds where blockDim.x is a multiple 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -98,7 +99,7 @@ def add(x: Value | None, y: Value | None) -> Value | None:
     """x + y."""
     if x is None or y is None:
         return None
-    return make(int(np.gcd(x.step, y.step)), x.offsets + y.offsets, x.thread or y.thread)
+    return make(math.gcd(x.step, y.step), x.offsets + y.offsets, x.thread or y.thread)
 
 
 def times(x: Value | None, number: int) -> Value | None:
@@ -273,8 +274,7 @@ def execute(state: State, i: Instruction) -> None:
     uniform = not opaque and all(known is not None and known.uniform for known in inputs)
     exact: Value | None = None
     sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
-    # RZ and PT as destinations are not written, but stand at the place of one
-    if i.base in RULES and isinstance(i.operands[0], Reg) and not i.operands[0].zero:
+    if i.base in RULES and any(access.file == "R" for access in i.writes):
         exact = RULES[i.base](state, i, sources)
     for access in i.writes:
         for n in range(access.count):
@@ -329,13 +329,10 @@ def _either(one: Known, other: Known) -> Known | None:
         return Truth(one.uniform and other.uniform, one.thread or other.thread)
     if not isinstance(one, Value) or not isinstance(other, Value):
         return None
-    if one.uniform and other.uniform:
-        return make(1, 0, one.thread or other.thread)
-    step = int(np.gcd(one.step, other.step))
     difference = np.ravel(one.offsets - other.offsets)
     if (difference != difference[0]).any():
         return None
-    step = int(np.gcd(step, abs(int(difference[0]))))
+    step = math.gcd(one.step, other.step, int(difference[0]))
     return make(step, one.offsets, one.thread or other.thread) if step else one
 
 
