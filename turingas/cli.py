@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import click
 
-from turingas.errors import AsmError, CubinError
+from turingas.errors import AsmError, CubinError, LaunchError
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
@@ -251,6 +251,86 @@ def lint(
     return WRONG if wrong or command.fails(reports) else 0
 
 
+def _three(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """One to three numbers: 256, or 16,16."""
+    try:
+        numbers = tuple(int(part, 0) for part in value.replace("x", ",").split(","))
+    except ValueError:
+        numbers = ()
+    if not 1 <= len(numbers) <= 3:
+        raise click.BadParameter(f"{value!r} is not one to three numbers, such as 256 or 16,16")
+    return numbers
+
+
+@main.command(short_help="Run a kernel on the CPU device.")
+@click.argument("file", metavar="KERNEL", type=_SOURCE)
+@click.argument("args", nargs=-1)
+@click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=_three, show_default=True, help="Blocks.")
+@click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=_three, show_default=True,
+              help="Threads of a block.")  # fmt: skip
+@click.option("--shared", type=click.IntRange(min=0), default=0, help="Bytes of dynamic shared memory.")
+@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
+@click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
+@click.option("--strict", is_flag=True, help="Heed stalls and scoreboards: an error where a result is used too early.")
+@click.option("--stale", is_flag=True, help="With --strict: use the old value there, as a GPU would.")
+@click.option("--races", is_flag=True, help="Find races in shared memory.")
+@click.option("--written", is_flag=True, help="An error for reading memory that was never written.")
+@click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 2000000]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the arrays that are =random.")
+@click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
+@click.option("--json", "as_json", is_flag=True, help="All that is printed, as JSON.")
+@_ARCH
+@click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="Variable of the inline Python.")  # fmt: skip
+@click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
+              help="Folder for .include, or a .py file to run first.")  # fmt: skip
+@click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
+def run(
+    file: str,
+    args: tuple[str, ...],
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    save: tuple[str, ...],
+    as_json: bool,
+    seed: int,
+    arch: str,
+    defines: dict[str, object],
+    include: tuple[str, ...],
+    no_python: bool,
+    device: str,
+    **options: Any,
+) -> int:
+    """Run a KERNEL (.sass, assembled first, or .cubin) without a GPU and show what it did.
+
+    \b
+    ARGS, one for each parameter:
+      7  0x10  1.5  u8:7           a number; it takes the size of its parameter
+      f32[1024]  i32[8,8]          an array of zeros
+      f32[64]=random  u32[9]=arange  f32[4]=1.5
+      @input.npy                   an array from a file
+    \b
+      turingas run copy.sass 'f32[1024]=random' 'f32[1024]' 1024 --grid 4 --block 256 --counters
+    """
+    from turingas.emulate import command
+
+    with _diagnosed(file):
+        data = _read(file)
+        if data.startswith(b"\x7fELF"):
+            cubin = _cubin(data)
+        else:
+            cubin = _assemble(file, data, arch, include, not no_python, defines=defines)
+        show_progress = sys.stderr.isatty() and not as_json
+        outcome = command.run(cubin, args, grid, block, save, seed, show_progress, options)
+        for path, array in outcome.saved:
+            with _output(path) as stream:
+                command.save(stream, array)
+        click.echo(json.dumps(outcome.json(), indent=2) if as_json else _printable("\n".join(outcome.lines())))
+        if outcome.error:
+            click.echo(_printable(outcome.error), err=True)
+    return WRONG if outcome.failed else 0
+
+
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")
 @click.argument("file", type=_CUBIN)
 def info(file: str) -> None:
@@ -299,7 +379,7 @@ def _diagnosed(file: str) -> Iterator[None]:
     except AsmError as error:
         shown = [one.show() for one in sorted(error.errors, key=lambda one: (one.file, one.line, one.column))]
         _fail(_printable("\n".join(shown + [f"{len(shown)} errors"] * (len(shown) > 1))))
-    except CubinError as error:
+    except (CubinError, LaunchError) as error:
         _fail(_printable(f"{file}: error: {error}"))
     except BrokenPipeError:
         # Whoever read our output is gone. Python would complain again when it flushes stdout at exit.

@@ -69,3 +69,14 @@ class CubinError(Exception):
         super().__init__(f"offset 0x{offset:x}: {message}")
         self.message = message
         self.offset = offset
+
+
+class LaunchError(ValueError):
+    """A launch that no device would take: arguments, grid, block, shared memory, architecture. ``hint`` helps."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return self.message + (f"\nhint: {self.hint}" if self.hint else "")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import click
 import numpy as np
 
 from turingas.check.banks import walk
-from turingas.emulate.device import Report
-from turingas.emulate.errors import LaunchError
+from turingas.emulate.device import Device, Report
+from turingas.emulate.errors import DeviceError, LaunchError
 from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, instruction
-from turingas.program import Kernel
+from turingas.program import Cubin, Kernel
 
 TYPES = {
     **{f"{kind}{bits}": np.dtype(f"{letter}{bits // 8}") for kind, letter in (("i", "i"), ("u", "u"), ("f", "f"))
@@ -80,6 +83,109 @@ def _filled(shape: tuple[int, ...], kind: np.dtype[Any], fill: str, random: np.r
     if fill == "arange":
         return np.arange(size).astype(kind).reshape(shape)
     return np.full(shape, _number(fill, kind, text))
+
+
+# ---- the run -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """A run and what to print of it. ``error`` is what the kernel did wrong; ``saved`` the arrays to write."""
+
+    report: Report
+    args: list[Any]
+    before: list[Any]
+    saved: list[tuple[str, Any]]
+    error: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the exit code is 1."""
+        return bool(self.error or self.report.hazards or self.report.races)
+
+    def lines(self) -> Iterator[str]:
+        """The text for people."""
+        report = self.report
+        yield summary(report)
+        if not self.error:
+            yield from results(self.args, self.before)
+        yield from map(str, [*report.hazards, *report.races])
+        if report.counters is not None:
+            yield ""
+            yield from table(report)
+
+    def json(self) -> dict[str, Any]:
+        """The same for programs."""
+        found = as_json(self.report)
+        found["error"] = self.error
+        found["arrays"] = [] if self.error else list(results(self.args, self.before))
+        return found
+
+
+def run(
+    cubin: Cubin,
+    texts: Sequence[str],
+    grid: Sequence[int],
+    block: Sequence[int],
+    save: Sequence[str],
+    seed: int,
+    show_progress: bool,
+    options: dict[str, Any],
+) -> Outcome:
+    """Parse the arguments and launch. LaunchError for what cannot be launched; what the kernel does wrong is part of
+    the outcome, and then nothing is saved."""
+    random = np.random.default_rng(seed)
+    args = [argument(text, random) for text in texts]
+    files = [_destination(text, args) for text in save]
+    before = [value.copy() if isinstance(value, np.ndarray) else value for value in args]
+    chosen = {name: value for name, value in options.items() if value is not None}
+    kernel, shared = chosen.pop("kernel", None), chosen.pop("shared", 0)
+    device = Device(cubin.arch, written=chosen.get("written", False))
+    bar = Bar() if show_progress else None
+    error = ""
+    try:
+        report = device.load(cubin).launch(kernel, grid, block, args, shared, bar, **chosen)
+    except DeviceError as wrong:
+        if wrong.report is None:
+            raise LaunchError(str(wrong)) from None
+        report, error, files = wrong.report, str(wrong), []
+    finally:
+        if bar is not None:
+            bar.close()
+    return Outcome(report, args, before, [(path, args[number]) for number, path in files], error)
+
+
+def _destination(text: str, args: list[Any]) -> tuple[int, str]:
+    number, equals, path = text.partition("=")
+    if not equals or not number.isdecimal() or not path:
+        raise LaunchError(f"--save {text}: write the number of an argument and a file, such as 1=out.npy")
+    if int(number) >= len(args) or not isinstance(args[int(number)], np.ndarray):
+        raise LaunchError(f"--save {text}: argument {number} is no array")
+    return int(number), path
+
+
+def save(stream: BinaryIO, array: Any) -> None:
+    """Write an array as numpy.save does."""
+    np.save(stream, array, allow_pickle=False)
+
+
+class Bar:
+    """A progress bar on stderr, for runs that take longer than a moment."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.done = 0
+
+    def __call__(self, done: int, blocks: int, lane_instructions: int) -> None:
+        if self.bar is None:
+            self.bar = click.progressbar(length=blocks, label="blocks", file=sys.stderr)
+        self.bar.update(done - self.done)
+        self.done = done
+
+    def close(self) -> None:
+        """End the line."""
+        if self.bar is not None:
+            self.bar.render_finish()
 
 
 # ---- what came of it ---------------------------------------------------------------------------------------------

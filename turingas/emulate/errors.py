@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from turingas.errors import LaunchError
+
 if TYPE_CHECKING:
     from turingas.emulate.device import Report
 
 
-class LaunchError(ValueError):
-    """A launch that no device would take: arguments, grid, block, shared memory, architecture. ``hint`` helps."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message, self.hint = message, hint
-
-    def __str__(self) -> str:
-        return self.message + (f"\nhint: {self.hint}" if self.hint else "")
+__all__ = ["DeviceError", "LaunchError", "Place"]
 
 
 @dataclass(frozen=True)

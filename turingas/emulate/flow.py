@@ -150,7 +150,9 @@ def _unsupported(t: Turn) -> DeviceError:
 
 @_flow("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET")
 def branch(t: Turn) -> bool:
-    """To a label or an address in registers or constants. BRA.DIV goes when the lanes of a mask are not all here."""
+    """To a label or an address in registers or constants. BRA.DIV goes, with all lanes, when not all lanes of a mask
+    are here and pass the guard; BRA.CONV when they are. (ptxas sets the guard to tell lanes of a tile from others: where
+    masks differ in a warp, @!P BRA.DIV must lead all of them to the code that takes one tile after the other.)"""
     lanes = _lanes(t)
     maker = t.wave.image.maker
     operands = t.i.operands[1:] if isinstance(t.i.operands[0], Reg) else t.i.operands
@@ -162,8 +164,8 @@ def branch(t: Turn) -> bool:
     if "DIV" in t.i.mods or "CONV" in t.i.mods:
         wanted = [o for o in operands[:-1] if isinstance(o, Reg) and o.file == "UR"]
         mask = maker.u32(wanted[0])(t.k)[:, 0] if wanted else np.uint32(0xFFFFFFFF)
-        missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(_active(t)) != 0
-        lanes = lanes & (missing if "DIV" in t.i.mods else ~missing)[:, None]
+        missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes) != 0
+        lanes = _active(t) & (missing if "DIV" in t.i.mods else ~missing)[:, None]
     target = _target(t, operands[-1])
     if isinstance(target, int) and target == t.n and t.i.always and lanes.any():
         row = int(lanes.any(axis=1).argmax())
@@ -320,10 +322,7 @@ def warpsync(t: Turn) -> bool:
     else:
         mask = np.full(t.k.count, 0xFFFFFFFF, np.uint32)
     missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
-    free = missing == 0
-    if t.wave.races is not None:
-        t.wave.races.warpsync(t.k, lanes & free[:, None])
-    return _wait(t, lanes, m.AT_WARPSYNC, np.zeros(t.k.count, np.int64), mask.astype(np.int64), free)
+    return _wait(t, lanes, m.AT_WARPSYNC, np.zeros(t.k.count, np.int64), mask.astype(np.int64), missing == 0)
 
 
 @semantics("ENDCOLLECTIVE", "NOP", "DEPBAR", "PMTRIG")
@@ -373,6 +372,8 @@ def bar(t: Turn) -> bool:
         np.add.at(bars.arrived, group[here], np.where(came == alive, 32, came)[here])
         wave.splits.pc[t.chosen] = t.n + 1
         wave.moved = True
+        if wave.races is not None:
+            wave.races.arrive(t.k.warps[here])
         return False
     if kind == "RED":
         holds = lanes & maker.pred(t.i.operands[-1])(t.k)
@@ -426,12 +427,6 @@ def release(wave: Wave) -> None:
         wanted = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts)
         free = np.repeat(wanted & ~came == 0, np.diff(np.r_[starts, len(order)]))
         freed.append(here[order[free]])
-        if state == m.AT_WARPSYNC and wave.races is not None and free.any():
-            gone = here[order[free]]
-            rows, where = np.unique(splits.warp[gone], return_inverse=True)
-            lanes = np.zeros((len(rows), 32), bool)
-            np.logical_or.at(lanes, where, splits.mask[gone])
-            wave.races.warpsync(Cohort(wave, rows, len(rows), lanes), lanes)
     freed.append(_at_bars(wave))
     gone = np.concatenate(freed)
     if not len(gone):

@@ -351,5 +351,5 @@ class Wave:
             at = int(self.splits.pc[here[0]]) if len(here) else 0
             lane = int(self.splits.mask[here[0]].argmax()) if len(here) else 0
             block, thread = self.who(most, lane)
-            message = f"the kernel does not end: a warp ran {limit:,} instructions, its budget; a larger one may be given"
+            message = f"the kernel does not end: a warp ran {limit:,} instructions, its budget (which may be raised)"
             raise DeviceError("budget", message, self.image.place(at), block, thread)
