@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turingas.check import hazards
-from turingas.check.flow import CONTROL, Graph, guard_decides
+from turingas.check.flow import ENDS, JUMPS, Graph, guard_decides
 from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies
@@ -251,13 +251,20 @@ class Oracle:
             for to in at.stack[-1:] or self.returns.get(self.graph.block_of(n), ()):
                 yield replace(at, pc=to, stack=at.stack[:-1])
         for to in block.next:
-            if at.guard and i is not None and not always and i.guard.index == first.guard.index:
-                taken = to == block.taken
-                same = i.guard.inv == first.guard.inv and i.guard.file == first.guard.file
-                if same != taken and i.base in CONTROL and len(block.next) == (1 if block.taken is None else 2):
-                    if taken or guard_decides(i):
-                        continue
+            if at.guard and i is not None and self.contradicts(first, i, to == block.taken, len(block.next)):
+                continue
             yield replace(at, pc=self.graph.blocks[to].start)
+
+    def contradicts(self, first: Instruction, i: Instruction, taken: bool, ways: int) -> bool:
+        """Whether ``i`` goes this way only where the guard of ``first`` does not hold."""
+        if i.always or (i.guard.file, i.guard.index) != (first.guard.file, first.guard.index):
+            return False
+        same = i.guard.inv == first.guard.inv
+        if i.base in ENDS:
+            return same and guard_decides(i)
+        if i.base not in JUMPS or ways != 2:
+            return False
+        return not same if taken else same and guard_decides(i)
 
 
 # -- faults
@@ -287,9 +294,8 @@ def faults(code: list[Instruction | None], kind: str) -> list[Fault]:
             continue
         c, word = i.control, i.word
         if kind == "stall":
-            found += [
-                Fault(n, place(word, less, control.STALL, 4), f"stall {c.stall} -> {less}") for less in range(1, c.stall)
-            ]
+            for less in range(1, c.stall):
+                found.append(Fault(n, place(word, less, control.STALL, 4), f"stall {c.stall} -> {less}"))
         elif kind == "write" and c.write != NONE:
             found.append(Fault(n, place(word, NONE, control.WRITE, 3), f"no write scoreboard {c.write}"))
         elif kind == "read" and c.read != NONE:

@@ -116,7 +116,8 @@ class Graph:
             words, at = info.words, 0
             while at + 2 < len(words):  # branch, 0, number of targets, targets
                 targets = words[at + 3 : at + 3 + words[at + 2]]
-                found.setdefault(words[at] // WORD_BYTES, []).extend(t // WORD_BYTES for t in targets)
+                if any(targets):  # else they are filled in when the cubin is linked
+                    found.setdefault(words[at] // WORD_BYTES, []).extend(t // WORD_BYTES for t in targets)
                 at += 3 + words[at + 2]
         return found
 
@@ -124,6 +125,8 @@ class Graph:
         """Every word of the bank of jump tables that is the address of an instruction."""
         data = bytes(self.kernel.constants.get(TABLE_BANK, b""))
         words = struct.unpack_from(f"<{len(data) // 4}I", data)
+        if not any(words):
+            return []
         return sorted({w // WORD_BYTES for w in words if w % WORD_BYTES == 0 and w // WORD_BYTES < self._size})
 
     @property

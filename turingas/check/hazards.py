@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import CONTROL, Block, Graph, guard_decides
+from turingas.check.flow import ENDS, Block, Graph, guard_decides
 from turingas.isa.instruction import Access, Imm, Instruction, Name
 from turingas.isa.latency import Latencies, latencies
 
@@ -53,7 +53,7 @@ class Facts:
         self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
         self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
         self.stall = lat.stall(i)
-        self.guard = () if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
+        self.guard = None if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
         self.queue = lat.queue(i)
         self.in_order = lat.in_order(i)
         self.flushes = lat.flushes(i)
@@ -267,10 +267,15 @@ class Walk:
     def _along(self, block: Block, to: int, out: State) -> State:
         """To a next block. A branch tells what its guard is: what has the opposite guard did not happen there."""
         facts = self.facts[block.end - 1]
-        if facts is None or facts.i.base not in CONTROL or not facts.guard or len(block.next) > 2:
+        if facts is None or not facts.guard:
             return out
-        taken = to == block.taken
-        if len(block.next) < (1 if block.taken is None else 2) or not (taken or guard_decides(facts.i)):
+        if facts.i.base in ENDS:
+            taken = False
+        elif block.taken is not None and len(block.next) == 2:
+            taken = to == block.taken
+        else:
+            return out
+        if not (taken or guard_decides(facts.i)):
             return out
         register, inv = facts.guard
         gone = (register, inv != taken)
@@ -279,10 +284,10 @@ class Walk:
         }
         return State(held, out.covers, out.pending, out.marks)
 
-    def guard(self, n: int) -> tuple[()] | tuple[int, bool]:
-        """The guard of an instruction: register and whether it is inverted."""
+    def guard(self, n: int) -> tuple[int, bool] | None:
+        """The guard of an instruction: register, and whether it is inverted."""
         facts = self.facts[n]
-        return () if facts is None else facts.guard
+        return None if facts is None else facts.guard
 
     def _order(self) -> list[int]:
         """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own."""
@@ -437,27 +442,27 @@ class Pass:
             for register, read in facts.reads.items():
                 if register in held:
                     self._read(n, facts, register, read, held[register])
-            always = not facts.guard
+            guard = facts.guard
             for register, (write, role) in facts.writes.items():
                 keys = held.get(register)
                 if keys:
                     self._write(n, facts, register, write, role, keys)
                 if register in guarded:
                     self._lose(guarded.pop(register))
-                if always or keys is None:
+                if guard is None or keys is None:
                     keys = held[register] = {}
                 keys[n << 3 | role << 1] = now
                 if role:
                     self.live.setdefault(facts.queue, {})[n << 3 | role << 1] = 0
-                if not always:
-                    guarded.setdefault(facts.guard[0], set()).add((register, n << 3 | role << 1))
+                if guard is not None:
+                    guarded.setdefault(guard[0], set()).add((register, n << 3 | role << 1))
             if facts.late:
                 key = n << 3 | LATE << 1
                 self.live.setdefault(facts.queue, {})[key] = 0
                 for register in facts.late:
                     held.setdefault(register, {})[key] = now
-                    if not always:
-                        guarded.setdefault(facts.guard[0], set()).add((register, key))
+                    if guard is not None:
+                        guarded.setdefault(guard[0], set()).add((register, key))
             if facts.sets:
                 self._set(n, facts)
             if facts.flushes:
@@ -484,7 +489,9 @@ class Pass:
             for n, (cycle, before) in self.pending[sb].items()
         }
         marks = {
-            (sb, key): min(MOST_SETS, self.sets[sb] - before) for (sb, key), before in self.marks.items() if key in covers
+            where: min(MOST_SETS, self.sets[where[0]] - before)
+            for where, before in self.marks.items()
+            if where[1] in covers
         }
         return State(held, covers, pending, marks)
 
@@ -565,10 +572,10 @@ class Pass:
 
     def _disjoint(self, key: int, facts: Facts) -> bool:
         """Whether the instruction of ``key`` ran under the opposite guard, and the predicate is still the same."""
-        if key & LOST or not facts.guard:
+        if key & LOST or facts.guard is None:
             return False
-        other = self.walk.guard(key >> 3)
-        return bool(other) and other[0] == facts.guard[0] and other[1] != facts.guard[1]
+        register, inv = facts.guard
+        return self.walk.guard(key >> 3) == (register, not inv)
 
     def _read(self, n: int, facts: Facts, register: int, read: Access, keys: dict[int, int]) -> None:
         for key, cycle in list(keys.items()):
