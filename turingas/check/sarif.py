@@ -71,6 +71,15 @@ def _uri(file: str) -> str:
 
 #: what each kind of finding is, in a line
 RULES = {
+    "raw-stall": "A register is read before the cycles have passed that its writer takes",
+    "waw-stall": "A register is overwritten before the cycles have passed that its writer takes",
+    "raw": "A register is read without a wait for its writer",
+    "waw": "A register is overwritten without a wait for its writer",
+    "war": "A register is overwritten without a wait for its reader",
+    "no-scoreboard": "An instruction of variable latency that sets no scoreboard",
+    "no-release": "A scoreboard that its instruction never releases",
+    "never-waited": "A scoreboard that nothing waits for",
+    "wait-too-soon": "A wait too soon after its scoreboard is set",
     "bank-conflict": "An instruction reads several registers of one bank",
     "barriers": "Barriers beyond what is declared, or what there is",
     "bad-target": "A branch to where no instruction begins",

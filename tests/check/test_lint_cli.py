@@ -1,0 +1,223 @@
+"""`turingas lint` as a user runs it: text, SARIF, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import turingas
+from tests.cubin import cubins
+from turingas.check.finding import Finding
+from turingas.check.sarif import RULES, sarif
+from turingas.cli import main
+
+CHECKS = Path(__file__).parent.parent.parent / "turingas" / "check"
+
+RIGHT = """.kernel right
+--:-:-:-:4   MOV R0, RZ;
+top:
+--:-:-:-:6   IADD3 R0, R0, 0x1, RZ;
+--:-:-:-:2   FFMA R1, R2, R4, R6;
+--:-:-:Y:d   ISETP.LT.AND P0, PT, R0, 0x10, PT;
+--:-:-:Y:5   @P0 BRA top;
+--:-:-:Y:5   EXIT;
+"""
+WRONG = """.kernel wrong
+--:-:0:-:2   S2R R0, SR_TID.X;
+01:-:-:Y:d   ISETP.LT.AND P0, PT, R0, 0x40, PT;
+--:-:-:Y:6   @P0 BAR.SYNC 0x0;
+--:-:-:-:4   MOV R9, RZ;
+"""
+
+
+def run(*args, **options):
+    return CliRunner().invoke(main, ["lint", *map(str, args)], **options)
+
+
+@pytest.fixture
+def right(tmp_path):
+    path = tmp_path / "right.sass"
+    path.write_text(RIGHT)
+    return path
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    path = tmp_path / "wrong.sass"
+    path.write_text(WRONG)
+    return path
+
+
+def test_right(right):
+    result = run(right)
+    assert result.exit_code == 0, result.output
+    text = result.output
+    assert f"{right}:5: note: right+0x0020: 1 cycle lost: R2 R4 R6" in text  # source lines are known
+    assert "[bank-conflict]" in text and "[occupancy]" in text and "hint: move one source" in text
+    assert f"{right}: right: loop 0x0010 to 0x0040, lines 4 to 7, depth 1" in text
+    assert f"{right}: 2 notes" in text
+
+
+def test_wrong(wrong):
+    result = run(wrong)
+    assert result.exit_code == 1
+    assert f"{wrong}:4: warning: wrong+0x0020: only the threads for which P0 holds" in result.output
+    assert f"{wrong}:5: error: wrong+0x0030: control runs" in result.output
+    assert "0x0020: @P0 BAR.SYNC 0x0" in result.output and "1 error, 1 warning, 1 note" in result.output
+
+
+def test_severity(wrong, right):
+    text = run(wrong, "--severity", "error").output
+    assert "error:" in text and "warning:" not in text and "note:" not in text
+    assert run(wrong, "--severity", "error").exit_code == 1
+    assert "note:" not in run(right, "--severity", "warning").output
+
+
+def test_many_notes_of_a_kind(tmp_path):
+    path = tmp_path / "many.sass"
+    path.write_text(20 * "--:-:-:-:2 FFMA R1, R2, R4, R6;\n" + "--:-:-:Y:5 EXIT;")
+    text = run(path).output
+    assert text.count("[bank-conflict]\n") == 8 and "12 more notes [bank-conflict]; --severity note" in text
+    assert run(path, "--severity", "note").output.count("[bank-conflict]\n") == 20
+
+
+def test_loops(right):
+    assert ": loop 0x" in run(right, "--loops").output and ": loop 0x" not in run(right, "--no-loops").output
+
+
+def test_cubin(right, tmp_path):
+    cubin = tmp_path / "right.cubin"
+    cubin.write_bytes(turingas.assemble(RIGHT).to_bytes())
+    result = run(cubin)
+    assert result.exit_code == 0 and f"{cubin}: note: right+0x0020" in result.output
+
+
+def test_several_files(right, wrong):
+    result = run(right, wrong)
+    assert result.exit_code == 1 and "right+0x0020" in result.output and "wrong+0x0030" in result.output
+
+
+def test_options_of_the_assembler(tmp_path):
+    path = tmp_path / "x.sass"
+    path.write_text("<code>\nout_ = f'FFMA R1, R{A}, R4, R6;\\n'\n</code>\nEXIT;")
+    assert run(path, "-D", "A=2").exit_code == 1  # no control code
+    code = ["--default-control", "--:-:-:Y:5"]
+    assert "R2 R4 R6" in run(path, "-D", "A=2", *code).output
+    assert "cycle lost" not in run(path, "-D", "A=3", *code).output
+    assert "refused" in run(path, "-D", "A=2", *code, "--no-python").output
+    assert "bank-conflict" not in run(path, "-D", "A=2", *code, "--arch", "sm_90").output
+
+
+def test_one_kernel(tmp_path):
+    path = tmp_path / "two.sass"
+    path.write_text(RIGHT + WRONG)
+    assert run(path, "--kernel", "right").exit_code == 0 and run(path, "--kernel", "wrong").exit_code == 1
+    result = run(path, "--kernel", "other")
+    assert result.exit_code == 1 and "no kernel 'other'" in result.output and "right, wrong" in result.output
+
+
+def test_what_is_no_kernel(tmp_path, right):
+    bad, worse = tmp_path / "bad.sass", tmp_path / "bad.cubin"
+    bad.write_text("--:-:-:-:2 FFAM R1, R2, R4, R6;")
+    worse.write_bytes(b"\x7fELF")
+    result = run(bad, worse, right)
+    assert result.exit_code == 1 and "Traceback" not in result.output
+    assert f"{bad}:1:12: error: unknown instruction 'FFAM'" in result.output
+    assert f"{worse}: error: " in result.output
+    assert "right+0x0020" in result.output  # it goes on
+
+
+@pytest.mark.parametrize("args", [[], ["missing.sass"], ["x.sass", "--severity", "bad"], ["x.sass", "--arch", "sm_44"]])
+def test_wrong_usage(args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.sass").write_text("--:-:-:Y:5 EXIT;")
+    assert run(*args).exit_code == 2
+
+
+# -- SARIF
+
+
+def valid(log: dict) -> None:
+    """What SARIF 2.1.0 asks for: required properties, and indices that lead somewhere."""
+    assert log["version"] == "2.1.0" and log["$schema"].startswith("https://")
+    for one in log["runs"]:
+        driver = one["tool"]["driver"]
+        assert isinstance(driver["name"], str)
+        rules = driver["rules"]
+        assert len({rule["id"] for rule in rules}) == len(rules)
+        for result in one["results"]:
+            assert result["level"] in ("none", "note", "warning", "error")
+            assert rules[result["ruleIndex"]]["id"] == result["ruleId"] and result["message"]["text"]
+            for location in result["locations"] + result.get("relatedLocations", []):
+                physical = location.get("physicalLocation")
+                if physical:
+                    uri = physical["artifactLocation"]["uri"]
+                    assert uri and "\\" not in uri and " " not in uri
+                    assert physical.get("region", {"startLine": 1})["startLine"] >= 1
+                assert all(logical["fullyQualifiedName"] for logical in location["logicalLocations"])
+
+
+def test_json(right, wrong, monkeypatch):
+    monkeypatch.chdir(right.parent)
+    result = run("right.sass", "wrong.sass", "--json")
+    assert result.exit_code == 1
+    log = json.loads(result.output)
+    valid(log)
+    (one,) = log["runs"]
+    barrier = next(r for r in one["results"] if r["ruleId"] == "divergent-barrier")
+    (location,) = barrier["locations"]
+    assert location["physicalLocation"] == {"artifactLocation": {"uri": "wrong.sass"}, "region": {"startLine": 4}}
+    assert location["logicalLocations"][0]["fullyQualifiedName"] == "wrong+0x0020"
+    assert barrier["level"] == "warning" and "hint" not in barrier
+    (one,) = json.loads(run("wrong.sass", "--json", "--severity", "error").output)["runs"]
+    assert {r["level"] for r in one["results"]} == {"error"}
+
+
+def test_json_without_findings():
+    valid(sarif([]))
+    assert sarif([])["runs"][0]["results"] == []
+
+
+def test_uris(tmp_path, monkeypatch):
+    def uri(file):
+        (result,) = sarif([Finding("barriers", "error", "x", "k", file=file)])["runs"][0]["results"]
+        return result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+
+    monkeypatch.chdir(tmp_path)
+    assert uri("a folder/x.sass") == "a%20folder/x.sass"
+    assert uri(str(tmp_path / "y.sass")) == "y.sass"
+    assert uri("/elsewhere/z.sass") == "file:///elsewhere/z.sass"
+
+
+def test_both_instructions():
+    finding = Finding("reuse-stale", "error", "x", "k", 32, "FADD", "x.sass", 7, 16, 6, "MOV", "do")
+    log = sarif([finding])
+    valid(log)
+    (result,) = log["runs"][0]["results"]
+    (related,) = result["relatedLocations"]
+    assert related["physicalLocation"]["region"] == {"startLine": 6}
+    assert related["logicalLocations"][0]["fullyQualifiedName"] == "k+0x0010"
+
+
+def test_every_kind_is_described():
+    """Each kind that a check can report is a rule, and stands in docs/linter.md."""
+    assert {kind for kind, _ in SECTIONS} == set(RULES)
+    for path in cubins.STORED[:6]:
+        assert {finding.kind for finding in turingas.lint(path)} <= set(RULES)
+
+
+DOCS = (CHECKS.parent.parent / "docs" / "linter.md").read_text()
+SECTIONS = re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##)", DOCS, re.M | re.S)
+
+
+@pytest.mark.parametrize("kind, text", SECTIONS, ids=[kind for kind, _ in SECTIONS])
+def test_examples_of_the_documentation(kind, text):
+    """The listing of a section gives the finding that the section is about, and no error of another kind."""
+    for source in re.findall(r"^```nvsass\n(.*?)^```$", text, re.M | re.S):
+        found = turingas.lint(turingas.assemble(source, "sm_75"))
+        assert kind in {finding.kind for finding in found}
+        assert {finding.kind for finding in found if finding.severity != "note"} <= {kind}
