@@ -122,6 +122,22 @@ def test_arriving_without_waiting() -> None:
     assert kinds(m) == [("WAR", 1, 2)]
 
 
+def test_mbarriers() -> None:
+    """Who arrives, and looks later, comes after all who arrived before."""
+    arrive, look = "ATOMS.ARRIVE.64 R6, [R10+URZ]", "LDS R7, [R10+0x4]"
+    m = machine(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]", "sm_80", R10=512)
+    m.run()
+    assert kinds(m) == []
+    m = machine(f"STS [R2], R4\n{arrive}\nLDS R5, [R3]", "sm_80", R10=512)
+    m.run()
+    assert kinds(m) == [("RAW", 0, 2)]
+    m = machine(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]", "sm_80", R10=512)
+    m.one(1)  # too early
+    for n in (0, 2, 3):
+        m.one(n)
+    assert kinds(m) == [("RAW", 0, 3)]
+
+
 def test_atomics() -> None:
     """Among themselves they do not race; with loads and stores they do."""
     m = machine("ATOMS.ADD RZ, [RZ], R4\nATOMS.MAX RZ, [RZ], R4")

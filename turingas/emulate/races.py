@@ -13,8 +13,9 @@ What is reported, each pair of instructions once:
   compiled to such loops); they do with other loads and stores.
 
 What is not: accesses of one warp by different instructions, for what orders them cannot be seen (compilers leave out
-__syncwarp where a warp has not diverged). Order that locks, flags or mbarriers make is not seen, so that memory they
-protect is reported.
+__syncwarp where a warp has not diverged). Of mbarriers and of barriers where some do not wait it is only seen that who
+looks, or passes, comes after all that arrived anywhere in the block before: more order than there is. Order that locks
+and flags make is not seen, so that memory they protect is reported.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Races:
         self.write, self.read, self.other = (_Last(pieces) for _ in range(3))
         self.atomic = np.zeros(pieces, bool)  # the last write was one
         self.value = np.zeros(pieces, np.uint32)  # what it wrote
+        self.mbarriers = np.zeros(pieces, bool)  # what lies in one
 
     # -- what orders
 
@@ -95,9 +97,21 @@ class Races:
         self.clocks[warps, self.slot[warps]] += 1
 
     def arrive(self, warps: Array) -> None:
-        """Warps that arrived at a barrier without waiting (BAR.ARV): those who pass one later know of them."""
+        """Warps that arrived at a barrier without waiting (BAR.ARV, an mbarrier): who passes later knows of them."""
         np.maximum.at(self.arrived, self.wave.block_of[warps], self.clocks[warps])
         self.clocks[warps, self.slot[warps]] += 1
+
+    def acquire(self, warps: Array) -> None:
+        """Warps that looked at an mbarrier: they know of all that arrived somewhere in the block before."""
+        self.clocks[warps] = np.maximum(self.clocks[warps], self.arrived[self.wave.block_of[warps]])
+
+    def arrive_at(self, k: Cohort, addresses: Array) -> None:
+        """The lanes of ``k`` arrive at mbarriers of 8 bytes; loads of these look at them."""
+        lanes = np.flatnonzero(k.lanes)
+        warps = k.warps[lanes // 32]
+        begin = self._begin(warps, addresses, lanes)
+        self.mbarriers[begin[:, None] + np.arange(8 // self.unit)] = True
+        self.arrive(np.unique(warps))
 
     # -- accesses
 
@@ -115,7 +129,7 @@ class Races:
         (of ``words``) or "atomic"."""
         flat = np.arange(addresses.size) if lanes is None else np.flatnonzero(lanes)
         warp = k.warps[flat // 32]
-        begin = self.wave.block_of[warp] * self.stride + addresses.reshape(-1)[flat].astype(np.int64) // self.unit
+        begin = self._begin(warp, addresses, flat)
         count = max(1, nbytes // self.unit)
         piece = (begin[:, None] + np.arange(count)).reshape(-1)
         hit = _Hit(self, i, np.repeat(warp, count), np.repeat(flat % 32, count), piece)
@@ -126,8 +140,15 @@ class Races:
             values = None if words is None else self._pieces(words, flat, addresses.shape, nbytes)
             self._write(hit, number, what == "atomic", values)
 
+    def _begin(self, warps: Array, addresses: Array, lanes: Array) -> Array:
+        """The first piece that each of some lanes touches."""
+        return self.wave.block_of[warps] * self.stride + addresses.reshape(-1)[lanes].astype(np.int64) // self.unit
+
     def _read(self, hit: _Hit, number: int) -> None:
-        race = hit.unknown(self.write)
+        looks = self.mbarriers[hit.piece]
+        if looks.any():
+            self.acquire(np.unique(hit.warp[looks]))
+        race = hit.unknown(self.write) & ~looks
         if number in self.swaps:
             race &= ~self.atomic[hit.piece]
         hit.report("RAW", race, self.write)

@@ -400,6 +400,8 @@ def atomic_shared(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, 32) from None
         what.run(spots, what.operands(k), results)
         watch(k, i, "shared", address, k.mask, what.nbytes, "atomic")
+        if k.wave.races is not None and what.name == "ARRIVE":
+            k.wave.races.arrive_at(k, address)
         what.put(k, results)
 
     return step

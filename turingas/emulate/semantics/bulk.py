@@ -140,6 +140,8 @@ def _arrive(i: Instruction, m: Maker) -> Step:
             bits = (same.astype(np.uint64) << LANES.astype(np.uint64)).sum(axis=2, dtype=np.uint64)
             found = first & ~np.uint64(0xFFFFFFFF) | bits
         put(k, found)
+        if k.wave.races is not None:
+            k.wave.races.arrive_at(k, address)
 
     return step
 
@@ -155,6 +157,8 @@ def _check(i: Instruction, m: Maker) -> Step:
             upper = k.wave.shared.load(address, k.blocks, 8, k.mask)[1]
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
+        if k.wave.races is not None:
+            k.wave.races.acquire(k.warps)
         put(k, (upper ^ value(k)) >> np.uint32(31) != 0)
 
     return step
