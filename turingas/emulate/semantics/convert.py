@@ -87,6 +87,18 @@ def narrow(x: Array, kind: str, mode: str = "RN", ftz: bool = False) -> Array:
     return flushed(bits.view(np.float32)).view(np.uint32) if ftz and kind == "F32" else bits
 
 
+def nearest16(x: Array, kind: str) -> Array:
+    """float32 values as the bits (uint32) of the float16 or bfloat16 next to them: what packing does all the time."""
+    bits: Array
+    if kind == "F16":
+        bits = x.astype(np.float16).view(np.uint16).astype(np.uint32)
+    else:
+        whole = x.view(np.uint32)
+        bits = whole + np.uint32(0x7FFF) + (whole >> np.uint32(16) & np.uint32(1)) >> np.uint32(16)
+    np.copyto(bits, np.uint32(NAN[kind]), where=np.isnan(x))
+    return bits
+
+
 def _nearest(x: Array, kind: str) -> tuple[Array, Callable[[Array], Array]]:
     """The bits of the value next to x (of two, the even one), and what turns such bits into float64."""
     if kind == "F32":
@@ -126,8 +138,15 @@ def f2f(i: Instruction, m: Maker) -> Step:
     """The mnemonic names the result's format first."""
     to, kind = (x for x in i.mods if x in FORMATS)
     ftz = "FTZ" in i.mods
+    if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN":  # what FTZ flushes becomes 0 all the same
+        return _packed_nearest(m, i.operands[0], i.operands[1], to)
     get, put = source(m, i.operands[1], kind, ftz), writer(m, i.operands[0], to, mode_of(i), ftz)
     return lambda k: put(k, get(k))
+
+
+def _packed_nearest(m: Maker, d: Operand, o: Operand, kind: str) -> Step:
+    get, put = m.f32(o), m.put(d)
+    return lambda k: put(k, nearest16(get(k), kind))
 
 
 @semantics("FRND")
@@ -322,6 +341,9 @@ def f2fp(i: Instruction, m: Maker) -> Step:
     kind = "BF16" if "BF16" in mods else "F16"
 
     def rounded(o: Operand) -> Get:
+        if not (eight or relu or satfinite) and mode == "RN":
+            single = m.f32(o)
+            return lambda k: nearest16(single(k), kind)
         get = source(m, o, "F32")
         if eight:
             return lambda k: to_eight(_clamped(get(k), relu), eight, satfinite)

@@ -813,22 +813,37 @@ def flo(i: Instruction, m: Maker) -> Step:
     return step
 
 
-REVERSED = np.array([int(f"{n:08b}"[::-1], 2) for n in range(256)], np.uint8)
-ONES = np.array([n.bit_count() for n in range(256)], np.uint8)
+#: masks of the bits whose index has bit 0, 1, 2, 3, 4 clear
+STRIPES = [np.uint32(n) for n in (0x55555555, 0x33333333, 0x0F0F0F0F, 0x00FF00FF, 0x0000FFFF)]
 
 
 @semantics("BREV", "UBREV")
 def brev(i: Instruction, m: Maker) -> Step:
-    """The bits in reverse order."""
+    """The bits in reverse order: neighbours change places, then pairs of them, and so on."""
     get, put = m.raw(i.operands[1]), m.put(i.operands[0])
-    return lambda k: put(k, joined(REVERSED[split(get(k), np.uint8)[..., ::-1]]))
+
+    def step(k: Cohort) -> None:
+        value = get(k)
+        for n, low in enumerate(STRIPES):
+            by = np.uint32(1 << n)
+            value = value >> by & low | (value & low) << by
+        put(k, value)
+
+    return step
 
 
 @semantics("POPC", "UPOPC")
 def popc(i: Instruction, m: Maker) -> Step:
-    """How many bits are set."""
+    """How many bits are set: sums of neighbours, then of pairs, and so on."""
     get, put = m.u32(i.operands[1]), m.put(i.operands[0])
-    return lambda k: put(k, ONES[split(get(k), np.uint8)].sum(axis=-1, dtype=np.uint32))
+
+    def step(k: Cohort) -> None:
+        value = get(k)
+        for n, low in enumerate(STRIPES):
+            value = (value >> np.uint32(1 << n) & low) + (value & low)
+        put(k, value)
+
+    return step
 
 
 # ---- bytes -------------------------------------------------------------------------------------------------------
@@ -994,7 +1009,14 @@ def r2p(i: Instruction, m: Maker) -> Step:
     flags = [(n, m.pred(Reg(file, n)), m.put(Reg(file, n))) for n in range(7)]
     get, wanted = m.raw(a), m.raw(mask)
     if isinstance(mask, Imm):
-        flags = [f for f in flags if mask.bits >> f[0] & 1]
+        known = [(np.uint32(1 << shift + n), put) for n, _, put in flags if mask.bits >> n & 1]
+
+        def fixed(k: Cohort) -> None:
+            value = get(k)
+            for bit, put in known:
+                put(k, value & bit != 0)
+
+        return fixed
 
     def step(k: Cohort) -> None:
         value, chosen = get(k) >> shift, wanted(k)

@@ -1,0 +1,420 @@
+"""Conversions against models in exact rational numbers.
+
+PTX ISA tells: rounding, clamping, NaN to integers (0, but the highest bit alone where the source is a double or the
+result has 64 bits, for which ptxas leaves out .NTZ), cvt.pack, the 8-bit formats. No source tells the following; the
+models here say what the emulator does, and an H200 has to confirm it:
+
+- NaN to a double (here: float32's payload is kept, a double's too), also of FRND.F64;
+- a NaN of an 8-bit format as float16 (here: 0x7fff, or 0xffff for a negative one as 0x7fff too);
+- F2I without .NTZ to 8 and 16 bits, and from float32 to 32 bits, of NaN (here: the highest bit of the type alone);
+- the upper half of a register that F2F, FRND or I2F fill with 16 bits (here: 0);
+- the upper bits of I2I's result (here: 0; ptxas extends the sign itself, so they may be anything);
+- .RELU of -0 (here: +0); TF32 of NaN (here: 0x7fffffff);
+- F2FP to 8 bits without .SATFINITE (here: infinity, or NaN for E4M3);
+- F2FP.MERGE_C (here, as PACK_AB_MERGE_C does: the result below the half of c).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests.emulate.step import run
+
+COUNT = 192
+MODES = {"": "RN", ".RM": "RM", ".RP": "RP", ".RZ": "RZ"}
+INTEGRAL = {"": "RN", ".FLOOR": "RM", ".CEIL": "RP", ".TRUNC": "RZ"}
+#: format: bits of precision, lowest exponent of a normal number, largest exponent, bits of the word
+FORMATS = {"F16": (11, -14, 15, 16), "BF16": (8, -126, 127, 16), "F32": (24, -126, 127, 32),
+           "F64": (53, -1022, 1023, 64)}  # fmt: skip
+NAN = {"F16": 0x7FFF, "BF16": 0x7FFF, "F32": 0x7FFFFFFF}
+
+
+# ---- the models
+
+
+def value_of(bits, kind):
+    """A float's bits as Fraction, or as a float where it is an infinity, a NaN or -0."""
+    precision, lowest, highest, width = FORMATS[kind]
+    mantissa, sign = bits & (1 << precision - 1) - 1, bits >> width - 1
+    exponent = bits >> precision - 1 & (1 << width - precision) - 1
+    if exponent == (1 << width - precision) - 1:
+        return math.nan if mantissa else -math.inf if sign else math.inf
+    if not exponent and not mantissa and sign:
+        return -0.0
+    size = mantissa + (1 << precision - 1 if exponent else 0)
+    return (-1) ** sign * Fraction(size) * Fraction(2) ** (max(exponent, 1) + lowest - precision)
+
+
+def whole(x, mode):
+    """A Fraction rounded to an integer."""
+    down = math.floor(x)
+    rest = x - down
+    if mode == "RN":
+        return down + (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down % 2))
+    up = {"RM": False, "RP": True, "RZ": x < 0}[mode]
+    return down + (up and rest > 0)
+
+
+def bits_of(x, kind, mode="RN"):
+    """A Fraction (or a special float) as the bits of a format."""
+    precision, lowest, highest, width = FORMATS[kind]
+    infinite = (1 << width - precision) - 1 << precision - 1
+    sign = 1 << width - 1
+    if isinstance(x, float):
+        return NAN[kind] if math.isnan(x) else (infinite if x else 0) | (sign if math.copysign(1, x) < 0 else 0)
+    size = abs(x)
+    if not size:
+        return 0
+    if x < 0:
+        mode = {"RM": "RP", "RP": "RM"}.get(mode, mode)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent = max(lowest, exponent - (size < Fraction(2) ** exponent))
+    unit = Fraction(2) ** (exponent - precision + 1)
+    steps = whole(size / unit, mode)
+    bits = steps + (exponent - lowest << precision - 1)  # a carry goes into the exponent, as it should
+    if bits >= infinite:
+        bits = infinite if mode in ("RN", "RP") else infinite - 1
+    return bits | (sign if x < 0 else 0)
+
+
+def limits(kind):
+    n = int(kind[1:])
+    return (-(1 << n - 1), (1 << n - 1) - 1) if kind[0] == "S" else (0, (1 << n) - 1)
+
+
+def integer_of(x, kind, mode, nan):
+    low, high = limits(kind)
+    if isinstance(x, float):
+        return nan if math.isnan(x) else 0 if not x else low if x < 0 else high
+    return min(max(whole(x, mode), low), high)
+
+
+def floats(kind, seed):
+    """Bits of a format: any, near 1, halves between integers, around the limits of integers, edges."""
+    precision, lowest, highest, width = FORMATS[kind]
+    r = random.Random(seed)
+    infinite = (1 << width - precision) - 1 << precision - 1
+    found = [0, 1, infinite, infinite - 1, infinite + (1 << precision - 2)]
+    found += [(1 << precision - 1) - 1, 1 << precision - 1]
+    found += [b | 1 << width - 1 for b in found]
+    while len(found) < COUNT:
+        pick = r.randrange(5)
+        if pick == 0:
+            found.append(r.getrandbits(width))
+            continue
+        x = [
+            Fraction(r.randrange(-2000, 2000), 4),
+            Fraction(r.randrange(-1 << 70, 1 << 70), 1 << r.randrange(8, 80)),
+            r.choice((1, -1)) * (2 ** r.choice((7, 8, 15, 16, 31, 32, 63, 64)) - Fraction(r.randrange(5), 2)),
+            r.choice((1, -1)) * Fraction(2) ** r.randrange(-150, 20) * r.getrandbits(26),
+        ][pick - 1]
+        found.append(bits_of(x, kind, r.choice(list(MODES.values()))))
+    return found
+
+
+def array(bits, kind):
+    return np.array(bits, np.uint64 if FORMATS[kind][3] == 64 else np.uint32)
+
+
+def convert(text, source, kind, **more):
+    """Runs a conversion of R0 (or R0 and R1) to R4."""
+    return run(text, arch="sm_90" if "BF16" in text else "sm_75", regs={0: array(source, kind)}, **more)
+
+
+def same(got, want):
+    assert [int(g) for g in got] == [int(w) for w in want]
+
+
+# ---- floating point to floating point
+
+PAIRS = [(to, kind) for to in FORMATS for kind in FORMATS if to != kind]
+
+
+@pytest.mark.parametrize("to, kind", PAIRS)
+@pytest.mark.parametrize("mode", MODES)
+def test_f2f(to, kind, mode):
+    source = floats(kind, 1)
+    if to == "F64":
+        source = [s for s in source if not math.isnan(value_of(s, kind))]
+        source += [0] * (COUNT - len(source))
+    out = convert(f"F2F.{to}.{kind}{mode} R4, R0", source, kind)
+    want = [bits_of(value_of(s, kind), to, MODES[mode]) for s in source]
+    same(out.r64(4) if to == "F64" else out.r(4), want)
+
+
+def test_f2f_signs_halves_and_flushing():
+    source = floats("F32", 2)
+    values = [value_of(s & 0x7FFFFFFF, "F32") for s in source]
+    negative = [v if math.isnan(v) else -v if v else -0.0 for v in values]
+    same(convert("F2F.F16.F32 R4, -|R0|", source, "F32").r(4), (bits_of(v, "F16") for v in negative))
+    flushed = [s & 0x80000000 if not s & 0x7F800000 else s for s in source]
+    out = convert("F2F.FTZ.F16.F32.RP R4, R0", source, "F32")
+    same(out.r(4), (bits_of(value_of(s, "F32"), "F16", "RP") for s in flushed))
+    doubles = floats("F64", 3)
+    want = [bits_of(value_of(s, "F64"), "F32") for s in doubles]
+    want = [w & 0x80000000 if not w & 0x7F800000 else w for w in want]
+    same(convert("F2F.FTZ.F32.F64 R4, R0", doubles, "F64").r(4), want)
+    halves = floats("F16", 4)
+    packed = [h << 16 | 0x1234 for h in halves]
+    same(convert("F2F.F32.F16 R4, R0.H1", packed, "F32").r(4), (bits_of(value_of(h, "F16"), "F32") for h in halves))
+    same(convert("F2F.F32.F16 R4, 1.5", packed, "F32").r(4), [0x3FC00000] * COUNT)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("mode", INTEGRAL)
+def test_frnd(kind, mode):
+    source = floats(kind, 5)
+    name = {"F32": "FRND"}.get(kind, f"FRND.{kind}")
+    out = convert(f"{name}{mode} R4, R0", source, kind)
+
+    def model(bits):
+        x = value_of(bits, kind)
+        if isinstance(x, float):
+            return bits if kind == "F64" and math.isnan(x) else bits_of(x, kind)
+        n = whole(x, INTEGRAL[mode])
+        return bits_of(Fraction(n) if n else math.copysign(0.0, x), kind)
+
+    if kind == "F64":
+        source = [s | 1 << 51 if math.isnan(value_of(s, kind)) else s for s in source]  # quiet ones
+        out = convert(f"{name}{mode} R4, R0", source, kind)
+    same(out.r64(4) if kind == "F64" else out.r(4), map(model, source))
+
+
+def test_frnd_flushes():
+    source = floats("F32", 6)
+    out = convert("FRND.FTZ.CEIL R4, R0", source, "F32")
+    tiny = [not s & 0x7F800000 for s in source]
+    same(out.r(4)[tiny], (s & 0x80000000 for s, t in zip(source, tiny) if t))
+    assert any(s & 0x7FFFFF for s, t in zip(source, tiny) if t)
+
+
+# ---- floating point to integer
+
+INTEGERS = ["U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64"]
+
+
+@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("mode", INTEGRAL)
+def test_f2i(to, kind, mode):
+    source = floats(kind, 7)
+    types = ("" if to == "S32" else f".{to}") + ("" if kind == "F32" else f".{kind}")
+    bits = int(to[1:])
+    for ntz, nan in ((".NTZ", 0), ("", 1 << bits - 1 if to[0] == "U" else -(1 << bits - 1))):
+        out = convert(f"F2I{types}{mode}{ntz} R4, R0", source, kind)
+        want = [integer_of(value_of(s, kind), to, INTEGRAL[mode], nan) & (1 << max(32, bits)) - 1 for s in source]
+        same(out.r64(4) if bits == 64 else out.r(4), want)
+
+
+def test_f2i_flushes_and_negates():
+    same(convert("F2I.FTZ.CEIL.NTZ R4, R0", [1] * 32, "F32").r(4), [0] * 32)
+    same(convert("F2I.CEIL.NTZ R4, R0", [1] * 32, "F32").r(4), [1] * 32)
+    same(convert("F2I.TRUNC.NTZ R4, -|R0|", [0x40700000] * 32, "F32").r(4), [0xFFFFFFFD] * 32)
+
+
+# ---- integer to floating point
+
+
+def integers(kind, seed):
+    r = random.Random(seed)
+    bits = int(kind[1:])
+    found = [0, 1, (1 << bits) - 1, 1 << bits - 1, (1 << bits - 1) - 1, (1 << bits - 1) + 1]
+    while len(found) < COUNT:
+        n = r.getrandbits(bits) >> r.randrange(bits)
+        middle = (1 << r.randrange(bits)) + (1 << r.randrange(bits)) + r.choice((-1, 0, 1))
+        found.append(r.choice((n, middle, -n, -middle)) & (1 << bits) - 1)
+    return found
+
+
+def number(bits, kind):
+    n = int(kind[1:])
+    return bits - (1 << n) if kind[0] == "S" and bits >> n - 1 else bits
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("mode", MODES)
+def test_i2f(kind, to, mode):
+    source = integers(kind, 8)
+    types = ("" if to == "F32" else f".{to}") + ("" if kind == "S32" else f".{kind}")
+    bits = int(kind[1:])
+    words = [0xA5 << bits & 0xFFFFFFFF | s if bits < 32 else s for s in source]  # what stands above does not matter
+    out = convert(f"I2F{types}{mode} R4, R0", words, "F64" if bits == 64 else "F32")
+    want = [bits_of(Fraction(number(s, kind)), to, MODES[mode]) for s in source]
+    same(out.r64(4) if to == "F64" else out.r(4), want)
+
+
+def test_i2f_parts_and_immediates():
+    source = [0x80FF7F01] * 32
+    for n, want in enumerate((1, 127, -1, -128)):
+        suffix = f".B{n}" if n else ""
+        assert convert(f"I2F.S8 R4, R0{suffix}", source, "F32").r(4, np.float32)[0] == want
+    assert convert("I2F.U16 R4, R0.H1", source, "F32").r(4, np.float32)[0] == 0x80FF
+    assert convert("I2F.F64.S64 R4, -0x5", source, "F32").r64(4, np.float64)[0] == -5
+    assert convert("I2F R4, -0x5", source, "F32").r(4, np.float32)[0] == -5
+    want = bits_of(Fraction(-0x1000001), "F32", "RZ")
+    same(run("I2FP.F32.S32.RZ R4, R0", arch="sm_90", regs={0: 0xFEFFFFFF}).r(4)[:1], [want])
+    same(run("I2FP.F32.U32 R4, R0", arch="sm_90", regs={0: 0xFFFFFFFF}).r(4)[:1], [0x4F800000])
+
+
+# ---- packed
+
+
+def relu(x):
+    return x if isinstance(x, float) and math.isnan(x) else Fraction(0) if x <= 0 else x
+
+
+@pytest.mark.parametrize("name, kind, arch", [
+    ("F2FP.PACK_AB", "F16", "sm_75"), ("F2FP.PACK_AB", "F16", "sm_80"), ("F2FP.BF16.PACK_AB", "BF16", "sm_86"),
+    ("F2FP.F16.F32.PACK_AB", "F16", "sm_89"), ("F2FP.BF16.F32.PACK_AB", "BF16", "sm_90"),
+    ("UF2FP.PACK_AB", "F16", "sm_90"),
+])  # fmt: skip
+@pytest.mark.parametrize("mode", ["", ".RZ"])
+def test_f2fp(name, kind, arch, mode):
+    a, b = floats("F32", 9), floats("F32", 10)
+    regs = {0: array(a, "F32"), 1: array(b, "F32")}
+    upper, lower = ([bits_of(value_of(s, "F32"), kind, MODES[mode]) for s in v] for v in (a, b))
+    want = [x << 16 | y for x, y in zip(upper, lower)]
+    if name[0] == "U":
+        out = run(f"{name}{mode} UR4, UR0, UR1", arch, regs={99: np.zeros(32 * COUNT, np.uint32)}, uregs=regs)
+        same(out.ur(4), want)
+        return
+    same(run(f"{name}{mode} R4, R0, R1", arch, regs=regs).r(4), want)
+    if arch == "sm_75":
+        return
+    plain = name.replace("F2FP", "F2FP.RELU")
+    out = run(f"{plain}{mode} R4, RZ, R1", arch, regs=regs)
+    same(out.r(4), (bits_of(relu(value_of(s, "F32")), kind, MODES[mode]) for s in b))
+    most = {"F16": 0x7BFF, "BF16": 0x7F7F}[kind]
+    finite = [y & 0x8000 | min(y & 0x7FFF, most) if y & 0x7FFF != 0x7FFF else y for y in lower]
+    out = run(f"{name.replace('F2FP', 'F2FP.SATFINITE')}{mode} R4, RZ, R1", arch, regs=regs)
+    same(out.r(4), finite)
+    out = run(f"{name.replace('PACK_AB', 'MERGE_C')}{mode} R4, R1, R0", arch, regs=regs)
+    same(out.r(4), ((x & 0xFFFF) << 16 | y for x, y in zip(a, lower)))
+
+
+#: exponent, lowest exponent, bits of mantissa, code of the largest value
+EIGHT = {"E4M3": (7, 3, 0x7E), "E5M2": (15, 2, 0x7B)}
+
+
+def eight(code, kind):
+    """The value of a code of an 8-bit format."""
+    bias, mantissa, largest = EIGHT[kind]
+    low = code & 0x7F
+    if low > largest:
+        return (-1) ** (code >> 7) * math.inf if kind == "E5M2" and low == 0x7C else math.nan
+    e, f = low >> mantissa, low & (1 << mantissa) - 1
+    size = Fraction(f + (1 << mantissa if e else 0)) * Fraction(2) ** (max(e, 1) - bias - mantissa)
+    return -0.0 if code >> 7 and not size else (-1) ** (code >> 7) * size
+
+
+TABLES = {kind: [eight(code, kind) for code in range(largest + 1)] for kind, (_, _, largest) in EIGHT.items()}
+
+
+def eight_of(x, kind):
+    """The code next to a value, of two the even one; those beyond the largest become it."""
+    if isinstance(x, float) and math.isnan(x):
+        return 0x7F
+    sign = 0x80 if math.copysign(1, x) < 0 else 0
+    size = abs(Fraction(x)) if abs(x) != math.inf else Fraction(10**9)
+    return sign | min(enumerate(TABLES[kind]), key=lambda t: (abs(t[1] - size), t[0] & 1))[0]
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_f2fp_to_eight_bits(kind):
+    a, b, c = floats("F32", 11), floats("F32", 12), floats("F32", 13)
+    r = random.Random(14)
+    for n in range(30, 150):  # values that such a format can hold, and ties between them
+        b[n] = bits_of(Fraction(r.randrange(-4000, 4000), 1 << r.randrange(0, 18)), "F32")
+    regs = {0: array(a, "F32"), 1: array(b, "F32"), 2: array(c, "F32")}
+    codes = [eight_of(value_of(x, "F32"), kind) << 8 | eight_of(value_of(y, "F32"), kind) for x, y in zip(a, b)]
+    out = run(f"F2FP.SATFINITE.{kind}.F32.PACK_AB_MERGE_C R4, R0, R1, R2", "sm_90", regs=regs)
+    same(out.r(4), ((z & 0xFFFF) << 16 | x for x, z in zip(codes, c)))
+    out = run(f"F2FP.SATFINITE.{kind}.F32.PACK_AB_MERGE_C R4, R0, R1, R2.H1", "sm_90", regs=regs)
+    same(out.r(4), (z & 0xFFFF0000 | x for x, z in zip(codes, c)))
+    halves = [(x & 0xFFFF, x >> 16) for x in b]
+    codes = [eight_of(value_of(x, "F16"), kind) | eight_of(value_of(y, "F16"), kind) << 8 for x, y in halves]
+    out = run(f"F2FP.SATFINITE.{kind}.F16.UNPACK_B_MERGE_C R4, R1, RZ", "sm_90", regs=regs)
+    same(out.r(4), codes)
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("to", ["F16", "BF16"])
+def test_f2fp_from_eight_bits(kind, to):
+    codes = np.arange(256, dtype=np.uint32)
+    regs = {1: codes | (255 - codes) << 8 | 0x12340000}
+    one = [bits_of(eight(c, kind), to) for c in range(256)]
+    out = run(f"F2FP.{to}.{kind}.UNPACK_B R4, R1", "sm_90", regs=regs)
+    same(out.r(4), (x | y << 16 for x, y in zip(one, one[::-1])))
+    top = [bits_of(relu(eight(c, kind)), to) for c in (0x34, 0x12)]
+    same(run(f"F2FP.RELU.{to}.{kind}.UNPACK_B R4, R1.H1", "sm_90", regs=regs).r(4), [top[0] | top[1] << 16] * 256)
+
+
+def test_f2fp_tf32():
+    source = floats("F32", 15)
+
+    def model(bits, mode):
+        x = value_of(bits, "F32")
+        if isinstance(x, float):
+            return 0x7FFFFFFF if math.isnan(x) else bits
+        sign, size = bits & 0x80000000, bits & 0x7FFFFFFF
+        return sign | whole(Fraction(size, 1 << 13), mode) << 13  # carries into the exponent, at last to infinity
+
+    for mode in ("", ".RZ"):
+        out = run(f"F2FP.TF32.F32.PACK_B{mode} R4, R0", "sm_90", regs={0: array(source, "F32")})
+        same(out.r(4), (model(s, MODES[mode]) for s in source))
+    out = run("F2FP.RELU.TF32.F32.PACK_B R4, R0", "sm_90", regs={0: array(source, "F32")})
+    same(out.r(4), (model(s, "RN") if not s >> 31 or math.isnan(value_of(s, "F32")) else 0 for s in source))
+
+
+def clamped(x, kind, low=None):
+    least, most = limits(kind)
+    return min(max(x, least if low is None else low), most) & (1 << int(kind[1:])) - 1
+
+
+PACKS = [("U8", ""), ("S8", ""), ("U8", ".H1"), ("S8", ".H1"), ("U16", ""), ("S16", ""),
+         ("U4", ".24"), ("S4", ".24"), ("U2", ".28"), ("S2", ".28")]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, suffix", PACKS)
+def test_i2ip(kind, suffix):
+    a, b, c = (integers("S32", n) for n in (16, 17, 18))
+    regs = {n: np.array(v, np.uint32) for n, v in enumerate((a, b, c))}
+    bits = int(kind[1:])
+
+    def want(f):
+        for x, y, z in zip(a, b, c):
+            above = z >> 16 if suffix == ".H1" else z
+            yield (f(number(y, "S32")) | f(number(x, "S32")) << bits | above << 2 * bits) & 0xFFFFFFFF
+
+    text = f"R4, R0, R1, R2{suffix}"
+    same(run(f"I2IP.{kind}.S32.SAT {text}", "sm_80", regs=regs).r(4), want(lambda x: clamped(x, kind)))
+    same(run(f"I2IP.{kind}.S32.SATRELU {text}", "sm_90", regs=regs).r(4), want(lambda x: clamped(x, kind, 0)))
+    same(run(f"I2IP.{kind}.S32 {text}", "sm_90", regs=regs).r(4), want(lambda x: x & (1 << bits) - 1))
+
+
+def test_i2i():
+    source = integers("S32", 19)
+    for kind in ("U8", "S8", "U16", "S16"):
+        out = run(f"I2I.{kind}.S32.SAT R4, R0", "sm_80", regs={0: np.array(source, np.uint32)})
+        same(out.r(4), (clamped(number(s, "S32"), kind) for s in source))
+
+
+@pytest.mark.parametrize("kind", ["U8", "S8"])
+@pytest.mark.parametrize("mode", ["", ".TRUNC"])
+def test_f2ip(kind, mode):
+    a, b, c = floats("F32", 20), floats("F32", 21), integers("U32", 22)
+    regs = {0: array(a, "F32"), 1: array(b, "F32"), 2: array(c, "F32")}
+
+    def want(f):
+        for x, y, z in zip(a, b, c):
+            x, y = (integer_of(f(value_of(v, "F32")), kind, INTEGRAL[mode], 0) & 255 for v in (x, y))
+            yield (z & 0xFFFF) << 16 | x << 8 | y
+
+    same(run(f"F2IP.{kind}.F32{mode}.NTZ R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(lambda x: x))
+    same(run(f"F2IP.{kind}.F32{mode}.NTZ.RELU R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(relu))
