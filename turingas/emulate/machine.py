@@ -156,11 +156,14 @@ class Wave:
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)
+        self.yields = np.zeros((warps, 32), np.int64)  # of each lane since its last BSYNC
         self.shared = Shared(blocks, options.shared, track_writes=options.written)
         self.local = Local(warps, image.local_bytes, track_writes=options.written)
         self.splits = Splits(exists)
         self.bars = flow.BlockBarriers(blocks, warps)
         self.turn = 0
+        self.alone = True  # whether all that run stand at one place
+        self.patience = PATIENCE
         self.moved = False  # a lane left, or a barrier changed: those who wait may go on
         self.counters: Counters | None = None
         self.races: Races | None = None
@@ -212,8 +215,9 @@ class Wave:
                             return
                     if not self._act(k, n, act, chosen):
                         break
-                    n = int(splits.pc[chosen[0]])  # all went on to one place: no need to choose anew
-                    if not (n < limit) or not 0 <= n < size:
+                    before = n
+                    n = int(splits.pc[chosen[0]])  # all went on to one place: perhaps no need to choose anew
+                    if not 0 <= n < limit or (n <= before and not self.alone):
                         break
 
     def _choose(self) -> tuple[Array, int, int]:
@@ -226,12 +230,16 @@ class Wave:
         n = int(pcs.min())
         same = pcs == n
         limit = len(self.image.words)
-        if not same.all():
+        self.alone = bool(same.all())
+        if self.alone:
+            self.patience = PATIENCE
+        else:
             ages = splits.last[running]
             oldest = int(ages.argmin())
-            if self.turn - int(ages[oldest]) > PATIENCE:
+            if self.turn - int(ages[oldest]) > self.patience:
                 n = int(pcs[oldest])
                 same = pcs == n
+                self.patience = max(1, self.patience // 2)  # somebody spins: let the others run more often
             others = pcs[pcs > n]
             if len(others):
                 limit = int(others.min())
