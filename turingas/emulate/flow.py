@@ -23,7 +23,7 @@ import numpy as np
 
 from turingas.emulate import splits as m
 from turingas.emulate.build import Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.cohort import LANES, Array, Cohort
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.splits import Splits, any_lane, bits_of
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Name, Operand, Reg
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
 
 WORD = 16
+SPINS = 16  # so many YIELDs without a BSYNC: a thread that spins
 LISTED = 6  # who is named in a report of a deadlock
 
 
@@ -205,8 +206,13 @@ def trap(t: Turn) -> bool:
 
 @_flow("YIELD", "NANOSLEEP")
 def rest(t: Turn) -> bool:
-    """Others go first."""
-    t.wave.splits.pc[t.chosen] = t.n + 1
+    """Others go first. Who yields again and again, as a thread that spins does, is no longer waited for at BSYNC: so the
+    H200 gets through a lock whose holder stands at the BSYNC behind the loop in which the others spin."""
+    wave = t.wave
+    wave.yields[t.k.rows] += t.k.lanes
+    if (wave.splits.state == m.AT_BSYNC).any() and (wave.yields[t.k.rows] >= SPINS).any():
+        wave.moved = True
+    wave.splits.pc[t.chosen] = t.n + 1
     return False
 
 
@@ -307,6 +313,7 @@ def bsync(t: Turn) -> bool:
     """Wait until all lanes of Bn have come."""
     lanes = _lanes(t)
     number = _barrier(t.i.operands[1])
+    t.wave.yields[t.k.rows] *= ~lanes
     mask = _first(t.wave.barriers[number][t.k.rows], lanes)
     missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
     return _wait(t, lanes, m.AT_BSYNC, np.full(t.k.count, number), np.zeros(t.k.count), missing == 0)
@@ -314,11 +321,18 @@ def bsync(t: Turn) -> bool:
 
 @_flow("WARPSYNC")
 def warpsync(t: Turn) -> bool:
-    """Wait until all lanes of a mask have come."""
+    """Wait until all lanes of a mask have come. EXCLUSIVE: and go on without the lanes of other masks."""
     lanes = _lanes(t)
     wanted = [o for o in t.i.operands[1:] if not isinstance(o, Label)]
     if wanted:
-        mask = _first(t.wave.image.maker.raw(wanted[0])(t.k), lanes)
+        masks = t.wave.image.maker.raw(wanted[0])(t.k)
+        mask = _first(masks, lanes)
+        alone = lanes & (masks == mask[:, None])
+        if "EXCLUSIVE" in t.i.mods and (parted := (alone != lanes).any(axis=1)).any():
+            here = t.chosen[parted]  # the groups of one mask go on apart, each from here
+            t.wave.splits.mask[here] = alone[parted] | _active(t)[parted] & ~lanes[parted]
+            t.wave.splits.add(t.wave.splits.warp[here], np.int64(t.n), (lanes & ~alone)[parted], t.wave.turn)
+            return False
     else:
         mask = np.full(t.k.count, 0xFFFFFFFF, np.uint32)
     missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
@@ -424,8 +438,11 @@ def release(wave: Wave) -> None:
         order = np.lexsort((same, warp))
         starts = np.flatnonzero(np.r_[True, (np.diff(warp[order]) != 0) | (np.diff(same[order]) != 0)])
         came = np.bitwise_or.reduceat(masks[here][order], starts)
-        wanted = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts)
-        free = np.repeat(wanted & ~came == 0, np.diff(np.r_[starts, len(order)]))
+        missing = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts) & ~came
+        complete = missing == 0
+        if state == m.AT_BSYNC:
+            complete = _without_spinners(wave, same[order[starts]], warp[order[starts]], came, missing)
+        free = np.repeat(complete, np.diff(np.r_[starts, len(order)]))
         freed.append(here[order[free]])
     freed.append(_at_bars(wave))
     gone = np.concatenate(freed)
@@ -435,6 +452,18 @@ def release(wave: Wave) -> None:
     splits.pc[gone] += 1
     splits.state[gone] = m.RUNNING
     _join(splits, joinable)
+
+
+def _without_spinners(wave: Wave, number: Array, warp: Array, came: Array, missing: Array) -> Array:
+    """Which groups at BSYNC (barrier ``number`` of ``warp``) wait for nobody but threads that spin. Those then no
+    longer count on the group."""
+    spinning = bits_of(wave.yields[warp] >= SPINS)
+    complete: Array = missing & ~spinning == 0
+    if (left := complete & (missing != 0)).any():
+        late = missing[left][:, None] >> LANES.astype(np.int64) & 1 != 0
+        barrier = wave.barriers[number[left], warp[left]]
+        wave.barriers[number[left], warp[left]] = np.where(late, barrier & ~came[left][:, None], barrier)
+    return complete
 
 
 def _at_bars(wave: Wave) -> Array:
