@@ -8,20 +8,23 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import turingas
+from tests.tools import nvdisasm, nvrtc
 from turingas.emulate import semantics
 from turingas.emulate.build import SEMANTICS, Maker, Step, Unsupported
 from turingas.emulate.cohort import Array, Cohort
 from turingas.isa import arch as arches
 from turingas.isa import forms
-from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.instruction import Instruction, Mem, Reg, instruction
 
 CONTROL = "00:-:-:-:1"
 Values = Any  # a number for all threads, or one value a thread: 32 of them, or a multiple of 32
@@ -151,6 +154,40 @@ def run(
                 _guard(k, i)
                 build(i, image)(k)
     return Result(wave)
+
+
+@functools.cache
+def compiled(source: str, arch: str) -> dict[str, list[Instruction]]:
+    """CUDA C++ as instructions by kernel."""
+    if nvrtc.library_path() is None:
+        pytest.skip("NVRTC is not installed")
+    found = {}
+    for name, words in nvdisasm.code(nvrtc.compile_source(source, arch)):
+        code = [instruction(forms.isa(arch), word, 16 * n) for n, word in enumerate(words)]
+        assert None not in code, name
+        found[name] = [i for i in code if i is not None]
+    return found
+
+
+def straight(source: str, kernel: str, arch: str, inputs: Sequence[Array], dtype: Any) -> Array:
+    """Runs ptxas's code of a kernel without branches that reads in[t], in[t + 32], ... and writes one value.
+
+    Its loads are replaced by ``inputs`` (one value a thread each), its store by the result, of ``dtype``.
+    """
+    body: list[Instruction | tuple[int, Values]] = []
+    for i in compiled(source, arch)[kernel]:
+        registers = [o for o in i.operands if isinstance(o, Reg)]
+        if i.base == "LDG":
+            offset = next(o.offset for o in i.operands if isinstance(o, Mem))
+            target = next(o.index for o in registers if o.file == "R")
+            body.append((target, inputs[offset // (32 * inputs[0].dtype.itemsize)]))
+        elif i.base == "STG":
+            out = run(body, arch, constants=dict.fromkeys(range(5), bytes(0x400)))
+            get = out.r64 if np.dtype(dtype).itemsize == 8 else out.r
+            return get(next(o.index for o in registers), dtype)
+        elif i.base not in ("S2R", "LDC", "ULDC"):
+            body.append(i)
+    raise AssertionError("no store")
 
 
 def _fill(file: Array, index: int, value: Values) -> None:

@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.emulate.step import run
+from tests.emulate.step import run, straight
 
 COUNT = 192
 MODES = {"": "RN", ".RM": "RM", ".RP": "RP", ".RZ": "RZ"}
@@ -418,3 +418,47 @@ def test_f2ip(kind, mode):
 
     same(run(f"F2IP.{kind}.F32{mode}.NTZ R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(lambda x: x))
     same(run(f"F2IP.{kind}.F32{mode}.NTZ.RELU R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(relu))
+
+
+# ---- end to end: ptxas's own code
+
+KERNEL = """
+extern "C" __global__ void k{n}({to}* out, const {source}* in) {{
+    {source} a = in[threadIdx.x];
+    out[threadIdx.x] = {body};
+}}
+"""
+CHAINS = [  # type of the source, of the result, CUDA, format of the source, Python
+    ("float", "int", "(int)a", "F32", lambda x: integer_of(x, "S32", "RZ", 0)),
+    ("float", "unsigned", "__float2uint_ru(a)", "F32", lambda x: integer_of(x, "U32", "RP", 0)),
+    ("float", "long long", "__float2ll_rn(a)", "F32", lambda x: integer_of(x, "S64", "RN", 1 << 63)),
+    ("float", "unsigned long long", "__float2ull_rd(a)", "F32", lambda x: integer_of(x, "U64", "RM", 1 << 63)),
+    ("double", "int", "__double2int_rd(a)", "F64", lambda x: integer_of(x, "S32", "RM", 1 << 31)),
+    ("double", "unsigned", "(unsigned)a", "F64", lambda x: integer_of(x, "U32", "RZ", 1 << 31)),
+    ("double", "long long", "__double2ll_rn(a)", "F64", lambda x: integer_of(x, "S64", "RN", 1 << 63)),
+    ("double", "float", "__double2float_ru(a)", "F64", lambda x: bits_of(x, "F32", "RP")),
+    ("float", "unsigned", "__half_as_ushort(__float2half_rz(a))", "F32", lambda x: bits_of(x, "F16", "RZ")),
+    ("float", "unsigned", "__bfloat16_as_ushort(__float2bfloat16_rn(a))", "F32", lambda x: bits_of(x, "BF16")),
+    ("unsigned", "float", "__half2float(__ushort_as_half(a))", "F16", lambda x: bits_of(x, "F32")),
+    ("float", "float", "rintf(a)", "F32", lambda x: bits_of(x if isinstance(x, float) else
+     Fraction(whole(x, "RN")) or math.copysign(0.0, x), "F32")),
+    ("long long", "float", "__ll2float_rz(a)", "S64", lambda x: bits_of(Fraction(x), "F32", "RZ")),
+    ("unsigned long long", "double", "__ull2double_ru(a)", "U64", lambda x: bits_of(Fraction(x), "F64", "RP")),
+    ("int", "double", "(double)a", "S32", lambda x: bits_of(Fraction(x), "F64")),
+    ("unsigned", "float", "__uint2float_rd(a)", "U32", lambda x: bits_of(Fraction(x), "F32", "RM")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("n", range(len(CHAINS)), ids=[c[2] for c in CHAINS])
+def test_compiled(arch, n):
+    """What ptxas makes of CUDA's conversions, run with these steps, gives what CUDA promises."""
+    source, to, _, kind, model = CHAINS[n]
+    text = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    text += "".join(KERNEL.format(n=j, source=s, to=t, body=b) for j, (s, t, b, _, _) in enumerate(CHAINS))
+    bits = floats(kind, 23) if kind in FORMATS else integers(kind, 24)
+    sizes = {"float": np.uint32, "int": np.uint32, "unsigned": np.uint32}
+    dtype = sizes.get(to, np.uint64)
+    got = straight(text, f"k{n}", arch, [np.array(bits, sizes.get(source, np.uint64))], dtype)
+    values = [value_of(b, kind) if kind in FORMATS else number(b, kind) for b in bits]
+    same(got, (model(v) & (1 << 8 * np.dtype(dtype).itemsize) - 1 for v in values))
