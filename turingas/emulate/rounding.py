@@ -19,6 +19,7 @@ from turingas.emulate.cohort import Array
 NAN32 = np.uint32(0x7FFFFFFF)  # every NaN that an FP32 instruction computes (CUDA programming guide)
 NAN16 = np.uint16(0x7FFF)  # of FP16 and BF16 (CUDART_NAN_FP16)
 NAN64 = np.uint64(0xFFF8000000000000)  # of an invalid FP64 operation
+INFINITE16 = np.uint16(0x7C00)
 QUIET64 = np.uint64(1 << 51)
 SIGN32, EXPONENT32 = np.uint32(1 << 31), np.uint32(0x7F800000)
 SAFE = 2.0**450  # factors from 1/SAFE to SAFE have products whose error is a normal double
@@ -100,8 +101,8 @@ def finish32(r: Array, ftz: bool = False, sat: bool = False) -> Array:
 
 def round_f16(x: Array) -> Array:
     """Doubles that are exact or rounded to odd, to nearest as the 16 bits of FP16."""
-    r = x.astype(np.float16)
-    return np.where(r != r, NAN16, r.view(np.uint16))
+    bits = x.astype(np.float16).view(np.uint16)
+    return np.where(bits & NAN16 > INFINITE16, NAN16, bits)
 
 
 def round_bf16(x: Array) -> Array:

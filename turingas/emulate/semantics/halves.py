@@ -1,6 +1,6 @@
 """Packed FP16 and BF16: two numbers of 16 bits in a register.
 
-Everything is rounded once, to nearest. NaNs that are computed are 0x7fff in both formats (CUDA_NAN_FP16, PTX ISA). A
+Everything is rounded once, to nearest. NaNs that are computed are 0x7fff in both formats (CUDART_NAN_FP16, PTX ISA). A
 source picks its halves (``.H0_H0``); as "" it gives each half its own. ``.F32`` behind a source (Volta and Turing) is
 one float32 for both; behind the mnemonic the lower result is widened to a float32: it has been rounded to 16 bits
 before, as compilers write ``cvt.f32.f16`` of a product this way.
@@ -148,8 +148,40 @@ def _sum(i: Instruction) -> Callable[[Array, Array], Array]:
 
 @semantics("HADD2")
 def hadd2(i: Instruction, m: Maker) -> Step:
+    """HADD2.F32 with -RZ, which changes nothing, is how compilers widen a half."""
+    kept = [o for o in i.operands[1:3] if not (isinstance(o, Reg) and o.zero and o.neg and not o.abs)]
+    if i.mods == ("F32",) and len(kept) == 1 and getattr(kept[0], "suffix", "") != ".F32":
+        return _widen(m, i.operands[0], kept[0])
     add = _sum(i)
     return _arithmetic(i, m, list(i.operands[1:3]), lambda v: add(v[0], v[1]))
+
+
+def _widen(m: Maker, target: Operand, source: Operand) -> Step:
+    put, bits = m.put(target), half_of(m, source, getattr(source, "suffix", "") == ".H1_H1")
+
+    def step(k: Cohort) -> None:
+        r = bits(k).view(np.float16).astype(np.float32)
+        if np.isnan(np.maximum.reduce(r, axis=None)):
+            r = np.where(r != r, NAN32, r.view(np.uint32))
+        put(k, r)
+
+    return step
+
+
+def half_of(m: Maker, o: Operand, upper: bool) -> Get:
+    """The upper or the lower half of a source with its signs, (n, 32) uint16."""
+    get = m.raw(o)
+    absolute, neg = getattr(o, "abs", False), getattr(o, "neg", False)
+
+    def half(k: Cohort) -> Array:
+        bits = (get(k) >> HIGH if upper else get(k)).astype(np.uint16)
+        if absolute:
+            bits &= SIZE
+        if neg:
+            bits ^= SIGN
+        return bits
+
+    return half
 
 
 @semantics("HMUL2")
@@ -261,16 +293,11 @@ def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
     becomes zero. BF16's EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
     form = F16 if name == "F16" else BF16
     function, o = FUNCTIONS[i.mods[0]], i.operands[1]
-    get, put, upper = m.raw(o), m.put(i.operands[0]), getattr(o, "suffix", "") == ".H1"
-    mask = SIZE if getattr(o, "abs", False) else np.uint16(0xFFFF)
-    flip = SIGN if getattr(o, "neg", False) else np.uint16(0)
+    bits, put = half_of(m, o, getattr(o, "suffix", "") == ".H1"), m.put(i.operands[0])
     ftz = form is BF16 and i.mods[0] != "TANH"
 
     def step(k: Cohort) -> None:
-        bits = get(k)
-        x = (bits >> HIGH if upper else bits).astype(np.uint16) & mask ^ flip
-        if ftz:
-            x = _flush(x, form)
+        x = _flush(bits(k), form) if ftz else bits(k)
         r = form.round(function(form.read(x)))
         put(k, (_flush(r, form) if ftz else r).astype(np.uint32))
 
