@@ -1,0 +1,293 @@
+"""Hazards: each rule with a kernel that keeps it and one that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+import turingas
+from turingas.check import hazards
+from turingas.check.finding import Finding
+from turingas.check.flow import Graph
+from turingas.program import Code, CodeRelocation, Kernel
+
+EXIT = "--:-:-:-:5 EXIT"
+
+
+def findings(text: str, arch: str = "sm_75", **more: object) -> list[Finding]:
+    words = turingas.encode(text.strip() + "\n" + EXIT, arch)
+    return list(hazards.check(Graph(Kernel("kern", arch, Code(words=words), **more))))  # type: ignore[arg-type]
+
+
+def kinds(text: str, arch: str = "sm_75", **more: object) -> list[tuple[str, int, int | None]]:
+    """What is not a note: kind, number of the instruction, number of the other one."""
+    found = [f for f in findings(text, arch, **more) if f.severity != "note"]
+    return sorted((f.kind, f.address // 16, None if f.other is None else f.other // 16) for f in found)
+
+
+def notes(text: str, arch: str = "sm_75") -> list[tuple[str, int]]:
+    return [(f.kind, f.address // 16) for f in findings(text, arch) if f.severity == "note"]
+
+
+# -- fixed latency
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_read_too_early(arch: str) -> None:
+    line = "--:-:-:-:{} FADD R0, R1, R2\n--:-:-:-:1 FADD R3, R0, R2"
+    assert kinds(line.format(2), arch) == [("raw-stall", 1, 0)]
+    assert kinds(line.format(6), arch) == []
+
+
+def test_what_lies_between_counts() -> None:
+    assert kinds("--:-:-:-:2 FADD R0, R1, R2\n--:-:-:-:2 NOP\n--:-:-:-:1 FADD R3, R0, R2") == []
+    assert kinds("--:-:-:-:2 FADD R0, R1, R2\n--:-:-:-:1 NOP\n--:-:-:-:1 FADD R3, R0, R2") == [("raw-stall", 2, 0)]
+
+
+def test_predicates_and_guards() -> None:
+    text = "--:-:-:Y:{} ISETP.GT.AND P0, PT, R0, RZ, PT\n--:-:-:-:1 @P0 MOV R1, R2"
+    assert kinds(text.format(5)) == [("raw-stall", 1, 0)]
+    assert kinds(text.format("f")) == []
+    assert kinds("--:-:-:-:3 ISETP.GT.AND P0, PT, R0, RZ, PT\n--:-:-:-:1 SEL R1, R2, R3, P0") == [("raw-stall", 1, 0)]
+
+
+def test_uniform_registers() -> None:
+    assert kinds("--:-:-:-:1 UIADD3 UR4, UR5, UR6, URZ\n--:-:-:-:1 IADD3 R0, R1, UR4, RZ") == [("raw-stall", 1, 0)]
+    assert kinds("--:-:-:-:8 UIADD3 UR4, UR5, UR6, URZ\n--:-:-:-:1 IADD3 R0, R1, UR4, RZ\n") == []
+
+
+def test_wide_results_and_sources() -> None:
+    """Of the pair, one register is enough."""
+    assert kinds("--:-:-:-:2 FADD R3, R1, R0\n--:0:-:-:2 STG.E.64.SYS [R8], R2") == [("raw-stall", 1, 0)]
+    assert kinds("--:-:-:-:2 FADD R9, R1, R0\n--:0:-:-:2 STG.E.64.SYS [R8], R2") == [("raw-stall", 1, 0)]
+    assert kinds("--:-:-:-:2 FADD R4, R1, R0\n--:0:-:-:2 STG.E.64.SYS [R8], R2") == []
+
+
+def test_loops_carry_results_back() -> None:
+    text = """
+    L:  --:-:-:-:6 FADD R1, R0, R2
+        --:-:-:-:{} FADD R0, R3, R4
+        --:-:-:-:1 @P0 BRA L
+    """
+    assert kinds(text.format(1)) == [("raw-stall", 0, 1)]
+    assert kinds(text.format(6)) == []
+
+
+def test_the_shortest_path_counts() -> None:
+    text = """
+        --:-:-:-:1 FADD R0, R1, R2
+        --:-:-:-:1 @P0 BRA L
+        --:-:-:-:8 NOP
+    L:  --:-:-:-:1 FADD R3, R0, R2
+    """
+    assert kinds(text) == [("raw-stall", 3, 0)]
+    assert kinds(text.replace("1 @P0", "5 @P0")) == []
+
+
+def test_opposite_guards_do_not_meet() -> None:
+    text = "--:-:-:-:1 @P0 MOV R0, R1\n--:-:-:-:1 {} MOV R2, R0"
+    assert kinds(text.format("@!P0")) == []
+    assert kinds(text.format("@P0")) == kinds(text.format("@P1")) == kinds(text.format("")) == [("raw-stall", 1, 0)]
+
+
+def test_opposite_guards_meet_when_the_predicate_changed() -> None:
+    text = """
+        --:0:-:-:2 @P0 STG.E.SYS [R2], R0
+        --:-:-:Y:f ISETP.GT.AND {}, PT, R4, RZ, PT
+        --:-:-:-:1 @!P0 MOV R0, R1
+        01:-:-:-:1 NOP
+    """
+    assert kinds(text.format("P0")) == [("war", 2, 0)]
+    assert kinds(text.format("P1")) == []
+
+
+def test_branches_tell_the_guard() -> None:
+    text = """
+        --:-:0:-:2 @P0 LDG.E.SYS R0, [R2]
+        --:-:-:-:5 {} BRA L
+        --:-:-:-:5 MOV R1, R0
+        --:-:-:-:5 EXIT
+    L:  01:-:-:-:1 NOP
+    """
+    assert kinds(text.format("@P0")) == []
+    assert kinds(text.format("@!P0")) == kinds(text.format("@P1")) == [("raw", 2, 0)]
+
+
+def test_guarded_writes_leave_what_was_there() -> None:
+    text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n01:-:-:-:1 {} MOV R0, R1\n--:-:-:-:1 NOP\n--:-:-:-:1 MOV R3, R0"
+    assert kinds(text.format("")) == kinds(text.format("@P0")) == [("raw-stall", 3, 1)]
+    text = "--:-:-:-:1 MOV R0, R4\n--:-:-:-:1 {} MOV R0, R1\n--:-:-:-:1 @!P0 MOV R3, R0"
+    assert kinds(text.format("@P0")) == [("raw-stall", 2, 0)]
+
+
+# -- variable latency
+
+
+def test_result_without_wait() -> None:
+    text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n{}:-:-:-:5 IADD3 R4, R0, R5, RZ"
+    assert kinds(text.format("--")) == kinds(text.format("02")) == [("raw", 1, 0)]
+    assert kinds(text.format("01")) == []
+
+
+def test_result_overwritten() -> None:
+    text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n{}:-:-:-:5 MOV R0, R5"
+    assert kinds(text.format("--")) == [("waw", 1, 0)]
+    assert kinds(text.format("01")) == []
+
+
+def test_result_without_scoreboard() -> None:
+    text = "--:-:-:Y:f LDG.E.SYS R0, [R2]\n3f:-:-:-:5 IADD3 R4, {}, R5, RZ"
+    assert kinds(text.format("R0")) == [("no-scoreboard", 1, 0)]
+    assert kinds(text.format("R1")) == []
+
+
+def test_wait_on_one_path_only() -> None:
+    text = """
+        --:-:0:-:2 LDG.E.SYS R0, [R2]
+        --:-:-:-:5 @P0 BRA L
+        {}:-:-:-:5 NOP
+    L:  {}:-:-:-:5 MOV R4, R0
+    """
+    assert kinds(text.format("01", "--")) == [("raw", 3, 0)]
+    assert kinds(text.format("--", "01")) == []
+
+
+def test_predicates_of_a_shuffle() -> None:
+    text = "--:-:0:-:2 SHFL.IDX P0, R0, R1, R2, 0x1f\n{}:-:-:-:5 @P0 MOV R4, R5"
+    assert kinds(text.format("--")) == [("raw", 1, 0)]
+    assert kinds(text.format("01")) == []
+
+
+def test_order_of_a_queue() -> None:
+    """Who waits for the second LDS has waited for the first; loads from global memory come in any order."""
+    text = "--:-:-:-:2 {0} R0, [R2]\n--:-:0:-:2 {0} R4, [R2+0x80]\n01:-:-:-:5 FADD R6, R0, R4"
+    assert kinds(text.format("LDS.U")) == []
+    assert kinds(text.format("LDG.E.SYS")) == [("no-scoreboard", 2, 0)]
+    assert kinds("--:-:-:-:2 LDS.U R0, [R2]\n--:-:0:-:2 MUFU.RCP R4, R5\n01:-:-:-:5 FADD R6, R0, R4") == [
+        ("no-scoreboard", 2, 0)
+    ]
+
+
+# -- sources
+
+
+def test_source_overwritten() -> None:
+    text = "--:{}:-:-:2 STG.E.SYS [R2], R0\n{}:-:-:-:5 MOV {}, R5"
+    assert kinds(text.format("0", "--", "R0")) == kinds(text.format("0", "--", "R3")) == [("war", 1, 0)]
+    assert kinds(text.format("0", "01", "R0")) == kinds(text.format("0", "--", "R1")) == []
+    assert kinds(text.format("-", "3f", "R0")) == [("no-scoreboard", 1, 0)]
+
+
+def test_sources_are_read_when_the_result_is_there() -> None:
+    assert kinds("--:-:0:-:2 LDG.E.SYS R0, [R2]\n01:-:-:-:5 MOV R2, R5") == []
+    assert kinds("--:1:0:-:2 LDG.E.SYS R0, [R2]\n02:-:-:-:5 MOV R2, R5") == []
+    assert kinds("--:1:0:-:2 LDG.E.SYS R0, [R2]\n02:-:-:-:5 MOV R4, R0") == [("raw", 1, 0)]
+
+
+def test_sources_of_a_queue() -> None:
+    text = "--:-:-:-:2 STG.E.SYS [R2], R0\n--:0:-:-:2 STG.E.SYS [R2+0x4], R1\n{}:-:-:-:5 MOV R0, R5"
+    assert kinds(text.format("01")) == []
+    assert kinds(text.format("--")) == [("no-scoreboard", 2, 0)]
+    assert kinds("--:-:-:-:2 STG.E.SYS [R2], R0\n--:-:0:-:2 LDS.U R0, [R8]") == []  # the LDS comes later
+
+
+def test_barriers_flush_sources() -> None:
+    assert kinds("--:-:-:-:2 STS [R2], R0\n--:-:-:-:6 BAR.SYNC 0x0\n--:-:-:-:5 MOV R0, R5") == []
+
+
+# -- scoreboards
+
+
+def test_wait_too_soon() -> None:
+    text = "--:-:0:-:{} LDG.E.SYS R0, [R2]\n01:-:-:-:5 MOV R1, R0"
+    assert kinds(text.format(1)) == [("wait-too-soon", 1, 0)]
+    assert kinds(text.format(2)) == []
+
+
+def test_scoreboard_counts() -> None:
+    text = """
+        --:-:0:-:2 TEX R0, R8, 0x0, 0x5a, 2D
+        --:-:0:-:2 TEX R4, R8, 0x0, 0x5a, 2D
+        --:-:-:-:4 DEPBAR.LE SB0, {}
+        --:-:-:-:5 FADD R12, {}, R13
+    """.replace("TEX R", "TEX.SCR R").replace(", R8, 0x0", ", R8, R10, 0x0")
+    assert kinds(text.format("0x1", "R0"), "sm_75") == []
+    assert kinds(text.format("0x0", "R4"), "sm_75") == []
+    assert kinds(text.format("0x1", "R4"), "sm_75") == [("raw", 3, 1)]
+    assert kinds(text.format("0x2", "R0"), "sm_75") == [("raw", 3, 0)]
+
+
+def test_depbar_waits_for_a_set() -> None:
+    text = "--:-:2:-:2 LDG.E.SYS R0, [R2]\n--:-:-:-:4 DEPBAR.LE SB0, 0x1, {}\n--:-:-:-:5 MOV R1, R0"
+    assert kinds(text.format("{2,1}")) == []
+    assert kinds(text.format("{3,1}")) == [("raw", 2, 0)]
+
+
+def test_scoreboard_that_is_never_released() -> None:
+    assert kinds("--:-:0:-:2 FADD R0, R1, R2") == [("no-release", 0, None)]
+    assert kinds("--:0:-:-:2 FADD R0, R1, R2") == [("no-release", 0, None)]
+    assert kinds("--:0:-:-:2 STG.E.SYS [R2], R0\n") == []
+
+
+def test_never_waited() -> None:
+    assert notes("--:-:0:-:2 LDG.E.SYS R0, [R2]") == [("never-waited", 0)]
+    assert notes("--:-:0:-:2 LDG.E.SYS R0, [R2]\n01:-:-:-:2 NOP") == []
+
+
+# -- calls
+
+CALLS = """
+    --:-:0:-:2 LDG.E.SYS R0, [R2]
+    --:-:-:-:5 CALL.REL.NOINC F
+    --:-:-:-:5 CALL.REL.NOINC F
+    --:-:-:-:5 {}
+    --:-:-:-:5 EXIT
+ F: {}
+    --:-:-:-:5 RET.REL.NODEC R20 0x0
+"""
+
+
+def test_functions_begin_with_what_is_under_way() -> None:
+    assert kinds(CALLS.format("NOP", "--:-:-:-:5 MOV R1, R0")) == [("raw", 5, 0)]
+    assert kinds(CALLS.format("MOV R1, R0", "01:-:-:-:5 NOP")) == []
+    assert kinds(CALLS.format("MOV R1, R0", "--:-:-:-:5 NOP")) == [("raw", 3, 0)]
+    assert kinds(CALLS.format("MOV R1, R8", "--:-:1:-:2 LDG.E.SYS R8, [R2]")) == [("raw", 3, 5), ("waw", 5, 5)]
+
+
+def test_calls_do_not_mix() -> None:
+    """What is under way at one call is none of the business of another."""
+    text = """
+        --:-:-:-:5 @P0 BRA L
+        --:-:0:-:2 LDG.E.SYS R0, [R2]
+        --:-:-:-:5 CALL.REL.NOINC F
+        01:-:-:-:5 EXIT
+    L:  --:-:-:-:5 CALL.REL.NOINC F
+        --:-:-:-:5 MOV R1, R0
+        --:-:-:-:5 EXIT
+    F:  --:-:-:-:5 RET.REL.NODEC R20 0x0
+    """
+    assert kinds(text) == []
+
+
+def test_calls_elsewhere_leave_nothing() -> None:
+    text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n--:-:-:-:5 CALL.ABS.NOINC 0x0\n--:-:-:-:5 MOV R1, R0"
+    assert kinds(text, relocations=[CodeRelocation(16, 57, "other", 0)]) == []
+
+
+# -- what a finding says
+
+
+def test_a_finding_names_both() -> None:
+    words = turingas.encode("--:-:-:-:1 FADD R0, R1, R2\n--:-:-:-:1 FADD R3, R0, R2\n" + EXIT)
+    kernel = Kernel("kern", "sm_75", Code(words=words))
+    kernel.lines = [("k.sass", 7), ("k.sass", 8), ("k.sass", 9)]  # type: ignore[attr-defined,unused-ignore]
+    finding = next(f for f in turingas.lint(kernel) if f.severity == "error")
+    assert (finding.kind, finding.line, finding.address) == ("raw-stall", 8, 16)
+    assert (finding.other, finding.other_line, finding.file, finding.kernel) == (0, 7, "k.sass", "kern")
+    text = str(finding)
+    assert text.startswith("k.sass:8: error: kern+0x0010: R0 is read 1 cycle after it is written")
+    assert "FADD R0, R1, R2" in text and "FADD R3, R0, R2" in text and "(line 7)" in text and "hint: stall 3" in text
+
+
+def test_each_pair_once() -> None:
+    text = "--:-:0:-:2 LDG.E.128.SYS R0, [R8]\n--:-:-:-:5 FFMA R4, R0, R1, R2\n--:-:-:-:5 MOV R5, R3"
+    assert kinds(text) == [("raw", 1, 0), ("raw", 2, 0)]
