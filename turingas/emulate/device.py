@@ -31,6 +31,9 @@ STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as
 LANES = 16384  # of a wave: enough that numpy's overhead is small, few enough that its temporaries stay in the L2 cache
 BUDGET = 2_000_000  # instructions of a warp
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
+#: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
+#: the number of SMs, and what the system keeps of SR_SMEMSZ
+DYNAMIC_AT, SMS_AT, KEPT_AT = 0x2C, 0x10C, 0x114
 GRID = (2**31 - 1, 65535, 65535)
 BLOCK = (1024, 1024, 64)
 THREADS = 1024
@@ -100,11 +103,11 @@ class Module:
         if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
-        lines = {text.name: text.lines for text in cubin.texts if text.lines}
-        if cubin.elf is None:  # made here: read it as a driver would
+        if cubin.elf is None:  # made here: read it as a driver would, but keep what the file does not say
+            made = {text.name: text for text in cubin.texts}
             cubin = Cubin.from_bytes(cubin.to_bytes())
             for text in cubin.texts:
-                text.lines = lines.get(text.name, [])
+                text.lines, text.params = made[text.name].lines, made[text.name].params
         assert cubin.elf is not None
         self.device, self.cubin, self.elf = device, cubin, cubin.elf
         self.symbols = self.elf.symbols()
@@ -241,6 +244,9 @@ class Module:
         bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
         bank[SHARED_WINDOW_AT : SHARED_WINDOW_AT + 8] = (SHARED_WINDOW << 32).to_bytes(8, "little")
         bank[LOCAL_WINDOW_AT : LOCAL_WINDOW_AT + 8] = (LOCAL_WINDOW << 32).to_bytes(8, "little")
+        kept = facts.shared_reserved if facts.sm >= 90 else 0  # where shared_bytes counts it in
+        for at, value in ((DYNAMIC_AT, options.shared - kernel.shared_bytes), (SMS_AT, 1), (KEPT_AT, kept)):
+            bank[at : at + 4] = value.to_bytes(4, "little")
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bytes(bank), np.uint8)
