@@ -339,6 +339,15 @@ def warpsync(t: Turn) -> bool:
     return _wait(t, lanes, m.AT_WARPSYNC, np.zeros(t.k.count, np.int64), mask.astype(np.int64), missing == 0)
 
 
+@semantics("LEPC")
+def lepc(i: Instruction, maker: Maker) -> Step:
+    """Rd = the address of this instruction, or of a label."""
+    put = maker.put64(i.operands[0])
+    label = i.operands[1] if len(i.operands) > 1 else None
+    address = np.full((1, 1), label.address if isinstance(label, Label) else i.address, np.uint64)
+    return lambda k: put(k, address)
+
+
 @semantics("ENDCOLLECTIVE", "NOP", "DEPBAR", "PMTRIG")
 def nothing(i: Instruction, maker: Maker) -> Step:
     """Nothing that the CPU device would see."""

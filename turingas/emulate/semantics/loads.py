@@ -387,7 +387,7 @@ def load_constant(i: Instruction, m: Maker) -> Step:
     assert isinstance(source, Mem)
     if source.space != "c" or any(mod in ("IL", "IS", "ISL") for mod in i.mods):
         raise Unsupported(f"the address of {i.text()}")
-    if source.base is None or source.base.zero:
+    if all(reg is None or reg.zero for reg in (source.base, source.ur)):
         return _fixed_constant(Const(source.bank, source.offset), m, puts, nbytes, extend)
     get = narrow_address(source)
     number, bank = source.bank, m.image.bank(source.bank)
