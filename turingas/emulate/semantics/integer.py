@@ -391,8 +391,13 @@ def imad_wide(i: Instruction, m: Maker) -> Step:
     x, y, z = m.raw(a), m.raw(b), u64(m, _plain(c))
     negative = bool(getattr(c, "neg", False))
 
+    if "WIDE" in i.mods and is_pt(pu) and not into and not negative and isinstance(b, Imm):
+        shift = b.bits.bit_length() - 1
+        if 0 < shift and b.bits == 1 << shift:
+            return _scaled_address(m, d, x, shift, c, half)
+
     def product(k: Cohort) -> Array:
-        return np.multiply(x(k).view(half).astype(dtype), y(k).view(half).astype(dtype)).view(np.uint64)
+        return np.multiply(x(k).view(half), y(k).view(half), dtype=dtype).view(np.uint64)
 
     put = _put_upper(m, d) if "HI" in i.mods else put64(m, d)
 
@@ -413,9 +418,31 @@ def imad_wide(i: Instruction, m: Maker) -> Step:
         return lambda k: put(k, (product(k) - z(k) if negative else product(k) + z(k)) + one_more(k))
     if is_zero(c):
         return lambda k: put(k, product(k))
-    if negative:
-        return lambda k: put(k, product(k) - z(k))
-    return lambda k: put(k, product(k) + z(k))
+    final = np.subtract if negative else np.add
+
+    def last(k: Cohort) -> None:
+        value, more = product(k), z(k)
+        fits = value.shape[0] >= more.shape[0] and value.shape[1] >= more.shape[1]
+        put(k, final(value, more, out=value if fits else None))
+
+    return last
+
+
+def _scaled_address(m: Maker, d: Operand, a: Get, shift: int, c: Operand, half: Any) -> Step:
+    """A pair d = (a << shift) + a pair c, a word at a time: how kernels find the place of an element."""
+    assert isinstance(d, Reg) and isinstance(c, Reg), (d, c)  # beside an immediate c is a register
+    put_low, put_high = m.put(Reg(d.file, d.index)), m.put(Reg(d.file, d.index + (not d.zero)))
+    left, right = np.full((1, 1), shift, np.uint32), np.full((1, 1), 32 - shift, half)
+    low, high = m.raw(Reg(c.file, c.index)), m.raw(Reg(c.file, c.index + (not c.zero)))
+
+    def step(k: Cohort) -> None:
+        x, z = a(k), low(k)
+        lower, upper = (x << left) + z, (x.view(half) >> right).view(np.uint32) + high(k)
+        upper = upper + (lower < z).astype(np.uint32)
+        put_low(k, lower)
+        put_high(k, upper)
+
+    return step
 
 
 def _put_upper(m: Maker, o: Operand) -> Put:
