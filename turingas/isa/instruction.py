@@ -346,10 +346,6 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
 
 # ---- what it reads and writes ------------------------------------------------------------------------------------
 
-#: registers that no operand shows: (reads, writes) by mnemonic
-PREDICATES = Access("P", 0, 7, "implicit")
-
-
 def _accesses(
     base: str, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...], form: Form
 ) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -380,10 +376,9 @@ def _accesses(
             add(operand.base, "address")
         elif isinstance(operand, Name):
             if operand.text == "PR":
-                (writes if base == "R2P" else reads).extend(_masked(operands))
+                (writes if base == "R2P" else reads).extend(_masked("P", operands))
             elif operand.text == "UPR":
-                uniform = Access("UP", 0, 7, "implicit")
-                (writes if base == "UR2UP" else reads).append(uniform)
+                (writes if base == "UR2UP" else reads).extend(_masked("UP", operands))
             elif operand.text[:1] == "B" and operand.text[1:].isdecimal():
                 # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
                 barrier = Access("B", int(operand.text[1:]), 1, "implicit")
@@ -396,12 +391,12 @@ def _accesses(
     return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
 
 
-def _masked(operands: tuple[Operand, ...]) -> list[Access]:
+def _masked(file: str, operands: tuple[Operand, ...]) -> list[Access]:
     """The predicates that P2R or R2P moves: those in its mask, the last operand; all when that is no immediate."""
     mask = operands[-1]
     if not isinstance(mask, Imm):
-        return [PREDICATES]
-    return [Access("P", n, 1, "implicit") for n in range(7) if mask.bits >> n & 1]
+        return [Access(file, 0, 7, "implicit")]
+    return [Access(file, n, 1, "implicit") for n in range(7) if mask.bits >> n & 1]
 
 
 PLACES = {24: "a", 32: "b", 64: "c"}

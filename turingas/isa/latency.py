@@ -17,9 +17,9 @@ from turingas.isa.instruction import Access, Const, Instruction
 
 #: mnemonics by the pipe that executes them
 PIPES = {
-    "fma": "FFMA FADD FMUL FSWZADD IMAD IDP",
+    "fma": "FFMA FADD FMUL FSWZADD IMAD IDP VIADD",
     "alu": "FSEL FMNMX FSET FSETP MOV SEL IABS IADD3 LEA LOP3 PLOP3 SHF SGXT BMSK PRMT ISETP IMNMX VIMNMX VIMNMX3"
-    " VIADDMNMX VIADD VABSDIFF VABSDIFF4 I2FP F2FP F2IP I2I I2IP P2R R2P CS2R VOTE ELECT LEPC RPCMOV GETLMEMBASE",
+    " VIADDMNMX VABSDIFF VABSDIFF4 I2FP F2FP F2IP I2I I2IP P2R R2P CS2R VOTE ELECT LEPC RPCMOV GETLMEMBASE",
     "half": "HADD2 HMUL2 HFMA2 HMNMX2 VHMNMX HSET2 HSETP2",
     "fp64": "DFMA DADD DMUL DSETP",
     "xu": "MUFU F2F FRND F2I I2F POPC FLO BREV FCHK CLMAD",
@@ -191,14 +191,14 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
             return ("wide.low", "wide.high")[word]
         if i.base in ("CS2R", "RPCMOV") and write.count == 2:
             return "move64"
-        if pipe == "half" and "MMA" in i.mods:  # HFMA2.MMA runs on the tensor cores
-            return "half.mma"
+        if pipe == "half":
+            return half(i)
         if pipe == "tensor":
             return f"{i.base}.{i.mods[1] if i.mods[0] == 'SP' else i.mods[0]}"
     return pipe
 
 
-def reader(_: Latencies, i: Instruction, read: Access, word: int) -> str:
+def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
     """The class of an instruction as the reader of the register ``word`` of ``read``."""
     pipe = PIPE_OF[i.base]
     if read.file in ("P", "UP"):
@@ -215,11 +215,20 @@ def reader(_: Latencies, i: Instruction, read: Access, word: int) -> str:
         return "vector" if pipe in ("alu", "fma") else "queue"
     if i.base == "IMAD" and ("WIDE" in i.mods or "HI" in i.mods):
         return ("wide.c.low", "wide.c.high")[word] if read.count == 2 else "wide.ab"
-    if pipe == "half" and "MMA" in i.mods:
-        return "half.mma"
+    if pipe == "half":
+        return half(i)
     if pipe == "lsu":
         return "address" if read.what == "address" else "data"
-    return pipe if pipe in ("alu", "fma", "half", "fp64", "tensor") else "queue"
+    if pipe == "r2ur" and "r2ur" not in rules.queues:
+        return "alu"
+    return pipe if pipe in ("alu", "fma", "fp64", "tensor") else "queue"
+
+
+def half(i: Instruction) -> str:
+    """HFMA2.MMA (sm_80 and later) runs on the tensor cores; comparisons are done by the ALU."""
+    if "MMA" in i.mods:
+        return "half.mma"
+    return "half" if i.base in ("HADD2", "HMUL2", "HFMA2") else "half.alu"
 
 
 def rows() -> list[dict[str, str]]:

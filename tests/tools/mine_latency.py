@@ -1,0 +1,278 @@
+"""The rows of turingas/isa/latency.csv, from code that NVIDIA's ptxas made.
+
+    python -m tests.tools.mine_latency FOLDER... > rows.csv
+
+For every fixed-latency instruction this finds who reads, or writes again, its registers, along every path of at most
+HORIZON cycles, and keeps the smallest sum of stalls that ptxas ever left between two classes of instructions. ptxas
+knows what the hardware needs, so with many cases the smallest distance is the need; with few it may be larger, and
+then no row is written: the row (class, any) holds, with the smallest distance that the producer leaves to any reader.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turingas.isa.forms import Isa, isa
+from turingas.isa.instruction import Instruction, Label, Reg, instruction
+from turingas.isa.latency import Latencies, latencies, reader, writer
+from turingas.program import Cubin
+
+HORIZON = 48  # cycles that a dependence is followed
+DEPTH = 5  # basic blocks that it is followed through
+CASES, ATTESTED = 20, 8  # what makes a row: so many cases, and so many of them at the smallest distance or one more
+EARLY = "wide.c.high"  # read two cycles later than all else
+OVERTAKEN = {"half", "half.mma", "fp64", "move64", "r2ur", "uniform"}
+FAST = {"alu", "fma", "half", "half.alu", "umove", "uniform"}
+LEAVE = {"BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "EXIT", "KILL", "BSYNC", "BREAK"}
+
+Class = tuple[str, str, str, str]  # hazard, file, first, second
+Register = tuple[str, int]  # file, index
+Guard = tuple[Register, bool] | None  # predicate, inverted
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction: what it reads and writes, register by register, with its class as such."""
+
+    i: Instruction
+    guard: Guard
+    reads: list[tuple[Register, str]]  # register, class
+    writes: list[tuple[Register, str, bool]]  # register, class, whether it comes at a fixed time
+    at_issue: bool  # reads its sources at issue
+
+    @property
+    def cycles(self) -> int:
+        return max(1, self.i.control.stall)
+
+    @property
+    def drains(self) -> bool:
+        """A stall of 0: the instruction itself decides when the warp goes on, long after all that is counted here."""
+        return self.i.control.stall == 0
+
+
+@dataclass(slots=True)
+class Pending:
+    """A register that was just written (or read), ``at`` a cycle, by the instruction ``index``."""
+
+    at: int
+    kind: str
+    guard: Guard
+    index: int
+
+
+@dataclass
+class Trail:
+    """What is pending along a path. ``used``: results that were read on it; whoever overwrites one of these is no mere
+    second writer. ``changed``: when a predicate was last written."""
+
+    at: int = 0
+    written: dict[Register, list[Pending]] = field(default_factory=dict)
+    read: dict[Register, list[Pending]] = field(default_factory=dict)
+    used: set[tuple[Register, int]] = field(default_factory=set)
+    changed: dict[Register, int] = field(default_factory=dict)
+
+    def forget(self) -> bool:
+        """Drops what is too old; whether anything is left."""
+        for pending in (self.written, self.read):
+            for register in list(pending):
+                pending[register] = [p for p in pending[register] if self.at - p.at <= HORIZON]
+                if not pending[register]:
+                    del pending[register]
+        return bool(self.written or self.read)
+
+    def copy(self) -> Trail:
+        written, read = ({r: list(all_) for r, all_ in pending.items()} for pending in (self.written, self.read))
+        return Trail(self.at, written, read, set(self.used), dict(self.changed))
+
+
+def step(rules: Latencies, i: Instruction) -> Step:
+    guard = None if i.guard.zero else ((i.guard.file, i.guard.index), i.guard.inv)
+    reads = [
+        ((a.file, a.first + n), reader(rules, i, a, n)) for a in i.reads if a.file != "B" for n in range(a.count)
+    ]
+    writes = [
+        ((a.file, a.first + n), writer(rules, i, a, n), not rules.variable(i, a))
+        for a in i.writes
+        if a.file != "B"
+        for n in range(a.count)
+    ]
+    return Step(i, guard, reads, writes, rules.queue(i) == "")
+
+
+def exclusive(one: Guard, two: Guard) -> bool:
+    """Whether no thread runs both: one guard is the other's negation."""
+    return one is not None and two is not None and one[0] == two[0] and one[1] != two[1]
+
+
+class Blocks:
+    """The basic blocks of some code, and which follows which."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.steps = steps
+        starts = {0}
+        for n, s in enumerate(steps):
+            starts |= set(self.targets(s))
+            if s.i.base in LEAVE:
+                starts.add(n + 1)
+        edges = sorted(start for start in starts if 0 <= start < len(steps)) + [len(steps)]
+        self.ranges = list(zip(edges, edges[1:]))
+        number = {start: n for n, (start, _) in enumerate(self.ranges)}
+        self.after = [
+            [number[x] for x in self.exits(end - 1) if x in number] for _, end in self.ranges
+        ]
+
+    def targets(self, s: Step) -> list[int]:
+        found = [o.address // 16 for o in s.i.operands if isinstance(o, Label)]
+        return found if s.i.base in ("BRA", "JMP") else []
+
+    def exits(self, last: int) -> Iterator[int]:
+        s = self.steps[last]
+        yield from self.targets(s)
+        falls = s.i.base not in LEAVE or s.i.base in ("BSYNC", "BREAK") or s.guard is not None
+        if s.i.base in ("BRA", "JMP"):  # with a predicate as an operand it may fall through, too
+            falls = s.guard is not None or any(isinstance(o, Reg) and not o.zero for o in s.i.operands)
+        if falls:
+            yield last + 1
+
+
+class Miner:
+    """Smallest distances between classes, over all the code given to ``add``."""
+
+    def __init__(self, arch: str) -> None:
+        self.isa: Isa = isa(arch)
+        self.rules = latencies(arch)
+        self.found: dict[Class, Counter[int]] = defaultdict(Counter)
+        self.where: dict[tuple[Class, int], tuple[str, int, int]] = {}
+        self._steps: dict[int, Step] = {}
+
+    def add(self, name: str, words: list[int]) -> None:
+        steps = []
+        for n, word in enumerate(words):
+            s = self._steps.get(word)
+            if s is None:
+                i = instruction(self.isa, word, 16 * n)
+                if i is None:
+                    return  # not known to the table: the paths through it are not either
+                s = step(self.rules, i)
+                if not i.form.has_target and i.base not in ("BRX", "BRXU"):
+                    self._steps[word] = s
+            steps.append(s)
+        blocks = Blocks(steps)
+        for n in range(len(blocks.ranges)):
+            self.walk(name, blocks, n)
+
+    def walk(self, name: str, blocks: Blocks, block: int) -> None:
+        """One block with what it leaves behind, and that into the blocks that may follow."""
+        trail = Trail()
+        self.run(name, blocks, block, trail, True)
+        self.follow(name, blocks, block, trail, DEPTH)
+
+    def follow(self, name: str, blocks: Blocks, block: int, trail: Trail, depth: int) -> None:
+        if depth and trail.forget():
+            for after in blocks.after[block]:
+                branch = trail.copy()
+                self.run(name, blocks, after, branch, False)
+                self.follow(name, blocks, after, branch, depth - 1)
+
+    def run(self, name: str, blocks: Blocks, block: int, trail: Trail, own: bool) -> None:
+        """Go through a block. ``own``: what it reads and writes becomes pending, too."""
+        at, written, read, used, changed = trail.at, trail.written, trail.read, trail.used, trail.changed
+
+        def met(hazard: str, first: Pending, guard: Guard, register: Register, kind: str, n: int) -> None:
+            if guard and exclusive(guard, first.guard) and changed.get(guard[0], -1) < first.at:
+                return
+            key = (hazard, register[0], first.kind, kind)
+            self.found[key][at - first.at] += 1
+            self.where.setdefault((key, at - first.at), (name, 16 * first.index, 16 * n))
+
+        for n in range(*blocks.ranges[block]):
+            s = blocks.steps[n]
+            for register, kind in s.reads:
+                for first in written.get(register, ()):
+                    if at - first.at <= HORIZON:
+                        met("raw", first, s.guard, register, kind, n)
+                        used.add((register, first.index))
+            for register, kind, fixed in s.writes:
+                for first in written.get(register, ()):
+                    if at - first.at <= HORIZON and (register, first.index) not in used:
+                        met("waw", first, s.guard, register, kind, n)
+                for first in read.get(register, ()):
+                    if at - first.at <= HORIZON:
+                        met("war", first, s.guard, register, kind, n)
+                if s.guard is None:
+                    written.pop(register, None)
+                    read.pop(register, None)
+                if own and fixed:
+                    written.setdefault(register, []).append(Pending(at, kind, s.guard, n))
+                changed[register] = at
+            if own and s.at_issue:
+                for register, kind in s.reads:
+                    read[register] = [*read.get(register, [])[-2:], Pending(at, kind, s.guard, n)]
+            if s.drains:
+                written.clear()
+                read.clear()
+            at += s.cycles
+        trail.at = at
+
+    def rows(self) -> Iterator[tuple[str, str, str, str, int, int]]:
+        """hazard, file, first, second, cycles, cases; ``second`` is "any" for the smallest of all."""
+        groups: dict[tuple[str, str, str], dict[str, Counter[int]]] = defaultdict(dict)
+        for (hazard, file, first, second), cases in sorted(self.found.items()):
+            if matters(hazard, file, first, second):
+                groups[hazard, file, first][second] = cases
+        for (hazard, file, first), seconds in groups.items():
+            total: Counter[int] = Counter()
+            for second, cases in seconds.items():
+                total += Counter() if second == EARLY else cases
+            if not attested(total):
+                continue
+            any_ = min(total)
+            if hazard == "raw":
+                yield hazard, file, first, "any", any_, total.total()
+                if file == "R":  # it needs less than all others: "any" is not for it
+                    early = seconds.get(EARLY, Counter())
+                    yield hazard, file, first, EARLY, min(early) if attested(early) else 1, early.total()
+            for second, cases in seconds.items():
+                if second != EARLY and attested(cases) and (min(cases) > any_ or hazard != "raw"):
+                    yield hazard, file, first, second, min(cases), cases.total()
+
+
+def matters(hazard: str, file: str, first: str, second: str) -> bool:
+    """Whether a distance tells of a need: a second writer must be able to overtake the first, and registers are read
+    at once but for the uniform ones."""
+    if hazard == "waw":
+        return (first in OVERTAKEN or "MMA" in first) and second in FAST
+    return hazard == "raw" or (file in ("UR", "UP") and (first, second) == ("uniform", "umove"))
+
+
+def attested(cases: Counter[int]) -> bool:
+    if not cases:
+        return False
+    low = min(cases)
+    return cases.total() >= CASES and cases[low] + cases[low + 1] >= ATTESTED
+
+
+def folder_of(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.cubin")) if path.is_dir() else [path]
+
+
+def main(folders: list[str]) -> None:
+    miners: dict[str, Miner] = {}
+    for path in [file for folder in folders for file in folder_of(Path(folder))]:
+        cubin = Cubin.from_file(path)
+        arch = cubin.arch.rstrip("a")
+        miner = miners.setdefault(arch, Miner(cubin.arch))
+        for text in cubin.texts:
+            miner.add(f"{path.name} {text.name}", text.words)
+    print("arch,hazard,file,first,second,cycles,source")
+    for arch, miner in sorted(miners.items()):
+        for *key, cycles, cases in miner.rows():
+            print(arch, *key, cycles, f"ptxas: smallest of {cases}", sep=",")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
