@@ -46,6 +46,16 @@ def test_patterns(addresses: Array, nbytes: int, expected: tuple[int, int]) -> N
     assert one(addresses, nbytes) == expected
 
 
+def test_only_loads_pack_their_results() -> None:
+    """A store of the same takes all its groups; and one pair of lanes that is not alike is enough."""
+    for step, address in ((1, LANE // 2 * 16), (2, LANE // 4 * 32 + LANE % 2 * 16)):
+        assert one(address, 16) == (2, 2), step
+        addresses = address.astype(np.uint32).reshape(1, 32)
+        assert [int(v[0]) for v in traffic.wavefronts(addresses, ALL, 16, load=False)] == [4, 4]
+        addresses[0, 31] += 512
+        assert int(traffic.wavefronts(addresses, ALL, 16)[1][0]) == 4
+
+
 def test_lanes_that_take_no_part_cost_nothing() -> None:
     """A conflict that only such lanes have is none; no lane, no wavefront."""
     few = LANE < 4

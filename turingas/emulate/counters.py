@@ -51,7 +51,7 @@ class Counters:
         lanes = np.ones(addresses.shape, bool) if mask is None else mask
         self.requests[n] += int(lanes.any(axis=1).sum())
         if space == "shared":
-            needed, fewest = traffic.wavefronts(addresses, lanes, nbytes)
+            needed, fewest = traffic.wavefronts(addresses, lanes, nbytes, i.base in ("LDS", "LD"))
             self.wavefronts[n] += int(needed.sum())
             self.ideal[n] += int(fewest.sum())
         elif space == "global":

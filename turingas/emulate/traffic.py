@@ -5,11 +5,11 @@ All take ``addresses`` (n, 32) of n requests (a warp each), ``lanes`` (n, 32) bo
 
 Shared memory has 32 banks of 4 bytes and delivers one word of each bank in a wavefront, to all lanes that ask for it
 (CUDA C++ Programming Guide, "Shared Memory" of the compute capabilities). A request of 64 bits a lane is served by half
-warps and one of 128 bits by quarter warps; two neighbours are served as one when each of their lanes wants what the
-lane next to it wants (lane ^ 1), or the one after that (lane ^ 2). So 32 lanes that each read their own 16 bytes take
-four wavefronts, and two when half of them read what others read; both were timed on an H200 (LDS.128, 8 warps: 2049
-cycles for 64 instructions a warp, and half of it). The condition for the neighbours is inferred, and what other
-patterns of 128 bits cost is not measured.
+warps and one of 128 bits by quarter warps. A load serves two neighbours of these as one when every lane of the warp
+wants what lane ^ 1 wants, or every one what lane ^ 2 wants (NVIDIA on its forum, "Unexpected shared memory bank
+conflict", 77228, of Volta and Turing: results are packed, 128 bits then take 2 instead of 4). It was timed on an H200
+too: LDS.128 with an address for each lane took 2049 cycles (8 warps, 64 instructions each), and half of that when half
+of the lanes read what others read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ LINE = 128  # bytes of a line of L1
 GROUPS = {8: 2, 16: 4}  # parts of a warp that are served one after the other, by bytes a lane
 
 
-def wavefronts(addresses: Array, lanes: Array, nbytes: int) -> tuple[Array, Array]:
+def wavefronts(addresses: Array, lanes: Array, nbytes: int, load: bool = True) -> tuple[Array, Array]:
     """Wavefronts that each request to shared memory takes, (n,), and what it would take without bank conflicts, (n,):
-    the difference is ncu's data_bank_conflicts_pipe_lsu_mem_shared. Both are 0 where no lane takes part."""
+    the difference is ncu's data_bank_conflicts_pipe_lsu_mem_shared. Both are 0 where no lane takes part. ``load``: it
+    is one to registers, so that neighbours may be served as one."""
     n = len(addresses)
     groups = GROUPS.get(nbytes, 1)
-    group = _groups(addresses, lanes, groups)
+    group = _groups(addresses, lanes, groups, load)
     words = (addresses.astype(np.int64) >> 2)[:, :, None] + np.arange(max(1, nbytes // 4))
     keys = np.where(lanes[:, :, None], words | group[:, :, None] << 40, -1).reshape(n, -1)
     keys.sort(axis=1)
@@ -44,19 +45,17 @@ def wavefronts(addresses: Array, lanes: Array, nbytes: int) -> tuple[Array, Arra
     return passes.sum(axis=1), (passes > 0).sum(axis=1)
 
 
-def _groups(addresses: Array, lanes: Array, groups: int) -> Array:
+def _groups(addresses: Array, lanes: Array, groups: int, load: bool) -> Array:
     """In which group each lane is served, (n, 32)."""
     own = np.broadcast_to(LANES.astype(np.int64) * groups // 32, addresses.shape)
-    if groups == 1:
+    if groups == 1 or not load:
         return own
-    pairs = groups // 2  # of neighbours
-    alike = np.zeros((len(addresses), pairs), bool)
+    alike = np.zeros((len(addresses), 1), bool)
     for step in (1, 2):
         other = LANES ^ step
         same = (addresses == addresses[:, other]) | ~lanes | ~lanes[:, other]
-        alike |= same.reshape(-1, pairs, 32 // pairs).all(axis=2)
-    merged = np.repeat(alike, 32 // pairs, axis=1)
-    return np.where(merged, own & ~1, own)
+        alike |= same.all(axis=1, keepdims=True)
+    return np.where(alike, own & ~1, own)
 
 
 def sectors(addresses: Array, lanes: Array, nbytes: int, size: int = SECTOR) -> Array:
