@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 import turingas
+from tests.kernels import cases
+from tests.tools import nvrtc
 from turingas.check import addresses, values
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
+from turingas.emulate.counters import Counters
+from turingas.emulate.device import Device
 from turingas.program import Code, Kernel
 
 EXIT = "--:-:-:Y:5 EXIT"
@@ -197,3 +201,42 @@ def test_what_is_not_known():
     branch = ["--:-:-:Y:5 @P0 BRA meet", "--:-:1:-:2 LDS R4, [R1]", "meet:", "--:-:-:-:4 MOV R0, RZ"]
     assert check([TID, far, decide, *branch]) == []
     assert len(check([TID, far, decide, "--:-:-:Y:5 @P0 EXIT", "--:-:1:-:2 LDS R4, [R1]"])) == 1
+
+
+# -- against the CPU device
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_what_is_known_is_so(arch, monkeypatch):
+    """Every address that is said to be known, of compiled kernels, is the one that the kernel uses when it runs."""
+    used = []
+
+    def memory(self, i, k, space, found, mask, nbytes):
+        lanes = np.ones(found.shape, bool) if mask is None else np.broadcast_to(mask, found.shape)
+        used.append((i.address // 16, found.astype(np.int64), lanes))
+
+    monkeypatch.setattr(Counters, "memory", memory)
+    compared = 0
+    for case in cases.CASES:
+        if case.source not in ("classics.cu", "memory.cu") or arch not in case.archs or case.block[0] % 32:
+            continue
+        used.clear()
+        module = Device(arch).load(case.cubin(arch))
+        module.launch(case.kernel, case.grid, case.block, case.build()[0], case.shared, counters=True)
+        one = Graph(module.kernel(case.kernel))
+        known = values.Values(one)
+        claims = {}
+        for block in one.reachable:
+            for n, i, state in known.instructions(block):
+                claims[n] = addresses.address(state, i) if i.base in addresses.SHARED + addresses.GLOBAL else None
+        for n, found, lanes in used:
+            claim = claims.get(n)
+            if claim is None:
+                continue
+            base = (found - claim.offsets) % values.WORD
+            first = base[np.arange(len(base)), lanes.argmax(axis=1)][:, None]
+            compared += len(base)
+            assert (base == first)[lanes].all(), (case.name, one.text(n))
+            assert not claim.step or (base[lanes] % claim.step == 0).all(), (case.name, one.text(n))
+    assert compared > 500

@@ -24,60 +24,58 @@ def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
     if not any(i is not None and i.base in SHARED + GLOBAL for i in graph.instructions):
         return
-    found = values(graph)
-    for block in sorted(graph.reachable - found.apart):
-        for n, i, state in found.instructions(block):
+    known = values(graph)
+    for block in sorted(graph.reachable - known.apart):
+        for n, i, state in known.instructions(block):
             if i.base not in SHARED + GLOBAL:
                 continue
-            sure = guard(state, i)
-            address = _address(state, i)
-            if address is None or address.uniform or sure is None or not sure.uniform:
-                continue
-            yield from (_shared if i.base in SHARED else _global)(graph, n, i, address)
+            sure, found = guard(state, i), address(state, i)
+            if found is not None and not found.uniform and sure is not None and sure.uniform:
+                yield from (_shared if i.base in SHARED else _global)(graph, n, i, found)
 
 
-def _address(state: State, i: Instruction) -> Value | None:
+def address(state: State, i: Instruction) -> Value | None:
     """The address of an access, its low 32 bits."""
     mem = next((o for o in i.operands if isinstance(o, Mem)), None)
     if mem is None or mem.scale != 1:
         return None
-    address: Value | None = make(0, mem.offset)
+    found: Value | None = make(0, mem.offset)
     for reg in (mem.base, mem.ur):
         if reg is not None:
-            address = add(address, register(state, reg.file, reg.index))
-    return address
+            found = add(found, register(state, reg.file, reg.index))
+    return found
 
 
 def _bytes(i: Instruction) -> int:
     return next((BYTES[mod] for mod in i.mods if mod in BYTES), 4)
 
 
-def _pattern(address: Value) -> str:
+def _pattern(found: Value) -> str:
     """How the addresses of neighbours lie: ``128 bytes apart``."""
-    steps = np.diff(address.offsets)
+    steps = np.diff(found.offsets)
     if (steps == steps[0]).all():
         return f"lanes are {abs(int(steps[0]))} bytes apart"
-    return "lanes 0 to 3 are at offsets " + ", ".join(str(int(n - address.offsets[0])) for n in address.offsets[:4])
+    return "lanes 0 to 3 are at offsets " + ", ".join(str(int(n - found.offsets[0])) for n in found.offsets[:4])
 
 
-def _shared(graph: Graph, n: int, i: Instruction, address: Value) -> Iterator[Finding]:
+def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
     size = _bytes(i)
-    taken, needed = (int(found[0]) for found in wavefronts(address.offsets[None], LANES, size))
+    taken, needed = (int(count[0]) for count in wavefronts(found.offsets[None], LANES, size))
     if taken > needed:
-        message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(address)}"
+        message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(found)}"
         hint = "pad the rows of the array, or swizzle its columns, so that the lanes fall into different banks"
         yield at(graph, n, "shared-conflict", "note", message, hint)
 
 
-def _global(graph: Graph, n: int, i: Instruction, address: Value) -> Iterator[Finding]:
+def _global(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
     size = _bytes(i)
-    distinct = len(np.unique(address.offsets))
+    distinct = len(np.unique(found.offsets))
     needed = -(-distinct * size // SECTOR)
     # Where the base lies in its sector is known only if it is a multiple of 32: otherwise the best place counts
-    bases = [0] if address.step % SECTOR == 0 else range(0, SECTOR, size)
-    start = address.offsets - address.offsets.min() // SECTOR * SECTOR
+    bases = [0] if found.step % SECTOR == 0 else range(0, SECTOR, size)
+    start = found.offsets - found.offsets.min() // SECTOR * SECTOR
     taken = min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases)
     if taken > needed:
-        message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(address)}"
+        message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(found)}"
         hint = "let neighbouring lanes access neighbouring addresses, or go through shared memory"
         yield at(graph, n, "uncoalesced", "note", message, hint)
