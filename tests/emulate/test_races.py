@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.emulate.memories import Machine
+from tests.tools.nvrtc import compile_source
+from turingas.emulate.device import launch
 
 W4 = np.arange(128, dtype=np.uint32)  # four warps
 
@@ -207,3 +210,51 @@ def test_copies_and_matrices() -> None:
     m.wave.R[9] = np.roll(m.wave.R[9], 1, axis=0)
     m.one(1)
     assert kinds(m) == [("RAW", 0, 1)]
+
+
+# ---- compiled kernels -----------------------------------------------------------------------------------------------
+
+SOURCE = """
+extern "C" __global__ void reversed(int* out) {
+    __shared__ int s[128];
+    s[threadIdx.x] = threadIdx.x;
+#ifndef RACE
+    __syncthreads();
+#endif
+    out[threadIdx.x] = s[127 - threadIdx.x];
+}
+
+// atomics of all kinds, some of which are compare-and-swap loops
+extern "C" __global__ void sums(float* out, float* more, double* wide, unsigned* count, int pick) {
+    __shared__ float s[4]; __shared__ double d[4]; __shared__ unsigned c[4]; __shared__ unsigned long long q[4];
+    int t = threadIdx.x, k = t & 3;
+    if (t < 4) { s[t] = 0; d[t] = 0; c[t] = 0; q[t] = 0; }
+    __syncthreads();
+    float* p = pick ? s : more;
+    atomicAdd(p + k, 1.5f); atomicAdd(&d[k], 0.5); atomicAdd(&c[k], 1u); atomicMax(&q[k], 1ull * t << 33);
+    __syncthreads();
+    if (t < 4) { out[t] = s[t]; wide[t] = d[t]; count[t] = c[t]; count[4 + t] = q[t] >> 33; }
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
+def test_a_forgotten_barrier(arch: str) -> None:
+    """Is found in a compiled kernel, and only there."""
+    for options, expected in (((), []), (("-DRACE",), ["RAW"])):
+        cubin = compile_source(SOURCE, arch, options)
+        report = launch(cubin, "reversed", 2, 128, [np.zeros(128, np.int32)], races=True)
+        assert [race.kind for race in report.races] == expected
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
+def test_loops_that_are_atomics(arch: str) -> None:
+    """No false alarm for them, through shared or generic addresses; and the sums are right."""
+    for pick in (0, 1):
+        out, more, wide = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros(4)
+        count = np.zeros(8, np.uint32)
+        args = [out, more, wide, count, np.int32(pick)]
+        report = launch(compile_source(SOURCE, arch), "sums", 1, 256, args, races=True)
+        assert report.races == []
+        assert (out if pick else more).tolist() == [96.0] * 4 and (more if pick else out).tolist() == [0.0] * 4
+        assert wide.tolist() == [32.0] * 4 and count.tolist() == [64] * 4 + [252, 253, 254, 255]
