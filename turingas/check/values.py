@@ -267,40 +267,42 @@ def execute(state: State, i: Instruction) -> None:
     """Brings ``state`` behind an instruction."""
     if not i.writes:
         return
-    sure = guard(state, i)
     inputs = _inputs(state, i)
-    opaque = i.base in OPAQUE
     thread = any(known.thread for known in inputs if known)
-    uniform = not opaque and all(known is not None and known.uniform for known in inputs)
-    exact: Value | None = None
-    sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
+    uniform = i.base not in OPAQUE and all(known is not None and known.uniform for known in inputs)
+    results: dict[str, Known | None] = {
+        "R": make(1, 0, thread) if uniform else None,
+        "P": Truth(uniform, thread) if uniform or thread and i.base not in OPAQUE else None,
+        "UR": UNIFORM,
+    }
+    if i.base == "VOTE":
+        results["P"] = SAME
+    exact = None
     if i.base in RULES and any(access.file == "R" for access in i.writes):
+        sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
         exact = RULES[i.base](state, i, sources)
+    sure = guard(state, i)
     for access in i.writes:
         for n in range(access.count):
             key = (access.file, access.first + n)
-            new: Known | None = None
-            if access.file == "R":
-                new = exact if n == 0 else None
-                if new is None and uniform:
-                    new = make(1, 0, thread)
-            elif access.file == "P":
-                known = [one for one in inputs if one is not None]
-                if opaque:
-                    new = Truth(True, False) if i.base == "VOTE" else None
-                elif uniform or known and thread:
-                    new = Truth(uniform, thread)
-            elif access.file == "UR":
-                new = UNIFORM
-            old = state.get(key)
-            if not i.always and not (sure is not None and sure.uniform and new is not None and old is not None):
-                new = new if new is not None and old is not None and _equal(new, old) else None
-            elif not i.always and new is not None and old is not None and not _equal(new, old):
-                new = _either(new, old)
+            new = results.get(access.file)
+            if exact is not None and access.file == "R" and n == 0:
+                new = exact
+            if not i.always:
+                new = _perhaps(new, state.get(key), sure)
             if new is None:
                 state.pop(key, None)
             else:
                 state[key] = new
+
+
+def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
+    """What is known of a register that a guarded instruction may have written."""
+    if new is None or old is None:
+        return None
+    if _equal(new, old):
+        return new
+    return _either(new, old) if sure is not None and sure.uniform else None
 
 
 def _inputs(state: State, i: Instruction) -> list[Known | None]:
