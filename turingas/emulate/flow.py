@@ -152,7 +152,7 @@ def _unsupported(t: Turn) -> DeviceError:
 @_flow("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET")
 def branch(t: Turn) -> bool:
     """To a label or an address in registers or constants. BRA.DIV goes, with all lanes, when not all lanes of a mask
-    are here and pass the guard; BRA.CONV when they are. (ptxas sets the guard to tell lanes of a tile from others: where
+    are here and pass the guard; BRA.CONV when they are. (ptxas guards it so that lanes of other tiles fail: where
     masks differ in a warp, @!P BRA.DIV must lead all of them to the code that takes one tile after the other.)"""
     lanes = _lanes(t)
     maker = t.wave.image.maker
@@ -319,6 +319,23 @@ def bsync(t: Turn) -> bool:
     return _wait(t, lanes, m.AT_BSYNC, np.full(t.k.count, number), np.zeros(t.k.count), missing == 0)
 
 
+def _part(t: Turn, lanes: Array, masks: Array) -> bool:
+    """``lanes`` leave their splits; those with the same of ``masks`` wait for each other."""
+    splits, masks = t.wave.splits, np.broadcast_to(masks, lanes.shape)
+    splits.mask[t.chosen] &= ~lanes
+    splits.pc[t.chosen] = t.n + 1
+    while (rows := lanes.any(axis=1)).any():
+        mask = _first(masks, lanes)
+        group = lanes & (masks == mask[:, None])
+        new = len(splits)
+        splits.add(splits.warp[t.chosen[rows]], np.int64(t.n), group[rows], t.wave.turn)
+        splits.state[new:], splits.need[new:] = m.AT_WARPSYNC, mask[rows]
+        lanes = lanes & ~group
+    splits.keep(any_lane(splits.mask))
+    t.wave.moved = True
+    return False
+
+
 @_flow("WARPSYNC")
 def warpsync(t: Turn) -> bool:
     """Wait until all lanes of a mask have come. EXCLUSIVE: and go on without the lanes of other masks."""
@@ -328,11 +345,8 @@ def warpsync(t: Turn) -> bool:
         masks = t.wave.image.maker.raw(wanted[0])(t.k)
         mask = _first(masks, lanes)
         alone = lanes & (masks == mask[:, None])
-        if "EXCLUSIVE" in t.i.mods and (parted := (alone != lanes).any(axis=1)).any():
-            here = t.chosen[parted]  # the groups of one mask go on apart, each from here
-            t.wave.splits.mask[here] = alone[parted] | _active(t)[parted] & ~lanes[parted]
-            t.wave.splits.add(t.wave.splits.warp[here], np.int64(t.n), (lanes & ~alone)[parted], t.wave.turn)
-            return False
+        if "EXCLUSIVE" in t.i.mods and (alone != lanes).any():
+            return _part(t, lanes, masks)
     else:
         mask = np.full(t.k.count, 0xFFFFFFFF, np.uint32)
     missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
@@ -510,8 +524,10 @@ def _join(splits: Splits, freed: Array) -> None:
     """Splits of one warp that were let go and stand at one place become one."""
     if len(freed) < 2:
         return
-    order = freed[np.lexsort((splits.pc[freed], splits.warp[freed]))]
-    new = np.r_[True, (np.diff(splits.warp[order]) != 0) | (np.diff(splits.pc[order]) != 0)]
+    keys = splits.need[freed], splits.pc[freed], splits.warp[freed]  # one mask of WARPSYNC, one place, one warp
+    order = np.lexsort(keys)
+    new = np.r_[True, np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys])]
+    order = freed[order]
     if new.all():
         return
     starts = np.flatnonzero(new)
