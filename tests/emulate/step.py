@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,8 +17,8 @@ import pytest
 
 import turingas
 from tests.tools import nvdisasm, nvrtc
-from turingas.emulate import semantics
-from turingas.emulate.build import SEMANTICS, Maker, Step, Unsupported
+from turingas.emulate import build as emulator
+from turingas.emulate.build import Step
 from turingas.emulate.cohort import Array, Cohort
 from turingas.isa import arch as arches
 from turingas.isa import forms
@@ -91,13 +89,6 @@ class Result:
         return self.wave.UP[index].reshape(-1)
 
 
-def load() -> None:
-    """The modules of semantics that there are."""
-    for name in semantics.MODULES:
-        if importlib.util.find_spec(f"turingas.emulate.semantics.{name}"):
-            importlib.import_module(f"turingas.emulate.semantics.{name}")
-
-
 def decoded(text: str, arch: str) -> list[Instruction]:
     """The instructions of some lines; a line may have a control code, none matters."""
     found = []
@@ -110,10 +101,7 @@ def decoded(text: str, arch: str) -> list[Instruction]:
 
 def build(i: Instruction, image: Image) -> Step:
     """The step of an instruction, as the emulator builds it."""
-    load()
-    if i.base not in SEMANTICS:
-        raise Unsupported(f"the emulator does not know {i.base}")
-    return SEMANTICS[i.base](i, Maker(image))  # type: ignore[arg-type]
+    return emulator.build(i, emulator.Maker(image))  # type: ignore[arg-type]
 
 
 def run(
