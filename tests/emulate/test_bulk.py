@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tests.emulate import step
+from tests.tools import nvrtc
+from turingas import emulate
 from turingas.emulate import memory
 from turingas.emulate.build import Unsupported
 from turingas.emulate.cohort import Cohort
@@ -311,3 +313,46 @@ def test_nothing_to_do() -> None:
 def test_what_is_not_there_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=text.split(".")[0]):
         Block().run(text)
+
+
+# ---- compiled code ---------------------------------------------------------------------------------------------------
+
+RING = """
+extern "C" __global__ void ring(const int* in, int* out, int tiles) {
+    extern __shared__ __align__(128) int buffer[];  // two tiles of 128, and the result
+    __shared__ __align__(8) unsigned long long full[2];
+    unsigned bar = __cvta_generic_to_shared(full), mem = __cvta_generic_to_shared(buffer), t = threadIdx.x;
+    in += blockIdx.x * tiles * 128;
+    auto fetch = [&](int n) {
+        unsigned at = bar + 8 * (n & 1);
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 512;" ::"r"(at));
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 512, [%2];" ::
+            "r"(mem + 512 * (n & 1)), "l"(in + n * 128), "r"(at) : "memory");
+    };
+    if (t == 0) for (int n = 0; n < 2; n++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(bar + 8 * n));
+    __syncthreads();
+    if (t == 0) fetch(0);
+    int sum = 0;
+    for (int n = 0; n < tiles; n++) {
+        if (t == 0 && n + 1 < tiles) fetch(n + 1);
+        unsigned done;
+        do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(bar + 8 * (n & 1)), "r"(n >> 1 & 1) : "memory");
+        while (!done);
+        sum += buffer[128 * (n & 1) + (t ^ 1)] * (n + 1);
+        __syncthreads();
+    }
+    buffer[256 + t] = sum;
+    __syncthreads();
+    if (t == 0) asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 512; cp.async.bulk.commit_group;"
+        "cp.async.bulk.wait_group 0;" ::"l"(out + blockIdx.x * 128), "r"(mem + 1024) : "memory");
+}
+"""
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="needs NVRTC")
+def test_a_ring_of_tiles() -> None:
+    x = RNG.integers(-99, 99, (3, 5, 128)).astype(np.int32)
+    out = np.zeros((3, 128), np.int32)
+    emulate.launch(nvrtc.compile_source(RING, "sm_90"), "ring", 3, 128, [x, out, 5], shared=1536)
+    assert (out == (x[:, :, np.arange(128) ^ 1] * np.arange(1, 6)[:, None]).sum(1)).all()
