@@ -11,11 +11,16 @@ from click.testing import CliRunner
 
 import turingas
 from tests.cubin import cubins
+from tests.kernels import cases
+from tests.tools import nvrtc
+from turingas.check import hazards
 from turingas.check.finding import Finding
+from turingas.check.flow import Graph
+from turingas.check.lint import CHECKS
 from turingas.check.sarif import RULES, sarif
 from turingas.cli import main
 
-CHECKS = Path(__file__).parent.parent.parent / "turingas" / "check"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "linter.md"
 
 RIGHT = """.kernel right
 --:-:-:-:4   MOV R0, RZ;
@@ -210,7 +215,7 @@ def test_every_kind_is_described():
         assert {finding.kind for finding in turingas.lint(path)} <= set(RULES)
 
 
-DOCS = (CHECKS.parent.parent / "docs" / "linter.md").read_text()
+DOCS = PAGE.read_text()
 SECTIONS = re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##)", DOCS, re.M | re.S)
 
 
@@ -221,3 +226,18 @@ def test_examples_of_the_documentation(kind, text):
         found = turingas.lint(turingas.assemble(source, "sm_75"))
         assert kind in {finding.kind for finding in found}
         assert {finding.kind for finding in found if finding.severity != "note"} <= {kind}
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_compiled_code_gives_notes_alone(arch):
+    """The checks of this page; tests/check/test_hazards.py does the same for hazards."""
+    checks = [check for check in CHECKS if check is not hazards.check]
+    count = 0
+    for source in ("classics.cu", "control.cu", "groups.cu", "memory.cu", "warps.cu"):
+        for text in turingas.Cubin.from_bytes(cases.cubin(source, arch)).texts:
+            graph = Graph(text)
+            found = [finding for check in checks for finding in check(graph)]
+            assert {finding.severity for finding in found} <= {"note"}, (source, found)
+            count += 1
+    assert count > 20

@@ -82,10 +82,12 @@ def test_what_bounds_it():
     assert best.math == "FFMA" and best.share == 512 / 515
     assert best.instructions == 515 and best.pipes == {"fma": 512, "alu": 2, "branch": 1}
     assert best.bound in ("register banks", "issue slots")
-    assert best.least <= 530 and best.warps == 2 and best.stalls == 512 + 4 + 13 + 5
+    assert best.least <= 530 and best.warps == 1 and best.stalls == 512 + 4 + 13 + 5
     none = outer(**MEASURED["no reuse"][0])
     assert none.bound == "register banks" and 768 <= none.least <= 772  # three reads in two banks
     assert outer("sm_75", REUSE_B=1).bound == "fma"
+    slow = outer(STALL=4)
+    assert slow.bound == "register banks" and slow.warps == 3  # 2048 cycles of stalls, 770 of reads
 
 
 def test_yields():

@@ -6,6 +6,7 @@ how long a wait on a scoreboard takes is not, so every number is a lower bound.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from turingas.isa.latency import latencies
 from turingas.program import WORD_BYTES
 
 MATH = ("fma", "half", "fp64", "tensor")  # pipes that do what a kernel is for; without them, any pipe
+CLOSE = 0.05
 SLOTS = "issue slots"
 BANKS = "register banks"
 
@@ -64,8 +66,8 @@ class LoopSummary:
 
     @property
     def warps(self) -> int:
-        """Warps a scheduler that it takes to fill the stalls and reach ``bound``."""
-        return -(-self.alone // self.least)
+        """Warps a scheduler that it takes to fill the stalls and come within ``CLOSE`` of ``bound``."""
+        return max(1, math.ceil(self.alone / self.least - CLOSE))
 
     def __str__(self) -> str:
         first, last = self.lines
