@@ -311,7 +311,36 @@ def test_atomics_read() -> None:
     assert memory.view(base).view(np.uint32)[0] == 160
 
 
+@pytest.mark.parametrize("spread", SPREADS)
+def test_16_bytes(spread: str) -> None:
+    """Exchange, and compare and swap, of 128 bits (sm_90); they are bits, also where they look like NaN."""
+    rng = np.random.default_rng(0)
+    index = places(spread, rng)
+    for name in ("EXCH", "CAS"):
+        start = rng.integers(0, 2, (128, 4)).astype(np.uint32) * np.uint32(0xFFFFFFFF)
+        start[:, 1:] = 0xFFFFFFFF
+        compare, new = start[rng.permutation(128)], rng.integers(0, 1 << 32, (128, 4), np.uint32)
+        expected, old = start.copy(), np.empty((128, 4), np.uint32)
+        for n, at in enumerate(index):
+            old[n] = expected[at]
+            if name == "EXCH" or (expected[at] == compare[n]).all():
+                expected[at] = new[n]
+        memory, array = Global(), start.copy()
+        at64 = np.uint64(memory.add(array)) + index.astype(np.uint64) * np.uint64(16)
+        first, second = (new, compare) if name == "EXCH" else (compare, new)
+        regs: dict[int, Any] = {2: at64}
+        for j in range(4):
+            regs[4 + j], regs[12 + j] = first[:, j].copy(), second[:, j].copy()
+        text = {
+            "EXCH": "ATOMG.E.EXCH.128.STRONG.GPU PT, R8, desc[UR4][R2.64], R4",
+            "CAS": "ATOMG.E.CAS.128.STRONG.GPU PT, R8, [R2], R4, R12",
+        }[name]
+        out = Machine(text, "sm_90", warps=4, regs=regs, memory=memory).run()
+        assert np.array_equal(array, expected)
+        assert np.array_equal(np.stack([out.r(8 + j) for j in range(4)], axis=-1), old)
+
+
 def test_what_is_missing_is_refused() -> None:
     """By name."""
-    with pytest.raises(Unsupported, match="128"):
-        Machine("ATOMG.E.EXCH.128.STRONG.GPU PT, R8, desc[UR4][R2.64], R4", "sm_90").run()
+    with pytest.raises(Unsupported, match="SAFEADD"):
+        Machine("ATOMG.E.SAFEADD.STRONG.GPU PT, R8, desc[UR4][R2.64], R4", "sm_90").run()

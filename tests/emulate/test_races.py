@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.emulate.memories import Machine
-from tests.tools.nvrtc import compile_source
+from tests.tools.nvrtc import compile_source, library_path
 from turingas.emulate.device import launch
 
 W4 = np.arange(128, dtype=np.uint32)  # four warps
@@ -238,6 +238,7 @@ extern "C" __global__ void sums(float* out, float* more, double* wide, unsigned*
 """
 
 
+@pytest.mark.skipif(library_path() is None, reason="needs NVRTC")
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
 def test_a_forgotten_barrier(arch: str) -> None:
     """Is found in a compiled kernel, and only there."""
@@ -247,6 +248,7 @@ def test_a_forgotten_barrier(arch: str) -> None:
         assert [race.kind for race in report.races] == expected
 
 
+@pytest.mark.skipif(library_path() is None, reason="needs NVRTC")
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
 def test_loops_that_are_atomics(arch: str) -> None:
     """No false alarm for them, through shared or generic addresses; and the sums are right."""

@@ -120,6 +120,8 @@ def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
         return "ARRIVE", np.uint64, _arrive, 1
     name = next((mod for mod in OPERATIONS if mod in i.mods), "")
     kind = next((mod for mod in i.mods if mod in INTEGERS or mod[:2] in ("F1", "F3", "F6", "BF") or mod == "128"), "")
+    if kind == "128" and name in ("EXCH", "CAS"):
+        return name, np.complex128, _exch if name == "EXCH" else None, 1  # 16 bytes, only copied
     if not name or kind == "128":
         raise Unsupported(f"the atomic {i.name}")
     if kind[:1] not in ("F", "B"):
@@ -215,6 +217,14 @@ def _float_runs(
     return True
 
 
+def _equal(a: Array, b: Array) -> Array:
+    """Whether elements (m,) have the same bits."""
+    if a.dtype != np.complex128:
+        return np.asarray(a == b)
+    pairs = [np.ascontiguousarray(v).view(np.uint64).reshape(-1, 2) for v in (a, b)]
+    return np.asarray((pairs[0] == pairs[1]).all(axis=1))
+
+
 def compare_and_swap(memory: Array, index: Array, compare: Array, new: Array) -> Array:
     """``memory[index] = new where it equals compare``, one after the other. Returns the old values (m,)."""
     order = np.argsort(index, kind="stable")
@@ -227,9 +237,9 @@ def compare_and_swap(memory: Array, index: Array, compare: Array, new: Array) ->
     position = np.arange(len(places))
     done = np.full(len(start), -1)  # the last lane of each place that has had its turn
     far = len(places)
-    changes = compare != new  # a lane that writes what is there changes nothing for others
+    changes = ~_equal(compare, new)  # a lane that writes what is there changes nothing for others
     while True:
-        match = changes & (compare == value[group]) & (position > done[group])
+        match = changes & _equal(compare, value[group]) & (position > done[group])
         winner = np.minimum.reduceat(np.where(match, position, far), start)
         some = winner < far
         if not some.any():
@@ -266,12 +276,11 @@ class Atomic:
         """For each operand the elements of a lane, each (n, 32) in its type."""
         if self.name in ("POPC", "ARRIVE"):
             return [[np.ones((k.count, 32), self.dtype)]]
-        found = []
+        found: list[list[Array]] = []
         for gets in self.values:
             words = [np.ascontiguousarray(k.full(get(k))) for get in gets]
             if self.wide:
-                both = words[0].astype(np.uint64) | words[1].astype(np.uint64) << np.uint64(32)
-                found.append([both.view(self.dtype)])
+                found.append([np.stack(words, axis=-1).view(self.dtype)[..., 0]])
             else:
                 found.append([word.view(self.dtype) for word in words])
         return found
@@ -297,7 +306,7 @@ class Atomic:
         if self.function is not None:
             return apply(memory, index, given[0], self.function, self.target is not None)
         old = compare_and_swap(memory, index, *given)
-        return old if self.name == "CAS" else (old == given[0]).astype(self.dtype)
+        return old if self.name == "CAS" else _equal(old, given[0]).astype(self.dtype)
 
     def put(self, k: Cohort, results: list[Array], done: Array | None = None) -> None:
         """Writes the destination, only where it was done."""
@@ -307,8 +316,8 @@ class Atomic:
         if done is not None:
             k.mask = done if before is None else done & before
         if self.wide:
-            bits = results[0].view(np.uint64)
-            words = [bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)]
+            parts = results[0].view(np.uint32).reshape(k.count, 32, self.item // 4)
+            words = [parts[..., j] for j in range(self.item // 4)]
         else:
             words = results
         for j, word in enumerate(words):
