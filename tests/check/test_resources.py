@@ -94,7 +94,10 @@ def test_occupancy():
     (note,) = check(one)
     assert note.kind == "occupancy" and note.severity == "note"
     warps, limit = resident_warps(one.facts, one.registers, one.shared_bytes, 256)
-    assert f"{warps} with 256" in note.message and f"limited by {limit}" in note.message
+    assert f"{warps} of 32 warps fit on an SM in blocks of 128, 256, 512, 1024 threads" in note.message
+    assert f"limited by {limit}" in note.message
+    one.registers = 80
+    assert "16 of 32 warps fit on an SM in blocks of 512 threads (limited by registers)" in check(one)[0].message
     one.entry = False
     assert check(one) == []
 

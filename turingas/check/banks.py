@@ -6,15 +6,15 @@ The register file of a scheduler has two banks, of the even and of the odd regis
   in one bank cost a cycle more (paper 004, section 4.3). sm_80 has as many lanes to a pipe and is taken to do the same.
 * sm_90: an instruction issues every cycle and reads within three, one register of a bank a cycle, so a bank may be two
   reads behind. What does not fit holds the next instruction up. Huerta et al., "Analyzing Modern NVIDIA GPU cores"
-  (arXiv 2503.20481), section 5.3, found these three cycles on sm_86; on an H200 they explain five of the six patterns
-  of docs/linter.md within 2% (the sixth, 12% of a loop, they do not). sm_86 and sm_89 issue alike.
+  (arXiv 2503.20481), section 5.3, found these three cycles on sm_86; with the reuse cache below they explain nine
+  of the ten loops that were timed on an H200 within 1.5%, and one to 10% (docs/linter.md). sm_86 and sm_89 issue alike.
 
 The reuse cache keeps one register for each bank and each place of a source (a, b, c). ``.reuse`` leaves a source there;
 the next instruction that reads that bank in that place takes the place over, whether or not it finds its register
 there, and keeps it filled only with a ``.reuse`` of its own. An instruction that yields sets nothing: its flags are not
 honoured (paper 004, section 6.1; compilers set none there), and the warp that comes next uses the cache for itself.
 That the bank matters was found on sm_86 by Huerta et al.; of the reuse flags that NVRTC 12.9 sets in tests/corpus, on
-every architecture, 95% save a read in this model, and 82% in one without banks.
+every architecture, 95% save a read in this model, and about 80% in one without banks.
 """
 
 from __future__ import annotations

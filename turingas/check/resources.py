@@ -87,13 +87,15 @@ def _occupancy(graph: Graph) -> Iterator[Finding]:
     sizes = [size for size in BLOCK_SIZES if size >= 4 * WARP and (not most or size <= most)] or [most]
     if kernel.registers == 0:
         return
-    found = [(size, *resident_warps(facts, kernel.registers, kernel.shared_bytes, size)) for size in sizes]
-    each = ", ".join(f"{warps} with {size}" for size, warps, _ in found)
-    size, warps, limit = max(found, key=lambda one: one[1])
-    message = (
-        f"{kernel.registers} registers and {kernel.shared_bytes} bytes of shared memory: of its {facts.max_warps} warps"
-        f" an SM holds {each} threads a block; limited by {limit}"
+    groups: dict[tuple[int, str], list[str]] = {}  # (warps, limit) -> sizes of blocks
+    for size in sizes:
+        found = resident_warps(facts, kernel.registers, kernel.shared_bytes, size)
+        groups.setdefault(found, []).append(str(size))
+    fit = "; ".join(
+        f"{warps} of {facts.max_warps} warps fit on an SM in blocks of {', '.join(blocks)} threads (limited by {limit})"
+        for (warps, limit), blocks in groups.items()
     )
+    message = f"{kernel.registers} registers, {kernel.shared_bytes} bytes of shared memory: {fit}"
     yield of_kernel(graph, "occupancy", "note", message)
 
 
