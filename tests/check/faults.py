@@ -319,15 +319,18 @@ def reported(kernel: Kernel, fault: Fault) -> bool:
 
 @dataclass
 class Result:
-    """``real`` faults of each kind, and how many of them were reported; the first few that were not."""
+    """``real`` faults of each kind, how many of them were reported (``seen``), and the first few that were not.
+    ``harmless``: of some changes that the oracle finds harmless, how many there were, and how many were reported."""
 
     real: Counter[str]
     seen: Counter[str]
     missed: list[str]
+    harmless: list[int]
 
     def __str__(self) -> str:
         lines = [f"{kind:6} {self.seen[kind]:6} of {self.real[kind]:6} reported" for kind in KINDS]
         lines.append(f"all    {self.seen.total():6} of {self.real.total():6} reported")
+        lines.append(f"harmless changes: {self.harmless[1]} of {self.harmless[0]} reported")
         return "\n".join([*lines, *self.missed])
 
 
@@ -335,7 +338,7 @@ def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000) -> Re
     """``count`` faults that matter, over all kernels of at most ``largest`` instructions in turn, of all kinds in
     turn. Kernels that the linter or the oracle find wrong as they are, are no correct kernels, and raise ValueError."""
     dice = random.Random(seed)
-    result = Result(Counter(), Counter(), [])
+    result = Result(Counter(), Counter(), [], [0, 0])
     usable = [k for k in kernels if 0 < len(k.code) <= 16 * largest]
     dice.shuffle(usable)
     each = -(-count // max(1, len(usable)))
@@ -352,12 +355,16 @@ def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000) -> Re
         for kind in KINDS:
             candidates = faults(oracle.code, kind)
             dice.shuffle(candidates)
-            done = 0
+            done = quiet = 0
             for fault in candidates[: 30 * each]:
                 if done >= -(-each // len(KINDS)):
                     break
                 uses = oracle.with_fault(fault.n, fault.word)
                 if not uses:
+                    if quiet < each:
+                        quiet += 1
+                        result.harmless[0] += 1
+                        result.harmless[1] += reported(kernel, fault)
                     continue
                 done += 1
                 result.real[kind] += 1

@@ -233,6 +233,16 @@ def test_never_waited() -> None:
     assert notes("--:-:0:-:2 LDG.E.SYS R0, [R2]\n01:-:-:-:2 NOP") == []
 
 
+def test_nothing_pending() -> None:
+    assert notes("01:-:-:-:2 NOP") == [("nothing-pending", 0)]
+    assert notes("--:-:0:-:2 LDG.E.SYS R0, [R2]\n03:-:-:-:2 NOP\n01:-:-:-:1 NOP") == [
+        ("nothing-pending", 1),
+        ("nothing-pending", 2),
+    ]
+    join = "--:-:-:-:5 @P0 BRA L\n--:-:0:-:2 LDG.E.SYS R0, [R2]\nL: 01:-:-:-:2 NOP"
+    assert notes(join) == []
+
+
 # -- calls
 
 CALLS = """

@@ -182,13 +182,15 @@ class Walk:
         self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
         self.found: dict[tuple[str, int, int | None], Finding] = {}
         self.reporting = False
+        # blocks before which it is known what was set: a function may be called with anything
+        self.from_start = graph.reachable if graph.kernel.entry else frozenset()
 
     def run(self) -> Iterator[Finding]:
         """All findings."""
         self._converge()
         self.reporting = True
         for number, state in sorted(self.at.items()):
-            Pass(self, state).block(self.graph.blocks[number])
+            Pass(self, number, state).block(self.graph.blocks[number])
         self._scoreboards()
         yield from self.found.values()
 
@@ -225,7 +227,7 @@ class Walk:
             number = order_of[heapq.heappop(heap)]
             queued.discard(number)
             block = blocks[number]
-            out = Pass(self, self.at[number]).block(block)
+            out = Pass(self, number, self.at[number]).block(block)
             if block.calls is not None:
                 after[number] = out
                 send(block.calls, out)
@@ -377,6 +379,13 @@ class Walk:
             n, setter, f"stall {SOONEST} at least where the scoreboard is set",
         )  # fmt: skip
 
+    def report_idle(self, idle: list[int], n: int) -> None:
+        """Instruction ``n`` waits for scoreboards that nothing has set since the last wait."""
+        self._report(
+            "nothing-pending", "note", f"waits for scoreboard {' and '.join(map(str, idle))}, which nothing has set "
+            "since the last wait", n, None, "take the wait away, or give what it is meant for that scoreboard",
+        )  # fmt: skip
+
     def _scoreboards(self) -> None:
         """Scoreboards that an instruction cannot set, or that nobody waits for."""
         for n, facts in enumerate(self.facts):
@@ -400,8 +409,8 @@ class Walk:
 class Pass:
     """The way through one block."""
 
-    def __init__(self, walk: Walk, state: State) -> None:
-        self.walk, self.facts = walk, walk.facts
+    def __init__(self, walk: Walk, number: int, state: State) -> None:
+        self.walk, self.number, self.facts = walk, number, walk.facts
         self.held: Held = {}  # cycles count from the start of the block
         self.guarded: dict[int, set[Place]] = {}  # predicate -> what it guards
         self.live: dict[str, dict[int, int]] = {}  # queue -> key without LOST -> mask of scoreboards
@@ -432,9 +441,11 @@ class Pass:
                 self.now += 1
                 continue
             now = self.now
-            for sb in facts.wait:
-                self._too_soon(sb, n)
-                self._wait(sb)
+            if facts.wait:
+                if self.walk.reporting:
+                    self._report_waits(facts.wait, n)
+                for sb in facts.wait:
+                    self._wait(sb)
             for sb in facts.waits:
                 self._wait(sb)
             if facts.depbar is not None:
@@ -522,11 +533,14 @@ class Pass:
                     if mask >> sb & 1:
                         self.marks.setdefault((sb, key), self.sets[sb])
 
-    def _too_soon(self, sb: int, n: int) -> None:
-        if self.walk.reporting:
+    def _report_waits(self, waits: list[int], n: int) -> None:
+        for sb in waits:
             for setter, (cycle, _) in self.pending[sb].items():
                 if self.now - cycle < SOONEST:
                     self.walk.report_soon(sb, setter, n, self.now - cycle)
+        idle = [sb for sb in waits if not self.pending[sb]]
+        if idle and self.number in self.walk.from_start:
+            self.walk.report_idle(idle, n)
 
     def _wait(self, sb: int) -> None:
         """Until scoreboard ``sb`` is free: all that it tells of is done."""
