@@ -7,6 +7,7 @@ from collections import Counter
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf, Section, Symbol
+from turingas.cubin.lines import read_lines
 from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
 from turingas.program import (
@@ -57,6 +58,7 @@ def read(source: bytes) -> Cubin:
             shared.setdefault(section.info, section)
         elif bank_of(section) is not None and section.info:
             banks.setdefault(section.info, {}).setdefault(bank_of(section) or 0, section)
+    lines = read_lines(elf)
     for index, section in enumerate(elf.sections):
         if index == 0 or not is_code(section):
             continue
@@ -66,6 +68,7 @@ def read(source: bytes) -> Cubin:
         if keys[index] != kernel.section:
             kernel.own_section = keys[index]
         kernel.attributes = of_section.get(index, []) + by_symbol.get(at, [])
+        kernel.lines = lines.get(index, [])
         _attributes(kernel, section)
         if index in shared:
             kernel.shared_bytes, kernel.shared_align = shared[index].size, shared[index].align
