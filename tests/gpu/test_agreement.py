@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.cuda import Gpu
-from tests.kernels.cases import CASES, Case, difference, largest
+from tests.kernels.cases import CASES, Case, difference, digest, largest
 from turingas.emulate import launch
 
 pytestmark = pytest.mark.gpu
@@ -48,11 +48,6 @@ def commit() -> str:
     if named := os.environ.get("TURINGAS_COMMIT"):
         return named
     return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def digest(buffers: list[np.ndarray]) -> str:
-    """Of all that a kernel left in memory."""
-    return hashlib.sha256(b"".join(b.tobytes() for b in buffers)).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("case", HERE, ids=lambda case: case.name)

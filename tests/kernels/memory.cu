@@ -181,3 +181,40 @@ extern "C" __global__ void hints(int* out, const int* in) {
     __threadfence_system();
     out[3 * n + t] = a + b;
 }
+
+// Shared memory in strides, 32 to 128 bits wide: patterns with known bank conflicts.
+template <int STRIDE> __device__ __forceinline__ int strided(volatile int* room, int lane) {
+    room[STRIDE * lane] = lane + STRIDE;
+    __syncwarp();
+    return room[STRIDE * (31 - lane)];
+}
+template <typename T> __device__ __forceinline__ T wide(int4* room, int lane, int stride) {
+    T* at = reinterpret_cast<T*>(room);
+    T value = at[(stride * lane) & (4096 / sizeof(T) - 1)];
+    __syncwarp();
+    at[(stride * lane) & (4096 / sizeof(T) - 1)] = value;
+    __syncwarp();
+    return value;
+}
+extern "C" __global__ void conflicts(int* out) {
+    __shared__ int4 memory[264];
+    int lane = threadIdx.x, sum = 0;
+    volatile int* room = reinterpret_cast<int*>(memory);
+    sum += strided<1>(room, lane) + strided<2>(room, lane) + strided<3>(room, lane) + strided<4>(room, lane);
+    sum += strided<8>(room, lane) + strided<16>(room, lane) + strided<31>(room, lane) + strided<32>(room, lane) + strided<33>(room, lane);
+    sum += room[lane / 2] + room[lane & 3] + room[7];
+    __syncwarp();
+    for (int i = lane; i < 1024; i += 32) room[i] = i;
+    __syncwarp();
+    for (int stride = 1; stride <= 8; stride *= 2) {
+        int2 two = wide<int2>(memory, lane, stride);
+        int4 four = wide<int4>(memory, lane, stride);
+        sum += two.x + two.y + four.x + four.y + four.z + four.w;
+    }
+    int2 pair = reinterpret_cast<int2*>(memory)[lane / 4];
+    int4 quad = memory[lane / 8];
+    atomicAdd(reinterpret_cast<int*>(memory) + 900 + (lane & 7), lane);
+    atomicOr(reinterpret_cast<int*>(memory) + 32 * (lane & 15), 1 << 20);
+    __syncwarp();
+    out[lane] = sum + pair.x + pair.y + quad.x + quad.y + quad.z + quad.w + room[900 + (lane & 7)] + room[32 * (lane & 15)];
+}

@@ -1,4 +1,5 @@
 // Arithmetic: integers of all widths, floats and doubles, conversions. One row of results an operation.
+#include <cuda_fp16.h>
 #include <cuda/std/cstdint>
 using namespace cuda::std;
 #define ROW(expression) out[row++ * n + i] = (expression)
@@ -262,4 +263,55 @@ extern "C" __global__ void double_functions(double* out, const double* xs, int n
     ROW(cbrt(x));
     ROW(fmod(x * 50, 0.3));
     ROW(rsqrt(a));
+}
+
+// What becomes of a NaN's payload and sign. Any NaN is right by IEEE 754; the hardware is to be met bit for bit.
+extern "C" __global__ void nans(float* out, double* outd, __half* outh, const unsigned* xs, const unsigned* ys, const unsigned long long* ds,
+                                const unsigned long long* es, const unsigned short* hs, int n) {
+    int i = threadIdx.x, row = 0;
+    if (i >= n) return;
+    float x = __uint_as_float(xs[i]), y = __uint_as_float(ys[i]), r;
+    double d = __longlong_as_double(ds[i]), e = __longlong_as_double(es[i]);
+    __half h = __ushort_as_half(hs[i]);
+    ROW(__fadd_rn(x, 1.f));
+    ROW(__fadd_rn(x, y));
+    ROW(__fmul_rn(y, x));
+    ROW(__fmaf_rn(1.f, 2.f, x));
+    ROW(fminf(x, y));
+    ROW(fmaxf(y, x));
+    ROW(rintf(x));
+    ROW(__double2float_rn(d));
+    ROW(__double2float_rz(d));
+    ROW(__half2float(h));
+    ROW(sqrtf(x));
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+    ROW(r);
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    ROW(r);
+    asm("sin.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+    ROW(r);
+    row = 0;
+#undef ROW
+#define ROW(expression) outd[row++ * n + i] = (expression)
+    ROW(__dadd_rn(d, 1.0));
+    ROW(__dadd_rn(d, e));
+    ROW(__dmul_rn(e, d));
+    ROW(__fma_rn(d, e, 2.0));
+    ROW(__fma_rn(1.0, 2.0, d));
+    ROW(fmin(d, e));
+    ROW(fmax(e, d));
+    ROW(rint(d));
+    ROW((double)x);
+    ROW(sqrt(d));
+    ROW(d / e);
+    row = 0;
+#undef ROW
+#define ROW(expression) outh[row++ * n + i] = (expression)
+    ROW(__hadd_rn(h, __ushort_as_half(0x3c00)));
+    ROW(__hfma(h, h, h));
+    ROW(__float2half_rn(x));
+    ROW(__float2half_rz(x));
+    ROW(hrint(h));
+    ROW(__double2half(d));
+#undef ROW
 }
