@@ -1225,7 +1225,7 @@ def atomics(rng: np.random.Generator) -> Built:
         for _ in range(each):
             inc = 0 if inc >= 20 else inc + 1
         end[16 + 8 * b : 24 + 8 * b] = [
-            part.sum(dtype=U32), part.max(), 2**32 - 1, part.min(), np.bitwise_xor.reduce(part), inc,
+            part.sum(dtype=U32), part.max(), sum(1 << i for i in {(each * b + i) % 32 for i in range(each)}), part.min(), np.bitwise_xor.reduce(part), inc,
             np.array(0.25 * each, F32).view(U32), 2 * each,
         ]  # fmt: skip
         long_end[8 + 4 * b : 10 + 4 * b] = [sum(x << 8 for x in mine) & 2**64 - 1, max(mine) << 8]
