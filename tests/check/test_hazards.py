@@ -241,6 +241,8 @@ def test_nothing_pending() -> None:
     ]
     join = "--:-:-:-:5 @P0 BRA L\n--:-:0:-:2 LDG.E.SYS R0, [R2]\nL: 01:-:-:-:2 NOP"
     assert notes(join) == []
+    many = [f.message for f in findings("01:-:-:-:2 NOP\n" * 25)]
+    assert len(many) == hazards.MOST_IDLE and "15 more instructions" in many[-1]
 
 
 # -- calls

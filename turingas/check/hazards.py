@@ -28,6 +28,7 @@ FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 NONE = 7  # no scoreboard
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (measured; facts.md)
+MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | whether the guard of that instruction has been
@@ -180,6 +181,7 @@ class Walk:
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
+        self.idle: list[tuple[int, list[int]]] = []  # instructions that wait for scoreboards which nothing has set
         self.found: dict[tuple[str, int, int | None], Finding] = {}
         self.reporting = False
         # blocks before which it is known what was set: a function may be called with anything
@@ -192,6 +194,7 @@ class Walk:
         for number, state in sorted(self.at.items()):
             Pass(self, number, state).block(self.graph.blocks[number])
         self._scoreboards()
+        self._idle()
         yield from self.found.values()
 
     # -- over blocks
@@ -379,12 +382,16 @@ class Walk:
             n, setter, f"stall {SOONEST} at least where the scoreboard is set",
         )  # fmt: skip
 
-    def report_idle(self, idle: list[int], n: int) -> None:
-        """Instruction ``n`` waits for scoreboards that nothing has set since the last wait."""
-        self._report(
-            "nothing-pending", "note", f"waits for scoreboard {' and '.join(map(str, idle))}, which nothing has set "
-            "since the last wait", n, None, "take the wait away, or give what it is meant for that scoreboard",
-        )  # fmt: skip
+    def _idle(self) -> None:
+        """Waits for scoreboards that nothing has set since the last wait. Unoptimised code is full of them."""
+        for number, (n, idle) in enumerate(self.idle[:MOST_IDLE]):
+            more = len(self.idle) - MOST_IDLE
+            rest = f"; {more} more instructions do so" if more > 0 and number == MOST_IDLE - 1 else ""
+            self._report(
+                "nothing-pending", "note", f"waits for scoreboard {' and '.join(map(str, idle))}, which nothing has "
+                f"set since the last wait{rest}", n, None,
+                "take the wait away, or give what it is meant for that scoreboard",
+            )  # fmt: skip
 
     def _scoreboards(self) -> None:
         """Scoreboards that an instruction cannot set, or that nobody waits for."""
@@ -540,7 +547,7 @@ class Pass:
                     self.walk.report_soon(sb, setter, n, self.now - cycle)
         idle = [sb for sb in waits if not self.pending[sb]]
         if idle and self.number in self.walk.from_start:
-            self.walk.report_idle(idle, n)
+            self.walk.idle.append((n, idle))
 
     def _wait(self, sb: int) -> None:
         """Until scoreboard ``sb`` is free: all that it tells of is done."""
