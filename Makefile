@@ -16,6 +16,8 @@ try: $(STAMP)
 	$(BIN)/turingas assemble examples/copy.sass -o build/copy.cubin
 	$(BIN)/turingas info build/copy.cubin
 	$(BIN)/turingas disassemble build/copy.cubin
+	$(BIN)/turingas lint examples/copy.sass
+	$(BIN)/turingas run examples/copy.sass 'f32[1024]=random' 'f32[1024]' --grid 8 --block 128 --strict --counters
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -27,6 +29,7 @@ test-gpu: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench.assembler
+	$(BIN)/python -m tests.bench.emulator
 
 reference: $(STAMP)
 	$(BIN)/python -m docs.reference
