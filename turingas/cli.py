@@ -86,6 +86,7 @@ def main() -> None:
     A first round:
       turingas assemble kernel.sass            writes kernel.cubin
       turingas info kernel.cubin               registers, memory, occupancy
+      turingas lint kernel.sass                what the hardware silently gets wrong
       turingas disassemble kernel.cubin        source that assembles to it again
       turingas isa FFMA --arch sm_80           how an instruction is written
 
