@@ -1,6 +1,6 @@
 """The rows of turingas/isa/latency.csv, from code that NVIDIA's ptxas made.
 
-    python -m tests.tools.mine_latency FOLDER... > rows.csv
+    python -m tests.tools.mine_latency FOLDER... --measured docs/results/latency_sm90.json > rows.csv
 
 For every fixed-latency instruction this finds who reads, or writes again, its registers, along every path of at most
 HORIZON cycles, and keeps the smallest sum of stalls that ptxas ever left between two classes of instructions. ptxas
@@ -10,23 +10,41 @@ then no row is written: the row (class, any) holds, with the smallest distance t
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turingas.isa.forms import Isa, isa
+from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
-from turingas.isa.latency import Latencies, latencies, reader, writer
+from turingas.isa.latency import EARLY, Latencies, latencies, reader, writer
 from turingas.program import Cubin
 
 HORIZON = 48  # cycles that a dependence is followed
 DEPTH = 5  # basic blocks that it is followed through
 CASES, ATTESTED = 20, 8  # what makes a row: so many cases, and so many of them at the smallest distance or one more
-EARLY = "wide.c.high"  # read two cycles later than all else
+SPREAD = 5  # readers of a general register do not need more than this beyond the quickest: rare cases only seem to
 OVERTAKEN = {"half", "half.mma", "fp64", "move64", "r2ur", "uniform"}
 FAST = {"alu", "fma", "half", "half.alu", "umove", "uniform"}
+#: architectures with the same distances, wherever one of them has many cases
+TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",)]
+
+# Issue rates do not follow from distances. An SM has four schedulers; 64 FP32 results a cycle and SM are 16 lanes for
+# each: 2 cycles a warp instruction. Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+RATES = {
+    "sm_70": {"fma": 2, "imad": 2, "alu": 2, "half": 2, "fp64": 4, "xu": 8, "lsu": 4},
+    "sm_75": {"fma": 2, "imad": 2, "alu": 2, "half": 2, "fp64": 64, "xu": 8, "lsu": 4},
+    "sm_80": {"fma": 2, "imad": 2, "alu": 2, "half": 1, "fp64": 4, "xu": 8, "lsu": 4},
+    "sm_86": {"fma": 1, "imad": 2, "alu": 2, "half": 2, "fp64": 64, "xu": 8, "lsu": 4},
+    "sm_89": {"fma": 1, "imad": 2, "alu": 2, "half": 2, "fp64": 64, "xu": 8, "lsu": 4},
+    "sm_90": {"fma": 1, "imad": 2, "alu": 2, "half": 1, "fp64": 2, "xu": 8, "lsu": 4},
+}
+ISSUE = {
+    arch: [f'{arch},issue,,{pipe},,{cycles},CUDA C++ Programming Guide' for pipe, cycles in rates.items()]
+    for arch, rates in RATES.items()
+}
 LEAVE = {"BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "EXIT", "KILL", "BSYNC", "BREAK"}
 
 Class = tuple[str, str, str, str]  # hazard, file, first, second
@@ -142,24 +160,23 @@ class Blocks:
 class Miner:
     """Smallest distances between classes, over all the code given to ``add``."""
 
-    def __init__(self, arch: str) -> None:
-        self.isa: Isa = isa(arch)
-        self.rules = latencies(arch)
+    def __init__(self, *archs: str) -> None:
+        self.name = ", ".join(archs)
         self.found: dict[Class, Counter[int]] = defaultdict(Counter)
         self.where: dict[tuple[Class, int], tuple[str, int, int]] = {}
-        self._steps: dict[int, Step] = {}
+        self._steps: dict[tuple[str, int], Step] = {}
 
-    def add(self, name: str, words: list[int]) -> None:
-        steps = []
+    def add(self, name: str, arch: str, words: list[int]) -> None:
+        known, rules, steps = isa(arch), latencies(arch), []
         for n, word in enumerate(words):
-            s = self._steps.get(word)
+            s = self._steps.get((arch, word))
             if s is None:
-                i = instruction(self.isa, word, 16 * n)
+                i = instruction(known, word, 16 * n)
                 if i is None:
                     return  # not known to the table: the paths through it are not either
-                s = step(self.rules, i)
+                s = step(rules, i)
                 if not i.form.has_target and i.base not in ("BRX", "BRXU"):
-                    self._steps[word] = s
+                    self._steps[arch, word] = s
             steps.append(s)
         blocks = Blocks(steps)
         for n in range(len(blocks.ranges)):
@@ -225,19 +242,17 @@ class Miner:
             if matters(hazard, file, first, second):
                 groups[hazard, file, first][second] = cases
         for (hazard, file, first), seconds in groups.items():
-            total: Counter[int] = Counter()
-            for second, cases in seconds.items():
-                total += Counter() if second == EARLY else cases
+            early = seconds.pop(EARLY, Counter())
+            total: Counter[int] = sum(seconds.values(), Counter())
             if not attested(total):
                 continue
-            any_ = min(total)
             if hazard == "raw":
-                yield hazard, file, first, "any", any_, total.total()
-                if file == "R":  # it needs less than all others: "any" is not for it
-                    early = seconds.get(EARLY, Counter())
-                    yield hazard, file, first, EARLY, min(early) if attested(early) else 1, early.total()
+                yield hazard, file, first, "any", min(total), total.total()
+                if attested(early):
+                    yield hazard, file, first, EARLY, min(early), early.total()
             for second, cases in seconds.items():
-                if second != EARLY and attested(cases) and (min(cases) > any_ or hazard != "raw"):
+                more = min(cases) - min(total) if hazard == "raw" else 1
+                if more > 0 and attested(cases) and (file != "R" or more <= SPREAD):
                     yield hazard, file, first, second, min(cases), cases.total()
 
 
@@ -250,28 +265,45 @@ def matters(hazard: str, file: str, first: str, second: str) -> bool:
 
 
 def attested(cases: Counter[int]) -> bool:
-    if not cases:
-        return False
-    low = min(cases)
+    low = min(cases, default=0)
     return cases.total() >= CASES and cases[low] + cases[low + 1] >= ATTESTED
 
 
-def folder_of(path: Path) -> list[Path]:
+def cubins(path: Path) -> list[Path]:
     return sorted(path.rglob("*.cubin")) if path.is_dir() else [path]
 
 
-def main(folders: list[str]) -> None:
-    miners: dict[str, Miner] = {}
-    for path in [file for folder in folders for file in folder_of(Path(folder))]:
+def measured(path: Path) -> dict[Class, list[int]]:
+    """What tests/bench/latency.py found, by class."""
+    found: dict[Class, list[int]] = defaultdict(list)
+    for row in json.loads(path.read_text())["results"]:
+        if row["cycles"] is not None:
+            found[row["hazard"], row["file"], row["first"], row["second"]].append(row["cycles"])
+    return found
+
+
+def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[str]:
+    for hazard, file, first, second, cycles, cases in found.rows():
+        source = f"ptxas: smallest of {cases} on {found.name}"
+        there = h200.get((hazard, file, first, second)) if arch == "sm_90" else None
+        if there:
+            source += f"; H200: {min(there)}" + (f" to {max(there)}" if max(there) > min(there) else "")
+        yield ",".join((arch, hazard, file, first, second, str(cycles), source))
+
+
+def main(arguments: list[str]) -> None:
+    h200 = measured(Path(arguments.pop(arguments.index("--measured") + 1))) if "--measured" in arguments else {}
+    miners = {together: Miner(*together) for together in TOGETHER}
+    of = {arch: miner for together, miner in miners.items() for arch in together}
+    for path in [file for folder in arguments if folder != "--measured" for file in cubins(Path(folder))]:
         cubin = Cubin.from_file(path)
-        arch = cubin.arch.rstrip("a")
-        miner = miners.setdefault(arch, Miner(cubin.arch))
+        miner = of[cubin.arch.removesuffix("a") if cubin.arch != "sm_90a" else "sm_90"]
         for text in cubin.texts:
-            miner.add(f"{path.name} {text.name}", text.words)
+            miner.add(f"{path.name} {text.name}", cubin.arch, text.words)
     print("arch,hazard,file,first,second,cycles,source")
-    for arch, miner in sorted(miners.items()):
-        for *key, cycles, cases in miner.rows():
-            print(arch, *key, cycles, f"ptxas: smallest of {cases}", sep=",")
+    for together, miner in miners.items():
+        for arch in together:
+            print(*ISSUE[arch], *table(arch, miner, h200), sep="\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 from turingas.isa import control
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
 from turingas.isa.forms import Form, Isa
+from turingas.isa.grammar import SOURCE
 from turingas.isa.operands import Operand as Pattern
 from turingas.isa.operands import Piece
 
@@ -184,6 +185,8 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
             value = _remembered(pattern, word & pattern.mask, wide, base)
         else:
             value = _operand(pattern, word, address, wide, base)
+        if "UR" in pattern.source:
+            value = _widened(value, form, pattern, base, mods, bool(shown))
         last = shown[-1] if shown else None
         if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
             bits = last.bits << 16 | value.bits  # the two halves of a packed immediate, the upper one first
@@ -216,6 +219,38 @@ def _named(form: Form, word: int) -> tuple[str, str, tuple[str, ...], Reg]:
 @functools.lru_cache(REMEMBERED)
 def _remembered(pattern: Pattern, word: int, wide: int, base: str) -> Operand:
     return _operand(pattern, word, 0, wide, base)
+
+
+def _widened(
+    value: Operand, form: Form, pattern: Pattern, base: str, mods: tuple[str, ...], second: bool
+) -> Operand:
+    """An operand with uniform registers, which span more of them than their fields say."""
+    if isinstance(value, Reg) and any(name in pattern.source for name in _wide_sources(form)):
+        return replace(value, words=2)
+    if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
+        return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
+    if isinstance(value, Mem) and value.ur is not None:
+        words = value.ur.words
+        if value.space == "gdesc":
+            words = 4 if value.ur.place == 24 else 2  # descriptors of both matrices, or of b
+        elif base in ("UBLKCP", "UBLKRED", "UBLKPF"):
+            words = 1 if second and mods[1] == "S" else 2  # 64 bits; to shared memory: its address and the mbarrier's
+        elif base in TENSOR_COPIES and not second:
+            words = TENSOR_COPIES[base] + int(mods[0][0])  # and a coordinate for each dimension: .2D
+        elif "E" in mods and (base != "LDGSTS" or second):
+            words = 2  # of a 64-bit address
+        return replace(value, ur=replace(value.ur, words=words))
+    return value
+
+
+TENSOR_COPIES = {"UTMALDG": 2, "UTMASTG": 1, "UTMAREDG": 1}  # in front of the coordinates: address, mbarrier
+
+
+@functools.cache
+def _wide_sources(form: Form) -> tuple[str, ...]:
+    """The sources of 64 bits, as the form's operands call them where they are uniform registers: URb, URc_b."""
+    sources = SOURCE.finditer(form.row.text)
+    return tuple(f"UR{m[4].lower()}" for m in sources if m[3] == "D" or m[5] == "2")
 
 
 @functools.lru_cache(REMEMBERED)
@@ -345,6 +380,7 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
 
 
 # ---- what it reads and writes ------------------------------------------------------------------------------------
+
 
 def _accesses(
     base: str, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...], form: Form

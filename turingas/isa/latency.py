@@ -54,6 +54,7 @@ NO_READ_SCOREBOARD = frozenset(
     "BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split()
 )
 NONE = 7  # no scoreboard
+EARLY = "wide.c.high"  # what reads later than all else, and so may come earlier: "any" does not hold for it
 # Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
@@ -144,7 +145,8 @@ class Latencies:
     def issue(self, i: Instruction) -> int:
         """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
         comes so much later."""
-        return self.cycles.get(("issue", "", PIPE_OF[i.base], ""), 1)
+        kind = "imad" if i.base in ("IMAD", "IDP") else PIPE_OF[i.base]
+        return self.cycles.get(("issue", "", kind, ""), 1)
 
     # -- distances
 
@@ -171,7 +173,9 @@ class Latencies:
             for n in range(max(one.first, two.first), min(one.first + one.count, two.first + two.count)):
                 first, second = kind(self, i, one, n - one.first), kind2(self, j, two, n - two.first)
                 found = self.cycles.get((hazard, one.file, first, second))
-                need = max(need, found or self.cycles.get((hazard, one.file, first, "any"), 1))
+                if found is None and second != EARLY:
+                    found = self.cycles.get((hazard, one.file, first, "any"))
+                need = max(need, found or 1)
             if one.file != two.file:
                 need = 0
             if len(self._seen) > 500_000:
@@ -193,8 +197,9 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
             return "move64"
         if pipe == "half":
             return half(i)
-        if pipe == "tensor":
-            return f"{i.base}.{i.mods[1] if i.mods[0] == 'SP' else i.mods[0]}"
+        if pipe == "tensor":  # by shape and type of the result
+            mods = [m for m in i.mods if m != "SP"]
+            return ".".join([i.base, *mods[: 2 if i.base in ("HMMA", "QMMA") else 1]])
     return pipe
 
 
@@ -218,7 +223,7 @@ def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
     if pipe == "half":
         return half(i)
     if pipe == "lsu":
-        return "address" if read.what == "address" else "data"
+        return "address" if read.what == "address" and i.base != "SYNCS" else "data"
     if pipe == "r2ur" and "r2ur" not in rules.queues:
         return "alu"
     return pipe if pipe in ("alu", "fma", "fp64", "tensor") else "queue"
