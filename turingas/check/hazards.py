@@ -20,93 +20,20 @@ from collections.abc import Iterator
 
 from turingas.check.finding import Finding
 from turingas.check.flow import ENDS, Block, Graph, guard_decides
-from turingas.isa.instruction import Access, Imm, Instruction, Name
-from turingas.isa.latency import Latencies, latencies
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, register_name
+from turingas.isa.instruction import Access
+from turingas.isa.latency import NONE, latencies
 
-# A register of any file has one number: R 0 to 255, then UR, P, UP and B.
-FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
-FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
-NONE = 7  # no scoreboard
-SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (measured; facts.md)
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | whether the guard of that instruction has been
 # overwritten since (then nothing follows from it any more).
-FIXED, VARIABLE, LATE, WITH_SOURCES = 0, 1, 2, 3  # results, sources that are read late, results that come with them
 LOST = 1
 NEVER = 1 << 30
 
 Place = tuple[int, int]  # register, key
 Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
-
-
-class Facts:
-    """What of one instruction matters here. Registers by number."""
-
-    __slots__ = (
-        "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall", "wait",
-        "waits", "writes",
-    )  # fmt: skip
-
-    def __init__(self, i: Instruction, lat: Latencies) -> None:
-        self.i = i
-        self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
-        self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
-        self.stall = lat.stall(i)
-        self.guard = None if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
-        self.queue = lat.queue(i)
-        self.in_order = lat.in_order(i)
-        self.flushes = lat.flushes(i)
-        self.reads: dict[int, Access] = {}
-        late: set[int] = set()
-        for read in i.reads:
-            is_late = lat.late(i, read)
-            for register in _numbers(read):
-                self.reads.setdefault(register, read)
-                if is_late:
-                    late.add(register)
-        self.writes: dict[int, tuple[Access, int]] = {}
-        for write in i.writes:
-            role = FIXED
-            if lat.variable(i, write):
-                role = WITH_SOURCES if lat.with_read(i, write) else VARIABLE
-            for register in _numbers(write):
-                self.writes[register] = (write, role)
-        self.late = tuple(sorted(late.difference(self.writes)))
-        control = i.control
-        written = 0 if control.write == NONE else 1 << control.write
-        read_by = 0 if control.read == NONE else 1 << control.read
-        # role -> the scoreboards of its own that tell that it is done, as a mask
-        self.releases = {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by}
-        self.sets = sorted({sb for sb in (control.write, control.read) if sb != NONE})
-        self.depbar: tuple[int, int] | None = None
-        if i.base == "DEPBAR":
-            self._depbar(i)
-
-    def _depbar(self, i: Instruction) -> None:
-        """DEPBAR.LE SB0, 0x1, {3, 2} waits for SB2 and SB3, and until one is left of SB0."""
-        for operand in i.operands:
-            if isinstance(operand, Name) and operand.text.startswith("SB"):
-                self.depbar = (int(operand.text[2:]), 0)
-            elif isinstance(operand, Imm) and operand.kind == "set":
-                self.waits += [sb for sb in range(6) if operand.bits >> sb & 1]
-            elif isinstance(operand, Imm) and self.depbar is not None:
-                self.depbar = (self.depbar[0], operand.value)
-        if self.depbar is not None and self.depbar[1] == 0:
-            self.waits.append(self.depbar[0])
-            self.depbar = None
-
-
-def _numbers(access: Access) -> range:
-    first = FIRST[access.file] + access.first
-    return range(first, first + access.count)
-
-
-def register_name(number: int) -> str:
-    """R5, UR4, P0 ..."""
-    first, file = next((first, file) for first, file in FILES if number >= first)
-    return f"{file}{number - first}"
 
 
 class State:
@@ -168,15 +95,15 @@ class Walk:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
         self.horizon = max((n for (hazard, *_), n in self.lat.cycles.items() if hazard != "issue"), default=1)
-        facts: dict[int, Facts] = {}
-        self.facts: list[Facts | None] = []
+        facts: dict[int, Effects] = {}
+        self.facts: list[Effects | None] = []
         for i in graph.instructions:
             if i is None:
                 self.facts.append(None)
                 continue
             found = facts.get(i.word)
             if found is None:
-                found = facts[i.word] = Facts(i, self.lat)
+                found = facts[i.word] = Effects(i, self.lat)
             self.facts.append(found)
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
@@ -515,7 +442,7 @@ class Pass:
 
     # -- scoreboards
 
-    def _set(self, n: int, facts: Facts) -> None:
+    def _set(self, n: int, facts: Effects) -> None:
         """Instruction ``n`` sets its scoreboards. They also tell of what its queue ends before it."""
         for sb in facts.sets:
             if not facts.guard:
@@ -591,14 +518,14 @@ class Pass:
                 cycle = keys.pop(key)
                 keys[key | LOST] = max(cycle, keys.get(key | LOST, cycle))
 
-    def _disjoint(self, key: int, facts: Facts) -> bool:
+    def _disjoint(self, key: int, facts: Effects) -> bool:
         """Whether the instruction of ``key`` ran under the opposite guard, and the predicate is still the same."""
         if key & LOST or facts.guard is None:
             return False
         register, inv = facts.guard
         return self.walk.guard(key >> 3) == (register, not inv)
 
-    def _read(self, n: int, facts: Facts, register: int, read: Access, keys: dict[int, int]) -> None:
+    def _read(self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int]) -> None:
         for key, cycle in list(keys.items()):
             role = key >> 1 & 3
             if role == LATE or self._disjoint(key, facts):
@@ -615,7 +542,7 @@ class Pass:
                 if self.now - cycle < need:
                     self.walk.report_stall("raw", key >> 3, n, register, self.now - cycle, need)
 
-    def _write(self, n: int, facts: Facts, register: int, write: Access, role: int, keys: dict[int, int]) -> None:
+    def _write(self, n: int, facts: Effects, register: int, write: Access, role: int, keys: dict[int, int]) -> None:
         for key, cycle in list(keys.items()):
             if self._disjoint(key, facts):
                 continue

@@ -1,0 +1,95 @@
+"""What one instruction means for those behind it: which registers it reads and writes, how its results arrive, which
+scoreboards it waits for and sets. The linter and the CPU device's scoreboard mode keep their books with this; distances
+and pipes are in turingas/isa/latency.
+"""
+
+from __future__ import annotations
+
+from turingas.isa.instruction import Access, Imm, Instruction, Name
+from turingas.isa.latency import NONE, Latencies
+
+# A register of any file has one number: R 0 to 255, then UR, P, UP and B.
+FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
+FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
+SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (measured; facts.md)
+
+# Roles of what an instruction has begun: results of fixed and of variable latency, sources that it has still to read,
+# results that come with the sources.
+FIXED, VARIABLE, LATE, WITH_SOURCES = 0, 1, 2, 3
+
+
+def register_of(number: int) -> tuple[str, int]:
+    """The file of a register and its index there."""
+    return next((file, number - first) for first, file in FILES if number >= first)
+
+
+def register_name(number: int) -> str:
+    """R5, UR4, P0 ..."""
+    file, index = register_of(number)
+    return f"{file}{index}"
+
+
+def _numbers(access: Access) -> range:
+    first = FIRST[access.file] + access.first
+    return range(first, first + access.count)
+
+
+class Effects:
+    """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
+    itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reads``: register
+    -> access; ``writes``: register -> access and role; ``late``: registers that it reads late, without those that it
+    writes too, for which its result stands. ``sets``: its scoreboards; ``releases``: role -> those of them that tell
+    when it is done, as a mask."""
+
+    __slots__ = (
+        "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall", "wait",
+        "waits", "writes",
+    )  # fmt: skip
+
+    def __init__(self, i: Instruction, lat: Latencies) -> None:
+        self.i = i
+        self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
+        self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
+        self.stall = lat.stall(i)
+        self.guard = None if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
+        self.queue = lat.queue(i)
+        self.in_order = lat.in_order(i)
+        self.flushes = lat.flushes(i)
+        self.reads: dict[int, Access] = {}
+        late: set[int] = set()
+        for read in i.reads:
+            is_late = lat.late(i, read)
+            for register in _numbers(read):
+                self.reads.setdefault(register, read)
+                if is_late:
+                    late.add(register)
+        self.writes: dict[int, tuple[Access, int]] = {}
+        for write in i.writes:
+            role = FIXED
+            if lat.variable(i, write):
+                role = WITH_SOURCES if lat.with_read(i, write) else VARIABLE
+            for register in _numbers(write):
+                self.writes[register] = (write, role)
+        self.late = tuple(sorted(late.difference(self.writes)))
+        control = i.control
+        written = 0 if control.write == NONE else 1 << control.write
+        read_by = 0 if control.read == NONE else 1 << control.read
+        # role -> the scoreboards of its own that tell that it is done, as a mask
+        self.releases = {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by}
+        self.sets = sorted({sb for sb in (control.write, control.read) if sb != NONE})
+        self.depbar: tuple[int, int] | None = None
+        if i.base == "DEPBAR":
+            self._depbar(i)
+
+    def _depbar(self, i: Instruction) -> None:
+        """DEPBAR.LE SB0, 0x1, {3, 2} waits for SB2 and SB3, and until one is left of SB0."""
+        for operand in i.operands:
+            if isinstance(operand, Name) and operand.text.startswith("SB"):
+                self.depbar = (int(operand.text[2:]), 0)
+            elif isinstance(operand, Imm) and operand.kind == "set":
+                self.waits += [sb for sb in range(6) if operand.bits >> sb & 1]
+            elif isinstance(operand, Imm) and self.depbar is not None:
+                self.depbar = (self.depbar[0], operand.value)
+        if self.depbar is not None and self.depbar[1] == 0:
+            self.waits.append(self.depbar[0])
+            self.depbar = None
