@@ -353,12 +353,8 @@ def main() -> None:
     gpu = Driver()
     found = []
     for pair in pairs():
-        first, second = classes(pair)
-        cycles = measure(gpu, pair)
-        found.append(
-            {"hazard": pair.hazard, "file": pair.file, "first": first, "second": second, "cycles": cycles,
-             "producer": pair.producer, "consumer": pair.consumer.split("; ")[0]}
-        )  # fmt: skip
+        row = {"hazard": pair.hazard, "file": pair.file, "producer": pair.producer, "consumer": pair.consumer}
+        found.append({**row, "cycles": measure(gpu, pair)})
         print(*found[-1].values(), sep="\t", flush=True)
     if chosen.json:
         name, driver, clock, most = smi("name,driver_version,clocks.sm,clocks.max.sm").split(", ")

@@ -54,7 +54,8 @@ NO_READ_SCOREBOARD = frozenset(
     "BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split()
 )
 NONE = 7  # no scoreboard
-EARLY = "wide.c.high"  # what reads later than all else, and so may come earlier: "any" does not hold for it
+#: what reads later than all else, and so may come earlier: "any" does not hold for these
+EARLY = frozenset(["wide.c.high", "tensor.c"])
 # Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
@@ -173,7 +174,7 @@ class Latencies:
             for n in range(max(one.first, two.first), min(one.first + one.count, two.first + two.count)):
                 first, second = kind(self, i, one, n - one.first), kind2(self, j, two, n - two.first)
                 found = self.cycles.get((hazard, one.file, first, second))
-                if found is None and second != EARLY:
+                if found is None and second not in EARLY:
                     found = self.cycles.get((hazard, one.file, first, "any"))
                 need = max(need, found or 1)
             if one.file != two.file:
@@ -222,6 +223,8 @@ def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
         return ("wide.c.low", "wide.c.high")[word] if read.count == 2 else "wide.ab"
     if pipe == "half":
         return half(i)
+    if pipe == "tensor" and read.what == "c":
+        return "tensor.c"
     if pipe == "lsu":
         return "address" if read.what == "address" and i.base != "SYNCS" else "data"
     if pipe == "r2ur" and "r2ur" not in rules.queues:

@@ -1,0 +1,208 @@
+"""Latencies: classes, the rows of latency.csv, and both against code of ptxas and against measurements on an H200."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import turingas
+from tests.cubin import cubins
+from tests.tools.mine_latency import Miner
+from turingas.errors import AsmError
+from turingas.isa import forms, table
+from turingas.isa.instruction import Access, Instruction, instruction
+from turingas.isa.latency import EARLY, PIPE_OF, latencies, rows
+from turingas.program import Cubin
+
+MEASURED = Path(__file__).parents[2] / "docs" / "results" / "latency_sm90.json"
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+
+
+def decoded(text: str, arch: str, control: str = "--:-:-:Y:1") -> Instruction:
+    target = "\nOTHER:" if "OTHER" in text else ""
+    (word,) = turingas.encode(f"{control}  {text};{target}", arch=arch)
+    found = instruction(forms.isa(arch), word)
+    assert found is not None
+    return found
+
+
+def access(of: tuple[Access, ...], register: str) -> Access:
+    """The one that names ``register``, such as R4."""
+    file, index = register.rstrip("0123456789"), int(register.lstrip("URPB"))
+    return next(a for a in of if a.file == file and a.first <= index < a.first + a.count)
+
+
+def need(arch: str, first: str, second: str, register: str) -> int:
+    """Cycles between a writer and a reader of a register."""
+    i, j = decoded(first, arch), decoded(second, arch)
+    return latencies(arch).raw(i, access(i.writes, register), j, access(j.reads, register))
+
+
+def test_every_mnemonic_has_a_pipe() -> None:
+    assert set(PIPE_OF) == {row.base for row in table.ROWS}
+
+
+def test_rows() -> None:
+    seen = set()
+    for row in rows():
+        key = (row["arch"], row["hazard"], row["file"], row["first"], row["second"])
+        assert key not in seen, key
+        seen.add(key)
+        assert row["arch"] in ARCHS and row["source"] and 1 <= int(row["cycles"]) <= 64
+        assert row["hazard"] in ("raw", "waw", "war", "issue") and row["file"] in ("R", "P", "UR", "UP", "")
+    assert {key[0] for key in seen} == set(ARCHS)
+
+
+@pytest.mark.parametrize(
+    "first, second, register, volta, ampere, hopper",
+    [
+        ("FFMA R4, R1, R2, R3", "FFMA R5, R4, R2, R3", "R4", 4, 4, 4),
+        ("IADD3 R4, R1, R2, R3", "LOP3.LUT R5, R4, R2, R3, 0x96, !PT", "R4", 4, 4, 4),
+        ("IADD3 R4, R1, R2, R3", "FFMA R5, R4, R2, R3", "R4", 5, 5, 5),
+        ("FFMA R4, R1, R2, R3", "IADD3 R5, R4, R2, R3", "R4", 5, 5, 5),
+        ("IADD3 R4, R1, R2, R3", "STS [R6], R4", "R4", 6, 4, 4),
+        ("IADD3 R4, R1, R2, R3", "LDS R5, [R4]", "R4", 8, 5, 5),
+        ("IADD3 R4, R1, R2, R3", "MUFU.RCP R5, R4", "R4", 6, 4, 4),
+        ("HADD2 R4, R1, R2", "IADD3 R5, R4, R2, R3", "R4", 8, 5, 5),
+        ("ISETP.EQ.AND P0, PT, R1, R2, PT", "@P0 MOV R3, R4", "P0", 12, 13, 13),
+        ("ISETP.EQ.AND P0, PT, R1, R2, PT", "@!P0 BRA OTHER", "P0", 12, 13, 13),
+        ("ISETP.EQ.AND P0, PT, R1, R2, PT", "SEL R3, R4, R5, P0", "P0", 4, 4, 4),
+        ("IADD3 R4, P0, R1, R2, RZ", "IADD3.X R5, R1, R2, RZ, P0, !PT", "P0", 4, 4, 4),
+    ],
+)
+def test_what_an_engineer_knows(first: str, second: str, register: str, volta: int, ampere: int, hopper: int) -> None:
+    """The well-known latencies of the pipes: four cycles within FP32 and within the ALU, five between them (Jia et al.,
+    2018 and 2019, for Volta and Turing), and so on."""
+    found = [need(arch, first, second, register) for arch in ARCHS]
+    assert found == [volta, volta, ampere, ampere, ampere, hopper]
+
+
+def test_words_of_a_pair_differ() -> None:
+    """The low word of IMAD.WIDE is there before the high one, and a source c is read in two steps."""
+    wide = "IMAD.WIDE.U32 R4, R1, R2, RZ"
+    assert need("sm_90", wide, "IADD3 R8, R4, R2, R3", "R4") < need("sm_90", wide, "IADD3 R8, R5, R2, R3", "R5")
+    c = "IMAD.WIDE.U32 R8, R1, R2, R4"
+    assert need("sm_90", "MOV R5, R1", c, "R5") < need("sm_90", "MOV R4, R1", c, "R4")
+    i, j = decoded(wide, "sm_90"), decoded("IADD3 R8, R6, R2, R3", "sm_90")
+    assert latencies("sm_90").raw(i, i.writes[0], j, j.reads[0]) == 0  # R4 and R5 are not R6
+
+
+def test_other_files_do_not_meet() -> None:
+    i, j = decoded("UMOV UR4, UR5", "sm_75"), decoded("MOV R8, R4", "sm_75")
+    assert latencies("sm_75").raw(i, i.writes[0], j, j.reads[0]) == 0
+
+
+VARIABLE = [  # instruction, on which architectures its result needs a scoreboard
+    ("FFMA R4, R1, R2, R3", ""),
+    ("LDS R4, [R2]", "70 75 80 86 89 90"),
+    ("MUFU.RCP R4, R2", "70 75 80 86 89 90"),
+    ("LDC R4, c[0x0][R2]", "70 75 80 86 89 90"),
+    ("S2R R4, SR_TID.X", "70 75 80 86 89 90"),
+    ("DADD R4, R2, R6", "70 75 80 86 89"),
+    ("HADD2 R4, R2, R6", ""),
+    ("R2UR UR4, R2", "75 80 86 89"),
+    ("ULDC UR4, c[0x0][0x28]", ""),
+]
+
+
+@pytest.mark.parametrize("text, archs", VARIABLE)
+def test_variable(text: str, archs: str) -> None:
+    for arch in ARCHS:
+        if arch == "sm_70" and "UR" in text:
+            continue
+        i = decoded(text, arch)
+        assert latencies(arch).variable(i, i.writes[0]) == (arch[3:] in archs.split()), arch
+
+
+def test_tensor_cores() -> None:
+    """Turing waits for scoreboards; from Ampere on ptxas uses either, and for DMMA always scoreboards."""
+    old = decoded("HMMA.1688.F32 R4, R8, R10, R12", "sm_75")
+    assert latencies("sm_75").variable(old, old.writes[0])
+    text = "HMMA.16816.F32 R4, R8, R12, R16"
+    for control, variable in (("--:-:-:Y:1", False), ("--:-:0:Y:1", True)):
+        i = decoded(text, "sm_80", control)
+        assert latencies("sm_80").variable(i, i.writes[0]) == variable
+        assert latencies("sm_80").late(i, i.reads[0]) == variable
+    dmma = decoded("DMMA.884 R4, R8, R10, R12", "sm_80")
+    assert latencies("sm_80").variable(dmma, dmma.writes[0])
+
+
+def test_late() -> None:
+    rules = latencies("sm_90")
+    store = decoded("@P1 STG.E desc[UR4][R2.64], R6", "sm_90")
+    assert [a.file for a in store.reads if rules.late(store, a)] == ["R", "R"]  # neither the guard nor UR4
+    copy = decoded("UTMASTG.2D [UR8], [UR4]", "sm_90")
+    assert all(rules.late(copy, a) for a in copy.reads)
+    for text in ("FFMA R4, R1, R2, R3", "BAR.SYNC R2, R3", "WARPSYNC R2"):
+        i = decoded(text, "sm_90") if "BAR" not in text else decoded("BAR.SYNC R2", "sm_90")
+        assert not any(rules.late(i, a) for a in i.reads), text
+
+
+def test_queues_and_scoreboards() -> None:
+    for arch in ("sm_75", "sm_90"):
+        rules = latencies(arch)
+        load, store, special = (decoded(t, arch) for t in ("LDS R4, [R2]", "STS [R2], R4", "MUFU.RCP R4, R2"))
+        assert rules.queue(load) == rules.queue(store) == "lsu"
+        assert rules.queue(special) not in ("", "lsu")
+        assert rules.queue(decoded("FADD R1, R2, R3", arch)) == ""
+        assert rules.releases(load) == (True, True)
+        assert rules.releases(store) == (True, False)
+        assert rules.releases(decoded("EXIT", arch)) == (False, False)
+        assert rules.releases(decoded("FADD R1, R2, R3", arch)) == (False, False)
+
+
+def test_predicate_of_atom() -> None:
+    text = "ATOM.E.ADD.64.STRONG.GPU P0, RZ, {}[R4.64], R6"
+    new, old = decoded(text.format("desc[UR4]"), "sm_90"), decoded(text.format("desc[UR4]"), "sm_80")
+    assert latencies("sm_90").with_read(new, new.writes[0]) and not latencies("sm_80").with_read(old, old.writes[0])
+
+
+def test_issue() -> None:
+    text = "FFMA R4, R1, R2, R3"
+    assert [latencies(arch).issue(decoded(text, arch)) for arch in ("sm_70", "sm_75", "sm_86", "sm_90")] == [2, 2, 1, 1]
+
+
+def test_relatives_and_strangers() -> None:
+    assert latencies("sm_72") is latencies("sm_70") or latencies("sm_72").cycles == latencies("sm_70").cycles
+    assert latencies("sm_90a").cycles == latencies("sm_90").cycles
+    with pytest.raises(AsmError):
+        latencies("sm_12")
+
+
+def test_no_row_asks_for_more_than_ptxas_leaves() -> None:
+    """The stored cubins, of three compilers: nowhere does an instruction stand closer than the table wants it."""
+    miners: dict[int, Miner] = {}
+    for path in cubins.STORED:
+        cubin = Cubin.from_file(path)
+        miner = miners.setdefault(latencies(cubin.arch).sm, Miner(cubin.arch))
+        for text in cubin.texts:
+            miner.add(path.name, cubin.arch, text.words)
+    checked = 0
+    for sm, miner in miners.items():
+        cycles = latencies(f"sm_{sm}").cycles
+        for (hazard, file, first, second), cases in miner.found.items():
+            wanted = cycles.get((hazard, file, first, second))
+            if wanted is None and second not in EARLY:
+                wanted = cycles.get((hazard, file, first, "any"))
+            assert min(cases) >= (wanted or 1), (sm, hazard, file, first, second, miner.where)
+            checked += 1
+    assert checked > 100
+
+
+def test_no_row_asks_for_less_than_an_h200_needs() -> None:
+    results = json.loads(MEASURED.read_text())["results"]
+    checked = 0
+    for row in results:
+        if row["hazard"] == "raw" and row["cycles"] is not None and "R2P" not in row["producer"]:  # see docs/latency.md
+            i, j = decoded(row["producer"], "sm_90"), decoded(row["consumer"].split(";")[0], "sm_90")
+            found = [
+                latencies("sm_90").raw(i, write, j, read)
+                for write in i.writes
+                for read in j.reads
+                if write.file == read.file == row["file"]
+            ]
+            assert max(found) >= row["cycles"], row
+            checked += 1
+    assert checked > 300
