@@ -843,7 +843,7 @@ def nans(rng: np.random.Generator) -> Built:
     wide += [0xFFF4000020000000, 0x7FFFFFFFFFFFFFFF, 0x7FFC000000000000]
     d = np.array(wide, np.uint64)
     h = np.array([0x7E00, 0xFE00, 0x7FFF, 0xFE12, 0x7C01, 0xFD55, 0xFFFF, 0x7E01], np.uint16)
-    outs = [np.zeros((14, 8), F32), np.zeros((11, 8)), np.zeros((6, 8), np.float16)]
+    outs = [np.zeros((14, 8), F32), np.zeros((14, 8)), np.zeros((6, 8), np.float16)]
     return [*outs, x, np.roll(x, 3), d, np.roll(d, 3), h, I32(8)], [np.full_like(out, np.nan) for out in outs]
 
 
@@ -1225,8 +1225,8 @@ def atomics(rng: np.random.Generator) -> Built:
         for _ in range(each):
             inc = 0 if inc >= 20 else inc + 1
         end[16 + 8 * b : 24 + 8 * b] = [
-            part.sum(dtype=U32), part.max(), sum(1 << i for i in {(each * b + i) % 32 for i in range(each)}), part.min(), np.bitwise_xor.reduce(part), inc,
-            np.array(0.25 * each, F32).view(U32), 2 * each,
+            part.sum(dtype=U32), part.max(), sum(1 << i for i in {(each * b + i) % 32 for i in range(each)}),
+            part.min(), np.bitwise_xor.reduce(part), inc, np.array(0.25 * each, F32).view(U32), 2 * each,
         ]  # fmt: skip
         long_end[8 + 4 * b : 10 + 4 * b] = [sum(x << 8 for x in mine) & 2**64 - 1, max(mine) << 8]
     extremes = np.array([2**31 - 1, -(2**31)], I32)

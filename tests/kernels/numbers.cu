@@ -298,6 +298,9 @@ extern "C" __global__ void nans(float* out, double* outd, __half* outh, const un
     ROW(__dmul_rn(e, d));
     ROW(__fma_rn(d, e, 2.0));
     ROW(__fma_rn(1.0, 2.0, d));
+    ROW(__fma_rn(d, 1.5, e));
+    ROW(__fma_rn((double)n, d, e));
+    ROW(__fma_rn((double)n, e, __longlong_as_double(ds[i] ^ 1)));
     ROW(fmin(d, e));
     ROW(fmax(e, d));
     ROW(rint(d));

@@ -206,8 +206,8 @@ def trap(t: Turn) -> bool:
 
 @_flow("YIELD", "NANOSLEEP")
 def rest(t: Turn) -> bool:
-    """Others go first. Who yields again and again, as a thread that spins does, is no longer waited for at BSYNC: so the
-    H200 gets through a lock whose holder stands at the BSYNC behind the loop in which the others spin."""
+    """Others go first. Who yields again and again, as a thread that spins does, is no longer waited for at BSYNC: so an
+    H200 gets through a lock whose holder stands at the BSYNC behind the loop where the others spin."""
     wave = t.wave
     wave.yields[t.k.rows] += t.k.lanes
     if (wave.splits.state == m.AT_BSYNC).any() and (wave.yields[t.k.rows] >= SPINS).any():

@@ -141,7 +141,30 @@ def f2f(i: Instruction, m: Maker) -> Step:
     if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN":  # what FTZ flushes becomes 0 all the same
         return _packed_nearest(m, i.operands[0], i.operands[1], to)
     get, put = source(m, i.operands[1], kind, ftz), writer(m, i.operands[0], to, mode_of(i), ftz)
+    if kind == "F64" and to in PAYLOAD:
+        return _narrowed(m, i.operands[0], get, to, mode_of(i), ftz)
     return lambda k: put(k, get(k))
+
+
+#: of a format: the bits of a quiet NaN, its sign, and how far the fraction of a double is shifted down to its own
+PAYLOAD = {"F32": (0x7FC00000, 1 << 31, 29), "F16": (0x7E00, 1 << 15, 42)}
+
+
+def _narrowed(m: Maker, d: Operand, get: Get, to: str, mode: str, ftz: bool) -> Step:
+    """From a double: here a NaN keeps its sign and the upper bits of its payload (measured on an H200)."""
+    put = m.put(d)
+    quiet, sign, shift = PAYLOAD[to]
+
+    def step(k: Cohort) -> None:
+        x = get(k)
+        bits = narrow(x, to, mode, ftz)
+        if (odd := np.isnan(x)).any():
+            raw = x.view(np.uint64)
+            kept = (raw >> np.uint64(shift)).astype(np.uint32) & np.uint32(sign - 1) | np.uint32(quiet)
+            bits = np.where(odd, np.where(raw >> np.uint64(63) != 0, kept | np.uint32(sign), kept), bits)
+        put(k, bits)
+
+    return step
 
 
 def _packed_nearest(m: Maker, d: Operand, o: Operand, kind: str) -> Step:

@@ -5,8 +5,8 @@ Everything but MUFU is exact: one rounding, in the mode that the instruction nam
 * FP32: a NaN that is computed is 0x7fffffff (CUDA programming guide). ``.FTZ`` flushes denormal sources and results to
   zeros of their sign; a result is rounded first and flushed then. ``.FMZ`` also makes 0 * x = +0 whatever x is (D3D9's
   rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
-* FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); which one
-  of several NaNs does is not documented: here the first.
+* FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); of two
+  NaNs the second source's does (measured on an H200).
 * MUFU: see ``_mufu``.
 
 FFMA, FADD and FMUL have a fast way for round to nearest: a fused product in double is right unless it lies halfway
@@ -438,16 +438,14 @@ def fset(i: Instruction, m: Maker) -> Step:
 
 @semantics("FCHK")
 def fchk(i: Instruction, m: Maker) -> Step:
-    """Whether a / b needs more than the short sequence of MUFU.RCP and FFMA that compilers put beside it. NVIDIA does
-    not say for which operands. Here: for all for which the short one would not be right, namely if a or b is zero,
-    denormal, infinite or NaN, 1 / b or the quotient is not a normal number, or the remainder may be cut off. Either
-    way the quotient is right; only which way is taken may differ from hardware."""
+    """Whether a / b needs more than the short sequence of MUFU.RCP and FFMA that compilers put beside it. That depends
+    on the exponents alone (measured on an H200, all pairs of them)."""
     put, a, b = m.put(i.operands[0]), m.f32(i.operands[1]), m.f32(i.operands[2])
 
     def step(k: Cohort) -> None:
         x, y = ((g(k).view(np.int32) & np.int32(EXPONENT32)) >> np.int32(23) for g in (a, b))
         apart = x - y
-        short = (x >= 25) & (x < 255) & (y > 0) & (y <= 252) & (apart >= -125) & (apart <= 126)
+        short = (x >= 25) & (x <= 254) & (y >= 2) & (y <= 251) & (apart >= -124) & (apart <= 126)
         put(k, ~short)
 
     return step
@@ -548,7 +546,8 @@ def _double(i: Instruction, m: Maker, exact: Callable[..., Array]) -> Step:
     mode = _mode(i)
     put = m.put64(i.operands[0])
     parts = [m.f64(o) for o in i.operands[1:]]
-    raw = [m.raw64(o) for o in i.operands[1:]]
+    a, b, *c = (m.raw64(o) for o in i.operands[1:])
+    raw = [b, a, *c]  # whose NaN survives
 
     def step(k: Cohort) -> None:
         r = exact(*(get(k) for get in parts), mode)
