@@ -25,14 +25,14 @@ TILES = """
     --:-:-:-:1   MOV R22, 0x10
     --:-:-:-:1   CS2R R16, SRZ
     --:-:-:-:1   CS2R R18, SRZ
-    --:-:-:-:1   SHF.L.U32 R23, R0, 0x4, RZ
+    --:-:-:-:4   SHF.L.U32 R23, R0, 0x4, RZ
     --:-:1:-:4   LDG.E.128.SYS R4, [R2]
  L: 02:2:-:-:2   STS.128 [R23], R4
     04:-:-:Y:6   BAR.SYNC 0x0
     --:-:-:-:4   IADD3 R22, R22, -0x1, RZ
     --:-:-:Y:d   ISETP.NE.AND P0, PT, R22, RZ, PT
     --:-:-:-:4   @P0 IADD3 R2, P1, R2, 0x200, RZ
-    --:-:-:-:5   @P0 IADD3.X R3, RZ, R3, RZ, P1, !PT
+    --:-:-:Y:8   @P0 IADD3.X R3, RZ, R3, RZ, P1, !PT
     --:3:1:-:2   @P0 LDG.E.128.SYS R4, [R2]
     --:-:2:-:1   LDS.U.128 R8, [R23]
     --:-:4:-:2   LDS.U.128 R12, [R23+0x10]
@@ -44,10 +44,10 @@ TILES = """
     --:-:-:Y:5   @P0 BRA L
     --:5:-:-:2   STG.E.128.SYS [R20], R16
     0x20:-:0:-:2 MUFU.RCP R16, R16
-    01:-:-:-:4   FMUL R17, R17, R16
+    01:-:-:-:6   FMUL R17, R17, R16
     --:0:-:-:2   STG.E.128.SYS [R20+0x10], R16
     01:1:-:-:2   STS.64 [R23+0x400], R16
-    02:-:-:-:4   FADD R16, R18, R19
+    02:-:-:-:6   FADD R16, R18, R19
     --:0:-:-:2   STG.E.SYS [R20+0x20], R16
     01:-:-:Y:5   EXIT
 """
