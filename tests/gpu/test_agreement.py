@@ -1,15 +1,19 @@
-"""Every test kernel on a GPU (sm_90): it does what numpy says, and the emulator leaves the same bits.
+"""Every test kernel on a GPU (sm_90): it does what numpy says, the emulator leaves the same bits, and counts what
+Nsight Compute (ncu) counts.
 
 TURINGAS_RECORD names a file for the result, as docs/results/agreement_sm90.json keeps it.
 """
 
 from __future__ import annotations
 
+import csv
 import datetime
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,11 +40,11 @@ def gpu() -> Iterator[Gpu]:
 @pytest.fixture(scope="module")
 def results(gpu: Gpu) -> Iterator[dict[str, Any]]:
     """What the tests find out, case by case; written down at the end where that is asked for."""
-    cases: dict[str, Any] = {}
-    yield cases
+    found: dict[str, Any] = {"cases": {}, "counters": {}}
+    yield found
     if path := os.environ.get("TURINGAS_RECORD"):
         facts = {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
-        Path(path).write_text(json.dumps({**facts, "cases": cases}, indent=1) + "\n")
+        Path(path).write_text(json.dumps({**facts, **found}, indent=1) + "\n")
 
 
 def commit() -> str:
@@ -62,7 +66,7 @@ def test_agreement(case: Case, gpu: Gpu, results: dict[str, Any]) -> None:
     on_cpu, _ = case.build()
     report = launch(cubin, case.kernel, case.grid, case.block, on_cpu, shared=case.shared)
     buffers = [(a, b) for a, b in zip(on_gpu, on_cpu) if isinstance(a, np.ndarray)]
-    results[case.name] = {
+    results["cases"][case.name] = {
         "bit_equal": all(a.tobytes() == b.tobytes() for a, b in buffers),
         "largest_difference": max(largest(a, b) for a, b in buffers),
         "allowed": case.devices,
@@ -72,3 +76,66 @@ def test_agreement(case: Case, gpu: Gpu, results: dict[str, Any]) -> None:
     }
     for a, b in buffers:
         assert not (problem := difference(b, a, case.devices, one_nan=False)), f"the emulator and the GPU: {problem}"
+
+
+# ---- counters ----------------------------------------------------------------------------------------------------
+
+#: ncu's column for each of our counters
+COLUMNS = {
+    "warps": "Instructions Executed",
+    "lanes": "Predicated-On Thread Instructions Executed",
+    "wavefronts": "L1 Wavefronts Shared",
+    "ideal": "L1 Wavefronts Shared Ideal",
+    "sectors": "L2 Theoretical Sectors Global",
+}
+#: their threads spin: how often depends on who comes first
+SPIN = ("scan", "warp_lock", "spin_lock", "handshake", "atomics")
+#: what is counted in warps depends here on which threads of a warp happen to run together, which no one promises
+PARTED = {"search": ("warps",), "horspool": ("warps",), "stack": ("warps",), "floats": ("warps",),
+          "recursion": ("warps", "sectors")}  # fmt: skip
+#: they read variables of the module, which the driver places in sectors as it likes
+PLACED = {"indirect": ("sectors",), "constants": ("sectors",)}
+
+
+def profiled(report: Path, names: list[str]) -> Iterator[list[dict[str, int]]]:
+    """ncu's counters of each case: a row an instruction."""
+    record = [sys.executable, "-m", "tests.gpu.record", str(report.with_suffix(".npz")), *names]
+    options = ["--clock-control", "none", "--section", "SourceCounters", "-f", "-o", str(report)]
+    subprocess.run(["ncu", *options, *record], check=True, capture_output=True)
+    page = ["ncu", "-i", f"{report}.ncu-rep", "--page", "source", "--csv", "--print-source", "sass"]
+    text = subprocess.run(page, check=True, capture_output=True, text=True).stdout
+    rows: list[dict[str, int]] = []
+    for line in csv.reader(text.splitlines()):
+        if line[:1] == ["Kernel Name"]:
+            if rows:
+                yield rows
+            rows = []
+        elif line[:1] == ["Address"]:
+            head = line
+        elif line:
+            cells = dict(zip(head, line))
+            rows.append({name: int(cells.get(column, 0)) for name, column in COLUMNS.items()})
+    yield rows
+
+
+def test_counters(gpu: Gpu, results: dict[str, Any], tmp_path: Path) -> None:
+    if shutil.which("ncu") is None:
+        pytest.skip("ncu is not installed")
+    counted = [case for case in HERE if case.name not in SPIN]
+    wrong = []
+    tables = list(profiled(tmp_path / "report", [case.name for case in counted]))
+    assert len(tables) == len(counted)
+    for case, table in zip(counted, tables):
+        (args, _), cubin = case.build(), case.cubin("sm_90")
+        report = launch(cubin, case.kernel, case.grid, case.block, args, shared=case.shared, counters=True)
+        totals = {}
+        for name in COLUMNS:
+            theirs = np.array([row[name] for row in table])
+            ours = getattr(report.counters, name)[: len(table)]
+            totals[name] = [int(theirs.sum()), int(ours.sum())]
+            open_ = name in PARTED.get(case.name, ()) or name in PLACED.get(case.name, ())
+            if not open_ and (different := np.flatnonzero(theirs != ours)).size:
+                n = int(different[0])
+                wrong.append(f"{case.name}: {name} at {16 * n:#x}: ncu {theirs[n]}, here {ours[n]} ({different.size})")
+        results["counters"][case.name] = totals
+    assert wrong == []
