@@ -3,7 +3,7 @@
 One kernel for each producer, consumer and distance: the register holds an old value, the producer writes a new one,
 and so many cycles later (stall counts alone keep them apart) the consumer takes what it finds. The latency is the
 smallest distance from which on every lane of every warp got what it gets after a long wait. A kernel without the
-producer shows that the two values can be told apart. ``--check`` only assembles the kernels, for which no GPU is needed.
+producer shows that the two values can be told apart. ``--check`` only assembles the kernels: no GPU is needed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROUNDS = 8  # the code of a test runs so often, so that it comes from the instru
 LAUNCHES = ((1, 32), (1, 256), (132, 128))  # blocks, threads: one warp alone, several a scheduler, all of the GPU
 
 # What registers hold: R8 ... R11 (with UR6, P0, UP0) are what a producer writes and a consumer reads, old value 0;
-# R12 = 64, R13 = 0x3ff00000, R14 = 1, R15 = 1.0, R16 = 1 << 31, R18:R19 = 1.0 (FP64), R33 = -1, R24 ... R29 = halves of 1.0;
-# UR8 = 64, UR9 = 1. Results are in R20 and R21.
+# R12 = 64, R13 = 0x3ff00000, R14 = 1, R15 = 1.0, R16 = 1 << 31, R18:R19 = 1.0 (FP64), R24 ... R29 = halves of 1.0;
+# R32 = 4 * thread, R33 = -1, UR8 = 64, UR9 = 1. Results are in R20 and R21.
 SETUP = """
 MOV R8, {old}
 MOV R9, {old}
@@ -68,11 +68,12 @@ UMOV UR9, 0x1
 
 #: the first is used with every consumer, the others with a few
 ALU = [
-    "IADD3 R8, R12, RZ, RZ", "LOP3.LUT R8, R12, RZ, RZ, 0xfc, !PT", "SHF.L.U32 R8, R12, 0x0, RZ", "PRMT R8, R12, 0x3210, RZ",
+    "IADD3 R8, R12, RZ, RZ", "LOP3.LUT R8, R12, RZ, RZ, 0xfc, !PT", "SHF.L.U32 R8, R12, 0x0, RZ",
+    "PRMT R8, R12, 0x3210, RZ",
     "SEL R8, R12, RZ, PT", "MOV R8, R12", "LEA R8, R12, RZ, 0x0", "FSEL R8, R12, RZ, PT", "FMNMX R8, R12, R13, PT",
     "VIADD R8, R12, 0x0", "VIMNMX R8, R12, R13, PT", "IABS R8, R12", "SGXT R8, R12, 0x10", "BMSK R8, RZ, R12",
-    "I2FP.F32.S32 R8, R12", "F2FP.F16.F32.PACK_AB R8, R13, R15", "FSET.BF.NEU.AND R8, R12, RZ, PT", "VOTE.ANY R8, PT, PT",
-    "P2R R8, PR, R33, 0x1", "VIADDMNMX R8, R12, RZ, R13, PT", "CS2R.32 R8, SRZ",
+    "I2FP.F32.S32 R8, R12", "F2FP.F16.F32.PACK_AB R8, R13, R15", "FSET.BF.NEU.AND R8, R12, RZ, PT",
+    "VOTE.ANY R8, PT, PT", "P2R R8, PR, R33, 0x1", "VIADDMNMX R8, R12, RZ, R13, PT", "CS2R.32 R8, SRZ",
 ]  # fmt: skip
 FMA = [
     "FFMA R8, R12, R15, RZ", "FADD R8, R12, RZ", "FMUL R8, R12, R15", "IMAD R8, R12, R14, RZ",
@@ -109,7 +110,8 @@ HIGH_READERS = [
 ]  # fmt: skip
 TENSOR_READERS = [
     ALU_READERS[0], FMA_READERS[1], "HMMA.16816.F32 R8, R24, R28, R8; MOV R20, R8", "HMMA.16816.F32 R20, R8, R28, RZ",
-    "IMMA.16816.S8.S8 R8, R24.ROW, R28.COL, R8; MOV R20, R8", "STS [R32+0x400], R8; LDS R20, [R32+0x400]", "POPC R20, R8",
+    "IMMA.16816.S8.S8 R8, R24.ROW, R28.COL, R8; MOV R20, R8", "STS [R32+0x400], R8; LDS R20, [R32+0x400]",
+    "POPC R20, R8",
 ]  # fmt: skip
 
 PREDICATE_WRITERS = [
@@ -120,11 +122,13 @@ PREDICATE_WRITERS = [
 ]  # fmt: skip
 PREDICATE_READERS = [
     "@P0 MOV R20, R14", "@P0 FFMA R20, R15, R15, RZ", "@P0 BRA OTHER", "@P0 HADD2 R20, R24, -RZ",
-    "@P0 DADD R20, R18, R18", "@P0 POPC R20, R12", "@P0 LDS R20, [R12]", "@P0 STS [R32+0x400], R14; LDS R20, [R32+0x400]",
-    "SEL R20, R14, RZ, P0", "IADD3.X R20, RZ, RZ, RZ, P0, !PT", "PLOP3.LUT P1, PT, P0, PT, PT, 0x80, 0x0; SEL R20, R14, RZ, P1",
+    "@P0 DADD R20, R18, R18", "@P0 POPC R20, R12", "@P0 LDS R20, [R12]",
+    "@P0 STS [R32+0x400], R14; LDS R20, [R32+0x400]", "SEL R20, R14, RZ, P0",
+    "IADD3.X R20, RZ, RZ, RZ, P0, !PT", "PLOP3.LUT P1, PT, P0, PT, PT, 0x80, 0x0; SEL R20, R14, RZ, P1",
     "ISETP.EQ.AND P1, PT, RZ, RZ, P0; SEL R20, R14, RZ, P1", "LEA.HI.X R20, R12, RZ, RZ, 0x1, P0",
     "IMAD.X R20, R14, R14, RZ, P0", "VOTE.ANY R20, PT, P0", "P2R R20, PR, RZ, 0x1",
-    "HSETP2.EQ.AND P1, PT, R24, R24, P0; SEL R20, R14, RZ, P1", "DSETP.EQ.AND P1, PT, R18, R18, P0; SEL R20, R14, RZ, P1",
+    "HSETP2.EQ.AND P1, PT, R24, R24, P0; SEL R20, R14, RZ, P1",
+    "DSETP.EQ.AND P1, PT, R18, R18, P0; SEL R20, R14, RZ, P1",
 ]  # fmt: skip
 UNIFORM_WRITERS = [
     "UIADD3 UR6, UR8, URZ, URZ", "ULOP3.LUT UR6, UR8, URZ, URZ, 0xfc, !UPT", "USHF.L.U32 UR6, UR8, 0x0, URZ",
@@ -141,8 +145,9 @@ UNIFORM_PREDICATE_WRITERS = [
     "UISETP.NE.AND UP0, UPT, UR8, URZ, UPT", "UPLOP3.LUT UP0, UPT, UPT, UPT, UPT, 0x80, 0x0", "VOTEU.ANY UP0, PT",
 ]  # fmt: skip
 UNIFORM_PREDICATE_READERS = [
-    "USEL UR10, UR8, URZ, UP0; MOV R20, UR10", "@UP0 UMOV UR10, UR8; MOV R20, UR10", "@UP0 UIADD3 UR10, UR8, URZ, URZ; MOV R20, UR10",
-    "UIADD3.X UR10, URZ, URZ, URZ, UP0, !UPT; MOV R20, UR10", "PLOP3.LUT P1, PT, PT, PT, UP0, 0x80, 0x0; SEL R20, R14, RZ, P1",
+    "USEL UR10, UR8, URZ, UP0; MOV R20, UR10", "@UP0 UMOV UR10, UR8; MOV R20, UR10",
+    "@UP0 UIADD3 UR10, UR8, URZ, URZ; MOV R20, UR10", "UIADD3.X UR10, URZ, URZ, URZ, UP0, !UPT; MOV R20, UR10",
+    "PLOP3.LUT P1, PT, PT, PT, UP0, 0x80, 0x0; SEL R20, R14, RZ, P1",
 ]  # fmt: skip
 #: a slow writer, then a fast one: which value stays?
 SECOND_WRITERS = {
@@ -168,9 +173,9 @@ class Pair:
 
 def pairs() -> Iterator[Pair]:
     few = [ALU_READERS[0], FMA_READERS[1]]
-    for writers, readers in ((ALU, READERS), (FMA, READERS), (LOW, READERS), (HALF, READERS), (HALF_MMA, READERS), (FP64, READERS)):
+    for writers in (ALU, FMA, LOW, HALF, HALF_MMA, FP64):
         for n, producer in enumerate(writers):
-            for consumer in few if n else readers:
+            for consumer in few if n else READERS:
                 yield Pair("raw", "R", producer, consumer)
     for producer, readers in ((HIGH[0], HIGH_READERS), (WIDE_MOVE[0], few), (FP64[0], HIGH_READERS[:1])):
         for consumer in readers:
@@ -225,13 +230,14 @@ def kernel(pair: Pair, name: str, distance: int | None) -> str:
         tested += line(pair.producer, distance)
     tested += line(consumer, FAR)
     for text in rest:
-        tested += f"0x30:-:-:Y:1  NOP;\n" + line(text, FAR)
+        tested += "0x30:-:-:Y:1  NOP;\n" + line(text, FAR)
     if "BRA" in consumer:
         tested += line("BRA SAME", 15) + "OTHER:\n" + line("MOV R20, R14", 15) + "SAME:\n"
     lines = [
         f".kernel {name}", ".param out 8", ".shared 4096",
         "--:-:0:Y:2   S2R R0, SR_TID.X;", "--:-:1:Y:2   S2R R2, SR_CTAID.X;", "--:-:2:Y:2   LDC.64 R4, c[0x0][0x210];",
-        "--:-:-:Y:f   ULDC.64 UR4, c[0x0][0x208];", "--:-:3:Y:2 LDC R3, c[0x0][0x0];", "0f:-:-:Y:f IMAD R2, R2, R3, R0;",
+        "--:-:-:Y:f   ULDC.64 UR4, c[0x0][0x208];", "--:-:3:Y:2   LDC R3, c[0x0][0x0];",
+        "0f:-:-:Y:f   IMAD R2, R2, R3, R0;",
         "--:-:-:Y:f   IMAD.SHL.U32 R32, R0, 0x4, RZ;",
         "--:-:-:Y:f   IMAD.WIDE.U32 R4, R2, 0x8, R4;",  # two words a thread
         "--:-:3:Y:f   LDC R7, c[0x0][0xc];", "08:-:-:Y:f   IMAD R7, R3, R7, RZ;",  # all threads
@@ -239,7 +245,8 @@ def kernel(pair: Pair, name: str, distance: int | None) -> str:
     code = "\n".join(lines) + "\n"
     code += "".join(SLOW + text + ";\n" for text in CONSTANTS.strip().splitlines())
     # shared memory holds at every address that address + 0x1000
-    code += SLOW + "IADD3 R6, R32, 0x1000, RZ;\n" + "--:0:-:Y:f  STS [R32], R6;\n" + "01:-:-:Y:f  BAR.SYNC.DEFER_BLOCKING 0x0;\n"
+    code += SLOW + "IADD3 R6, R32, 0x1000, RZ;\n" + "--:0:-:Y:f  STS [R32], R6;\n"
+    code += "01:-:-:Y:f  BAR.SYNC.DEFER_BLOCKING 0x0;\n"
     code += SLOW + "MOV R6, RZ;\n" + "ROUND:\n"
     code += tested
     code += "0x30:-:-:Y:f  NOP;\n--:0:-:Y:2  STG.E.64 desc[UR4][R4.64], R20;\n"
@@ -340,7 +347,7 @@ def smi(query: str) -> str:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
+    options = argparse.ArgumentParser(description="Measures fixed latencies on an H200 (sm_90).")
     options.add_argument("--json", type=Path)
     options.add_argument("--commit", default="", help="what to note down where there is no git")
     options.add_argument("--check", action="store_true")

@@ -1,5 +1,5 @@
-"""Decoded instructions: which registers each reads and writes. What is expected was written down by hand, from what the
-instructions do (PTX ISA) and from how ptxas uses them: the registers that it fills before, and those that it reads after.
+"""Decoded instructions: which registers each reads and writes. What is expected was written down by hand, from what
+they do (PTX ISA) and from how ptxas uses them: the registers that it fills before, and those that it reads after.
 """
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 import turingas
+from tests.cubin import cubins
 from turingas.isa import forms
 from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.program import Cubin
-from tests.cubin import cubins
 
 CONTROL = "--:-:-:Y:1"
 

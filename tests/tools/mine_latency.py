@@ -280,7 +280,8 @@ def measured(path: Path) -> dict[Class, list[int]]:
     for row in json.loads(path.read_text())["results"]:
         cycles = row.pop("cycles")
         if cycles is not None:
-            found[row["hazard"], row["file"], *classes(Pair(**row))].append(cycles)
+            first, second = classes(Pair(**row))
+            found[row["hazard"], row["file"], first, second].append(cycles)
     return found
 
 
@@ -289,12 +290,13 @@ def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[
     lines: dict[Class, tuple[int, str]] = {}
     for hazard, file, first, second, cycles, cases in found.rows():
         lines[hazard, file, first, second] = cycles, f"ptxas: smallest of {cases} on {found.name}"
-    for key, cycles in h200.items() if arch == "sm_90" else ():
-        span = f"H200: {min(cycles)}" + (f" to {max(cycles)}" if max(cycles) > min(cycles) else "")
+    for key, there in h200.items() if arch == "sm_90" else ():
+        low, high = min(there), max(there)
+        span = f"H200: {low}" + (f" to {high}" if high > low else "")
         if key in lines:
             lines[key] = lines[key][0], f"{lines[key][1]}; {span}"
-        elif key[0] == "raw" and (max(cycles) > lines.get((*key[:3], "any"), (0, ""))[0] or key[3] in EARLY):
-            lines[key] = min([max(cycles), *found.found.get(key, ())]), span
+        elif key[0] == "raw" and (high > lines.get((*key[:3], "any"), (0, ""))[0] or key[3] in EARLY):
+            lines[key] = min([high, *found.found.get(key, ())]), span
     for key, (need, source) in sorted(lines.items()):
         yield ",".join((arch, *key, str(need), source))
 
