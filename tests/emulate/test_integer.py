@@ -9,7 +9,7 @@ No source tells the following; the models here say what the emulator does, and a
 - VIADDMNMX: whether a + b wraps before it is compared (here: it does);
 - IDP's sum wraps, it does not saturate;
 - VABSDIFF4 without .ACC ignores c;
-- the predicate results of FLO, VABSDIFF and VABSDIFF4, and R2UR.OR: refused.
+- the predicate results of VABSDIFF and VABSDIFF4, and R2UR.OR: refused.
 """
 
 from __future__ import annotations
@@ -453,6 +453,7 @@ def test_counting_bits():
         return (a if not a >> 31 else ~a & M32).bit_length() - 1
 
     same(go("FLO R5, R0").r(5), map(place, A))
+    same(go("FLO R5, P3, R0").p(3), (place(a) >= 0 for a in A))  # an H200 says so
     same(go("FLO.SH R5, R0").r(5), (-1 if place(a) < 0 else 31 - place(a) for a in A))
     same(uniform("UFLO.U32.SH UR5, UR0").ur(5), (32 - a.bit_length() if a else -1 for a in A))
     same(uniform("UPOPC UR5, UR0").ur(5), (a.bit_count() for a in A))
@@ -583,7 +584,7 @@ def test_isetp_sources():
 
 
 @pytest.mark.parametrize("text, arch", [
-    ("FLO.U32 R1, P0, R0", "sm_80"), ("R2UR.OR P0, UR4, R0", "sm_80"),
+    ("VABSDIFF R1, P0, R0, R1, R2", "sm_80"), ("R2UR.OR P0, UR4, R0", "sm_80"),
     ("VABSDIFF R1, P0, R0, R0, R0", "sm_80"), ("VABSDIFF4 R1, P0, R0, R0, R0", "sm_80"),
 ])  # fmt: skip
 def test_unknown_results_are_refused(text, arch):

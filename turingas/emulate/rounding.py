@@ -96,6 +96,18 @@ def finish32(r: Array, ftz: bool = False, sat: bool = False) -> Array:
     return np.where(r != r, NAN32, r.view(np.uint32)).view(np.float32)
 
 
+def result32(x: Array, mode: str = "", ftz: bool = False, sat: bool = False) -> Array:
+    """Doubles, exact or rounded to odd, as the float32 that an instruction makes of them.
+
+    What ``ftz`` flushes is below 2^-126 when it is rounded as if exponents had no end: 2^-126 - 2^-150 is flushed,
+    though the float32 next to it is 2^-126 (measured on an H200)."""
+    r = round32(x, mode)
+    if ftz:
+        tiny = np.abs(round32(x * 2.0**64, mode)) < np.float32(2.0**-62)
+        r = np.where(tiny, np.copysign(np.float32(0), r), r)
+    return finish32(r, ftz, sat)
+
+
 # ---- FP16 and BF16: 16 bits, as uint16
 
 

@@ -1,9 +1,10 @@
 """Packed FP16 and BF16: two numbers of 16 bits in a register.
 
 Everything is rounded once, to nearest. NaNs that are computed are 0x7fff in both formats (CUDART_NAN_FP16, PTX ISA). A
-source picks its halves (``.H0_H0``); as "" it gives each half its own. ``.F32`` behind a source (Volta and Turing) is
-one float32 for both; behind the mnemonic the lower result is widened to a float32: it has been rounded to 16 bits
-before, as compilers write ``cvt.f32.f16`` of a product this way.
+source picks its halves (``.H0_H0``); as "" it gives each half its own; ``.H0_NH1`` gives the upper result its lower
+half and the lower one its upper half with the other sign (i times a complex number; measured on an H200). ``.F32``
+behind a source (Volta and Turing) is one float32 for both; behind the mnemonic the lower result is widened to a
+float32: it has been rounded to 16 bits before, as compilers write ``cvt.f32.f16`` of a product this way.
 """
 
 from __future__ import annotations
@@ -28,23 +29,30 @@ from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, co
 from turingas.isa.instruction import Instruction, Operand, Reg
 
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
-SIGNS, SIGN_HIGH = 0x80008000, 0x80000000
+SIGNS, SIGN_LOW = 0x80008000, 0x00008000
 ONE_LOW, LOW, HIGH = np.uint32(0x00010001), np.uint32(0xFFFF), np.uint32(16)
 OFTEN = ("FTZ", "FMZ", "SAT", "RELU", "F32", "BF16_V2", "MMA")  # modifiers of arithmetic
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of 16 bits: how to read and round it, its exponent, and 1."""
+    """A format of 16 bits: how to read and round it, its exponent, 1, and the bits of its fraction."""
 
     read: Callable[[Array], Array]
     round: Callable[[Array], Array]
     exponent: np.uint16
     one: np.uint16
+    digits: int
+
+    @property
+    def least(self) -> int:
+        """The bits of the least normal number."""
+        return 1 << self.digits
 
 
-F16 = Format(from_f16, round_f16, np.uint16(0x7C00), np.uint16(0x3C00))
-BF16 = Format(from_bf16, round_bf16, np.uint16(0x7F80), np.uint16(0x3F80))
+F16 = Format(from_f16, round_f16, np.uint16(0x7C00), np.uint16(0x3C00), 10)
+BF16 = Format(from_bf16, round_bf16, np.uint16(0x7F80), np.uint16(0x3F80), 7)
+LIFT = 12  # by how many powers of two a number is lifted to see whether it is tiny
 
 
 def _format(i: Instruction) -> Format:
@@ -74,7 +82,7 @@ def bits_of(m: Maker, o: Operand, signs: bool = True) -> Get:
     """A packed source with its choice of halves and, where ``signs``, its "-" and "|x|": (n, 32, 2) uint16."""
     get, suffix = m.raw(o), getattr(o, "suffix", "")
     neg, absolute = (signs and getattr(o, name, False) for name in ("neg", "abs"))
-    flip = (SIGNS if neg else 0) ^ (SIGN_HIGH if suffix == ".H0_NH1" else 0)
+    flip = (SIGNS if neg else 0) ^ (SIGN_LOW if suffix == ".H0_NH1" else 0)
     if suffix not in ("", ".H0_H0", ".H1_H1", ".H0_NH1"):
         raise Unsupported(f"a source {suffix} of packed halves")
 
@@ -84,6 +92,8 @@ def bits_of(m: Maker, o: Operand, signs: bool = True) -> Get:
             bits = (bits & LOW) * ONE_LOW
         elif suffix == ".H1_H1":
             bits = (bits >> HIGH) * ONE_LOW
+        elif suffix == ".H0_NH1":
+            bits = bits >> HIGH | bits << HIGH
         if absolute:
             bits = bits & ~np.uint32(SIGNS)
         if flip:
@@ -113,9 +123,11 @@ def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Calla
     get = [value_of(m, o, form, ftz) for o in sources]
 
     def step(k: Cohort) -> None:
-        r = form.round(compute([g(k) for g in get]))
-        if ftz:
-            r = _flush(r, form)
+        x = compute([g(k) for g in get])
+        r = form.round(x)
+        if ftz:  # below the least normal number when rounded as if exponents had no end, as FP32 (rounding.result32)
+            tiny = (form.round(x * 2.0**LIFT) & SIZE) < form.least + (LIFT << form.digits)
+            r = np.where(tiny, r & SIGN, r)
         if sat:
             value = form.read(r)
             r = np.where(value > 0, np.minimum(r, form.one), np.uint16(0))

@@ -553,7 +553,7 @@ def _extreme(m: Maker, p: Operand) -> Callable[[Cohort, Array, Array], Array]:
 def imnmx(i: Instruction, m: Maker) -> Step:
     """Minimum where the predicate is true, else maximum: of two, of three, or of a + b and c; .RELU: at least 0.
 
-    VIMNMX's predicates say of the lower and of the upper half whether a was taken (or equal).
+    VIMNMX's predicates say of the lower and of the upper half whether the result is a.
     """
     kind = _kind(i)
     packed = kind in (np.uint16, np.int16)
@@ -575,9 +575,9 @@ def imnmx(i: Instruction, m: Maker) -> Step:
             a, b, c = values
             values = [a - b if subtract else a + b, c]
         value = functools.reduce(lambda x, y: extreme(k, x, y), values)
-        took = value == values[0]
         if relu:
             value = np.maximum(value, kind(0))
+        took = value == values[0]
         put(k, joined(value) if packed else value.view(np.uint32))
         for n, keep in wanted:
             keep(k, took[..., n])
@@ -825,10 +825,10 @@ def bmsk(i: Instruction, m: Maker) -> Step:
 @semantics("FLO", "UFLO")
 def flo(i: Instruction, m: Maker) -> Step:
     """Place of the highest one, for signed values of the highest bit that differs from the sign (PTX bfind); -1 for
-    none. .SH counts from the top."""
+    none. .SH counts from the top. Pu: there is one (measured on an H200)."""
     d, pu, b = i.operands
-    _unknown(i, pu)
-    get, put, signed, top = m.u32(b), m.put(d), "U32" not in i.mods, "SH" in i.mods
+    get, put, found = m.u32(b), m.put(d), m.put(pu)
+    signed, top = "U32" not in i.mods, "SH" in i.mods
 
     def step(k: Cohort) -> None:
         value = get(k)
@@ -836,6 +836,7 @@ def flo(i: Instruction, m: Maker) -> Step:
             value = value ^ (value.view(np.int32) >> 31).view(np.uint32)
         place = np.frexp(value.astype(np.float64))[1].astype(np.int32) - 1
         put(k, np.where(place < 0, -1, 31 - place if top else place).astype(np.int32))
+        found(k, place >= 0)
 
     return step
 

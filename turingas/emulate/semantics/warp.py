@@ -53,11 +53,15 @@ SHUFFLES = {"IDX": _idx, "UP": _up, "DOWN": _down, "BFLY": _bfly}
 @semantics("SHFL")
 def shfl(i: Instruction, m: Maker) -> Step:
     """``SHFL.mode Pu, Rd, Ra, b, c``: c holds the segment mask (bits 8 to 12) and the clamp (0 to 4). A lane that would
-    read beyond its segment gets its own a, and Pu says so. PTX leaves open what an inactive lane gives; here, as in
-    hardware, it gives its register."""
+    read beyond its segment gets its own a, and Pu says so. PTX leaves open what an inactive lane gives: it is 0
+    (measured on an H200, where a guard left lanes out)."""
     inside, d, a = m.put(i.operands[0]), m.put(i.operands[1]), m.u32(i.operands[2])
     b, c = m.s32(i.operands[3]), m.s32(i.operands[4])
     mode = SHUFFLES[i.mods[0]]
+
+    def given(k: Cohort) -> Array:
+        value = k.full(a(k))
+        return value if k.mask is None else np.where(k.mask, value, np.uint32(0))
 
     def source(b: Array, c: Array) -> tuple[Array, Array]:
         """The lane that each lane reads, and whether it lies in the segment."""
@@ -72,7 +76,7 @@ def shfl(i: Instruction, m: Maker) -> Step:
         lanes = lanes[0]
 
         def fixed(k: Cohort) -> None:
-            value = k.full(a(k))[:, lanes]
+            value = given(k)[:, lanes]
             inside(k, good)
             d(k, value)
 
@@ -80,7 +84,7 @@ def shfl(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         lanes, good = source(b(k), c(k))
-        value = np.take_along_axis(k.full(a(k)), np.broadcast_to(lanes, (k.count, 32)), axis=1)
+        value = np.take_along_axis(given(k), np.broadcast_to(lanes, (k.count, 32)), axis=1)
         inside(k, good)
         d(k, value)
 
