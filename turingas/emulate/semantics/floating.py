@@ -3,10 +3,10 @@
 Everything but MUFU is exact: one rounding, in the mode that the instruction names. What is known of the rest:
 
 * FP32: a NaN that is computed is 0x7fffffff (CUDA programming guide). ``.FTZ`` flushes denormal sources and results to
-  zeros of their sign; a result is rounded first and flushed then. ``.FMZ`` also makes 0 * x = +0 whatever x is (D3D9's
+  zeros of their sign; a result is rounded first and flushed then (``rounding.result32``). ``.FMZ`` also makes 0 * x = +0 whatever x is (D3D9's
   rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
-* FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); of two
-  NaNs the second source's does (measured on an H200).
+* FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); of
+  several NaNs the last source's does (measured on an H200).
 * MUFU: see ``_mufu``.
 
 FFMA, FADD and FMUL have a fast way for round to nearest: a fused product in double is right unless it lies halfway
@@ -32,6 +32,7 @@ from turingas.emulate.rounding import (
     fma64,
     mul64,
     nan64,
+    result32,
     round32,
     sum_to_odd,
 )
@@ -40,7 +41,7 @@ from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
 ROUNDINGS = ("RM", "RP", "RZ")
 SCALES = {"D8": 0.125, "D4": 0.25, "D2": 0.5, "M2": 2.0, "M4": 4.0, "M8": 8.0}
 HALFWAY = np.iinfo(np.int64).min  # the bits below a float32's, shifted to the top, when they say one half
-LEAST32 = np.uint32(0x01000000)  # the least normal float32, shifted left to lose its sign
+LEAST32 = np.uint32(0x01000001)  # above the least normal float32, shifted left to lose its sign: FTZ may flush it
 INFINITE32 = np.uint32(0xFF000000)
 ONE = np.uint32(1)
 
@@ -157,7 +158,7 @@ def _fma32(i: Instruction) -> Exact:
         product = np.multiply(a, b, dtype=np.float64)
         if fmz:
             product = np.where((a == 0) | (b == 0), 0.0, product)
-        return finish32(round32(sum_to_odd(product, c.astype(np.float64), mode), mode), ftz, sat)
+        return result32(sum_to_odd(product, c.astype(np.float64), mode), mode, ftz, sat)
 
     return exact
 
@@ -267,7 +268,7 @@ def fmul(i: Instruction, m: Maker) -> Step:
         product = np.multiply(a, b, dtype=np.float64) * scale
         if fmz:
             product = np.where((a == 0) | (b == 0), 0.0, product)
-        return finish32(round32(product, mode), ftz, sat)
+        return result32(product, mode, ftz, sat)
 
     if mode or sat or fmz or scale != 1:
         put, parts = m.put(i.operands[0]), [m.f32(o) for o in i.operands[1:3]]
@@ -546,8 +547,7 @@ def _double(i: Instruction, m: Maker, exact: Callable[..., Array]) -> Step:
     mode = _mode(i)
     put = m.put64(i.operands[0])
     parts = [m.f64(o) for o in i.operands[1:]]
-    a, b, *c = (m.raw64(o) for o in i.operands[1:])
-    raw = [b, a, *c]  # whose NaN survives
+    raw = [m.raw64(o) for o in reversed(i.operands[1:])]  # of several NaNs, the last source's survives
 
     def step(k: Cohort) -> None:
         r = exact(*(get(k) for get in parts), mode)
@@ -576,7 +576,8 @@ def dmul(i: Instruction, m: Maker) -> Step:
 @semantics("DSETP")
 def dsetp(i: Instruction, m: Maker) -> Step:
     """.MIN and .MAX say of which source fmin and fmax take the bits: Pu whether of the first, Pv whether both are NaN
-    (compilers then make the second one quiet); -0 < +0."""
+    (compilers then make the second one quiet); -0 < +0. Of equal ones .MIN takes the first, .MAX the second (measured
+    on an H200)."""
     _only(i, *COMPARE, *BOOLEANS, "MIN", "MAX")
     a, b = m.f64(i.operands[2]), m.f64(i.operands[3])
     if i.mods[0] not in ("MIN", "MAX"):
@@ -590,7 +591,7 @@ def dsetp(i: Instruction, m: Maker) -> Step:
     def step(k: Cohort) -> None:
         x, y, other = a(k), b(k), p(k)
         left, right = np.signbit(x), np.signbit(y)
-        closer = (x < y) | ((x == y) & left & ~right) if least else (x > y) | ((x == y) & ~left & right)
+        closer = (x < y) | ((x == y) & (left | ~right)) if least else (x > y) | ((x == y) & ~left & right)
         no_x, no_y = x != x, y != y
         put_u(k, combine(closer | (no_y & ~no_x), other))
         put_v(k, combine(no_x & no_y, other))
