@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -139,3 +143,15 @@ def test_inline_python_can_be_refused(tmp_path):
     assert run(path).exit_code == 0
     found = run(path, "--no-python")
     assert found.exit_code == 1 and "Python" in found.stderr
+
+
+def test_ctrl_c_ends_the_run(tmp_path):
+    path = tmp_path / "k.sass"
+    path.write_text(".arch sm_75\n.kernel k\nhere:\n--:-:-:-:5 IADD3 R0, R0, 0x1, RZ;\n--:-:-:-:5 BRA here;\n")
+    words = [sys.executable, "-m", "turingas", "run", str(path), "--grid", "4", "--budget", "1000000000"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors.strip()) == (130, "", "interrupted")

@@ -29,6 +29,7 @@ from turingas.program import WORD_BYTES, Cubin, Kernel
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 16384  # of a wave: enough that numpy's overhead is small, few enough that its temporaries stay in the L2 cache
+LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 BUDGET = 2_000_000  # instructions of a warp
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
 #: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
@@ -187,7 +188,8 @@ class Module:
                 f"a block of {threads} threads with {kernel.registers} registers each does not fit the "
                 f"{facts.registers_per_sm} registers of an SM"
             )
-        return Options(grid3, block3, total, **more)
+        lanes = LANES_STRICT if more.get("strict") else LANES
+        return Options(grid3, block3, total, **{"lanes": lanes, **more})
 
     # -- loading
 
@@ -372,8 +374,13 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
         work()
     else:
         with ThreadPoolExecutor(workers) as pool:
-            for future in [pool.submit(work) for _ in range(workers)]:
-                future.result()
+            futures = [pool.submit(work) for _ in range(workers)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # Ctrl-C: the workers look for failures now and then
+                failures.append((-1, error))
+                raise
     report.seconds = time.perf_counter() - start
     if failures:
         error = min(failures, key=lambda f: f[0])[1]

@@ -16,6 +16,7 @@ goes first, so that a thread that spins for another cannot starve it. Both are a
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,9 @@ from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.splits import BARRIERS, RUNNING, Splits
 from turingas.isa import forms
+from turingas.isa.effects import Effects
 from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.latency import latencies
 
 if TYPE_CHECKING:
     from turingas.emulate.counters import Counters
@@ -83,6 +86,12 @@ class Image:
                 last = n
             ends[n] = last
         return ends
+
+    @functools.cached_property
+    def effects(self) -> list[Effects | None]:
+        """What the scoreboard mode has to know of each instruction."""
+        rules = latencies(self.arch.name)
+        return [None if i is None else Effects(i, rules) for i in self.instructions]
 
     def step(self, n: int) -> build.Step:
         """The function that runs instruction ``n``. DeviceError where there is no semantics for it."""
@@ -209,10 +218,10 @@ class Wave:
                     if act is None:  # it stands at the limit
                         break
                     self.turn += 1
+                    if stop():
+                        return
                     if self.turn & 255 == 0:
                         self._check_budget()
-                        if stop():
-                            return
                     if not self._act(k, n, act, chosen):
                         break
                     before = n
