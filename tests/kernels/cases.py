@@ -113,8 +113,8 @@ def largest(a: np.ndarray, b: np.ndarray) -> float:
     if a.dtype.kind != "f":
         return float(np.max(np.abs(a.astype(object) - b.astype(object)))) if a.size else 0.0
     x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-    both = np.isfinite(x) & np.isfinite(y)
-    return float(np.max(np.abs(x - y)[both] / np.maximum(1, np.abs(x[both])), initial=0))
+    x, y = (v[np.isfinite(x) & np.isfinite(y)] for v in (x, y))
+    return float(np.max(np.abs(x - y) / np.maximum(1, np.abs(x)), initial=0))
 
 
 def digest(buffers: Sequence[np.ndarray]) -> str:
@@ -1093,6 +1093,48 @@ def mma_bf16(rng: np.random.Generator) -> Built:
 @case("matrices.cu", 1, 32, since=80)
 def mma_tf32(rng: np.random.Generator) -> Built:
     return mma_case(small(rng, (16, 8), F32), small(rng, (8, 8), F32), small(rng, (16, 8), F32), 1, lambda x: x)
+
+
+#: Sums whose terms lie far apart: what hardware drops of the small ones is measured by the largest.
+SCATTERED: Near = (0, 0.02)
+
+
+def scattered(rng: np.random.Generator, shape: tuple[int, ...], low: int = -20) -> np.ndarray:
+    """Numbers of very different sizes; some are denormal as halves, some 0."""
+    return rng.normal(size=shape) * 2.0 ** rng.integers(low, 4, shape) * (rng.random(shape) < 0.95)
+
+
+@case("matrices.cu", 1, 32, kernel="mma_16816", since=80, near=SCATTERED, devices=SCATTERED)
+def mma_16816_scattered(rng: np.random.Generator) -> Built:
+    a, b = scattered(rng, (16, 16)).astype(np.float16), scattered(rng, (16, 8)).astype(np.float16)
+    return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 2, lambda x: x)
+
+
+@case("matrices.cu", 1, 32, kernel="mma_bf16", since=80, near=SCATTERED, devices=SCATTERED)
+def mma_bf16_scattered(rng: np.random.Generator) -> Built:
+    a, b = (exact.unbfloat(exact.bfloat(scattered(rng, shape, -12))) for shape in ((16, 16), (16, 8)))
+    return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 2, exact.bfloat)
+
+
+@case("matrices.cu", 1, 32, kernel="mma_tf32", since=80, near=SCATTERED, devices=SCATTERED)
+def mma_tf32_scattered(rng: np.random.Generator) -> Built:
+    a, b = (scattered(rng, shape, -12).astype(F32) for shape in ((16, 8), (8, 8)))
+    a, b = ((x.view(U32) & U32(0xFFFFE000)).view(F32) for x in (a, b))  # what TF32 holds
+    return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 1, lambda x: x)
+
+
+@case("matrices.cu", 1, 32, kernel="mma_1688", since=75, near=SCATTERED, devices=SCATTERED)
+def mma_1688_scattered(rng: np.random.Generator) -> Built:
+    a, b = scattered(rng, (16, 8)).astype(np.float16), scattered(rng, (8, 8)).astype(np.float16)
+    c = scattered(rng, (16, 8)).astype(F32)
+    truth = (a.astype(F64) @ b.astype(F64) + c).astype(F32)
+    args = [np.zeros((32, 4), F32), a_pieces(a, 2, 2).view(U32), b_pieces(b, 2, 1).view(U32), c_pieces(c)]
+    return args, [c_pieces(truth)]
+
+
+@case("matrices.cu", 2, 32, kernel="wmma_half", near=(0.01, 0.05), devices=(0.01, 0.05))
+def wmma_half_rounded(rng: np.random.Generator) -> Built:
+    return wmma_case(rng, np.float16, plain=False)
 
 
 @case("matrices.cu", 1, 32, since=80)
