@@ -2,39 +2,35 @@
 
 On the GPU nothing checks that a result is there before it is read: the stall of a fixed-latency instruction and the
 scoreboard of a variable-latency one say so, and where they say it wrong the old value is read. This mode keeps, for
-every register and lane, who wrote it last, when, and what its arrival waits for; each read and write is held against
-that. Time is the least that can pass: the stall counts of the warp's own instructions. What takes a variable time never
-arrives before somebody waits for it.
+every register and lane, who wrote it last and when, and who has still to read it; each read and write is held against
+that. The rules are the linter's (turingas/isa/effects and turingas/isa/latency). Time is the least that can pass: the
+stall counts of the warp's own instructions. What takes a variable time never arrives before somebody waits for it.
+
+What is under way waits on a *channel*: the results of one queue, or its sources, which come in order, or one scoreboard
+where there is no order. For each warp and channel it is known up to which cycle all that was issued is done; a wait for
+a scoreboard moves that on. So one comparison, of cycles, says whether a result is there.
 
 With ``stale`` an instruction that reads too early gets the old value, as on the GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.errors import Place
-from turingas.isa.instruction import Access, Imm, Instruction, Name
-from turingas.isa.latency import latencies
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, register_name, register_of
+from turingas.isa.instruction import Instruction
+from turingas.isa.latency import NONE, latencies
 
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
 
 SCOREBOARDS = 6
-NONE = 7  # no scoreboard
-SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (facts.md)
-FAR = 64  # cycles after which every fixed-latency result has arrived
-KEPT = 64  # settings of a scoreboard that are remembered, for DEPBAR.LE counts them
-
-# how a result arrives
-FIXED = 0  # after so many cycles
-ALONE = 1  # when its own scoreboard says so
-IN_ORDER = 2  # ... or that of a later instruction of its queue
-WITH_SOURCES = 3  # ... or when its sources have been read
+MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
 
 @dataclass(frozen=True)
@@ -43,320 +39,274 @@ class Hazard:
     those of the first lane that it was seen in."""
 
     kind: str
-    message: str
+    message: str = field(compare=False)
     first: Place
     second: Place
-    block: tuple[int, int, int]
-    thread: tuple[int, int, int]
+    block: tuple[int, int, int] = field(compare=False)
+    thread: tuple[int, int, int] = field(compare=False)
 
     def __str__(self) -> str:
         where = f"block {self.block}, thread {self.thread}"
         return f"{self.second}: error: {self.message} [{self.kind}]\n  after {self.first}\n  {where}"
 
 
-class Ledger:
-    """What is under way to each register of one file: arrays (registers, warps, lanes)."""
-
-    def __init__(self, values: Array, stale: bool) -> None:
-        self.values = values
-        shape = values.shape
-        self.issued = np.full(shape, -FAR, np.int64)  # when the last write was issued
-        self.writer = np.full(shape, -1, np.int32)  # by which instruction
-        self.how = np.zeros(shape, np.int8)  # it arrives: FIXED ...
-        self.board = np.full(shape, NONE, np.int8)  # its write scoreboard
-        self.ticket = np.zeros(shape, np.int32)  # its number among the settings of that
-        self.queue = np.zeros(shape, np.int8)  # the queue that it came from
-        self.place = np.zeros(shape, np.int32)  # its number in that
-        self.old = values.copy() if stale else None
-        self.locks: dict[int, Locks] = {}  # by queue
-
-
-class Locks:
-    """Registers that instructions of one queue have still to read: for each the last such instruction."""
+class Begun:
+    """What was last begun with each register of one file, lane by lane: arrays (registers, warps, lanes). ``open``: for
+    each register the instructions that may have something under way there."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.place = np.zeros(shape[:2], np.int32)  # its number in the queue
-        self.reader = np.full(shape[:2], -1, np.int32)
-        self.lanes = np.zeros(shape, bool)
+        self.who = np.zeros(shape, np.int32)  # number of the instruction
+        self.when = np.zeros(shape, np.int64)  # cycle of its issue; 0: never
+        self.open: list[set[int]] = [set() for _ in range(shape[0])]
+
+    def begin(self, k: Cohort, index: int, n: int, now: Array, lanes: Array | None) -> None:
+        """Instruction ``n``, issued at ``now`` (n, 1), writes or will read register ``index`` in ``lanes``."""
+        who, when, begun = self.who[index], self.when[index], self.open[index]
+        if lanes is None:
+            who[k.rows], when[k.rows] = n, now
+            if k.count == len(who):
+                begun.clear()
+        else:
+            who[k.rows], when[k.rows] = np.where(lanes, n, who[k.rows]), np.where(lanes, now, when[k.rows])
+        if len(begun) >= MANY and n not in begun:
+            begun.intersection_update(np.unique(who[when > 0]).tolist())
+        begun.add(n)
+
+    def behind(self, k: Cohort, index: int, n: int, done: Array, lanes: Array | None) -> Array | None:
+        """Those of ``lanes`` in which instruction ``n`` began it after the cycle ``done`` (n, 1); None for none."""
+        found: Array = self.when[index][k.rows] > done
+        if not found.any():
+            return None
+        found &= self.who[index][k.rows] == n
+        if lanes is not None:
+            found &= lanes
+        return found if found.any() else None
 
 
 class Strict:
     """The scoreboard mode of one wave. ``findings`` has each pair of instructions once."""
 
     def __init__(self, wave: Wave, stale: bool) -> None:
-        self.wave, self.stale = wave, stale
+        self.wave = wave
         self.latency = latencies(wave.image.arch.name)
-        self.ledgers = {
-            "R": Ledger(wave.R, stale),
-            "P": Ledger(wave.P, stale),
-            "UR": Ledger(wave.UR, stale),
-            "UP": Ledger(wave.UP, stale),
-        }
-        warps = wave.warps
-        self.queues = {name: n for n, name in enumerate(sorted({*self.latency.queues, "tensor"}))}
-        count = len(self.queues)
-        # of each queue and warp: instructions so far; up to which number sources have been read, and results are there
-        self.count = np.zeros((count, warps), np.int32)
-        self.read_to = np.zeros((count, warps), np.int32)
-        self.there_to = np.zeros((count, warps), np.int32)
-        # of each scoreboard and warp
-        self.issued = np.zeros((SCOREBOARDS, warps), np.int32)  # how often it was set
-        self.arrived = np.zeros((SCOREBOARDS, warps), np.int32)  # how many of these are known to be done
-        self.when = np.full((SCOREBOARDS, warps), -FAR, np.int64)  # when it was last set
-        self.setter = np.full((SCOREBOARDS, warps), -1, np.int32)
-        # of the last settings of each: queue, number in it, whether as a write scoreboard
-        self.set_queue = np.full((SCOREBOARDS, KEPT, warps), -1, np.int8)
-        self.set_place = np.zeros((SCOREBOARDS, KEPT, warps), np.int32)
-        self.set_write = np.zeros((SCOREBOARDS, KEPT, warps), bool)
+        self.effects = wave.image.effects
+        self.values = {"R": wave.R, "P": wave.P, "UR": wave.UR, "UP": wave.UP, "B": wave.barriers}
+        self.old = {file: values.copy() for file, values in self.values.items()} if stale else {}
+        self.results = {file: Begun(values.shape) for file, values in self.values.items()}
+        self.sources: dict[str, dict[str, Begun]] = {file: {} for file in self.values}  # read late, by queue
+        self.clock = np.full(wave.warps, SOONEST, np.int64)
+
+        queues = sorted({e.queue for e in self.effects if e is not None})
+        names = [(role, queue) for queue in queues for role in (VARIABLE, LATE, WITH_SOURCES)]
+        self.channel = {name: n for n, name in enumerate([*names, *range(SCOREBOARDS), NONE])}
+        # DEPBAR counts settings of a scoreboard, so that what was told by the older ones is kept
+        counted = [e.depbar[1] for e in self.effects if e is not None and e.depbar is not None]
+        channels, warps = len(self.channel), wave.warps
+        self.done = np.zeros((warps, channels), np.int64)  # all issued up to this cycle is
+        # scoreboard, its last settings -> up to which cycle that says that a channel is done
+        self.told = np.zeros((SCOREBOARDS, 1 + max(counted, default=0), warps, channels), np.int64)
+        self.sets = np.zeros((SCOREBOARDS, warps), np.int64)  # how often it was set
+        self.set_at = np.zeros((SCOREBOARDS, warps), np.int64)
+        self.setter = np.zeros((SCOREBOARDS, warps), np.int32)
+
         self.findings: list[Hazard] = []
         self._seen: set[tuple[str, int, int]] = set()
-        self._borrowed: list[tuple[Ledger, int, Array, Array]] = []
+        self._borrowed: list[tuple[int, Array, Array]] = []  # register, lanes, what they held
+        self._rules: dict[tuple[str, int, int, int], tuple[int, int]] = {}
 
     # -- called by the machine, in this order
 
     def guard(self, k: Cohort, i: Instruction, n: int) -> None:
         """Before the guard of instruction ``n`` is looked at: the scoreboards that it waits for, then the guard."""
-        wait = i.control.wait
-        now = self._now(k)
-        for board in range(SCOREBOARDS):
-            if wait >> board & 1:
-                soon = now - self.when[board][k.rows] < SOONEST
-                if soon.any():
-                    row = int(soon.argmax())
-                    first = int(self.setter[board][k.rows][row])
-                    message = f"waits for scoreboard {board} less than two cycles after it is set, and so may not wait"
-                    self._report("wait-too-soon", message, k, row, 0, first, n)
-                self._done(k, board, 0)
-        if i.base == "DEPBAR":
-            self._depbar(k, i)
-        lanes = np.ones((k.count, 32), bool) if k.active is None else k.active
-        for read in i.reads:
-            if read.what == "guard":
-                self._read(k, i, n, read, lanes)
+        this = self._of(n)
+        for board in this.wait:
+            self._wait(k, board, n)
+        for board in this.waits:
+            self._release(k.warps, board, 0)
+        if this.depbar is not None:
+            self._release(k.warps, *this.depbar)
+        if this.guard is not None:
+            self._read(k, n, this.guard[0], k.active)
 
     def operands(self, k: Cohort, i: Instruction, n: int) -> None:
         """Before instruction ``n`` runs on the lanes of ``k.mask``."""
-        lanes = k.lanes
-        for read in i.reads:
+        lanes = k.mask
+        if lanes is not None and not lanes.any():
+            return
+        this = self._of(n)
+        for register, read in this.reads.items():
             if read.what != "guard":
-                self._read(k, i, n, read, lanes)
-        for write in i.writes:
-            self._write(k, i, n, write, lanes)
+                self._read(k, n, register, lanes)
+        for register in this.writes:
+            self._write(k, n, register, lanes)
+        for register in this.late:
+            file, index = register_of(register)
+            begun = self.sources[file].setdefault(this.queue, Begun(self.values[file].shape))
+            begun.begin(k, index, n, self._now(k), _of_file(file, lanes))
 
     def after(self, k: Cohort, i: Instruction, n: int) -> None:
-        """After it: what is under way now, and the new values where old ones were read."""
-        written = {(w.file, r) for w in i.writes for r in range(w.first, w.first + w.count)}
-        for ledger, index, lanes, value in self._borrowed:
-            file = next(name for name, one in self.ledgers.items() if one is ledger)
-            if (file, index) in written:
-                mask = k.mask if k.mask is None or ledger.values.shape[2] > 1 else k.mask.any(axis=1, keepdims=True)
-                lanes = lanes & ~mask if mask is not None else np.zeros_like(lanes)
-            here = ledger.values[index][k.rows]
-            ledger.values[index][k.rows] = np.where(lanes, value, here)
+        """After it: new values where old ones were read, and what its scoreboards will tell."""
+        this = self._of(n)
+        for register, lanes, held in self._borrowed:
+            file, index = register_of(register)
+            if register in this.writes:
+                written = _of_file(file, k.lanes)
+                lanes = lanes & ~written if written is not None else lanes
+            values = self.values[file][index]
+            values[k.rows] = np.where(lanes, held, values[k.rows])
         self._borrowed.clear()
-        control = i.control
-        now = self._now(k)
-        queue = self.queues.get(self.latency.queue(i), -1)
-        if queue >= 0:
-            self.count[queue][k.rows] += 1
-        for board in {control.write, control.read} - {NONE}:
-            self.issued[board][k.rows] += 1
-            self.when[board][k.rows] = now
-            self.setter[board][k.rows] = n
-            if queue >= 0:
-                slot = self.issued[board][k.rows] % KEPT
-                self.set_queue[board, slot, k.warps] = queue
-                self.set_place[board, slot, k.warps] = self.count[queue][k.rows]
-                self.set_write[board, slot, k.warps] = board == control.write
-        flushed = self.latency.flushes(i)
-        if flushed:
-            self.read_to[self.queues[flushed]][k.rows] = self.count[self.queues[flushed]][k.rows]
+        for board in this.sets:
+            self._set(k, board, n, this)
+        if this.flushes:
+            channel = self.channel.get((LATE, this.flushes))
+            if channel is not None:
+                self.done[k.rows, channel] = self.clock[k.rows]
+        self.clock[k.rows] += this.stall
 
-    def _done(self, k: Cohort, board: int, left: int) -> None:
-        """All but the last ``left`` settings of a scoreboard are done, and so is what their queues did before."""
-        warps = k.warps
-        last = self.issued[board][warps] - left
-        for number in range(KEPT):
-            ticket = last - number
-            new = ticket > self.arrived[board][warps]
-            if not new.any():
-                break
-            slot = ticket % KEPT
-            queue = self.set_queue[board, slot, warps]
-            place = self.set_place[board, slot, warps]
-            writes = self.set_write[board, slot, warps]
-            for q in np.unique(queue[new & (queue >= 0)]):
-                hit = new & (queue == q)
-                rows = warps[hit]
-                self.read_to[q, rows] = np.maximum(self.read_to[q, rows], place[hit])
-                hit &= writes
-                rows = warps[hit]
-                self.there_to[q, rows] = np.maximum(self.there_to[q, rows], place[hit])
-        self.arrived[board][warps] = np.maximum(self.arrived[board][warps], last)
+    # -- scoreboards
 
-    # -- reads and writes
+    def _set(self, k: Cohort, board: int, n: int, this: Effects) -> None:
+        warps, told = k.warps, self.told[board]
+        now = self.clock[warps]
+        before = self.sets[board, warps]
+        after = before + k.lanes.any(axis=1)  # whether those count that do not run is not known
+        if len(told) > 1:
+            told[after % len(told), warps] = told[before % len(told), warps]
+        channels = [self.channel[role, this.queue] for role, mask in this.releases.items() if mask >> board & 1]
+        if this.releases[VARIABLE] >> board & 1:
+            channels.append(self.channel[board])
+        told[(after % len(told))[:, None], warps[:, None], channels] = now[:, None]
+        self.sets[board, warps], self.set_at[board, warps], self.setter[board, warps] = after, now, n
+
+    def _wait(self, k: Cohort, board: int, n: int) -> None:
+        soon = self.clock[k.rows] - self.set_at[board][k.rows] < SOONEST
+        if soon.any():
+            row = int(soon.argmax())
+            message = f"waits for scoreboard {board} less than {SOONEST} cycles after it is set, and so may not wait"
+            self._report("wait-too-soon", message, k, row, 0, int(self.setter[board][k.rows][row]), n)
+        self._release(k.warps[~soon] if self.old else k.warps, board, 0)
+
+    def _release(self, warps: Array, board: int, left: int) -> None:
+        """All but the last ``left`` settings of a scoreboard are done, and so is what they tell of."""
+        told = self.told[board]
+        self.done[warps] = np.maximum(self.done[warps], told[(self.sets[board, warps] - left) % len(told), warps])
+
+    # -- registers
+
+    def _read(self, k: Cohort, n: int, register: int, lanes: Array | None) -> None:
+        file, index = register_of(register)
+        lanes = _of_file(file, lanes)
+        begun = self.results[file]
+        early: Array | None = None
+        for first in tuple(begun.open[index]):
+            hit = self._clash("raw", k, begun, first, n, register, lanes)
+            if hit is not None:
+                early = hit if early is None else early | hit
+        if early is not None and self.old:
+            values = self.values[file][index]
+            held = values[k.rows].copy()
+            self._borrowed.append((register, early, held))
+            values[k.rows] = np.where(early, self.old[file][index][k.rows], held)
+
+    def _write(self, k: Cohort, n: int, register: int, lanes: Array | None) -> None:
+        file, index = register_of(register)
+        lanes = _of_file(file, lanes)
+        begun = self.results[file]
+        if self.old:
+            self._keep(k, file, index, n, register, lanes)
+        for first in tuple(begun.open[index]):
+            self._clash("waw", k, begun, first, n, register, lanes)
+        for sources in self.sources[file].values():
+            for first in tuple(sources.open[index]):
+                self._clash("war", k, sources, first, n, register, lanes)
+        begun.begin(k, index, n, self._now(k), lanes)
+
+    def _keep(self, k: Cohort, file: str, index: int, n: int, register: int, lanes: Array | None) -> None:
+        """Until the new value is there, the one that can be seen now is read."""
+        begun, values, old = self.results[file], self.values[file][index], self.old[file][index]
+        seen = np.ones(values[k.rows].shape, bool) if lanes is None else lanes
+        for first in begun.open[index]:
+            channel = self._channel(self._of(first), register)
+            if channel >= 0:
+                hidden = begun.behind(k, index, first, self.done[k.rows, channel][:, None], lanes)
+                seen = seen if hidden is None else seen & ~hidden
+        old[k.rows] = np.where(seen, values[k.rows], old[k.rows])
+
+    def _clash(
+        self, hazard: str, k: Cohort, begun: Begun, first: int, n: int, register: int, lanes: Array | None
+    ) -> Array | None:
+        """The lanes in which instruction ``n`` comes too early for what ``first`` began with a register."""
+        need, channel = self._rule(hazard, first, n, register)
+        done = self._now(k) - need if channel < 0 else self.done[k.rows, channel][:, None]
+        index = register_of(register)[1]
+        hit = begun.behind(k, index, first, done, lanes)
+        if hit is None:
+            return None
+        kind = f"{hazard}-stall" if channel < 0 else hazard
+        if (kind, first, n) not in self._seen:
+            row, lane = divmod(int(hit.argmax()), hit.shape[1])
+            passed = int((self._now(k) - begun.when[index][k.rows])[row, lane])
+            self._explain(kind, k, row, lane, first, n, register, passed, need)
+        return hit
+
+    def _rule(self, hazard: str, first: int, n: int, register: int) -> tuple[int, int]:
+        """How ``n`` keeps behind ``first`` because of a register: so many cycles, and -1; or 0, and the channel."""
+        key = (hazard, first, n, register)
+        rule = self._rules.get(key)
+        if rule is None:
+            rule = self._rules[key] = self._find_rule(hazard, self._of(first), self._of(n), register)
+        return rule
+
+    def _find_rule(self, hazard: str, one: Effects, two: Effects, register: int) -> tuple[int, int]:
+        queued = hazard != "raw" and one.queue == two.queue and two.writes[register][1] != FIXED
+        if queued and (hazard == "war" or one.in_order):
+            return 0, -1  # in order anyway
+        if hazard == "war":
+            return 0, self.channel[LATE, one.queue]
+        channel = self._channel(one, register)
+        if channel >= 0:
+            return 0, channel
+        write = one.writes[register][0]
+        if hazard == "raw":
+            return self.latency.raw(one.i, write, two.i, two.reads[register]), -1
+        return self.latency.waw(one.i, write, two.i, two.writes[register][0]), -1
+
+    def _channel(self, one: Effects, register: int) -> int:
+        """The channel of a result; -1 when it takes a fixed time."""
+        role = one.writes[register][1]
+        if role == FIXED:
+            return -1
+        return self.channel[one.i.control.write if role == VARIABLE and not one.in_order else (role, one.queue)]
+
+    def _of(self, n: int) -> Effects:
+        found = self.effects[n]
+        assert found is not None
+        return found
 
     def _now(self, k: Cohort) -> Array:
-        return self.wave.clock[k.rows][:, 0]
-
-    def _lanes(self, ledger: Ledger, lanes: Array) -> Array:
-        return lanes if ledger.values.shape[2] > 1 else np.logical_or.reduce(lanes, axis=1, keepdims=True)
-
-    def _pending(self, k: Cohort, ledger: Ledger, index: int) -> Array:
-        """Which lanes' results of variable latency are still under way; shape (n, lanes)."""
-        how = ledger.how[index][k.rows]
-        if not how.any():
-            return np.zeros(how.shape, bool)
-        warps = k.warps[:, None]
-        board = ledger.board[index][k.rows]
-        queue, place = ledger.queue[index][k.rows], ledger.place[index][k.rows]
-        done = (board != NONE) & (self.arrived[np.minimum(board, 5), warps] >= ledger.ticket[index][k.rows])
-        done |= (how == IN_ORDER) & (self.there_to[queue, warps] >= place)
-        done |= (how == WITH_SOURCES) & (self.read_to[queue, warps] >= place)
-        return (how != FIXED) & ~done
-
-    def _read(self, k: Cohort, i: Instruction, n: int, read: Access, lanes: Array) -> None:
-        ledger = self.ledgers.get(read.file)
-        if ledger is None:
-            return
-        lanes = self._lanes(ledger, lanes)
-        now = self._now(k)[:, None]
-        for index in range(read.first, min(read.first + read.count, len(ledger.values))):
-            writer = ledger.writer[index][k.rows]
-            early = lanes & self._pending(k, ledger, index)
-            if early.any():
-                self._explain(k, n, read.file, index, early, ledger, "raw", "reads")
-            age = now - ledger.issued[index][k.rows]
-            near = lanes & (age < FAR) & (ledger.how[index][k.rows] == FIXED) & (writer >= 0)
-            if near.any():
-                for first in np.unique(writer[near]):
-                    need = self._need("raw", int(first), n, read, index)
-                    late = near & (writer == first) & (age < need)
-                    if late.any():
-                        row, lane = np.argwhere(late)[0]
-                        passed = int(age[row, 0])
-                        message = f"reads {read.file}{index} {passed} cycles after it is set; {need} are needed"
-                        self._report("raw-stall", message, k, int(row), int(lane), int(first), n)
-                        early = early | late
-            if early.any() and ledger.old is not None:
-                value = ledger.values[index][k.rows].copy()
-                self._borrowed.append((ledger, index, early, value))
-                ledger.values[index][k.rows] = np.where(early, ledger.old[index][k.rows], value)
-            if self.latency.late(i, read):
-                self._lock(k, i, n, ledger, index, lanes)
-
-    def _write(self, k: Cohort, i: Instruction, n: int, write: Access, lanes: Array) -> None:
-        ledger = self.ledgers.get(write.file)
-        if ledger is None:
-            return
-        lanes = self._lanes(ledger, lanes)
-        now = self._now(k)[:, None]
-        queue = self.queues.get(self.latency.queue(i), -1)
-        how = FIXED
-        if self.latency.variable(i, write):
-            how = IN_ORDER if self.latency.in_order(i) else ALONE
-            how = WITH_SOURCES if self.latency.with_read(i, write) else how
-        for index in range(write.first, min(write.first + write.count, len(ledger.values))):
-            writer = ledger.writer[index][k.rows]
-            under_way = lanes & self._pending(k, ledger, index)
-            clash = under_way
-            if how != FIXED and clash.any():  # a queue delivers in its order
-                clash = clash & ((ledger.queue[index][k.rows] != queue) | (ledger.how[index][k.rows] == ALONE))
-            if clash.any():
-                self._explain(k, n, write.file, index, clash, ledger, "waw", "overwrites")
-            age = now - ledger.issued[index][k.rows]
-            near = lanes & (age < FAR) & (ledger.how[index][k.rows] == FIXED) & (writer >= 0)
-            if near.any():
-                for first in np.unique(writer[near]):
-                    need = self._need("waw", int(first), n, write, index)
-                    late = near & (writer == first) & (age < need)
-                    if late.any():
-                        row, lane = np.argwhere(late)[0]
-                        message = f"overwrites {write.file}{index} {int(age[row, 0])} cycles after it is set; "
-                        message += f"{need} are needed"
-                        self._report("waw-stall", message, k, int(row), int(lane), int(first), n)
-            self._unlock(k, n, write, ledger, index, lanes, queue if how != FIXED else -1)
-            if ledger.old is not None:
-                # until the new value is there, the one that can be seen now is read
-                old = ledger.old[index]
-                old[k.rows] = np.where(lanes & ~under_way, ledger.values[index][k.rows], old[k.rows])
-            self._set(k, ledger.issued[index], lanes, np.broadcast_to(now, lanes.shape))
-            self._set(k, ledger.writer[index], lanes, n)
-            self._set(k, ledger.how[index], lanes, how)
-            if how != FIXED:
-                board = i.control.write
-                self._set(k, ledger.board[index], lanes, board)
-                self._set(k, ledger.queue[index], lanes, queue)
-                self._set(k, ledger.place[index], lanes, self._next(self.count[queue], k, lanes))
-                if board != NONE:
-                    self._set(k, ledger.ticket[index], lanes, self._next(self.issued[board], k, lanes))
-
-    @staticmethod
-    def _next(numbers: Array, k: Cohort, lanes: Array) -> Array:
-        return np.broadcast_to(numbers[k.rows][:, None] + 1, lanes.shape)
-
-    @staticmethod
-    def _set(k: Cohort, row: Array, lanes: Array, value: Array | int) -> None:
-        row[k.rows] = np.where(lanes, value, row[k.rows])
-
-    def _lock(self, k: Cohort, i: Instruction, n: int, ledger: Ledger, index: int, lanes: Array) -> None:
-        """Instruction ``n`` reads late: nobody may overwrite until it is known to have done so."""
-        queue = self.queues[self.latency.queue(i)]
-        locks = ledger.locks.setdefault(queue, Locks(ledger.values.shape))
-        pending = locks.place[index][k.rows] > self.read_to[queue][k.rows]
-        locks.lanes[index][k.rows] = locks.lanes[index][k.rows] & pending[:, None] | lanes
-        locks.place[index][k.rows] = self.count[queue][k.rows] + 1
-        locks.reader[index][k.rows] = n
-
-    def _unlock(
-        self, k: Cohort, n: int, write: Access, ledger: Ledger, index: int, lanes: Array, queue: int
-    ) -> None:
-        """A write of ``lanes``, by an instruction of ``queue`` (-1: of none), to what others may still have to read."""
-        for other, locks in ledger.locks.items():
-            if other == queue:
-                continue
-            pending = locks.place[index][k.rows] > self.read_to[other][k.rows]
-            hit = lanes & locks.lanes[index][k.rows] & pending[:, None]
-            reader = locks.reader[index][k.rows]
-            hit &= (reader != n)[:, None]  # its own sources are read before its result comes
-            if hit.any():
-                row, lane = np.argwhere(hit)[0]
-                message = f"overwrites {write.file}{index}, which an earlier instruction may still have to read"
-                self._report("war", message, k, int(row), int(lane), int(reader[row]), n)
-
-    def _depbar(self, k: Cohort, i: Instruction) -> None:
-        """DEPBAR.LE SBn, m {...}: all but the last m have come; and the scoreboards of the set, whole."""
-        for operand in i.operands:
-            if isinstance(operand, Imm) and operand.kind == "set":
-                for board in range(SCOREBOARDS):
-                    if operand.value >> board & 1:
-                        self._done(k, board, 0)
-        if "LE" in i.mods and isinstance(i.operands[0], Name):
-            left = i.operands[1].value if isinstance(i.operands[1], Imm) else 0
-            self._done(k, int(i.operands[0].text.removeprefix("SB")), left)
+        return self.clock[k.rows][:, None]
 
     # -- reports
 
-    def _need(self, hazard: str, first: int, second: int, access: Access, index: int) -> int:
-        one, two = self.wave.image.instructions[first], self.wave.image.instructions[second]
-        assert one is not None and two is not None
-        rule = self.latency.raw if hazard == "raw" else self.latency.waw
-        for write in one.writes:
-            if write.file == access.file and write.first <= index < write.first + write.count:
-                return rule(one, write, two, access)
-        return 0
-
     def _explain(
-        self, k: Cohort, n: int, file: str, index: int, lanes: Array, ledger: Ledger, kind: str, verb: str
+        self, kind: str, k: Cohort, row: int, lane: int, first: int, n: int, register: int, passed: int, need: int
     ) -> None:
-        row, lane = np.argwhere(lanes)[0]
-        board = int(ledger.board[index][k.rows][row, lane])
+        name, one = register_name(register), self._of(first).i
+        what = "read" if kind.startswith("raw") else "overwritten"
+        if kind.endswith("-stall"):
+            cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
+            self._report(
+                kind, f"{name} is {what} {cycles} after it is written; that takes {need}", k, row, lane, first, n
+            )
+            return
+        does, board = "write", one.control.write
+        if kind == "war":
+            does, board = "read", one.control.read if one.control.read != NONE else board
+        why = f"which scoreboard {board} would tell"
         if board == NONE:
-            kind, why = "no-scoreboard", "of an instruction without a write scoreboard"
-        else:
-            why = f"without waiting for scoreboard {board}"
-        message = f"{verb} {file}{index}, a result of variable latency, {why}"
-        self._report(kind, message, k, int(row), int(lane), int(ledger.writer[index][k.rows][row, lane]), n)
+            kind, why = "no-scoreboard", f"and has no {does} scoreboard"
+        message = f"{name} is {what} while {one.base} may still have to {does} it, {why}"
+        self._report(kind, message, k, row, lane, first, n)
 
     def _report(self, kind: str, message: str, k: Cohort, row: int, lane: int, first: int, second: int) -> None:
         key = (kind, first, second)
@@ -366,3 +316,10 @@ class Strict:
         block, thread = self.wave.who(int(k.warps[row]), lane)
         place = self.wave.image.place
         self.findings.append(Hazard(kind, message, place(first), place(second), block, thread))
+
+
+def _of_file(file: str, lanes: Array | None) -> Array | None:
+    """Lanes (n, 32) as a register of ``file`` has them: uniform registers have one for all (n, 1)."""
+    if lanes is None or file not in ("UR", "UP"):
+        return lanes
+    return np.logical_or.reduce(lanes, axis=1, keepdims=True)
