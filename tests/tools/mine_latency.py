@@ -236,8 +236,8 @@ class Miner:
             at += s.cycles
         trail.at = at
 
-    def rows(self) -> Iterator[tuple[str, str, str, str, int, int]]:
-        """hazard, file, first, second, cycles, cases; ``second`` is "any" for the smallest of all."""
+    def rows(self) -> Iterator[tuple[str, str, str, str, int, str]]:
+        """hazard, file, first, second, cycles, source; ``second`` is "any" for the smallest of all."""
         groups: dict[tuple[str, str, str], dict[str, Counter[int]]] = defaultdict(dict)
         for (hazard, file, first, second), cases in sorted(self.found.items()):
             if matters(hazard, file, first, second):
@@ -249,12 +249,30 @@ class Miner:
             if not attested(total):
                 continue
             if hazard == "raw":
-                yield hazard, file, first, "any", min(total), total.total()
+                yield hazard, file, first, "any", min(total), self.source(total)
             for second, cases in seconds.items():
                 more = min(cases) - min(total)
                 said = hazard == "raw" and more <= 0 and second not in EARLY
                 if attested(cases) and not said and (file != "R" or more <= SPREAD or "MMA" in first):
-                    yield hazard, file, first, second, min(cases), cases.total()
+                    cycles, source = min(cases), self.source(cases)
+                    expected = self.expected(first, second) if hazard == "raw" and file == "R" else HORIZON
+                    if expected < cycles:
+                        cycles, source = expected, f"{source} is {cycles}: taken for rare, see docs"
+                    yield hazard, file, first, second, cycles, source
+
+    def source(self, cases: Counter[int]) -> str:
+        return f"ptxas: smallest of {cases.total()} on {self.name}"
+
+    def expected(self, first: str, second: str) -> int:
+        """What a pair of classes should need at most: as long as the first lets the ALU (or the FMA pipe) wait, and as
+        much longer as the second waits for the ALU than the ALU itself. It checks pairs that are not too common."""
+        bounds = []
+        for pipe in ("alu", "fma"):
+            parts = [self.found.get(("raw", "R", one, two), Counter()) for one, two in ((first, pipe), (pipe, second))]
+            if all(attested(part) for part in parts):
+                own = min(self.found["raw", "R", pipe, pipe])
+                bounds.append(sum(min(part) for part in parts) - own)
+        return max(bounds, default=HORIZON)
 
 
 def matters(hazard: str, file: str, first: str, second: str) -> bool:
@@ -287,9 +305,7 @@ def measured(path: Path) -> dict[Class, list[int]]:
 
 def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[str]:
     """The lines of one architecture. Where ptxas left too few cases to tell, what the H200 needs stands for sm_90."""
-    lines: dict[Class, tuple[int, str]] = {}
-    for hazard, file, first, second, cycles, cases in found.rows():
-        lines[hazard, file, first, second] = cycles, f"ptxas: smallest of {cases} on {found.name}"
+    lines = {(hazard, file, one, two): (cycles, why) for hazard, file, one, two, cycles, why in found.rows()}
     for key, there in h200.items() if arch == "sm_90" else ():
         low, high = min(there), max(there)
         span = f"H200: {low}" + (f" to {high}" if high > low else "")
