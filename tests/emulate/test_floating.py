@@ -426,9 +426,10 @@ def test_nans_of_fp64() -> None:
 
     assert one_of("DADD R6, R0, R2", r0=first, r2=one) == quiet
     assert one_of("DADD R6, R2, R0", r0=first, r2=one) == quiet
-    assert one_of("DFMA R6, R0, R2, R4", r0=one, r2=first, r4=second) == int(second)  # of several, the last source's
-    assert one_of("DFMA R6, R0, R2, R4", r0=one, r2=second, r4=first) == quiet
+    assert one_of("DFMA R6, R0, R2, R4", r0=one, r2=first, r4=second) == quiet  # the second source's before the third's
+    assert one_of("DFMA R6, R0, R2, R4", r0=first, r2=one, r4=second) == int(second)
     assert one_of("DFMA R6, R0, R2, R4", r0=second, r2=first, r4=one) == quiet
+    assert one_of("DFMA R6, R0, R2, R4", r0=second, r2=first, r4=second) == quiet
     assert one_of("DMUL R6, R2, R0", r0=first, r2=second) == quiet
     assert one_of("DMUL R6, R0, R2", r0=first, r2=second) == int(second)
     # "-" and "|x|" leave a NaN alone

@@ -3,10 +3,10 @@
 Everything but MUFU is exact: one rounding, in the mode that the instruction names. What is known of the rest:
 
 * FP32: a NaN that is computed is 0x7fffffff (CUDA programming guide). ``.FTZ`` flushes denormal sources and results to
-  zeros of their sign; a result is rounded first and flushed then (``rounding.result32``). ``.FMZ`` also makes 0 * x = +0 whatever x is (D3D9's
-  rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
+  zeros of their sign; a result is rounded first and flushed then (``rounding.result32`` says how). ``.FMZ`` also makes
+  0 * x = +0 whatever x is (D3D9's rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
 * FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); of
-  several NaNs the last source's does (measured on an H200).
+  several NaNs that of the second source does, then that of the third (measured on an H200).
 * MUFU: see ``_mufu``.
 
 FFMA, FADD and FMUL have a fast way for round to nearest: a fused product in double is right unless it lies halfway
@@ -547,7 +547,8 @@ def _double(i: Instruction, m: Maker, exact: Callable[..., Array]) -> Step:
     mode = _mode(i)
     put = m.put64(i.operands[0])
     parts = [m.f64(o) for o in i.operands[1:]]
-    raw = [m.raw64(o) for o in reversed(i.operands[1:])]  # of several NaNs, the last source's survives
+    first, *others = (m.raw64(o) for o in i.operands[1:])
+    raw = [*others, first]  # whose NaN survives
 
     def step(k: Cohort) -> None:
         r = exact(*(get(k) for get in parts), mode)
