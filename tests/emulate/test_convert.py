@@ -1,17 +1,18 @@
 """Conversions against models in exact rational numbers.
 
 PTX ISA tells: rounding, clamping, NaN to integers (0, but the highest bit alone where the source is a double or the
-result has 64 bits, for which ptxas leaves out .NTZ), cvt.pack, the 8-bit formats. No source tells the following; the
-models here say what the emulator does, and an H200 has to confirm it:
+result has 64 bits, for which ptxas leaves out .NTZ), cvt.pack, the 8-bit formats. No source tells the following; an
+H200 does so (tests/gpu/test_instructions.py):
 
-- NaN to a double (here: float32's payload is kept, a double's too), also of FRND.F64;
-- a NaN of an 8-bit format as float16 (here: 0x7fff, or 0xffff for a negative one as 0x7fff too);
-- F2I without .NTZ to 8 and 16 bits, and from float32 to 32 bits, of NaN (here: the highest bit of the type alone);
-- the upper half of a register that F2F, FRND or I2F fill with 16 bits (here: 0);
-- the upper bits of I2I's result (here: 0; ptxas extends the sign itself, so they may be anything);
-- .RELU of -0 (here: +0); TF32 of NaN (here: 0x7fffffff);
-- F2FP to 8 bits without .SATFINITE (here: infinity, or NaN for E4M3);
-- F2FP.MERGE_C (here, as PACK_AB_MERGE_C does: the result below the half of c).
+- a NaN to or from a double, also FRND.F64, keeps sign and payload and becomes quiet; "-" and "|x|" pass it unchanged;
+- a NaN of an 8-bit format as float16 is 0x7fff;
+- F2I without .NTZ makes the highest bit of the type alone of a NaN; no sign is extended then, unlike of numbers;
+- the upper half of a register that F2F, FRND or I2F fill with 16 bits is 0;
+- I2I extends the sign of S8 and S16;
+- .RELU makes +0 of -0, and F2IP.RELU also of NaN; TF32 of NaN is 0x7fffe000;
+- F2FP to 8 bits without .SATFINITE makes infinities, or for E4M3 a NaN without sign;
+- F2FP.MERGE_C puts the result below the half of c, as PACK_AB_MERGE_C does;
+- .FTZ of F2F flushes denormals of every source and result but doubles.
 """
 
 from __future__ import annotations
@@ -153,10 +154,10 @@ def test_f2f(to, kind, mode):
 def from_double(bits, to, mode="RN"):
     """As bits_of; but a NaN keeps its sign and the upper part of its payload, as on an H200."""
     sign, payload = bits >> 63, bits & 0x7FFFFFFFFFFFF
-    if math.isnan(value_of(bits, "F64")) and to == "F32":
-        return sign << 31 | 0x7FC00000 | payload >> 29
-    if math.isnan(value_of(bits, "F64")) and to == "F16":
-        return sign << 15 | 0x7E00 | payload >> 42
+    if math.isnan(value_of(bits, "F64")):
+        precision, _, _, width = FORMATS[to]
+        quiet = (1 << width - precision + 1) - 1 << precision - 2
+        return sign << width - 1 | quiet | payload >> 53 - precision
     return bits_of(value_of(bits, "F64"), to, mode)
 
 
@@ -167,7 +168,8 @@ def test_f2f_signs_halves_and_flushing():
     same(convert("F2F.F16.F32 R4, -|R0|", source, "F32").r(4), (bits_of(v, "F16") for v in negative))
     flushed = [s & 0x80000000 if not s & 0x7F800000 else s for s in source]
     out = convert("F2F.FTZ.F16.F32.RP R4, R0", source, "F32")
-    same(out.r(4), (bits_of(value_of(s, "F32"), "F16", "RP") for s in flushed))
+    want = [bits_of(value_of(s, "F32"), "F16", "RP") for s in flushed]
+    same(out.r(4), (w & 0x8000 if not w & 0x7C00 else w for w in want))
     doubles = floats("F64", 3)
     want = [from_double(s, "F32") for s in doubles]
     want = [w & 0x80000000 if not w & 0x7F800000 else w for w in want]
@@ -175,6 +177,12 @@ def test_f2f_signs_halves_and_flushing():
     halves = floats("F16", 4)
     packed = [h << 16 | 0x1234 for h in halves]
     same(convert("F2F.F32.F16 R4, R0.H1", packed, "F32").r(4), (bits_of(value_of(h, "F16"), "F32") for h in halves))
+    want = [bits_of(value_of(h, "F16"), "F32") if h & 0x7C00 else (h & 0x8000) << 16 for h in halves]
+    same(convert("F2F.FTZ.F32.F16 R4, R0.H1", packed, "F32").r(4), want)
+    nans = [0x7C01, 0xFD55, 0x7FFF, 0xFE00] * (COUNT // 4)
+    want = [0x7FF8040000000000, 0xFFFD540000000000, 0x7FFFFC0000000000, 0xFFF8000000000000] * (COUNT // 4)
+    for sign in ("", "-"):
+        same(convert(f"F2F.F64.F16 R4, {sign}R0.H1", [h << 16 for h in nans], "F32").r64(4), want)
     same(convert("F2F.F32.F16 R4, 1.5", packed, "F32").r(4), [0x3FC00000] * COUNT)
 
 
@@ -218,7 +226,7 @@ def test_f2i(to, kind, mode):
     source = floats(kind, 7)
     types = ("" if to == "S32" else f".{to}") + ("" if kind == "F32" else f".{kind}")
     bits = int(to[1:])
-    for ntz, nan in ((".NTZ", 0), ("", 1 << bits - 1 if to[0] == "U" else -(1 << bits - 1))):
+    for ntz, nan in ((".NTZ", 0), ("", 1 << bits - 1)):
         out = convert(f"F2I{types}{mode}{ntz} R4, R0", source, kind)
         want = [integer_of(value_of(s, kind), to, INTEGRAL[mode], nan) & (1 << max(32, bits)) - 1 for s in source]
         same(out.r64(4) if bits == 64 else out.r(4), want)
@@ -350,6 +358,10 @@ def test_f2fp_to_eight_bits(kind):
     same(out.r(4), ((z & 0xFFFF) << 16 | x for x, z in zip(codes, c)))
     out = run(f"F2FP.SATFINITE.{kind}.F32.PACK_AB_MERGE_C R4, R0, R1, R2.H1", "sm_90", regs=regs)
     same(out.r(4), (z & 0xFFFF0000 | x for x, z in zip(codes, c)))
+    over = {"E4M3": (0x7F, 0x7F), "E5M2": (0x7C, 0xFC)}[kind]
+    ends = {0: np.float32(np.inf), 1: np.float32(-1e9)}
+    out = run(f"F2FP.{kind}.F32.PACK_AB_MERGE_C R4, R0, R1, RZ", "sm_90", regs=ends)
+    assert out.r(4)[0] == over[0] << 8 | over[1]
     halves = [(x & 0xFFFF, x >> 16) for x in b]
     codes = [eight_of(value_of(x, "F16"), kind) | eight_of(value_of(y, "F16"), kind) << 8 for x, y in halves]
     out = run(f"F2FP.SATFINITE.{kind}.F16.UNPACK_B_MERGE_C R4, R1, RZ", "sm_90", regs=regs)
@@ -374,7 +386,7 @@ def test_f2fp_tf32():
     def model(bits, mode):
         x = value_of(bits, "F32")
         if isinstance(x, float):
-            return 0x7FFFFFFF if math.isnan(x) else bits
+            return 0x7FFFE000 if math.isnan(x) else bits
         sign, size = bits & 0x80000000, bits & 0x7FFFFFFF
         return sign | whole(Fraction(size, 1 << 13), mode) << 13  # carries into the exponent, at last to infinity
 
@@ -415,7 +427,8 @@ def test_i2i():
     source = integers("S32", 19)
     for kind in ("U8", "S8", "U16", "S16"):
         out = run(f"I2I.{kind}.S32.SAT R4, R0", "sm_80", regs={0: np.array(source, np.uint32)})
-        same(out.r(4), (clamped(number(s, "S32"), kind) for s in source))
+        least, most = limits(kind)
+        same(out.r(4), (min(max(number(s, "S32"), least), most) & 0xFFFFFFFF for s in source))
 
 
 @pytest.mark.parametrize("kind", ["U8", "S8"])
@@ -430,6 +443,7 @@ def test_f2ip(kind, mode):
             yield (z & 0xFFFF) << 16 | x << 8 | y
 
     same(run(f"F2IP.{kind}.F32{mode}.NTZ R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(lambda x: x))
+    same(run(f"F2IP.{kind}.F32{mode}.RELU R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(relu))
     same(run(f"F2IP.{kind}.F32{mode}.NTZ.RELU R4, R0, R1, R2", "sm_90", regs=regs).r(4), want(relu))
 
 

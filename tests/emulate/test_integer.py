@@ -255,6 +255,19 @@ def test_imad_wide_sources():
     same(uniform("UIMAD UR6, UR0, UR1, UR2").ur(6), (a * b + c for a, b, c in zip(A, B, C)))
 
 
+def test_clmad():
+    """As an H200 does; PTX calls it clmad."""
+
+    def product(x, y):
+        return functools.reduce(lambda a, b: a ^ b, (x << n for n in range(64) if y >> n & 1), 0)
+
+    wide = [h << 32 | v for h, v in zip(A, B)]
+    regs = {0: np.array(wide, np.uint64), 2: np.array(WIDE, np.uint64)}
+    same(run("CLMAD.LO R6, R0, R2, R0", "sm_90", regs=regs).r64(6), (product(x, y) ^ x for x, y in zip(wide, WIDE)), M64)
+    out = run("CLMAD.HI R6, R0, R2, R2", "sm_90", regs=regs).r64(6)
+    same(out, (product(x, y) >> 64 ^ y for x, y in zip(wide, WIDE)), M64)
+
+
 @pytest.mark.parametrize("kind", ["4A", "2A.LO", "2A.HI"])
 @pytest.mark.parametrize("signs", ["UU", "US", "SU", "SS"])
 def test_idp(kind, signs):
@@ -309,6 +322,9 @@ def test_packed_extremes(kind, p, f):
     same(out.r(5), (together(map(f, a, b), 16) for a, b, _ in halves))
     for n in (0, 1):
         same(out.p(2 + n), (f(a[n], b[n]) == a[n] for a, b, _ in halves))
+    if sign:  # the predicates look at the result as .RELU leaves it (an H200 does so)
+        out = go(f"VIMNMX.{kind}.RELU R5, P2, P3, R0, R1, {p}", arch="sm_90")
+        same(out.p(2), (max(f(a[0], b[0]), 0) == a[0] for a, b, _ in halves))
     same(go(f"VIMNMX3.{kind} R5, R0, R1, R2, {p}", arch="sm_90").r(5), (together(map(f, *h), 16) for h in halves))
     sums = [([signed(x + y, 16) if sign else x + y & 0xFFFF for x, y in zip(a, b)], c) for a, b, c in halves]
     same(go(f"VIADDMNMX.{kind} R5, R0, R1, R2, {p}", arch="sm_90").r(5), (together(map(f, s, c), 16) for s, c in sums))
@@ -665,7 +681,7 @@ def test_compiled(arch, n):
 # ---- every form of the table
 
 MINE = (
-    "MOV SEL IABS BREV POPC FLO IADD3 IMAD IDP LEA LOP3 PLOP3 SHF SGXT BMSK PRMT ISETP IMNMX VIMNMX VIMNMX3 VIADDMNMX "
+    "MOV SEL IABS BREV POPC FLO IADD3 IMAD CLMAD IDP LEA LOP3 PLOP3 SHF SGXT BMSK PRMT ISETP IMNMX VIMNMX VIMNMX3 VIADDMNMX "
     "VIADD VABSDIFF VABSDIFF4 P2R R2P R2UR UMOV USEL UIADD3 UIMAD ULEA ULOP3 USHF UPRMT USGXT UBMSK UFLO UBREV UPOPC "
     "UISETP UPLOP3 UP2UR UR2UP UF2FP I2F F2I F2F FRND I2FP I2I I2IP F2FP F2IP"
 ).split()

@@ -9,6 +9,7 @@ NaN, range and saturation follow the PTX ISA (``cvt``, ``cvt.pack``); what it le
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,15 @@ import numpy as np
 
 from turingas.emulate.build import Get, Maker, Put, Step, semantics
 from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.rounding import QUIET64
 from turingas.emulate.semantics.integer import put64, split, u64
 from turingas.isa.instruction import Instruction, Operand
 
 ROUNDING = {"RM": "RM", "RP": "RP", "RZ": "RZ", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
 INTEGRAL: dict[str, Any] = {"RN": np.rint, "RM": np.floor, "RP": np.ceil, "RZ": np.trunc}
 FORMATS = ("F16", "BF16", "F32", "F64")
+NORMAL = {"F16": 0x0400, "BF16": 0x0080, "F32": 0x00800000}  # the bits of the least normal number of a format
+SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
 
 # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -34,23 +38,34 @@ def mode_of(i: Instruction) -> str:
 def source(m: Maker, o: Operand, kind: str, ftz: bool = False) -> Get:
     """A float operand of a format as float64; ``ftz`` takes subnormal float32 values as zero."""
     if kind == "F64":
-        return m.f64(o)
-    if kind == "F32":
-        single = m.f32(o)
+        get = _unsigned(m.f64, o)
+    elif kind == "F32":
+        single = _unsigned(m.f32, o)
+        get = lambda k: (flushed(single(k)) if ftz else single(k)).astype(np.float64)  # noqa: E731
+    else:
+        half, exponent = upper_half(m, o), np.uint16(NORMAL[kind] - 1)
 
         def get(k: Cohort) -> Array:
-            return (flushed(single(k)) if ftz else single(k)).astype(np.float64)
+            bits = half(k)
+            return from_half(np.where(bits & SIZE <= exponent, bits & SIGN, bits) if ftz else bits, kind)
 
-        return get
-    half = upper_half(m, o)
     negative, absolute = getattr(o, "neg", False), getattr(o, "abs", False)
+    if not (negative or absolute):
+        return get
 
     def read(k: Cohort) -> Array:
-        value = from_half(half(k), kind)
+        """Of a NaN the sign stays (measured on an H200)."""
+        value = given = get(k)
         value = np.abs(value) if absolute else value
-        return -value if negative else value
+        return np.where(np.isnan(given), given, -value if negative else value)
 
     return read
+
+
+def _unsigned(read: Callable[[Operand], Get], o: Operand) -> Get:
+    """An operand without its "-" and "|x|"."""
+    bare = {name: False for name in ("neg", "abs") if getattr(o, name, False)}
+    return read(dataclasses.replace(o, **bare) if bare else o)  # type: ignore[arg-type]
 
 
 def upper_half(m: Maker, o: Operand) -> Get:
@@ -81,10 +96,13 @@ NAN = {"F16": 0x7FFF, "BF16": 0x7FFF, "F32": 0x7FFFFFFF}
 
 def narrow(x: Array, kind: str, mode: str = "RN", ftz: bool = False) -> Array:
     """float64 values as the bits (uint32) of a smaller format, rounded once; NaN becomes the one that the hardware has
-    for all results. ``ftz``: subnormal float32 results become zeros."""
+    for all results. ``ftz``: subnormal results become zeros."""
     bits = _directed(x, *_nearest(x, kind), mode)
     bits = np.where(np.isnan(x), np.uint32(NAN[kind]), bits)
-    return flushed(bits.view(np.float32)).view(np.uint32) if ftz and kind == "F32" else bits
+    if not ftz:
+        return bits
+    sign = np.uint32(1 << (31 if kind == "F32" else 15))
+    return np.where(bits & (sign - np.uint32(1)) < np.uint32(NORMAL[kind]), bits & sign, bits)
 
 
 def nearest16(x: Array, kind: str) -> Array:
@@ -123,9 +141,11 @@ def _directed(x: Array, bits: Array, value: Callable[[Array], Array], mode: str)
 
 
 def writer(m: Maker, o: Operand, kind: str, mode: str, ftz: bool = False) -> Put:
-    """Writes float64 values in a format: to a pair of registers, or to one (16 bits: its upper half is zero)."""
+    """Writes float64 values in a format: to a pair of registers (a NaN made quiet), or to one (16 bits: its upper half
+    is zero)."""
     if kind == "F64":
-        return put64(m, o)
+        wide = put64(m, o)
+        return lambda k, x: wide(k, np.where(np.isnan(x), x.view(np.uint64) | QUIET64, x.view(np.uint64)))
     put = m.put(o)
     return lambda k, x: put(k, narrow(x, kind, mode, ftz))
 
@@ -138,16 +158,16 @@ def f2f(i: Instruction, m: Maker) -> Step:
     """The mnemonic names the result's format first."""
     to, kind = (x for x in i.mods if x in FORMATS)
     ftz = "FTZ" in i.mods
-    if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN":  # what FTZ flushes becomes 0 all the same
+    if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN" and not ftz:
         return _packed_nearest(m, i.operands[0], i.operands[1], to)
     get, put = source(m, i.operands[1], kind, ftz), writer(m, i.operands[0], to, mode_of(i), ftz)
-    if kind == "F64" and to in PAYLOAD:
+    if kind == "F64":
         return _narrowed(m, i.operands[0], get, to, mode_of(i), ftz)
     return lambda k: put(k, get(k))
 
 
 #: of a format: the bits of a quiet NaN, its sign, and how far the fraction of a double is shifted down to its own
-PAYLOAD = {"F32": (0x7FC00000, 1 << 31, 29), "F16": (0x7E00, 1 << 15, 42)}
+PAYLOAD = {"F32": (0x7FC00000, 1 << 31, 29), "F16": (0x7E00, 1 << 15, 42), "BF16": (0x7FC0, 1 << 15, 45)}
 
 
 def _narrowed(m: Maker, d: Operand, get: Get, to: str, mode: str, ftz: bool) -> Step:
@@ -204,7 +224,7 @@ def to_integer(x: Array, kind: str, mode: str, nan_zero: bool) -> Array:
         dtype: Any = np.int64 if low else np.uint64
         value = np.where(nan | over | under, 0, whole).astype(dtype)
         value = np.where(over, dtype(high), np.where(under, dtype(low), value))
-    odd = 0 if nan_zero else (low if low else 1 << bits - 1)
+    odd = 0 if nan_zero else low if low and bits == 64 else 1 << bits - 1
     return np.where(nan, value.dtype.type(odd), value)
 
 
@@ -215,7 +235,8 @@ def integer_type(i: Instruction, kinds: tuple[str, ...] = ("U8", "S8", "U16", "S
 
 @semantics("F2I")
 def f2i(i: Instruction, m: Maker) -> Step:
-    """Narrow results fill their register, with the sign of signed ones."""
+    """Narrow results fill their register, with the sign of signed ones; but not what a NaN becomes (measured on an
+    H200)."""
     kind = next((x for x in i.mods if x in FORMATS), "F32")
     to, mode, ntz = integer_type(i), mode_of(i), "NTZ" in i.mods
     get = source(m, i.operands[1], kind, "FTZ" in i.mods)
@@ -301,7 +322,7 @@ def to_eight(x: Array, kind: str, finite: bool) -> Array:
     unit = np.ldexp(1.0, exponent - mantissa)
     near = np.where(np.isfinite(size), np.rint(size / unit) * unit, np.inf)
     code = np.where(near > values[largest], largest if finite else over, np.searchsorted(values, near))
-    code = np.where(np.signbit(x), code | 0x80, code)
+    code = np.where(np.signbit(x) & (code != 0x7F), code | 0x80, code)  # a NaN has no sign (measured on an H200)
     return np.where(np.isnan(x), 0x7F, code).astype(np.uint32)
 
 
@@ -390,10 +411,10 @@ def f2fp(i: Instruction, m: Maker) -> Step:
 
 
 def tf32(x: Array, mode: str, relu: bool) -> Array:
-    """float32 rounded to 10 bits of mantissa, to even or (RZ) cut."""
+    """float32 rounded to 10 bits of mantissa, to even or (RZ) cut; the others are 0, of a NaN too (measured)."""
     bits = x.view(np.uint32)
     near = bits if mode == "RZ" else bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
-    value = np.where(np.isnan(x), np.uint32(NAN["F32"]), near & np.uint32(0xFFFFE000))
+    value = np.where(np.isnan(x), np.uint32(NAN["F32"]), near) & np.uint32(0xFFFFE000)
     return np.where((x <= 0), np.uint32(0), value) if relu else value
 
 
@@ -413,11 +434,11 @@ def rest_of(m: Maker, c: Operand) -> Get:
 
 @semantics("F2IP")
 def f2ip(i: Instruction, m: Maker) -> Step:
-    """Two floats as 8-bit integers, clamped: b, above it a, above them a half of c."""
+    """Two floats as 8-bit integers, clamped: b, above it a, above them a half of c. .RELU makes NaN 0 too."""
     d, a, b, c = i.operands
     kind, mode, ntz, relu = integer_type(i), mode_of(i), "NTZ" in i.mods, "RELU" in i.mods
     gets, rest, put = [source(m, o, "F32") for o in (b, a)], rest_of(m, c), m.put(d)
-    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, ntz) for g in gets], rest(k), 8))
+    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, ntz or relu) for g in gets], rest(k), 8))
 
 
 def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
@@ -432,12 +453,11 @@ def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
 
 @semantics("I2I")
 def i2i(i: Instruction, m: Maker) -> Step:
-    """A 32-bit integer clamped to a smaller type; the bits above it are 0 (ptxas extends the sign itself)."""
+    """A 32-bit integer clamped to a smaller type; the bits above it are its sign's (measured on an H200)."""
     d, b = i.operands
     kind = i.mods[0]
     f, get, put = clamp(i, kind), m.raw(b), m.put(d)
-    ones = np.uint32((1 << limits(kind)[2]) - 1)
-    return lambda k: put(k, f(get(k).view(np.int32).astype(np.int64)).astype(np.uint32) & ones)
+    return lambda k: put(k, f(get(k).view(np.int32).astype(np.int64)).astype(np.uint32))
 
 
 @semantics("I2IP")

@@ -451,6 +451,23 @@ def _put_upper(m: Maker, o: Operand) -> Put:
     return lambda k, value: put(k, value.view(np.uint32)[:, 1::2])
 
 
+@semantics("CLMAD")
+def clmad(i: Instruction, m: Maker) -> Step:
+    """The lower or upper 64 bits of the product of a and b without carries, exclusive or c (measured on an H200)."""
+    d, a, b, c = i.operands
+    x, y, z, put, upper = u64(m, a), u64(m, b), u64(m, c), put64(m, d), "HI" in i.mods
+
+    def step(k: Cohort) -> None:
+        p, q, value = x(k), y(k), z(k).copy()
+        for n in range(64):
+            by = np.uint64(n)
+            part = (p >> np.uint64(64 - n) if n else p ^ p) if upper else p << by
+            value = value ^ part * (q >> by & np.uint64(1))
+        put(k, value)
+
+    return step
+
+
 @semantics("IDP")
 def idp(i: Instruction, m: Maker) -> Step:
     """Dot product of 4 bytes (.4A), or of 2 halves of a and the lower or upper 2 bytes of b (.2A), plus c."""
