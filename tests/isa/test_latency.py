@@ -171,6 +171,29 @@ def test_relatives_and_strangers() -> None:
         latencies("sm_12")
 
 
+MINED = """
+--:-:-:-:2  MOV R4, R1;
+--:-:-:-:3  @P0 BRA NEAR;
+--:-:-:-:6  NOP;
+NEAR:
+--:-:-:-:1  FADD R5, R4, R2;
+--:-:-:-:1  @P1 MOV R6, R1;
+--:-:-:-:1  @!P1 FADD R7, R6, R2;
+--:-:-:-:4  MOV R8, R1;
+--:-:0:-:2  LDS R9, [R2];
+01:-:-:-:1  FADD R10, R9, R8;
+"""
+
+
+def test_what_the_miner_finds() -> None:
+    """The shorter of two ways, nothing between guards that exclude each other, nothing behind a variable result."""
+    words = turingas.encode(MINED, arch="sm_75")
+    miner = Miner("sm_75")
+    miner.add("mined", "sm_75", words)
+    assert miner.found["raw", "R", "alu", "fma"] == {5: 1, 11: 1, 6: 1}  # R4 by both ways, R8
+    assert {key for key in miner.found if key[0] == "raw" and key[1] == "R"} == {("raw", "R", "alu", "fma")}
+
+
 def test_no_row_asks_for_more_than_ptxas_leaves() -> None:
     """The stored cubins, of three compilers: nowhere does an instruction stand closer than the table wants it."""
     miners: dict[int, Miner] = {}

@@ -323,7 +323,7 @@ def main(arguments: list[str]) -> None:
     of = {arch: miner for together, miner in miners.items() for arch in together}
     for path in [file for folder in arguments if folder != "--measured" for file in cubins(Path(folder))]:
         cubin = Cubin.from_file(path)
-        miner = of[cubin.arch.removesuffix("a") if cubin.arch != "sm_90a" else "sm_90"]
+        miner = of[f"sm_{latencies(cubin.arch).sm}"]
         for text in cubin.texts:
             miner.add(f"{path.name} {text.name}", cubin.arch, text.words)
     print("arch,hazard,file,first,second,cycles,source")
