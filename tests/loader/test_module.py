@@ -1,0 +1,61 @@
+"""The loader on the CPU device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import loader
+import turingas
+from tests.emulate.test_device import ADD
+from turingas.errors import CubinError, LaunchError
+
+
+@pytest.fixture(scope="module")
+def cubin():
+    return turingas.assemble(ADD, filename="add.sass")
+
+
+def test_devices():
+    assert "cpu" in loader.devices()
+
+
+def test_a_path_bytes_and_a_cubin(cubin, tmp_path):
+    path = tmp_path / "add.cubin"
+    path.write_bytes(cubin.to_bytes())
+    for source in (cubin, cubin.to_bytes(), path, str(path)):
+        out, values = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+        module = loader.load(source, device="cpu")
+        report = module.kernel("add").launch(2, (32, 1), out, values, 64, 2.0)
+        assert (out == 2 * values).all()
+        assert report.lane_instructions == 64 * 12
+
+
+def test_options_reach_the_device(cubin):
+    out, values = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    report = loader.load(cubin, "cpu").kernel("add").launch(2, 32, out, values, 64, 2.0, counters=True, strict=True)
+    assert report.counters.warps[0] == 2 and report.hazards == []
+
+
+def test_a_closed_module(cubin):
+    with loader.load(cubin, "cpu") as module:
+        kernel = module.kernel("add")
+    with pytest.raises(LaunchError, match="closed"):
+        kernel.launch(1, 32, np.zeros(4), np.zeros(4), 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda c: loader.load(c, "cuda:7"), LaunchError, "no device 'cuda:7'"),
+        (lambda c: loader.load(b"no cubin"), CubinError, "offset"),
+        (lambda c: loader.load("/nowhere.cubin"), FileNotFoundError, "nowhere"),
+        (lambda c: loader.load(c).kernel("mul"), LaunchError, "no kernel 'mul'\n.*add, other"),
+        (lambda c: loader.load(c).kernel("other").launch(1, 1, stream=3), LaunchError, "no streams"),
+        (lambda c: loader.load(c).kernel("other").launch(1, 1, 5), LaunchError, "takes 0 arguments and was given 1"),
+        (lambda c: loader.load(c).variable("x"), LaunchError, "no variable 'x'"),
+    ],
+)
+def test_what_is_refused(cubin, make, error, message):
+    with pytest.raises(error, match=message):
+        make(cubin)
