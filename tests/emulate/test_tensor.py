@@ -17,6 +17,7 @@ from tests.emulate import step
 from tests.tools import nvrtc
 from turingas import emulate
 from turingas.emulate.build import Unsupported
+from turingas.emulate.semantics import tensor
 
 RNG = np.random.default_rng(11)
 WARPS = 2
@@ -230,7 +231,7 @@ MMA = [
     ("HMMA.1688.F16", "sm_75", 16, 8, "F16", "F16", "F16", a_1688_half, b_1688_half, c16),
     ("HMMA.1688.F32", "sm_75", 16, 8, "F16", "F16", "F32", a_1688_half, b_1688_half, c16),
     ("HMMA.16816.F16", "sm_80", 16, 16, "F16", "F16", "F16", a_16816_half, b_16816_half, c16),
-    ("HMMA.16816.F32", "sm_90", 16, 16, "F16", "F16", "F32", a_16816_half, b_16816_half, c16),
+    ("HMMA.16816.F32", "sm_80", 16, 16, "F16", "F16", "F32", a_16816_half, b_16816_half, c16),
     ("HMMA.1688.F32.BF16", "sm_80", 16, 8, "BF16", "BF16", "F32", a_1688_half, b_1688_half, c16),
     ("HMMA.16816.F32.BF16", "sm_86", 16, 16, "BF16", "BF16", "F32", a_16816_half, b_16816_half, c16),
     ("HMMA.1684.F32.TF32", "sm_80", 16, 4, "TF32", "TF32", "F32", a_1684_tf32, b_tf32, c16),
@@ -284,6 +285,27 @@ def compare(name: str, kind: str, got: np.ndarray, a: list, b: list, c: list, la
                 assert result == (saturated if "SAT" in name else wrapped)
             else:
                 assert abs(result - total) <= rounding(kind, terms), (lane, i)
+
+
+def test_the_sum_of_hopper() -> None:
+    """Terms are cut off 25 bits below the largest exponent, the sum to FP32; the exponent of a product is that of its
+    factors' added up: 1.5 * 1.5 counts as 1. (What an H200 gives is compared in test_kernels.py.)"""
+
+    def total(products: list[tuple[float, float]], c: float) -> float:
+        a, b = (np.array(column) for column in zip(*products))
+        return float(tensor._aligned("F16")(a[None, None], b[None, :, None], np.array([[[c]]]))[0, 0, 0])
+
+    tiny = 2.0**-25
+    assert total([(1, 1), (-1, 1 - 2.0**-11)], 0) == 2.0**-11
+    assert total([(1, 1), (-1, 1)], tiny) == tiny
+    assert total([(1, 1), (-1, 1)], tiny / 2) == 0
+    assert total([(1.5, 1.5), (-1.5, 1.5)], tiny) == tiny
+    assert total([(2, 1), (-2, 1)], tiny) == 0
+    assert total([(1, 1), (tiny, 7)], 0) == 1 + 2.0**-23  # 7 / 4 units, not rounded up
+    assert total([(-1, 1), (-tiny, 7)], 0) == -1 - 2.0**-23
+    assert total([(2.0**-24, 1), (0, 1)], 2.0**-45) == 2.0**-24  # a denormal half has the exponent -14
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(total([(np.inf, 1), (-np.inf, 1)], 0))
 
 
 @pytest.mark.parametrize("case", MMA, ids=lambda case: f"{case[0]}-{case[1]}")

@@ -966,8 +966,9 @@ def bfloats(rng: np.random.Generator) -> Built:
     return [np.zeros((len(rows), 2 * n), np.uint16), *raw, I32(n)], [np.array(rows)]
 
 
-# -- matrices.cu. Numbers are small integers, so that every sum is exact; the cases named _rounded have any numbers, and
-# hold the devices to the error of a sum of products in float32 (the order and the width of the sum are not documented).
+# -- matrices.cu. Numbers are small integers, so that every sum is exact; the cases named _rounded and _scattered have any
+# numbers, and numpy is only near: tensor cores cut terms off. How they do it is measured on sm_90, where the emulator
+# leaves the same bits.
 
 ROUNDED: Near = (2e-5, 2e-5)
 
@@ -988,7 +989,7 @@ def wmma_float(rng: np.random.Generator) -> Built:
     return wmma_case(rng, F32)
 
 
-@case("matrices.cu", 2, 32, kernel="wmma_float", near=ROUNDED, devices=ROUNDED)
+@case("matrices.cu", 2, 32, kernel="wmma_float", near=ROUNDED)
 def wmma_float_rounded(rng: np.random.Generator) -> Built:
     return wmma_case(rng, F32, plain=False)
 
@@ -1079,7 +1080,7 @@ def mma_16816(rng: np.random.Generator) -> Built:
     return mma_case(small(rng, (16, 16)), small(rng, (16, 8)), small(rng, (16, 8), F32), 2, lambda x: x)
 
 
-@case("matrices.cu", 1, 32, kernel="mma_16816", since=80, near=ROUNDED, devices=ROUNDED)
+@case("matrices.cu", 1, 32, kernel="mma_16816", since=80, near=ROUNDED)
 def mma_16816_rounded(rng: np.random.Generator) -> Built:
     a, b = rng.normal(size=(16, 16)).astype(np.float16), rng.normal(size=(16, 8)).astype(np.float16)
     return mma_case(a, b, rng.normal(size=(16, 8)).astype(F32), 2, lambda x: x)
@@ -1104,26 +1105,26 @@ def scattered(rng: np.random.Generator, shape: tuple[int, ...], low: int = -20) 
     return rng.normal(size=shape) * 2.0 ** rng.integers(low, 4, shape) * (rng.random(shape) < 0.95)
 
 
-@case("matrices.cu", 1, 32, kernel="mma_16816", since=80, near=SCATTERED, devices=SCATTERED)
+@case("matrices.cu", 1, 32, kernel="mma_16816", since=80, near=SCATTERED)
 def mma_16816_scattered(rng: np.random.Generator) -> Built:
     a, b = scattered(rng, (16, 16)).astype(np.float16), scattered(rng, (16, 8)).astype(np.float16)
     return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 2, lambda x: x)
 
 
-@case("matrices.cu", 1, 32, kernel="mma_bf16", since=80, near=SCATTERED, devices=SCATTERED)
+@case("matrices.cu", 1, 32, kernel="mma_bf16", since=80, near=SCATTERED)
 def mma_bf16_scattered(rng: np.random.Generator) -> Built:
     a, b = (exact.unbfloat(exact.bfloat(scattered(rng, shape, -12))) for shape in ((16, 16), (16, 8)))
     return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 2, exact.bfloat)
 
 
-@case("matrices.cu", 1, 32, kernel="mma_tf32", since=80, near=SCATTERED, devices=SCATTERED)
+@case("matrices.cu", 1, 32, kernel="mma_tf32", since=80, near=SCATTERED)
 def mma_tf32_scattered(rng: np.random.Generator) -> Built:
     a, b = (scattered(rng, shape, -12).astype(F32) for shape in ((16, 8), (8, 8)))
     a, b = ((x.view(U32) & U32(0xFFFFE000)).view(F32) for x in (a, b))  # what TF32 holds
     return mma_case(a, b, scattered(rng, (16, 8)).astype(F32), 1, lambda x: x)
 
 
-@case("matrices.cu", 1, 32, kernel="mma_1688", since=75, near=SCATTERED, devices=SCATTERED)
+@case("matrices.cu", 1, 32, kernel="mma_1688", since=75, near=SCATTERED)
 def mma_1688_scattered(rng: np.random.Generator) -> Built:
     a, b = scattered(rng, (16, 8)).astype(np.float16), scattered(rng, (8, 8)).astype(np.float16)
     c = scattered(rng, (16, 8)).astype(F32)
@@ -1132,7 +1133,7 @@ def mma_1688_scattered(rng: np.random.Generator) -> Built:
     return args, [c_pieces(truth)]
 
 
-@case("matrices.cu", 2, 32, kernel="wmma_half", near=(0.01, 0.05), devices=(0.01, 0.05))
+@case("matrices.cu", 2, 32, kernel="wmma_half", near=(0.01, 0.05))
 def wmma_half_rounded(rng: np.random.Generator) -> Built:
     return wmma_case(rng, np.float16, plain=False)
 

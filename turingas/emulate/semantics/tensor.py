@@ -4,14 +4,15 @@ Where each element lies is what PTX documents for ``mma`` of the same shape ("Ma
 mma instruction", the figures of each shape). ptxas 12.9 hands the registers of an ``mma`` on in their order; only
 m8n8k4 becomes several instructions (HMMA.884, see there).
 
-Numbers. IMMA and BMMA are exact. The others sum in FP64, where products of FP16, BF16, TF32 and FP8 are exact, and
-round once to D's format. Hardware does not: it shifts all products and C to the largest exponent among them, drops
-what falls off the end, and sums by blocks of k (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA
-tensor cores", PeerJ CS 2021). With FP32 accumulators the two differ by no more than (k + 1) * 2^-22 * the largest
-magnitude among C, the products and the partial sums (2^-12 for QMMA, whose sum keeps fewer bits); FP16 accumulators
-are rounded to 11 bits after each block of k on top of that. DMMA sums in FP64 here, rounding product and sum, and in
-hardware in an unknown order with one rounding a product: a few units in the last place of the largest partial sum.
-A NaN is the canonical one (0x7fffffff, 0x7fff; NaNs of DMMA are left).
+Numbers. IMMA and BMMA are exact. HMMA of sm_90 sums as an H200 does, bit for bit (``_aligned``). The others sum in
+FP64, where products of FP16, BF16, TF32 and FP8 are exact, and round once to D's format. Hardware does not: it shifts
+all products and C to the largest exponent among them, drops what falls off the end, and sums by blocks of k (Fasi,
+Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021). With FP32 accumulators the
+two differ by no more than (k + 1) * 2^-22 * the largest magnitude among C, the products and the partial sums (2^-12
+for QMMA, whose sum keeps fewer bits); FP16 accumulators are rounded to 11 bits after each block of k on top of that.
+DMMA sums in FP64 here, rounding product and sum, and in hardware in an unknown order with one rounding a product: a
+few units in the last place of the largest partial sum. A NaN is the canonical one (0x7fffffff, 0x7fff; NaNs of DMMA
+are left).
 """
 
 from __future__ import annotations
@@ -240,6 +241,38 @@ def _sum(a: Array, b: Array, c: Array) -> Array:
     return found
 
 
+KEPT = 25  # bits of a term below the leading one of the largest
+LOWEST = {"F16": -14, "BF16": -126, "TF32": -126}  # exponent that denormal numbers have
+
+
+def _exponent(x: Array, lowest: int) -> Array:
+    found: Array = np.where(x == 0, lowest, np.maximum(np.frexp(x)[1] - 1, lowest))
+    return found
+
+
+def _aligned(kind: str) -> Combine:
+    """HMMA of sm_90: a product has the exponent of its factors' added up, not that of its value. The products of all k
+    and C are shifted to the largest exponent among them and cut off there, summed, and the sum is cut off to FP32.
+
+    Found by trying block lengths, kept bits and roundings on results of an H200 (mma_*_scattered and *_rounded of the
+    test kernels: FP16, BF16, TF32, denormal numbers among them). Not tried: infinities, results that are denormal."""
+    lowest = LOWEST[kind]
+
+    def combine(a: Array, b: Array, c: Array) -> Array:
+        a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
+        exponent = _exponent(a, lowest)[:, :, :, None] + _exponent(b, lowest)[:, None]
+        shift = KEPT - np.maximum(exponent.max(axis=2), _exponent(c, -126))
+        terms = np.trunc(np.ldexp(a[:, :, :, None] * b[:, None], shift[:, :, None]))
+        total = np.ldexp(terms.sum(axis=2) + np.trunc(np.ldexp(c, shift)), -shift)
+        single = (total.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
+        denormal = np.ldexp(np.trunc(np.ldexp(total, 149)), -149)
+        single = np.where(np.abs(total) < 2.0**-126, denormal, single)
+        special = ~np.isfinite(total)
+        return np.where(special, _sum(a, b, c), single) if special.any() else single
+
+    return combine
+
+
 def _integers(a: Array, b: Array, c: Array) -> Array:
     """Sums of at most 64 products of 8 bits are exact in FP32."""
     found: Array = np.matmul(a, b).astype(np.int64) + c
@@ -296,7 +329,7 @@ def hmma(i: Instruction, m: Maker) -> Step:
         return _hmma_884(i)
     source = next((kind for kind in ("BF16", "TF32") if kind in i.mods), "F16")
     into = i.mods[2] if i.mods[0] == "SP" else i.mods[1]
-    return _mma(i, (source, source), into, _sum)
+    return _mma(i, (source, source), into, _aligned(source) if m.sm == 90 else _sum)
 
 
 @semantics("QMMA")
