@@ -966,9 +966,9 @@ def bfloats(rng: np.random.Generator) -> Built:
     return [np.zeros((len(rows), 2 * n), np.uint16), *raw, I32(n)], [np.array(rows)]
 
 
-# -- matrices.cu. Numbers are small integers, so that every sum is exact; the cases named _rounded and _scattered have any
-# numbers, and numpy is only near: tensor cores cut terms off. How they do it is measured on sm_90, where the emulator
-# leaves the same bits.
+# -- matrices.cu. Numbers are small integers, so that every sum is exact; the cases named _rounded and _scattered have
+# any numbers, and numpy is only near: tensor cores cut terms off. How they do it is measured on sm_90, where the
+# emulator leaves the same bits.
 
 ROUNDED: Near = (2e-5, 2e-5)
 
