@@ -25,6 +25,7 @@ import numpy as np
 from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.memory import BadAccess, Plane, Spots, check_written
+from turingas.emulate.rounding import NAN64
 from turingas.emulate.semantics.loads import fault, narrow_address, sources, spaces, watch, wide_address
 from turingas.isa.instruction import Instruction, Mem, Reg
 
@@ -74,6 +75,13 @@ def _add_f32(old: Array, x: Array) -> Array:
     return _canonical(old + x)
 
 
+def _add_f64(old: Array, x: Array) -> Array:
+    """A NaN stays as it is, not even made quiet; of two the operand's (measured on an H200)."""
+    new = np.where(np.isnan(x), x.view(np.uint64), np.where(np.isnan(old), old.view(np.uint64), NAN64))
+    total = old + x
+    return np.where(np.isnan(total), new, total.view(np.uint64)).view(np.float64)
+
+
 def _canonical(x: Array) -> Array:
     """The NaN that the hardware makes."""
     return np.where(np.isnan(x), np.uint32(0x7FFFFFFF).view(np.float32), x)
@@ -109,7 +117,16 @@ def _bf16(function: Function) -> Function:
     return both
 
 
-HALVES = {"ADD": np.add, "MIN": np.fmin, "MAX": np.fmax}
+def _least(a: Array, b: Array) -> Array:
+    """The lesser number, -0 < +0 (measured on an H200); a number wins over a NaN."""
+    return np.where((a == b) & np.signbit(a), a, np.where((a == b) & np.signbit(b), b, np.fmin(a, b)))
+
+
+def _greatest(a: Array, b: Array) -> Array:
+    return -_least(-a, -b)
+
+
+HALVES: dict[str, Function] = {"ADD": np.add, "MIN": _least, "MAX": _greatest}
 
 
 def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
@@ -129,7 +146,7 @@ def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
         functions: dict[str, Function] = {**UFUNCS, "INC": _inc, "DEC": _dec, "EXCH": _exch}
         return name, dtype, functions.get(name), 1
     if kind == "F64" and name == "ADD":
-        return name, np.float64, np.add, 1
+        return name, np.float64, _add_f64, 1
     if kind[:3] == "F32" and name == "ADD":
         count = 1 if kind == "F32" else int(kind[4:])
         return name, np.float32, _add_ftz if "FTZ" in i.mods else _add_f32, count
