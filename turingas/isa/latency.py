@@ -61,8 +61,8 @@ EARLY = frozenset(["wide.c.high", "tensor.c"])
 STALL_ZERO = 64
 
 # Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
-# for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, conversions, MUFU, textures).
-UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R B2R".split())
+# for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, B2R, conversions, MUFU, textures).
+UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R".split())
 
 Kind = Callable[["Latencies", Instruction, Access, int], str]
 
