@@ -313,7 +313,7 @@ def run(
     \b
       turingas run copy.sass 'f32[1024]=random' 'f32[1024]' 1024 --grid 4 --block 256 --counters
     """
-    from turingas.emulate import command
+    from turingas import run as command
 
     with _diagnosed(file):
         data = _read(file)

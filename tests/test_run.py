@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from turingas.cli import main
 from turingas.emulate import LaunchError
-from turingas.emulate.command import argument
+from turingas.run import argument
 
-from .test_device import ADD
+from tests.emulate.test_device import ADD
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_hazards_fail(tmp_path):
     assert run(*words).exit_code == 0
     found = run(*words, "--strict")
     assert found.exit_code == 1
-    assert "reads R2 1 cycles after it is set" in found.output
+    assert "k.sass:14: add+0x0060: IMAD.WIDE" in found.output and "[raw-stall]" in found.output
 
 
 @pytest.mark.parametrize(
