@@ -216,6 +216,17 @@ def test_scoreboard_counts() -> None:
     assert kinds(text.format("0x2", "R0"), "sm_75") == [("raw", 3, 0)]
 
 
+def test_scoreboard_counts_anew_in_each_turn() -> None:
+    text = """
+    L:  --:-:0:-:2 TEX.SCR R0, R8, R10, 0x0, 0x5a, 2D
+        --:-:-:-:4 DEPBAR.LE SB0, {}
+        --:-:-:-:5 FADD R12, R0, R13
+        --:-:-:-:5 @P0 BRA L
+    """
+    assert kinds(text.format("0x0"), "sm_75") == []
+    assert kinds(text.format("0x1"), "sm_75") == [("raw", 2, 0)]
+
+
 def test_depbar_waits_for_a_set() -> None:
     text = "--:-:2:-:2 LDG.E.SYS R0, [R2]\n--:-:-:-:4 DEPBAR.LE SB0, 0x1, {}\n--:-:-:-:5 MOV R1, R0"
     assert kinds(text.format("{2,1}")) == []

@@ -398,12 +398,12 @@ class Pass:
                     keys = held[register] = {}
                 keys[n << 3 | role << 1] = now
                 if role:
-                    self.live.setdefault(facts.queue, {})[n << 3 | role << 1] = 0
+                    self._begin(facts.queue, n << 3 | role << 1)
                 if guard is not None:
                     guarded.setdefault(guard[0], set()).add((register, n << 3 | role << 1))
             if facts.late:
                 key = n << 3 | LATE << 1
-                self.live.setdefault(facts.queue, {})[key] = 0
+                self._begin(facts.queue, key)
                 for register in facts.late:
                     held.setdefault(register, {})[key] = now
                     if guard is not None:
@@ -441,6 +441,13 @@ class Pass:
         return State(held, covers, pending, marks)
 
     # -- scoreboards
+
+    def _begin(self, queue: str, key: int) -> None:
+        """Under way from here on, and told of by nothing; what was known of the time before does not count."""
+        self.live.setdefault(queue, {})[key] = 0
+        if self.walk.counts:
+            for sb in range(6):
+                self.marks.pop((sb, key), None)
 
     def _set(self, n: int, facts: Effects) -> None:
         """Instruction ``n`` sets its scoreboards. They also tell of what its queue ends before it."""
