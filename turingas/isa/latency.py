@@ -218,7 +218,8 @@ def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
             return "constant"
         if pipe in ("uniform", "branch") or i.base == "UMOV":
             return "umove" if i.base == "UMOV" else pipe
-        return "vector" if pipe in ("alu", "fma") else "queue"
+        vector = pipe in ("alu", "fma") or (pipe == "half" and half(i) != "half.mma")
+        return "vector" if vector else "queue"
     if i.base == "IMAD" and ("WIDE" in i.mods or "HI" in i.mods):
         return ("wide.c.low", "wide.c.high")[word] if read.count == 2 else "wide.ab"
     if pipe == "half":
