@@ -71,12 +71,13 @@ def recorded() -> dict[str, dict[str, str]]:
 
 
 def test_the_last_result_of_the_gpu_has_every_case() -> None:
-    """A new or changed kernel has to go through tests/gpu/test_agreement.py before it counts."""
+    """A new or changed kernel has to go through tests/gpu/test_agreement.py before it counts. (The hand-written ones are
+    left out: their cubins change with the assembler.)"""
     names = {case.name for case in CASES if "sm_90" in case.archs}
     assert set(recorded()) == names
     if nvrtc.version() == (12, 9):
         kept = recorded()
-        stale = [c.name for c in CASES if "sm_90" in c.archs
+        stale = [c.name for c in CASES if "sm_90" in c.archs and c.source.endswith(".cu")
                  and hashlib.sha256(c.cubin("sm_90")).hexdigest()[:16] != kept[c.name]["cubin"]]  # fmt: skip
         assert stale == []
 

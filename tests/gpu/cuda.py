@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ class Gpu:
         self.call("cuCtxSynchronize")
 
     def description(self) -> dict[str, Any]:
-        """Name, driver and clocks, as a result is dated with."""
+        """Name, driver and clocks (of SM and memory, at most), as a result is dated with."""
         kinds = self.driver.CUdevice_attribute
         clocks = {}
         for name in ("CLOCK_RATE", "MEMORY_CLOCK_RATE"):
@@ -69,7 +70,9 @@ class Gpu:
             clocks[name.lower()[:-5]] = self.call("cuDeviceGetAttribute", kind, self.device) // 1000
         name = self.call("cuDeviceGetName", 100, self.device).split(b"\0")[0].decode()
         version = self.call("cuDriverGetVersion")
-        return {"gpu": name, "cuda_driver": f"{version // 1000}.{version % 1000 // 10}", "mhz": clocks}
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+        return {"gpu": name, "driver": driver, "cuda": f"{version // 1000}.{version % 1000 // 10}", "mhz": clocks}
 
     def run(
         self, cubin: bytes, name: str, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
