@@ -80,6 +80,8 @@ def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int
             cells[at] = change(state, lane)
         except Misuse as why:
             raise fault(k, i, BadAccess("mbarrier", str(why), lane, int(address.flat[lane])), 32) from None
+        if spots.shadow is not None:
+            spots.shadow.views[8][at] = 2**64 - 1  # written
     return found
 
 
