@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import turingas
+from tests.kernels import cases
+from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
@@ -294,6 +296,20 @@ def test_calls_do_not_mix() -> None:
 def test_calls_elsewhere_leave_nothing() -> None:
     text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n--:-:-:-:5 CALL.ABS.NOINC 0x0\n--:-:-:-:5 MOV R1, R0"
     assert kinds(text, relocations=[CodeRelocation(16, 57, "other", 0)]) == []
+
+
+# -- no false alarms
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_compiled_code_is_right(arch: str) -> None:
+    """NVRTC knows the hardware: what it makes of the test kernels has no hazard."""
+    wrong = []
+    for source in sorted({case.source for case in cases.CASES if arch in case.archs and case.source.endswith(".cu")}):
+        for kernel in turingas.Cubin.from_bytes(cases.cubin(source, arch)).texts:
+            wrong += [str(f) for f in hazards.check(Graph(kernel)) if f.severity != "note"]
+    assert wrong == []
 
 
 # -- what a finding says

@@ -50,9 +50,7 @@ NO_WRITE_SCOREBOARD = frozenset(
     "BAR BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT MEMBAR NANOSLEEP RED REDG RET ST STG STL STS WARPSYNC"
     " YIELD".split()
 )
-NO_READ_SCOREBOARD = frozenset(
-    "BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split()
-)
+NO_READ_SCOREBOARD = frozenset("BRA BREAK BRX BSSY BSYNC CALL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split())
 NONE = 7  # no scoreboard
 #: what reads later than all else, and so may come earlier: "any" does not hold for these
 EARLY = frozenset(["wide.c.high", "tensor.c"])
