@@ -114,7 +114,6 @@ class Module:
         self.symbols = self.elf.symbols()
         self.addresses: dict[int, int] = {}  # of sections in global memory, by index
         self.globals: dict[str, tuple[int, int]] = {}  # variables: address and size
-        self.images: dict[str, Image] = {}
         self._place_globals()
 
     def kernel(self, name: str | None = None) -> Kernel:

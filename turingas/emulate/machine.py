@@ -77,10 +77,8 @@ class Image:
         ends, last = [0] * len(self.words), len(self.words)
         for n in range(len(self.words) - 1, -1, -1):
             i = self.instructions[n]
-            if i is not None and _reads_clock(i):
-                last = n + 1  # a run of its own, so that it sees the time
-                ends[n] = n + 1
-                last = n
+            if i is not None and _reads_clock(i):  # a run of its own, so that it sees the time
+                ends[n], last = n + 1, n
                 continue
             if self.flow[n] is not None:
                 last = n
