@@ -438,7 +438,8 @@ def f2ip(i: Instruction, m: Maker) -> Step:
     d, a, b, c = i.operands
     kind, mode, ntz, relu = integer_type(i), mode_of(i), "NTZ" in i.mods, "RELU" in i.mods
     gets, rest, put = [source(m, o, "F32") for o in (b, a)], rest_of(m, c), m.put(d)
-    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, ntz or relu) for g in gets], rest(k), 8))
+    nan_zero = ntz or relu
+    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, nan_zero) for g in gets], rest(k), 8))
 
 
 def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:

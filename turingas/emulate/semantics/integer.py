@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Put, Step, Unsupported, semantics
+from turingas.emulate.build import Get, Maker, Put, Step, semantics
 from turingas.emulate.cohort import TRUE, ZERO, Array, Cohort
 from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
 
@@ -491,27 +491,31 @@ def idp(i: Instruction, m: Maker) -> Step:
 
 @semantics("VABSDIFF")
 def vabsdiff(i: Instruction, m: Maker) -> Step:
-    """d = |a - b| + c."""
+    """d = |a - b| + c; Pu is the carry of that sum (measured on an H200)."""
     d, pu, a, b, c = i.operands
-    _unknown(i, pu)
     dtype: Any = np.uint32 if "U32" in i.mods else np.int32
-    x, y, z, put = m.raw(a), m.raw(b), m.raw(c), m.put(d)
-    return lambda k: put(k, distance(x(k).view(dtype), y(k).view(dtype)).view(np.uint32) + z(k))
+    x, y, z = m.raw(a), m.raw(b), m.raw(c)
+    return adder(m, d, (pu,), [lambda k: distance(x(k).view(dtype), y(k).view(dtype)).view(np.uint32), z])
 
 
 @semantics("VABSDIFF4")
 def vabsdiff4(i: Instruction, m: Maker) -> Step:
-    """|a - b| of each byte; with .ACC their sum plus c."""
+    """|a - b| of each byte; with .ACC their sum plus c, and Pu its carry, which is false without (measured on an
+    H200)."""
     d, pu, a, b, c = i.operands
-    _unknown(i, pu)
     dtype: Any = np.uint8 if "U8" in i.mods else np.int8
-    x, y, z, put = m.raw(a), m.raw(b), m.raw(c), m.put(d)
+    x, y, z, put, carry = m.raw(a), m.raw(b), m.raw(c), m.put(d), m.put(pu)
+
+    def each(k: Cohort) -> Array:
+        return distance(split(x(k), dtype), split(y(k), dtype)).view(np.uint8)
+
+    if "ACC" in i.mods:
+        return adder(m, d, (pu,), [lambda k: each(k).sum(axis=-1, dtype=np.uint32), z])
 
     def step(k: Cohort) -> None:
-        each = distance(split(x(k), dtype), split(y(k), dtype)).view(np.uint8)
-        put(k, each.sum(axis=-1, dtype=np.uint32) + z(k) if accumulate else joined(each))
+        put(k, joined(each(k)))
+        carry(k, FALSE)
 
-    accumulate = "ACC" in i.mods
     return step
 
 
@@ -528,12 +532,6 @@ def split(a: Array, dtype: Any) -> Array:
 def joined(parts: Array) -> Array:
     """What ``split`` took apart, as uint32."""
     return np.ascontiguousarray(parts).view(np.uint32)[..., 0]
-
-
-def _unknown(i: Instruction, p: Operand) -> None:
-    """Refuses a predicate result whose meaning no source tells, and which ptxas never asks for."""
-    if not is_pt(p):
-        raise Unsupported(f"the predicate result of {i.name}")
 
 
 # ---- minimum, maximum, absolute value -----------------------------------------------------------------------------
@@ -1002,10 +1000,10 @@ def sel(i: Instruction, m: Maker) -> Step:
 @semantics("R2UR")
 def r2ur(i: Instruction, m: Maker) -> Step:
     """A uniform register takes the value of the first lane that takes part. Pu: the lane's own value differs (ptxas
-    wraps ARRIVES.LDGSTSBAR [UR] in a loop that the lanes leave which find Pu false)."""
+    wraps ARRIVES.LDGSTSBAR [UR] in a loop that the lanes leave which find Pu false); with .OR also where Pu was true
+    before (measured on an H200)."""
     pu, d, a = i.operands
-    if i.mods:
-        raise Unsupported(i.name)
+    before = m.pred(pu)
     get, put, differs = m.raw(a), m.put(d), m.put(pu)
     if is_pt(pu):
         return lambda k: put(k, get(k))
@@ -1013,7 +1011,8 @@ def r2ur(i: Instruction, m: Maker) -> Step:
     def step(k: Cohort) -> None:
         value = k.full(get(k))
         put(k, value)
-        differs(k, value != np.take_along_axis(value, k.lanes.argmax(axis=1)[:, None], axis=1))
+        found = value != np.take_along_axis(value, k.lanes.argmax(axis=1)[:, None], axis=1)
+        differs(k, found | before(k) if "OR" in i.mods else found)
 
     return step
 

@@ -10,9 +10,8 @@ all products and C to the largest exponent among them, drops what falls off the 
 Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021). With FP32 accumulators the
 two differ by no more than (k + 1) * 2^-22 * the largest magnitude among C, the products and the partial sums (2^-12
 for QMMA, whose sum keeps fewer bits); FP16 accumulators are rounded to 11 bits after each block of k on top of that.
-DMMA sums in FP64 here, rounding product and sum, and in hardware in an unknown order with one rounding a product: a
-few units in the last place of the largest partial sum. A NaN is the canonical one (0x7fffffff, 0x7fff; NaNs of DMMA
-are left).
+DMMA adds one product after the other, with one rounding each, as an H200 does (measured for 8x8x4). A NaN is the
+canonical one (0x7fffffff, 0x7fff; NaNs of DMMA are left).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import numpy as np
 
 from turingas.emulate.build import Maker, Step, Unsupported, semantics
 from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.rounding import fma64
 from turingas.isa.instruction import Imm, Instruction, Reg
 
 Load = Callable[[Cohort], Array]
@@ -250,9 +250,10 @@ def _exponent(x: Array, lowest: int) -> Array:
     return found
 
 
-def _aligned(kind: str) -> Combine:
+def _aligned(kind: str, into: str = "F32") -> Combine:
     """HMMA of sm_90: a product has the exponent of its factors' added up, not that of its value. The products of all k
-    and C are shifted to the largest exponent among them and cut off there, summed, and the sum is cut off to FP32.
+    and C are shifted to the largest exponent among them and cut off there, summed, and the sum is cut off to FP32, or
+    rounded to FP16.
 
     Found by trying block lengths, kept bits and roundings on results of an H200 (mma_*_scattered and *_rounded of the
     test kernels: FP16, BF16, TF32, denormal numbers among them). Not tried: infinities, results that are denormal."""
@@ -264,6 +265,8 @@ def _aligned(kind: str) -> Combine:
         shift = KEPT - np.maximum(exponent.max(axis=2), _exponent(c, -126))
         terms = np.trunc(np.ldexp(a[:, :, :, None] * b[:, None], shift[:, :, None]))
         total = np.ldexp(terms.sum(axis=2) + np.trunc(np.ldexp(c, shift)), -shift)
+        if into == "F16":
+            return np.where(np.isfinite(total), total, _sum(a, b, c))
         single = (total.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
         denormal = np.ldexp(np.trunc(np.ldexp(total, 149)), -149)
         single = np.where(np.abs(total) < 2.0**-126, denormal, single)
@@ -271,6 +274,15 @@ def _aligned(kind: str) -> Combine:
         return np.where(special, _sum(a, b, c), single) if special.any() else single
 
     return combine
+
+
+def _chained(a: Array, b: Array, c: Array) -> Array:
+    """C, and the products in the order of k, each a fused multiply and add."""
+    shape = c.shape
+    for n in range(a.shape[2]):
+        left, right = (np.ascontiguousarray(np.broadcast_to(x, shape)) for x in (a[:, :, n, None], b[:, n, None]))
+        c = fma64(left, right, c)
+    return c
 
 
 def _integers(a: Array, b: Array, c: Array) -> Array:
@@ -329,7 +341,7 @@ def hmma(i: Instruction, m: Maker) -> Step:
         return _hmma_884(i)
     source = next((kind for kind in ("BF16", "TF32") if kind in i.mods), "F16")
     into = i.mods[2] if i.mods[0] == "SP" else i.mods[1]
-    return _mma(i, (source, source), into, _aligned(source) if m.sm == 90 else _sum)
+    return _mma(i, (source, source), into, _aligned(source, into) if m.sm == 90 else _sum)
 
 
 @semantics("QMMA")
@@ -357,7 +369,7 @@ def dmma(i: Instruction, m: Maker) -> Step:
     """``DMMA.shape Rd, Ra, Rb, Rc``."""
     if len(i.mods) > 1:
         raise Unsupported(f"the rounding mode of {i.name}")
-    return _mma(i, ("F64", "F64"), "F64", _sum)
+    return _mma(i, ("F64", "F64"), "F64", _chained)
 
 
 # ---- HMMA.884, of Volta ----------------------------------------------------------------------------------------------
