@@ -141,8 +141,10 @@ class Strict:
             self._write(k, n, register, lanes)
         for register in this.late:
             file, index = register_of(register)
-            begun = self.sources[file].setdefault(this.queue, Begun(self.values[file].shape))
-            begun.begin(k, index, n, self._now(k), _of_file(file, lanes))
+            sources = self.sources[file]
+            if this.queue not in sources:
+                sources[this.queue] = Begun(self.values[file].shape)
+            sources[this.queue].begin(k, index, n, self._now(k), _of_file(file, lanes))
 
     def after(self, k: Cohort, i: Instruction, n: int) -> None:
         """After it: new values where old ones were read, and what its scoreboards will tell."""

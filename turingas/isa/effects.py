@@ -5,6 +5,8 @@ and pipes are in turingas/isa/latency.
 
 from __future__ import annotations
 
+import functools
+
 from turingas.isa.instruction import Access, Imm, Instruction, Name
 from turingas.isa.latency import NONE, Latencies
 
@@ -18,6 +20,7 @@ SOONEST = 2  # cycles from setting a scoreboard to the first instruction that ca
 FIXED, VARIABLE, LATE, WITH_SOURCES = 0, 1, 2, 3
 
 
+@functools.cache
 def register_of(number: int) -> tuple[str, int]:
     """The file of a register and its index there."""
     return next((file, number - first) for first, file in FILES if number >= first)
