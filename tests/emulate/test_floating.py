@@ -215,6 +215,8 @@ def test_xorsign() -> None:
     assert got[:4].tolist() == [-2, 3, 2, -1]
     with pytest.raises(Unsupported, match="XORSIGN"):
         run("FMNMX.XORSIGN R3, R0, |R1|, PT", "sm_90")
+    got = run("FMNMX.XORSIGN R3, |R0|, 2.5, PT", "sm_90", regs={0: a}).r(3, np.float32)
+    assert got[:4].tolist() == [2.5, -2.5, 2, -2]
 
 
 @functools.cache
@@ -460,6 +462,14 @@ def test_dsetp(name: str) -> None:
     out = run(f"DSETP.{name}.AND P1, P2, R0, R2, PT", regs={0: a, 2: b})
     assert (out.p(1) == value).all()
     assert (out.p(2) == ~value).all()
+
+
+def test_predicate_that_is_source_and_result() -> None:
+    """Pv takes the last operand as it was, not as Pu leaves it."""
+    two = np.array([1, np.nan], np.float64)[np.arange(32) % 2]
+    out = run("DSETP.MIN.AND P1, P2, R0, R2, P1", regs={0: two, 2: np.full(32, np.nan)}, preds={1: 1})
+    assert out.p(1).tolist() == [True, False] * 16
+    assert out.p(2).tolist() == [False, True] * 16
 
 
 @pytest.mark.parametrize("least", [True, False])

@@ -159,6 +159,9 @@ def test_xorsign() -> None:
     assert halves(text, "sm_90", r0=pair(3, -3), r1=pair(-2, -4)) == [-2, 3]
     with pytest.raises(Unsupported, match="XORSIGN"):
         halves("HMNMX2.XORSIGN R9, R0, |R1|, PT", "sm_90")
+    assert halves("HMNMX2.XORSIGN R9, |R0|, 2, 5, PT", "sm_90", r0=pair(3, -3)) == [3, -2]
+    with pytest.raises(Unsupported, match="XORSIGN"):
+        halves("HMNMX2.XORSIGN R9, |R0|, 2, -5, PT", "sm_90")
 
 
 @pytest.mark.parametrize("compare", ieee.COMPARISONS)
@@ -184,6 +187,14 @@ def test_comparisons(name: str, compare: str) -> None:
         assert (out.r(3, np.uint16) == np.where(combine(value, both), 0xFFFF, 0)).all()
         out = run(f"HSET2{name}.BF.{compare}{tail} R3, R0, R1, P3", arch, regs={0: a, 1: b}, preds={3: other})
         assert (out.r(3, np.uint16) == np.where(combine(value, both), EDGES[name][7], 0)).all()
+
+
+def test_predicate_that_is_source_and_result() -> None:
+    """The second result takes the predicate as it was, not as the first result leaves it."""
+    for first, second in ((1, 3), (3, 1)):
+        text = f"HSETP2.LT.OR P{first}, P{second}, R0, R1, P3"
+        out = run(text, regs={0: pair(0, 2), 1: pair(1, 1)}, preds={3: 0})
+        assert out.p(first).all() and not out.p(second).any()
 
 
 def test_compared_with_two_immediates() -> None:

@@ -326,6 +326,13 @@ def order32(x: Array) -> Array:
     return mask
 
 
+def is_size(o: Operand) -> bool:
+    """Whether an operand of .XORSIGN is |x|, or an immediate that is not negative."""
+    if isinstance(o, Imm):
+        return not o.bits & (0x80008000 if o.kind.endswith("x2") else 0x80000000)
+    return getattr(o, "abs", False) and not getattr(o, "neg", False)
+
+
 @semantics("FMNMX")
 def fmnmx(i: Instruction, m: Maker) -> Step:
     """The lesser (predicate true) or the greater one; -0 < +0. A number wins over a NaN, but with .NAN the NaN does.
@@ -338,7 +345,7 @@ def fmnmx(i: Instruction, m: Maker) -> Step:
     raw = [m.raw(o) for o in i.operands[1:3]]
     if ftz:
         a, b = (_flushing(get, o) for get, o in zip((a, b), i.operands[1:3]))
-    if xorsign and any(getattr(o, "neg", False) or not getattr(o, "abs", False) for o in i.operands[1:3]):
+    if xorsign and not all(map(is_size, i.operands[1:3])):
         raise Unsupported("FMNMX.XORSIGN of other than |x|")
     always = np.maximum if getattr(last, "inv", False) else np.minimum
 
@@ -594,7 +601,8 @@ def dsetp(i: Instruction, m: Maker) -> Step:
         left, right = np.signbit(x), np.signbit(y)
         closer = (x < y) | ((x == y) & (left | ~right)) if least else (x > y) | ((x == y) & ~left & right)
         no_x, no_y = x != x, y != y
-        put_u(k, combine(closer | (no_y & ~no_x), other))
-        put_v(k, combine(no_x & no_y, other))
+        u, v = combine(closer | (no_y & ~no_x), other), combine(no_x & no_y, other)  # before Pu, which may be p too
+        put_u(k, u)
+        put_v(k, v)
 
     return step

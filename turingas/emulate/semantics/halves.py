@@ -25,7 +25,7 @@ from turingas.emulate.rounding import (
     round_f16,
     sum_to_odd,
 )
-from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, comparison
+from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, comparison, is_size
 from turingas.isa.instruction import Instruction, Operand, Reg
 
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
@@ -235,8 +235,7 @@ def hmnmx2(i: Instruction, m: Maker) -> Step:
     form, put, p = _format(i), m.put(i.operands[0]), m.pred(i.operands[-1])
     sources = i.operands[1:-1]
     ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
-    signed = any(getattr(o, "neg", False) or not getattr(o, "abs", False) for o in sources)
-    if xorsign and (signed or len(sources) != 2):
+    if xorsign and not (len(sources) == 2 and all(map(is_size, sources))):
         raise Unsupported(f"{i.base}.XORSIGN of other than two |x|")
     get = [bits_of(m, o) for o in sources]
     raw = [bits_of(m, o, signs=False) for o in sources]
@@ -291,8 +290,9 @@ def hsetp2(i: Instruction, m: Maker) -> Step:
         if both:
             low, high = low & high, ~(low & high)
         other = p(k)
-        put_u(k, combine(low, other))
-        put_v(k, combine(high, other))
+        u, v = combine(low, other), combine(high, other)  # both before Pu, which may be the source p too
+        put_u(k, u)
+        put_v(k, v)
 
     return step
 
@@ -302,7 +302,8 @@ def hsetp2(i: Instruction, m: Maker) -> Step:
 
 def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
     """MUFU.EX2.F16, MUFU.TANH.BF16 ...: of the lower half (or with .H1 the upper one) to the lower half; the upper one
-    becomes zero. BF16's EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
+    becomes zero. The value is cut, not rounded (measured on an H200). BF16's EX2 flushes denormals (PTX has only
+    ex2.approx.ftz.bf16)."""
     form = F16 if name == "F16" else BF16
     function, o = FUNCTIONS[i.mods[0]], i.operands[1]
     bits, put = half_of(m, o, getattr(o, "suffix", "") == ".H1"), m.put(i.operands[0])
@@ -310,7 +311,10 @@ def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
 
     def step(k: Cohort) -> None:
         x = _flush(bits(k), form) if ftz else bits(k)
-        r = form.round(function(form.read(x)))
+        exact = function(form.read(x))
+        r = form.round(exact)
+        near = np.abs(form.read(r))
+        r = (r - ((near > np.abs(exact)) & np.isfinite(near))).astype(np.uint16)
         put(k, (_flush(r, form) if ftz else r).astype(np.uint32))
 
     return step
