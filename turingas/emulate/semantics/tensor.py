@@ -328,8 +328,18 @@ def _mma(i: Instruction, sources: tuple[str, str], into: str, combine: Combine) 
     load_m, number = _registers(metadata), selector.value
 
     def sparse(k: Cohort) -> None:
-        first = expand(matrix_a(load_a(k), rows, step_a), load_m(k), number, each)
-        put(k, lanes_c(combine(first, matrix_b(load_b(k), step_b), matrix_c(load_c(k), rows))))
+        kept, words = matrix_a(load_a(k), rows, step_a), load_m(k)
+        first, second, third = expand(kept, words, number, each), matrix_b(load_b(k), step_b), matrix_c(load_c(k), rows)
+        if np.isfinite(second).all():
+            put(k, lanes_c(combine(first, second, third)))
+            return
+        # what A leaves out is not multiplied: infinities of B opposite to it do not show (measured on an H200)
+        there = expand(np.ones_like(kept), words, number, each) != 0
+        each_row = [
+            combine(first[:, n : n + 1], np.where(there[:, n, :, None], second, 0.0), third[:, n : n + 1])
+            for n in range(rows)
+        ]
+        put(k, lanes_c(np.concatenate(each_row, axis=1)))
 
     return sparse
 
