@@ -122,10 +122,13 @@ def test_choice_of_halves_and_signs() -> None:
     assert halves("HFMA2.MMA R9, -RZ, RZ, 1.5, 5.9604644775390625e-08", "sm_80") == [2.0**-24, 1.5]
 
 
-def test_a_float32_source_rounds_once() -> None:
-    """The sum of a float32 and a half, before Ampere: 1 + 2^-11 + 2^-40 is more than halfway."""
-    x = int(np.float32(2.0**-11 * (1 + 2.0**-23)).view(np.uint32))
-    assert halves("HADD2 R9, R0.F32, R1", r0=x, r1=pair(1, 2)) == [1 + 2.0**-10, 2]
+def test_a_float32_source_is_cut() -> None:
+    """As ptxas needs it for cvt.rz.f16.f32, before Ampere."""
+    for x, cut in ((1 + 2.0**-11 + 2.0**-20, 1), (-1e6, -65504), (2.0**-25 + 2.0**-30, 0), (np.inf, np.inf)):
+        bits = int(np.float32(x).view(np.uint32))
+        assert halves("HADD2 R9, R0.F32, -RZ.H0_H0", r0=bits) == [cut, cut]
+    x = int(np.float32(1 + 2.0**-11 + 2.0**-20).view(np.uint32))
+    assert halves("HADD2 R9, R0.F32, R1", r0=x, r1=pair(1, 2)) == [2, 3]
 
 
 def test_widened_result_has_been_rounded() -> None:

@@ -3,7 +3,8 @@
 Everything is rounded once, to nearest. NaNs that are computed are 0x7fff in both formats (CUDART_NAN_FP16, PTX ISA). A
 source picks its halves (``.H0_H0``); as "" it gives each half its own; ``.H0_NH1`` gives the upper result its lower
 half and the lower one its upper half with the other sign (i times a complex number; measured on an H200). ``.F32``
-behind a source (Volta and Turing) is one float32 for both; behind the mnemonic the lower result is widened to a
+behind a source (Volta and Turing) is one float32 for both, cut to 16 bits: ptxas writes PTX cvt.rz.f16.f32, and that
+rounding alone, as its sum with -0; behind the mnemonic the lower result is widened to a
 float32: it has been rounded to 16 bits before, as compilers write ``cvt.f32.f16`` of a product this way.
 """
 
@@ -107,11 +108,17 @@ def value_of(m: Maker, o: Operand, form: Format, ftz: bool) -> Get:
     """A packed source as doubles, (n, 32, 2)."""
     if getattr(o, "suffix", "") == ".F32":
         single = m.f32(o)
-        return lambda k: single(k).astype(np.float64)[..., None]
+        return lambda k: _cut(single(k).astype(np.float64))[..., None]
     bits = bits_of(m, o)
     if ftz:
         return lambda k: form.read(_flush(bits(k), form))
     return lambda k: form.read(bits(k))
+
+
+def _cut(x: Array) -> Array:
+    """Doubles rounded to FP16 towards zero."""
+    bits = round_f16(x)
+    return from_f16(bits - (np.abs(from_f16(bits)) > np.abs(x)))
 
 
 def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Callable[[list[Array]], Array]) -> Step:
@@ -153,9 +160,7 @@ def _sum(i: Instruction) -> Callable[[Array, Array], Array]:
     """A sum rounded to odd, where it must be. FP16 needs no care: when a sum of FP16 numbers or their products does
     not fit a double, the lesser part is far below half a unit of the greater, which is an FP16 number itself; or the
     greater is a product beyond the range of FP16."""
-    if _format(i) is F16 and not any(getattr(o, "suffix", "") == ".F32" for o in i.operands):
-        return np.add
-    return sum_to_odd
+    return np.add if _format(i) is F16 else sum_to_odd
 
 
 @semantics("HADD2")
