@@ -95,7 +95,8 @@ def test_ffma(flush: str, mode: str, sat: str) -> None:
 def test_what_ftz_flushes() -> None:
     """What is below 2^-126 before its exponent ends there, 2^-126 - 2^-150 too (an H200 does so)."""
     a, b = np.uint32(0x3F000000), np.arange(0x00FFFFF0, 0x01000010, dtype=np.uint32)  # 0.5 times 2^-125 and around
-    for text in ("FMUL.FTZ R3, R0, R1", "FMUL.FTZ.D2 R3, R1, 1", "FFMA.FTZ R3, R0, R1, RZ", "FFMA.FTZ.SAT R3, R0, R1, RZ"):
+    texts = ["FMUL.FTZ R3, R0, R1", "FMUL.FTZ.D2 R3, R1, 1", "FFMA.FTZ R3, R0, R1, RZ", "FFMA.FTZ.SAT R3, R0, R1, RZ"]
+    for text in texts:
         out = run(text, regs={0: a, 1: b}).r(3)
         assert (out == np.where(b < 0x01000000, 0, b - 0x00800000)).all(), text
     out = run("FMUL.FTZ.RP R3, R0, R1", regs={0: np.uint32(0x3F7FFFFF), 1: np.uint32(0x00800000)}).r(3)

@@ -307,8 +307,8 @@ def hsetp2(i: Instruction, m: Maker) -> Step:
 
 def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
     """MUFU.EX2.F16, MUFU.TANH.BF16 ...: of the lower half (or with .H1 the upper one) to the lower half; the upper one
-    becomes zero. The value is cut, not rounded (measured on an H200, with all sources: EX2 agrees in all bits). BF16's EX2 flushes denormals (PTX has only
-    ex2.approx.ftz.bf16)."""
+    becomes zero. The value is cut, not rounded (measured on an H200, with all sources: EX2 agrees in all bits). BF16's
+    EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
     form = F16 if name == "F16" else BF16
     function, o = FUNCTIONS[i.mods[0]], i.operands[1]
     bits, put = half_of(m, o, getattr(o, "suffix", "") == ".H1"), m.put(i.operands[0])
