@@ -8,7 +8,8 @@ stall counts of the warp's own instructions. What takes a variable time never ar
 
 What is under way waits on a *channel*: the results of one queue, or its sources, which come in order, or one scoreboard
 where there is no order. For each warp and channel it is known up to which cycle all that was issued is done; a wait for
-a scoreboard moves that on. So one comparison, of cycles, says whether a result is there.
+a scoreboard moves that on. So one comparison, of cycles, says whether a result is there. It takes 12 bytes for
+every register and lane, and as many again for each queue that reads registers late.
 
 With ``stale`` an instruction that reads too early gets the old value, as on the GPU.
 """
