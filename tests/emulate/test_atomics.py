@@ -176,6 +176,33 @@ def test_denormals_and_nan(arch: str, kind: str, flushes: bool, lanes: int) -> N
     assert array[2:3].view(np.uint32)[0] == 0x7FFFFFFF
 
 
+def one_lane(text: str, memory: Any, operand: Any) -> Any:
+    """What one atomic of one lane leaves in memory, as an unsigned number."""
+    place, array = Global(), np.array([memory])
+    machine = Machine(text, "sm_90", regs={2: np.uint64(place.add(array)), 4: operand}, memory=place)
+    machine.run((LANE < 1).reshape(1, 32))
+    return int(array[0])
+
+
+def test_nans_of_double_sums() -> None:
+    """They stay as they are, the operand's before the one in memory; an H200 does so."""
+    text = "REDG.E.ADD.F64.RN.STRONG.GPU desc[UR4][R2.64], R4"
+    signaling, quiet, one = (np.uint64(n) for n in (0xFFF0000000000123, 0x7FF8000000000456, 0x3FF0000000000000))
+    assert one_lane(text, signaling, one) == signaling
+    assert one_lane(text, one, signaling) == signaling
+    assert one_lane(text, quiet, signaling) == signaling
+    assert one_lane(text, signaling, quiet) == quiet
+
+
+def test_zeros_of_half_minima() -> None:
+    """-0 is less than +0; an H200 does so."""
+    for a, b in ((0x80000000, 0x00008000), (0x00008000, 0x80000000)):
+        for kind in ("F16x2", "BF16x2"):
+            text = f"REDG.E.{{}}.{kind}.RN.STRONG.GPU desc[UR4][R2.64], R4"
+            assert one_lane(text.format("MIN"), np.uint32(a), np.uint32(b)) == 0x80008000
+            assert one_lane(text.format("MAX"), np.uint32(a), np.uint32(b)) == 0
+
+
 def test_halves() -> None:
     """Two sums a word, each rounded on its own."""
     rng = np.random.default_rng(0)

@@ -594,3 +594,13 @@ def test_movm_transposes() -> None:
 def test_what_is_not_there_is_named(text: str, arch: str) -> None:
     with pytest.raises(Unsupported, match=text.split()[0].replace(".", r"\.")):
         step.run(text, arch=arch)
+
+
+def test_infinities_opposite_to_what_sparse_a_leaves_out() -> None:
+    """They are not multiplied (an H200 does so); those that A picks are."""
+    one, infinite = 0x3C003C00, 0x7C003C00  # pairs of FP16: the upper one infinite
+    regs = dict.fromkeys(range(16, 20), one) | dict.fromkeys(range(48, 52), infinite) | dict.fromkeys(range(80, 84), 0)
+    for meta, result in ((0x88888888, 16.0), (0xDDDDDDDD, np.inf)):  # of each four: 0 and 2, or 1 and 3
+        text = "HMMA.SP.16832.F32 R112, R16, R48, R80, R100, 0x0"
+        out = step.run(text, "sm_90", regs=regs | {100: meta})
+        assert (out.r(112, np.float32) == result).all(), hex(meta)

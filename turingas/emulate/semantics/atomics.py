@@ -202,7 +202,7 @@ def _runs(
         old[first] = memory[places[first]]
         memory[places[first]] = operand[first + counts - 1]
         return True
-    if function is _add_ftz or function is _add_f32:
+    if function in (_add_ftz, _add_f32, _add_f64):
         return _float_runs(memory, places, operand, function, first, counts, old)
     if not isinstance(function, np.ufunc):
         return False
@@ -218,7 +218,7 @@ def _runs(
 def _float_runs(
     memory: Array, places: Array, operand: Array, function: Function, first: Array, counts: Array, old: Array
 ) -> bool:
-    """Sums of FP32 in order. False, and nothing is done, where a denormal or a NaN comes up."""
+    """Sums of FP32 or FP64 in order. False, and nothing is done, where a denormal or a NaN comes up."""
     results = []
     operand = _flushed(operand) if function is _add_ftz else operand
     for start, count in zip(first.tolist(), counts.tolist()):
