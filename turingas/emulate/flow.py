@@ -242,11 +242,14 @@ def bssy(i: Instruction, maker: Maker) -> Step:
 
 @semantics("BREAK")
 def leave_barrier(i: Instruction, maker: Maker) -> Step:
-    """The lanes here no longer take part in Bn."""
+    """The lanes here no longer take part in Bn: not for those that have it from the same BSSY, and so the same mask."""
     take, number = maker.pred(i.operands[0]), _barrier(i.operands[1])
 
     def step(k: Cohort) -> None:
-        k.wave.barriers[number][k.rows] &= ~bits_of(k.lanes & take(k))[:, None]
+        leaving, row = k.lanes & take(k), k.wave.barriers[number]
+        barrier = row[k.rows]
+        mine = _first(barrier, leaving)[:, None]
+        row[k.rows] = np.where(barrier == mine, barrier & ~bits_of(leaving)[:, None], barrier)
         k.wave.moved = True
 
     return step
@@ -455,16 +458,15 @@ def release(wave: Wave) -> None:
         warp, need = splits.warp[here], splits.need[here]
         if state == m.AT_BSYNC:
             need = wave.barriers[splits.key[here], warp, splits.mask[here].argmax(axis=1)].astype(np.int64)
-            same = splits.key[here]
-        else:
-            same = need
-        order = np.lexsort((same, warp))
-        starts = np.flatnonzero(np.r_[True, (np.diff(warp[order]) != 0) | (np.diff(same[order]) != 0)])
+        number = splits.key[here]  # of a barrier; with another mask it is that of another call
+        order = np.lexsort((need, number, warp))
+        parts = np.logical_or.reduce([np.diff(key[order]) != 0 for key in (need, number, warp)])
+        starts = np.flatnonzero(np.r_[True, parts])
         came = np.bitwise_or.reduceat(masks[here][order], starts)
         missing = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts) & ~came
         complete = missing == 0
         if state == m.AT_BSYNC:
-            complete = _without_spinners(wave, same[order[starts]], warp[order[starts]], came, missing)
+            complete = _without_spinners(wave, number[order[starts]], warp[order[starts]], came, missing)
         free = np.repeat(complete, np.diff(np.r_[starts, len(order)]))
         freed.append(here[order[free]])
     freed.append(_at_bars(wave))
@@ -484,8 +486,8 @@ def _without_spinners(wave: Wave, number: Array, warp: Array, came: Array, missi
     complete: Array = missing & ~spinning == 0
     if (left := complete & (missing != 0)).any():
         late = missing[left][:, None] >> LANES.astype(np.int64) & 1 != 0
-        barrier = wave.barriers[number[left], warp[left]]
-        wave.barriers[number[left], warp[left]] = np.where(late, barrier & ~came[left][:, None], barrier)
+        kept = np.where(late, ~came[left][:, None], -1).astype(np.uint32)
+        np.bitwise_and.at(wave.barriers, (number[left], warp[left]), kept)
     return complete
 
 

@@ -265,6 +265,7 @@ SPECIAL: dict[str, Get] = {
     "SR_SMEMSZ": _shared_size,
     "SR_SWINHI": _fixed(memory.SHARED_WINDOW),
     "SR_LWINHI": _fixed(memory.LOCAL_WINDOW),
+    "SR_LMEMHIOFF": _fixed(0),  # where the stack ends: ptxas' code at -O0 traps when R1 falls below it
     "SR_CgaCtaId": _fixed(0),
     "SR_CLOCK": _clock(0),
     "SR_CLOCKLO": _clock(0),
