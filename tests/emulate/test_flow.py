@@ -101,30 +101,36 @@ away:
     assert caught.value.kind == "deadlock"
 
 
-@pytest.mark.parametrize("left", ["", "@!P0 BREAK B0; @!P0 BRA inner;"])
-def test_a_barrier_that_a_part_of_the_warp_saves_and_uses_again(left):
+@pytest.mark.parametrize(("leave", "back"), [("", "in"), ("@!P0 BREAK B0;", "inner")])
+def test_a_barrier_that_a_part_of_the_warp_saves_and_uses_again(leave, back):
     """As a function does that some lanes call: the others wait at the same barrier, but for more lanes."""
-    body = f"""
+    body = """
     BSSY B0, done;
     ISETP.GE.AND P0, PT, R0, 0x10, PT;
-    @P0 BRA end;
-    BMOV.32.CLEAR R6, B0;
-    BSSY B0, inner;
-    ISETP.GE.AND P0, PT, R0, 0x8, PT;
-    @P0 BRA in;
-    IADD3 R3, R3, 0x1, RZ;
-    {left.replace("; ", ";" + chr(10))}
-in:
-    BSYNC B0;
-inner:
-    BMOV.32 B0, R6;
+    @!P0 BRA call;
 end:
     BSYNC B0;
 done:
     IADD3 R3, R3, 0x1, RZ;
 """
-    out, report = run(body, counters=True)
-    behind = next(n for n, line in enumerate(code(HEAD + body)) if "BMOV.32 B0" in line) + 2
+    function = f"""
+call:
+    BMOV.32.CLEAR R6, B0;
+    BSSY B0, inner;
+    ISETP.GE.AND P0, PT, R0, 0x8, PT;
+    {leave}
+    @!P0 BRA more;
+in:
+    BSYNC B0;
+inner:
+    BMOV.32 B0, R6;
+    BRA end;
+more:
+    IADD3 R3, R3, 0x1, RZ;
+    BRA {back};
+"""
+    out, report = run(body, tail=STORE + function, counters=True)
+    behind = next(n for n, line in enumerate(code(HEAD + body)) if "BSYNC" in line) + 1
     assert (out == np.where(np.arange(32) < 8, 2, 1)).all()
     assert report.counters.warps[behind] == 1
 
