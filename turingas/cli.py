@@ -332,6 +332,111 @@ def run(
     return WRONG if outcome.failed else 0
 
 
+def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Numbers parted by commas, each at least 1; how many is the option's business."""
+    if value is None:
+        return None
+    numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in value.split(","))
+    wanted = {"shape": (5,), "filters": (1, 2)}.get(param.name or "", range(1, 100))
+    if len(numbers) not in wanted or 0 in numbers:
+        raise click.BadParameter(f"{value!r}: write {param.metavar}, numbers of at least 1")
+    return numbers
+
+
+@main.command(short_help="Hold a kernel against a reference and float64.")
+@click.argument("file", metavar="KERNEL", type=_SOURCE)
+@click.argument("args", nargs=-1)
+@click.option("--layer", "layers", metavar="NAME", multiple=True,
+              type=click.Choice(["Conv2", "Conv3", "Conv4", "Conv5", "all"]),
+              help="A 3x3 layer of ResNet: Conv2, Conv3, Conv4, Conv5, or all of them.")  # fmt: skip
+@click.option("--batch", "batches", metavar="N[,N...]", default="32", callback=_sizes, show_default=True,
+              help="Images, for --layer.")  # fmt: skip
+@click.option("--shape", metavar="N,C,H,W,K", callback=_sizes, help="Another convolution: its sizes.")
+@click.option("--filter", "filters", metavar="R[,S]", default="3", callback=_sizes, show_default=True,
+              help="Rows and columns of the filters, for --shape.")  # fmt: skip
+@click.option("--stride", type=click.IntRange(min=1), default=1, show_default=True, help="... its stride.")
+@click.option("--padding", type=click.IntRange(min=0), help="... its padding. [default: (R - 1) // 2]")
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks: expressions.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--shared", metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--host", type=click.Path(exists=True, dir_okay=False),
+              help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
+@click.option("--reference", metavar="NAME|FILE.cu",
+              help="What it is held against. [default for a convolution: direct]")  # fmt: skip
+@click.option("--truth", metavar="FILE.py:FUNCTION", help="Gives the outputs in float64, for other kernels.")
+@click.option("--tolerance", type=click.FloatRange(min=0), help="Relative L2 error. [default: 1e-6 for f32]")
+@click.option("--device", metavar="cpu|cuda[:N]", help="Where it runs. [default: a GPU if there is one]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--strict", is_flag=True, help="On the CPU device: heed stalls and scoreboards.")
+@click.option("--races", is_flag=True, help="On the CPU device: find races in shared memory.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+@_ARCH
+@click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="Variable of the inline Python.")  # fmt: skip
+@click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
+              help="Folder for .include, or a .py file to run first.")  # fmt: skip
+@click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
+def validate(
+    file: str,
+    args: tuple[str, ...],
+    layers: tuple[str, ...],
+    batches: tuple[int, ...],
+    shape: tuple[int, ...] | None,
+    filters: tuple[int, ...],
+    stride: int,
+    padding: int | None,
+    strict: bool,
+    races: bool,
+    as_json: bool,
+    arch: str,
+    defines: dict[str, object],
+    include: tuple[str, ...],
+    no_python: bool,
+    **options: Any,
+) -> int:
+    """Run a KERNEL (.sass, assembled first, or .cubin) and a reference on the same random inputs, compare both.
+
+    Outputs are poisoned first; exits with 1 if a result is off or an element was not written.
+
+    \b
+    A convolution: its sizes by --layer or --shape. ARGS are x, w, y and expressions of N C H W K R S P Q:
+      turingas validate conv.sass x:CHWN w y:CHWN N C H W K --grid 'P*Q,ceil_div(K,64)' --block 256 --layer Conv3
+    ARGS and options of the launch may stand in the source, in a line '# validate: x w y ...'.
+
+    \b
+    Any other kernel: ARGS as for `turingas run`; arrays without a value are outputs.
+      turingas validate add.sass 'f32[64]=random' 'f32[64]' 64 --grid 2 --block 32 --reference add.cu
+    """
+    from loader import validate as command
+    from turingas.emulate.errors import DeviceError
+
+    words = list(args)
+    for name in ("grid", "block", "shared", "kernel"):
+        text = options.pop(name)
+        words += [f"--{name}", text] if text is not None else []
+    options["options"] = {name: True for name, on in (("strict", strict), ("races", races)) if on}
+    results = []
+    with _diagnosed(file):
+        data = _read(file)
+        if data.startswith(b"\x7fELF"):
+            cubin, source = _cubin(data), ""
+        else:
+            cubin = _assemble(file, data, arch, include, not no_python, defines=defines)
+            source = data.decode("utf-8", "surrogateescape")
+        asked = command.problems(layers, shape, batches, filters, stride, padding)
+        try:
+            for result in command.command(cubin, file, source, words, asked, python=not no_python, **options):
+                results.append(result)
+                if not as_json:
+                    click.echo(_printable("\n".join(result.lines())))
+        except DeviceError as error:
+            _fail(_printable(str(error)))
+    if as_json:
+        click.echo(json.dumps([result.json() for result in results], indent=2))
+    return 0 if all(result.ok for result in results) else WRONG
+
+
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")
 @click.argument("file", type=_CUBIN)
 def info(file: str) -> None:
