@@ -1,8 +1,40 @@
-"""Runs cubins from Python: ``loader.load("copy.cubin").kernel("kern").launch(grid, block, *args)``.
+"""Runs cubins from Python, on a GPU or on the CPU device: ``loader.load("copy.cubin").kernel("kern").launch(...)``.
 
-So far on the CPU device alone (``turingas.emulate``); GPUs come next, behind the same face.
+Nothing here needs a GPU, a driver or cuda-python to be imported.
 """
 
-from loader.module import Kernel, Module, devices, load
+from __future__ import annotations
+
+import os
+
+from loader import cuda
+from loader.module import CPU, CpuModule, Kernel, Module
+from turingas.errors import LaunchError
+from turingas.program import Cubin
 
 __all__ = ["Kernel", "Module", "devices", "load"]
+
+
+def devices() -> list[str]:
+    """The devices that ``load`` takes: "cpu" always, and "cuda:0" ... where there are GPUs and a driver."""
+    return [CPU, *(f"cuda:{n}" for n in range(cuda.count()))]
+
+
+def load(cubin: str | os.PathLike[str] | bytes | Cubin, device: str | None = None) -> Module:
+    """Load a cubin: a file's path, its bytes, or what ``turingas.assemble`` gives.
+
+    ``device`` is one of ``devices()``, "cuda" the first GPU; None takes the first GPU if there is one, else the CPU
+    device. A GPU takes cubins of its own architecture, the CPU device those of any from sm_70 to sm_90. Raises
+    CubinError for what is no cubin, LaunchError for a device that there is not (and says why) or a cubin for another
+    architecture, CudaError for what the driver refuses.
+    """
+    if not isinstance(cubin, Cubin):
+        cubin = Cubin.from_bytes(bytes(cubin)) if isinstance(cubin, (bytes, bytearray)) else Cubin.from_file(cubin)
+    if device is None:
+        device = "cuda:0" if cuda.count() else CPU
+    if device == CPU:
+        return CpuModule(cubin)
+    name, _, number = device.partition(":")
+    if name != "cuda" or (number and not number.isdecimal()):
+        raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(devices()))
+    return cuda.CudaModule(cubin, cuda.device(int(number or 0)))

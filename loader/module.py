@@ -1,63 +1,46 @@
-"""Cubins on a device, their kernels, and launches."""
+"""Cubins on a device, their kernels, and launches: the face that all devices have, and the CPU device behind it."""
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from loader.arrays import kind_of, on_host
 from turingas import emulate
 from turingas.emulate import Report
 from turingas.errors import LaunchError
 from turingas.program import Cubin
+from turingas.program import Kernel as Code
 
 CPU = "cpu"
 
 
-def devices() -> list[str]:
-    """The devices that ``load`` takes: "cpu" always."""
-    return [CPU]
-
-
-def load(cubin: str | os.PathLike[str] | bytes | Cubin, device: str | None = None) -> Module:
-    """Load a cubin: a file's path, its bytes, or what ``turingas.assemble`` gives.
-
-    ``device`` is one of ``devices()``; None takes the first. The CPU device takes a cubin of any architecture from
-    sm_70 to sm_90. Raises CubinError for what is no cubin, LaunchError for a device or an architecture that there is
-    not.
-    """
-    if device is not None and device not in devices():
-        raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(devices()))
-    if not isinstance(cubin, Cubin):
-        cubin = Cubin.from_bytes(cubin) if isinstance(cubin, (bytes, bytearray)) else Cubin.from_file(cubin)
-    return Module(cubin)
-
-
 class Module:
-    """A cubin on a device. Its variables live as long as it does; ``close``, or ``with``, ends that."""
+    """A cubin on a device. Its code and variables live as long as it does; ``close``, or ``with``, ends that.
 
-    def __init__(self, cubin: Cubin) -> None:
-        self.cubin = cubin
-        self.device = CPU
-        self._module: emulate.Module | None = emulate.Device(cubin.arch).load(cubin)
+    Several threads may use one module and its kernels.
+    """
+
+    def __init__(self, cubin: Cubin, device: str) -> None:
+        self.cubin, self.device = cubin, device
 
     def kernel(self, name: str | None = None) -> Kernel:
         """The kernel called ``name``, or the only one. LaunchError names those there are."""
-        return Kernel(self, self._open().kernel(name).name)
+        raise NotImplementedError
 
     def variable(self, name: str) -> Any:
-        """The bytes of a ``__device__`` variable, a numpy array of uint8, in place. LaunchError when there is none."""
-        return self._open().variable(name)
+        """The bytes of a ``__device__`` variable, in place: a numpy array of uint8 on the CPU device, a
+        ``loader.cuda.Buffer`` on a GPU. LaunchError when there is none."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was told. CudaError for what a kernel did wrong."""
 
     def close(self) -> None:
         """Give the device's memory back. The module cannot be used any more."""
-        self._module = None
-
-    def _open(self) -> emulate.Module:
-        if self._module is None:
-            raise LaunchError("the module is closed")
-        return self._module
+        raise NotImplementedError
 
     def __enter__(self) -> Module:
         return self
@@ -80,18 +63,90 @@ class Kernel:
         block: int | Sequence[int],
         *args: Any,
         shared: int = 0,
-        stream: object = None,
+        stream: Any = None,
+        **options: Any,
+    ) -> Report | None:
+        """Run the kernel.
+
+        ``grid`` and ``block`` are one to three numbers. ``args``, one for each parameter: arrays in C order, used in
+        place (``loader.arrays``); Python and numpy numbers of the parameter's size; bytes for a struct. ``shared``:
+        dynamic shared memory in bytes. ``stream``: where a GPU queues it, see ``loader.cuda``.
+
+        On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` there:
+        counters, races, strict, stale, written, budget, workers (``turingas.emulate.launch``). A GPU has only been
+        told, and the answer is None.
+
+        LaunchError for what no device would take, before anything runs. DeviceError (CPU device) and CudaError (GPU,
+        now or at a later call) for what the kernel does.
+        """
+        raise NotImplementedError
+
+
+def find(cubin: Cubin, name: str | None) -> Code:
+    """The kernel called ``name``, or the only one. LaunchError names those there are."""
+    kernels = {kernel.name: kernel for kernel in cubin.kernels}
+    hint = "there are: " + ", ".join(kernels) if kernels else "it has none at all"
+    if name is None and len(kernels) != 1:
+        raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", hint)
+    if name is not None and name not in kernels:
+        raise LaunchError(f"the cubin has no kernel {name!r}", hint)
+    return next(iter(kernels.values())) if name is None else kernels[name]
+
+
+def label(number: int, param_name: str, kernel: str) -> str:
+    """How messages call an argument."""
+    return f"argument {number}" + (f" ({param_name})" if param_name else "") + f" of {kernel}"
+
+
+class CpuModule(Module):
+    """A cubin on the CPU device (``turingas.emulate``)."""
+
+    def __init__(self, cubin: Cubin) -> None:
+        super().__init__(cubin, CPU)
+        self._lock = threading.Lock()
+        self._module: emulate.Module | None = emulate.Device(cubin.arch).load(cubin)
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        self._open()
+        return CpuKernel(self, find(self.cubin, name))
+
+    def variable(self, name: str) -> Any:
+        return self._open().variable(name)
+
+    def close(self) -> None:
+        self._module = None
+
+    def _open(self) -> emulate.Module:
+        if self._module is None:
+            raise LaunchError("the module is closed")
+        return self._module
+
+
+class CpuKernel(Kernel):
+    """A kernel on the CPU device."""
+
+    module: CpuModule
+
+    def __init__(self, module: CpuModule, code: Code) -> None:
+        super().__init__(module, code.name)
+        self._names = [param.name for param in sorted(code.params, key=lambda p: p.offset)]
+
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *args: Any,
+        shared: int = 0,
+        stream: Any = None,
         **options: Any,
     ) -> Report:
-        """Run the kernel to its end and tell what it came to.
-
-        ``grid`` and ``block`` are one to three numbers. ``args``, one for each parameter: numpy arrays, C-contiguous,
-        used in place; Python and numpy numbers of the parameter's size; bytes for a struct. ``shared``: dynamic shared
-        memory in bytes. ``stream`` must be None: the CPU device is done when this returns. ``options``: counters,
-        races, strict, stale, written, budget, workers (``turingas.emulate.launch``).
-
-        LaunchError for what no device would take, before anything runs; DeviceError for what the kernel does.
-        """
         if stream is not None:
             raise LaunchError("the CPU device has no streams")
-        return self.module._open().launch(self.name, grid, block, args, shared, **options)
+        module = self.module._open()
+        names = [*self._names, *[""] * len(args)]  # too many arguments are counted below
+        given = [
+            value if kind_of(value) is None else on_host(value, label(n, names[n], self.name))
+            for n, value in enumerate(args)
+        ]
+        with self.module._lock:  # a device's memory is made for one launch at a time
+            return module.launch(self.name, grid, block, given, shared, **options)

@@ -50,10 +50,10 @@ def test_a_closed_module(cubin):
         (lambda c: loader.load(c, "cuda:7"), LaunchError, "no device 'cuda:7'"),
         (lambda c: loader.load(b"no cubin"), CubinError, "offset"),
         (lambda c: loader.load("/nowhere.cubin"), FileNotFoundError, "nowhere"),
-        (lambda c: loader.load(c).kernel("mul"), LaunchError, "no kernel 'mul'\n.*add, other"),
-        (lambda c: loader.load(c).kernel("other").launch(1, 1, stream=3), LaunchError, "no streams"),
-        (lambda c: loader.load(c).kernel("other").launch(1, 1, 5), LaunchError, "takes 0 arguments and was given 1"),
-        (lambda c: loader.load(c).variable("x"), LaunchError, "no variable 'x'"),
+        (lambda c: loader.load(c, "cpu").kernel("mul"), LaunchError, "no kernel 'mul'\n.*add, other"),
+        (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, stream=3), LaunchError, "no streams"),
+        (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, 5), LaunchError, "takes 0 arguments and was"),
+        (lambda c: loader.load(c, "cpu").variable("x"), LaunchError, "no variable 'x'"),
     ],
 )
 def test_what_is_refused(cubin, make, error, message):

@@ -37,7 +37,7 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
             if isinstance(value, np.ndarray):
                 data = _address(value, param.size, name, memory, added)
             else:
-                data = _scalar(value, param.size, name)
+                data = scalar(value, param.size, name)
             area[param.offset : param.offset + param.size] = data
     except LaunchError:
         for address in added.values():
@@ -59,7 +59,8 @@ def _address(value: np.ndarray[Any, Any], size: int, name: str, memory: Global, 
     return struct.pack("<Q", added[key])
 
 
-def _scalar(value: Any, size: int, name: str) -> bytes:
+def scalar(value: Any, size: int, name: str) -> bytes:
+    """The bytes of an argument that is no array. LaunchError, with ``name``, for what the parameter does not take."""
     if isinstance(value, (bytes, bytearray)):
         if len(value) != size:
             raise LaunchError(f"{name} has {len(value)} bytes, the parameter {size}")
@@ -82,5 +83,5 @@ def _scalar(value: Any, size: int, name: str) -> bytes:
             return struct.pack(FLOATS[size], value)
         except OverflowError:
             raise LaunchError(f"{name} is {value}, which does not fit a float of {size} bytes") from None
-    kinds = "numpy arrays and scalars, int, float, bool and bytes"
-    raise LaunchError(f"{name} is a {type(value).__name__}", f"the CPU device takes {kinds}")
+    kinds = "arrays, numpy scalars, int, float, bool and bytes"
+    raise LaunchError(f"{name} is a {type(value).__name__}", f"a kernel takes {kinds}")

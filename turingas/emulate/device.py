@@ -168,8 +168,8 @@ class Module:
         self, kernel: Kernel, grid: int | Sequence[int], block: int | Sequence[int], shared: int, more: dict[str, Any]
     ) -> Options:
         facts = self.device.arch
-        grid3 = _three(grid, "grid", GRID)
-        block3 = _three(block, "block", BLOCK)
+        grid3 = three(grid, "grid", GRID)
+        block3 = three(block, "block", BLOCK)
         threads = block3[0] * block3[1] * block3[2]
         if threads > THREADS:
             raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
@@ -318,7 +318,8 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
     data[offset : offset + size] = word.to_bytes(size, "little")
 
 
-def _three(value: int | Sequence[int], name: str, limits: Three) -> Three:
+def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
+    """One to three numbers, as grid and block are given, filled up with 1. LaunchError beyond the limits."""
     numbers = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
     if not 1 <= len(numbers) <= 3 or not all(isinstance(n, (int, np.integer)) for n in numbers):
         raise LaunchError(f"{name} {value!r} is not one to three integers")
