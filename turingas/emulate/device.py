@@ -383,10 +383,10 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
                 raise
     report.seconds = time.perf_counter() - start
     if failures:
-        error = min(failures, key=lambda f: f[0])[1]
-        if isinstance(error, DeviceError):
-            error.report = report
-        raise error
+        first = min(failures, key=lambda f: f[0])[1]
+        if isinstance(first, DeviceError):
+            first.report = report
+        raise first
     return report
 
 
