@@ -135,6 +135,41 @@ more:
     assert report.counters.warps[behind] == 1
 
 
+def test_break_out_of_a_barrier_that_others_have_saved():
+    """Lanes 0 to 7 are in a function, with B0 in a register, when the last eight leave it and wait for them elsewhere."""
+    body = """
+    BRA main;
+call:
+    BMOV.32.CLEAR R6, B0;
+    BRA inside;
+main:
+    BSSY B0, done;
+    ISETP.LT.AND P0, PT, R0, 0x8, PT;
+    ISETP.GE.AND P1, PT, R0, 0x18, PT;
+    @P0 BRA call;
+    @P1 BREAK B0;
+    @P1 BRA away;
+back:
+    BSYNC B0;
+done:
+    IADD3 R3, R3, 0x1, RZ;
+away:
+    BAR.SYNC 0x0;
+"""
+    function = """
+inside:
+    BSSY B0, restore;
+    BSYNC B0;
+restore:
+    BMOV.32 B0, R6;
+    BRA back;
+"""
+    out, report = run(body, tail=STORE + function, counters=True)
+    behind = next(n for n, line in enumerate(code(HEAD + body)) if "BSYNC" in line) + 1
+    assert (out == (np.arange(32) < 24)).all()
+    assert report.counters.warps[behind] == 1
+
+
 def test_threads_that_end_are_not_waited_for():
     body = """
     BSSY B0, done;

@@ -234,22 +234,31 @@ def bssy(i: Instruction, maker: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         lanes = k.lanes & take(k)
-        row = k.wave.barriers[number]
-        row[k.rows] = np.where(lanes, bits_of(lanes)[:, None], row[k.rows])
+        row, mask = k.wave.barriers[number], bits_of(lanes)
+        row[k.rows] = np.where(lanes, mask[:, None], row[k.rows])
+        if k.wave.left:
+            for warp, value in zip(k.warps.tolist(), mask.tolist()):
+                k.wave.left.pop((warp, number, value), None)
 
     return step
 
 
 @semantics("BREAK")
 def leave_barrier(i: Instruction, maker: Maker) -> Step:
-    """The lanes here no longer take part in Bn: not for those that have it from the same BSSY, and so the same mask."""
+    """The lanes here no longer take part in Bn: not for those that have it from the same BSSY, and so the same mask.
+    Who has saved it, in a function that uses Bn itself, hears of it when the register comes back."""
     take, number = maker.pred(i.operands[0]), _barrier(i.operands[1])
 
     def step(k: Cohort) -> None:
         leaving, row = k.lanes & take(k), k.wave.barriers[number]
         barrier = row[k.rows]
         mine = _first(barrier, leaving)[:, None]
-        row[k.rows] = np.where(barrier == mine, barrier & ~bits_of(leaving)[:, None], barrier)
+        bits = bits_of(leaving)
+        row[k.rows] = np.where(barrier == mine, barrier & ~bits[:, None], barrier)
+        saved = bits_of((barrier != mine) & k.wave.alive[k.rows]) & mine[:, 0]
+        for n in np.flatnonzero(np.where(bits != 0, saved, 0)):
+            key = int(k.warps[n]), number, int(mine[n, 0])
+            k.wave.left[key] = k.wave.left.get(key, 0) | int(bits[n])
         k.wave.moved = True
 
     return step
@@ -284,10 +293,21 @@ def bmov(i: Instruction, maker: Maker) -> Step:
     goal = _barrier(to)
 
     def step(k: Cohort) -> None:
-        row = k.wave.barriers[goal]
-        row[k.rows] = np.where(k.lanes, read(k), row[k.rows])
+        row, value = k.wave.barriers[goal], read(k)
+        if k.wave.left:
+            value = _without_those_who_left(k, goal, k.full(value))
+        row[k.rows] = np.where(k.lanes, value, row[k.rows])
 
     return step
+
+
+def _without_those_who_left(k: Cohort, number: int, masks: Array) -> Array:
+    """Masks (n, 32) of a barrier that come back from registers, less the lanes that BREAK took out meanwhile."""
+    found = masks.copy()
+    for (warp, barrier, mask), lanes in k.wave.left.items():  # in the order of BREAKs: a mask may lose lanes twice
+        if barrier == number:
+            found = np.where((k.warps[:, None] == warp) & (found == mask), found & ~np.uint32(lanes), found)
+    return found
 
 
 def _wait(t: Turn, lanes: Array, state: int, key: Array, need: Array, free: Array) -> bool:

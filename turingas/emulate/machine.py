@@ -160,6 +160,8 @@ class Wave:
         self.UP = np.zeros((8, warps, 1), bool)
         self.UP[7] = True
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
+        #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
+        self.left: dict[tuple[int, int, int], int] = {}
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)
