@@ -17,8 +17,8 @@ import numpy as np
 
 from turingas.emulate.build import Get, Maker, Put, Step, semantics
 from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.results import put64, split, u64
 from turingas.emulate.rounding import QUIET64
-from turingas.emulate.semantics.integer import put64, split, u64
 from turingas.isa.instruction import Instruction, Operand
 
 ROUNDING = {"RM": "RM", "RP": "RP", "RZ": "RZ", "FLOOR": "RM", "CEIL": "RP", "TRUNC": "RZ"}
