@@ -136,7 +136,7 @@ more:
 
 
 def test_break_out_of_a_barrier_that_others_have_saved():
-    """Lanes 0 to 7 are in a function, with B0 in a register, when the last eight leave it and wait for them elsewhere."""
+    """Lanes 0 to 7 are in a function, with B0 in a register when the last eight leave it and wait for them."""
     body = """
     BRA main;
 call:
