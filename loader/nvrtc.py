@@ -143,7 +143,7 @@ def _compile(source: str, words: Sequence[str], name: str) -> bytes:
         status = library.nvrtcCompileProgram(program, len(words), array)
         if status:
             log = _take(program, "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace").strip()
-            if "could not open source file" in log and not include_folders():
+            if "open source file" in log and not include_folders():
                 log += f"\nhint: CUDA's headers are not installed: {INSTALL}"
             _check(status, name, log)
         return _take(program, "nvrtcGetCUBIN")
