@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,29 +10,31 @@ from typing import Any
 import numpy as np
 
 import loader
-from loader import nvrtc
-from loader.module import Module
+from loader import cuda, nvrtc
+from loader.module import CPU, Module
+from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, Any]
 
 FOLDER = Path(__file__).parent
-CPU = "cpu"
 CPU_ARCH = "sm_75"
 
-#: What new float arrays are filled with: a NaN that no arithmetic makes, so that what a kernel left out is seen.
-POISON = 0x7FBADBAD
+#: Every byte of new arrays. As float32 it is a NaN that no arithmetic makes, so what a kernel left out can be seen.
+POISON_BYTE = 0xFF
+POISON = 0xFFFFFFFF
 
 
 class Runner:
     """A device, and modules compiled for it. ``close``, or ``with``, gives them back.
 
-    ``device``: one of ``loader.devices()``; None is a GPU if there is one, else the CPU device. ``arch``: what is
-    compiled for; None is the GPU's own, and sm_75 on the CPU device, which runs NVIDIA's compiled code.
+    ``device``: "cpu", "cuda:0" ... (``loader.devices()``); None is a GPU if there is one, else the CPU device.
+    ``arch``: what is compiled for; None is the GPU's own, and sm_75 on the CPU device, which runs what NVIDIA's
+    compiler makes. LaunchError for a device that there is not.
     """
 
     def __init__(self, device: str | None = None, arch: str | None = None) -> None:
         self.device = device or default_device()
-        self.arch = arch or (CPU_ARCH if self.device == CPU else _gpu_arch(self.device))
+        self.arch = arch or (CPU_ARCH if self.device == CPU else _gpu(self.device).arch)
         self._modules: dict[tuple[str, tuple[str, ...]], Module] = {}
 
     def module(self, name: str, options: Sequence[str] = ()) -> Module:
@@ -49,19 +50,20 @@ class Runner:
         return self._modules[key]
 
     def array(self, array: Array) -> Any:
-        """A C-contiguous copy of a numpy array on the device, as ``launch`` takes it."""
-        return np.array(array, order="C")
+        """A copy of a numpy array on the device, in C order, as ``launch`` takes it."""
+        return np.array(array, order="C") if self.device == CPU else cuda.Buffer.of(array, _gpu(self.device))
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Any:
-        """An array on the device. float32: all elements are POISON; other types: zeros."""
-        host = np.zeros(shape, dtype)
-        if host.dtype == np.float32:
-            host.view(np.uint32)[...] = POISON
-        return self.array(host)
+        """An array on the device that nobody wrote yet: every byte is POISON_BYTE (NaN; -1)."""
+        if self.device == CPU:
+            array = np.empty(shape, dtype)
+            array.view(np.uint8)[...] = POISON_BYTE
+            return array
+        return cuda.Buffer(shape, dtype, _gpu(self.device)).fill(POISON_BYTE)
 
     def numpy(self, array: Any) -> Array:
-        """The numpy array of what ``array`` or ``empty`` gave, after all launches are done."""
-        return np.asarray(array)
+        """The numpy array of what ``array`` or ``empty`` gave, when all launches are done."""
+        return array.numpy() if isinstance(array, cuda.Buffer) else np.asarray(array)
 
     def close(self) -> None:
         """Give the modules back."""
@@ -88,6 +90,8 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@functools.cache
-def _gpu_arch(device: str) -> str:
-    raise NotImplementedError(device)
+def _gpu(device: str) -> cuda.Device:
+    name, _, number = device.partition(":")
+    if name != "cuda" or (number and not number.isdecimal()):
+        raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(loader.devices()))
+    return cuda.device(int(number or 0))
