@@ -22,32 +22,40 @@ __all__ = ["Algorithm", "Problem", "Runner", "algorithm", "algorithms", "conv2d"
 
 FAMILIES = ("direct", "memory_efficient", "winograd")  # modules of this folder; importing one lists its algorithms
 
-#: Launches the kernels: runner, problem, x in the algorithm's layout, w as K, C, R, S, y in the algorithm's layout.
-Function = Callable[[Runner, Problem, Any, Any, Any], None]
+#: Launches the kernels: runner, problem, x in the algorithm's layout, w as K, C, R, S, y in the algorithm's layout, and
+#: options of its own by name.
+Function = Callable[..., None]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An entry of the list: ``layout`` of x and y that its kernels take; ``supports`` says "" or why not."""
+    """An entry of the list: ``layout`` of x and y that its kernels take; ``supports`` says "" or why not.
+
+    ``tolerance``: the relative L2 error that its arithmetic may have.
+    """
 
     name: str
     function: Function
     layout: str
     supports: Callable[[Problem], str]
+    tolerance: float = 1e-6
 
 
 _algorithms: dict[str, Algorithm] = {}
 
 
 def algorithm(
-    name: str, layout: str = "NCHW", supports: Callable[[Problem], str] = lambda problem: ""
+    name: str,
+    layout: str = "NCHW",
+    supports: Callable[[Problem], str] = lambda problem: "",
+    tolerance: float = 1e-6,
 ) -> Callable[[Function], Function]:
     """Put a function on the list of algorithms."""
     check_layout(layout)
 
     def register(function: Function) -> Function:
         assert name not in _algorithms, name
-        _algorithms[name] = Algorithm(name, function, layout, supports)
+        _algorithms[name] = Algorithm(name, function, layout, supports, tolerance)
         return function
 
     return register
@@ -81,13 +89,15 @@ def conv2d(
     padding: int | None = None,
     device: str | None = None,
     arch: str | None = None,
+    **options: Any,
 ) -> Array:
     """Convolve ``x`` with ``w`` (cross-correlation, no bias; see loader.reference.problem) and give y.
 
     ``x``: float32, in ``layout``: "NCHW", "CHWN" or "NHWC"; y, float32, is in the same (channels k in the place of c).
     ``w``: float32, K, C, R, S, whatever the layout. ``stride`` and ``padding`` in elements, for rows and columns;
     padding None: (r - 1) // 2. ``device``: one of ``loader.devices()``, None: a GPU if there is one. ``arch``: compile
-    for another architecture than the device's (sm_75 on the CPU device).
+    for another architecture than the device's (sm_75 on the CPU device). ``options``: those of the algorithm's function
+    (``blocking`` of memory_efficient).
 
     Raises ValueError for arrays that do not fit each other, wrong types, NaN and infinity, and problems that the
     algorithm does not do; NvrtcError when there is no compiler; RuntimeError when the kernel left outputs unwritten.
@@ -96,14 +106,16 @@ def conv2d(
     problem = check(x, w, layout, stride, padding)
     if why := entry.supports(problem):
         raise ValueError(f"the algorithm {algorithm!r} cannot do this: {why}")
-    return run(entry, problem, x, w, layout, _runner(device or default_device(), arch))
+    return run(entry, problem, x, w, layout, _runner(device or default_device(), arch), **options)
 
 
-def run(entry: Algorithm, problem: Problem, x: Array, w: Array, layout: str, runner: Runner) -> Array:
+def run(
+    entry: Algorithm, problem: Problem, x: Array, w: Array, layout: str, runner: Runner, **options: Any
+) -> Array:
     """``conv2d`` after the checks, on a runner of one's own."""
     device_x = runner.array(arrange(x, layout, entry.layout))
     device_y = runner.empty(rearrange_shape(problem.y_shape, "NCHW", entry.layout))
-    entry.function(runner, problem, device_x, runner.array(w), device_y)
+    entry.function(runner, problem, device_x, runner.array(w), device_y, **options)
     y = runner.numpy(device_y)
     if left := np.count_nonzero(y.view(np.uint32) == POISON):
         raise RuntimeError(f"the algorithm {entry.name!r} left {left} of {y.size} outputs unwritten: {problem}")
