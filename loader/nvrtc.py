@@ -1,9 +1,10 @@
 """NVRTC: CUDA C++ in, cubin out. It needs no GPU, and no CUDA toolkit.
 
 The library is the one that the environment variable TURINGAS_NVRTC names, or that of the installed package
-nvidia-cuda-nvrtc-cu12, or the system's. Headers (cuda_fp16.h, ...) come from the folders, parted by ':', in
-TURINGAS_CUDA_INCLUDE, or from nvidia-cuda-runtime-cu12 and nvidia-cuda-cccl-cu12. What was compiled once is kept in
-TURINGAS_CACHE (~/.cache/turingas unless said otherwise).
+nvidia-cuda-nvrtc-cu12 (CUDA 13: nvidia-cuda-nvrtc), of the toolkit in CUDA_HOME, or the system's. Headers
+(cuda_fp16.h, ...) come from the folders, parted by ':', in TURINGAS_CUDA_INCLUDE, or from nvidia-cuda-runtime-cu12 and
+nvidia-cuda-cccl-cu12, or from that toolkit. What was compiled once is kept in TURINGAS_CACHE (~/.cache/turingas unless
+said otherwise).
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def _keep(path: Path, cubin: bytes) -> None:
 # ---- the library -------------------------------------------------------------------------------------------------
 
 
-def _package_folders(name: str) -> Iterator[Path]:
-    """The folders of the installed package nvidia.NAME (a namespace package may have several)."""
+def package_folders(name: str) -> Iterator[Path]:
+    """The folders of the installed package nvidia.NAME: "cu13" has all of CUDA 13's. They hold lib and include."""
     try:
         spec = importlib.util.find_spec(f"nvidia.{name}")
     except ModuleNotFoundError:
@@ -97,10 +98,9 @@ def _library_path() -> str:
         if not Path(named).is_file():
             raise NvrtcError(f"TURINGAS_NVRTC names {named}, and there is no such file")
         return named
-    for package in ("cuda_nvrtc", "cu13"):  # nvidia-cuda-nvrtc-cu12, and nvidia-cuda-nvrtc of CUDA 13
-        for folder in _package_folders(package):
-            for path in sorted(folder.glob("lib/libnvrtc.so.*")):
-                return str(path)
+    for folder in _folders("cuda_nvrtc"):
+        for path in sorted(folder.glob("lib*/libnvrtc.so*")):
+            return str(path)
     if found := ctypes.util.find_library("nvrtc"):
         return found
     raise NvrtcError(f"NVRTC, which compiles CUDA C++, is not installed: {INSTALL}")
@@ -110,8 +110,16 @@ def include_folders() -> tuple[Path, ...]:
     """The folders of CUDA's headers; none where they are not installed."""
     if named := os.environ.get("TURINGAS_CUDA_INCLUDE"):
         return tuple(Path(folder) for folder in named.split(os.pathsep))
-    packages = ("cuda_runtime", "cuda_cccl", "cuda_nvcc", "cu13")
-    return tuple(f / "include" for name in packages for f in _package_folders(name) if (f / "include").is_dir())
+    folders = _folders("cuda_runtime", "cuda_cccl", "cuda_nvcc")
+    return tuple(folder / "include" for folder in folders if (folder / "include").is_dir())
+
+
+def _folders(*packages: str) -> Iterator[Path]:
+    """Where to look, in this order: CUDA 12's packages, those of CUDA 13, the toolkit."""
+    for name in (*packages, "cu13"):
+        yield from package_folders(name)
+    if home := os.environ.get("CUDA_HOME"):
+        yield Path(home)
 
 
 _lock = threading.Lock()

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from loader.reference import algorithm
+from loader.module import CPU
+from loader.reference import algorithm, cublas
 from loader.reference.problem import Problem
 from loader.reference.runner import Runner, ceil_div
 
@@ -68,9 +69,20 @@ def tile(p: Problem) -> tuple[int, int, int, int, int]:
 def im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """Lay out the patch of each output as a column, then multiply by the filters: (K x CRS) (CRS x PQ) an image.
 
-    Source: paper 002, "im2col + cuBLAS GEMM implementation", for a batch, with a tiled product of our own. Works on as
-    many images at a time as a workspace of 256 MiB takes. float32; x: N, C, H, W; w: K, C, R, S; y: N, K, P, Q.
+    Source: paper 002, "im2col + cuBLAS GEMM implementation", for a batch. The product is cuBLAS's on a GPU where that
+    is installed, else ours. Works on as many images at a time as a workspace of 256 MiB takes. float32; x: N, C, H, W;
+    w: K, C, R, S; y: N, K, P, Q.
     """
+    _im2col(run, p, x, w, y, own=run.device == CPU or cublas.library() is None)
+
+
+@algorithm("im2col_own", layout="NCHW")
+def im2col_own(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
+    """``im2col`` with our own tiled product, whatever is installed."""
+    _im2col(run, p, x, w, y, own=True)
+
+
+def _im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any, own: bool) -> None:
     depth, pixels = p.c * p.r * p.s, p.p * p.q
     most = min(p.n, max(1, WORKSPACE // (depth * pixels)))
     columns = run.empty((most, depth, pixels))
@@ -80,5 +92,8 @@ def im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
         images = min(most, p.n - first)
         blocks = min(MOST_BLOCKS, ceil_div(images * depth * pixels, THREADS))
         module.kernel("im2col").launch(blocks, THREADS, x, columns, sizes(p), first, images)
-        grid = ceil_div(pixels, side) * ceil_div(p.k, side) * images
-        module.kernel("gemm").launch(grid, GEMM_THREADS, w, columns, y, p.k, pixels, depth, first)
+        if own:
+            grid = ceil_div(pixels, side) * ceil_div(p.k, side) * images
+            module.kernel("gemm").launch(grid, GEMM_THREADS, w, columns, y, p.k, pixels, depth, first)
+        else:
+            cublas.products(w, columns, y, p.k, pixels, depth, first, images)

@@ -145,10 +145,25 @@ def test_a_library_that_is_none(tmp_path, monkeypatch):
 
 def test_without_nvrtc(monkeypatch):
     monkeypatch.delenv("TURINGAS_NVRTC", raising=False)
-    monkeypatch.setattr(nvrtc, "_package_folders", lambda name: iter(()))
+    monkeypatch.setattr(nvrtc, "package_folders", lambda name: iter(()))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setattr(nvrtc.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(NvrtcError, match="not installed: pip install nvidia-cuda-nvrtc-cu12"):
         nvrtc.compile(FILL, "sm_75")
+
+
+def test_a_toolkit(tmp_path, monkeypatch):
+    monkeypatch.delenv("TURINGAS_NVRTC", raising=False)
+    monkeypatch.delenv("TURINGAS_CUDA_INCLUDE", raising=False)
+    monkeypatch.setattr(nvrtc, "package_folders", lambda name: iter(()))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert nvrtc.include_folders() == ()
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "lib64" / "libnvrtc.so").write_text("no library")
+    assert nvrtc.include_folders() == (tmp_path / "include",)
+    with pytest.raises(NvrtcError, match=f"{tmp_path}/lib64/libnvrtc.so. cannot be loaded"):
+        nvrtc.version()
 
 
 def test_a_kept_cubin_survives_a_reader_at_the_same_time(cache):
