@@ -194,11 +194,11 @@ def memory_of(kind: Kind, value: Any, stream: int, name: str) -> Memory:
         raise LaunchError(f"{name} {error.message}", error.hint) from None
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise LaunchError(f"{name}, a {type(value).__name__}, does not give its memory: {error}") from error
+    if not found.nbytes:
+        raise LaunchError(f"{name} is an array without elements", "pass 0 where the kernel takes a null pointer")
     if not found.contiguous:
         hint = "pass a copy in C order: numpy.ascontiguousarray(x), x.contiguous()"
         raise LaunchError(f"{name} is not contiguous", hint)
-    if not found.nbytes:
-        raise LaunchError(f"{name} is an array without elements", "pass 0 where the kernel takes a null pointer")
     if not found.address:
         raise LaunchError(f"{name}, a {type(value).__name__}, has no memory")
     return found

@@ -134,6 +134,16 @@ def device(number: int = 0) -> Device:
         return _devices[number]
 
 
+def device_named(found: str | Device) -> Device:
+    """The GPU called "cuda:0" and so on. LaunchError when there is none."""
+    if isinstance(found, Device):
+        return found
+    name, _, number = found.partition(":")
+    if name != "cuda" or not (number or "0").isdecimal():
+        raise LaunchError(f"{found!r} is no GPU")
+    return device(int(number or 0))
+
+
 class Device:
     """A GPU and its primary context.
 
@@ -176,6 +186,12 @@ class Device:
         if error:
             raise self.failed(error, name, kernel)
         return results[0] if len(results) == 1 else results or None
+
+    def quietly(self, name: str, handle: Any) -> None:
+        """Give something back. Nothing can be done about an error then, and what a lost context had is gone."""
+        if self.lost is None:
+            with contextlib.suppress(CudaError):
+                self.call(name, handle)
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -253,7 +269,7 @@ class CudaModule(Module):
             raise self._refused(error) from None
         self._kernels: dict[str, CudaKernel] = {}
         self._lock = threading.Lock()  # held while a kernel is queued, so that nobody unloads the module then
-        self._unload = weakref.finalize(self, _quietly, gpu, "cuModuleUnload", self._handle)
+        self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
 
     def _refused(self, error: CudaError) -> CudaError:
         """With what is known of the driver's and the cubin's age."""
@@ -299,13 +315,6 @@ class CudaModule(Module):
     def _open(self) -> None:
         if self.closed:
             raise LaunchError("the module is closed")
-
-
-def _quietly(gpu: Device, name: str, handle: Any) -> None:
-    """Give something back. Nothing can be done about an error then, and a lost context has given it back already."""
-    if gpu.lost is None:
-        with contextlib.suppress(CudaError):
-            gpu.call(name, handle)
 
 
 class CudaKernel(Kernel):
@@ -528,11 +537,11 @@ class Buffer:
     """
 
     def __init__(self, shape: int | Sequence[int], dtype: Any = np.float32, device: str | Device = "cuda:0") -> None:
-        gpu = _device(device)
+        gpu = device_named(device)
         self._describe(shape, dtype, gpu)
         self.address = int(gpu.call("cuMemAlloc", self.nbytes)) if self.nbytes else 0
         self._owner: Any = None
-        self._free = weakref.finalize(self, _quietly, gpu, "cuMemFree", self.address) if self.nbytes else None
+        self._free = weakref.finalize(self, gpu.quietly, "cuMemFree", self.address) if self.nbytes else None
 
     @classmethod
     def of(cls, array: Any, device: str | Device = "cuda:0") -> Buffer:
@@ -546,7 +555,7 @@ class Buffer:
     def view(cls, address: int, shape: int | Sequence[int], dtype: Any, device: str | Device, owner: Any) -> Buffer:
         """Memory that belongs to ``owner``, which stays alive as long as the view."""
         made = cls.__new__(cls)
-        made._describe(shape, dtype, _device(device))
+        made._describe(shape, dtype, device_named(device))
         made.address, made._owner, made._free = address, owner, None
         return made
 
@@ -642,11 +651,11 @@ class Stream:
     """A stream of its own, not ordered with the default stream. ``handle`` is its number, which ``launch`` takes."""
 
     def __init__(self, device: str | Device = "cuda:0") -> None:
-        self.gpu = _device(device)
+        self.gpu = device_named(device)
         flags = self.gpu.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         made = self.gpu.call("cuStreamCreate", int(flags))
         self.handle = int(made)
-        self._destroy = weakref.finalize(self, _quietly, self.gpu, "cuStreamDestroy", made)
+        self._destroy = weakref.finalize(self, self.gpu.quietly, "cuStreamDestroy", made)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.handle
@@ -668,10 +677,44 @@ class Stream:
         self.close()
 
 
-def _device(found: str | Device) -> Device:
-    if isinstance(found, Device):
-        return found
-    name, _, number = found.partition(":")
-    if name != "cuda" or not (number or "0").isdecimal():
-        raise LaunchError(f"{found!r} is no GPU")
-    return device(int(number or 0))
+class Graph:
+    """Launches recorded once and queued again and again with one call of the driver.
+
+    ``record(stream)`` is called once and queues on the stream that it is given; nothing runs then. The arguments, grid
+    and block of each launch are what they were; the arrays must stay where they are.
+    """
+
+    def __init__(self, record: Callable[[Stream], object], device: str | Device = "cuda:0") -> None:
+        self.gpu = gpu = device_named(device)
+        mode = gpu.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        with Stream(gpu) as stream:
+            gpu.call("cuStreamBeginCapture", stream.handle, mode)
+            try:
+                record(stream)
+            except BaseException:
+                gpu.driver.cuStreamEndCapture(stream.handle)  # the first error is the one to tell
+                raise
+            graph = gpu.call("cuStreamEndCapture", stream.handle)
+        try:
+            self._exec = gpu.call("cuGraphInstantiate", graph, 0)
+        finally:
+            gpu.quietly("cuGraphDestroy", graph)
+        self._destroy = weakref.finalize(self, gpu.quietly, "cuGraphExecDestroy", self._exec)
+
+    def launch(self, stream: Any = 0) -> None:
+        """Queue it all."""
+        if not self._destroy.alive:
+            raise LaunchError("the graph is closed")
+        self.gpu.call("cuGraphLaunch", self._exec, handle_of(stream))
+
+    def close(self) -> None:
+        """Give it back."""
+        self._destroy()
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

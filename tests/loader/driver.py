@@ -1,0 +1,252 @@
+"""A driver without a GPU: the functions of ``cuda.bindings.driver`` that the loader calls, over the CPU device.
+
+It answers as cuda-python does (a tuple, its first element the error), runs a kernel when it is launched, and tells a
+fault at the next call, as a GPU does. ``calls`` are the names of the functions called.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import threading
+import time
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from turingas import emulate
+
+
+def enum(name: str, *names: str, **values: int) -> Any:
+    return IntEnum(name, {**{n: i for i, n in enumerate(names)}, **values})
+
+
+ERRORS = enum("CUresult", CUDA_SUCCESS=0, CUDA_ERROR_INVALID_VALUE=1, CUDA_ERROR_OUT_OF_MEMORY=2,
+              CUDA_ERROR_NO_DEVICE=100, CUDA_ERROR_INVALID_IMAGE=200, CUDA_ERROR_INVALID_CONTEXT=201,
+              CUDA_ERROR_NO_BINARY_FOR_GPU=209, CUDA_ERROR_NOT_FOUND=500, CUDA_ERROR_ILLEGAL_ADDRESS=700)  # fmt: skip
+
+
+class Driver:
+    """``gpus`` of compute capability ``major``.``minor``; ``version`` as cuDriverGetVersion has it."""
+
+    CUresult = ERRORS
+    CUdevice_attribute = enum("CUdevice_attribute", *("CU_DEVICE_ATTRIBUTE_" + name for name in (
+        "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "L2_CACHE_SIZE",
+    )))  # fmt: skip
+    CUfunction_attribute = enum("CUfunction_attribute", *("CU_FUNC_ATTRIBUTE_" + name for name in (
+        "NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK", "MAX_DYNAMIC_SHARED_SIZE_BYTES",
+    )))  # fmt: skip
+    CUpointer_attribute = enum("CUpointer_attribute", "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL")
+    CUstream_flags = enum("CUstream_flags", CU_STREAM_NON_BLOCKING=1)
+    CUstreamCaptureMode = enum("CUstreamCaptureMode", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+
+    def __init__(self, gpus: int = 2, major: int = 7, minor: int = 5, version: int = 12090) -> None:
+        self.gpus, self.major, self.minor, self.version = gpus, major, minor, version
+        self.devices = [emulate.Device(f"sm_{major}{minor}") for _ in range(gpus)]
+        for number, device in enumerate(self.devices):
+            device.memory._next += number << 40  # no address twice
+        self.handles: dict[int, Any] = {}
+        self.calls: collections.Counter[str] = collections.Counter()
+        self.launches: list[tuple[Any, ...]] = []
+        self.streams: set[int] = set()
+        self.captured: dict[int, list[Any]] = {}
+        self.fails: dict[str, int] = {}  # function -> the error it is to return
+        self.sticky = 0
+        self.next = 1
+        self.thread = threading.local()
+        self.missing: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """cuX: counted; fails where it is told to, and always after a fault."""
+        function = object.__getattribute__(self, "do_" + name)
+
+        def called(*args: Any) -> tuple[Any, ...]:
+            self.calls[name] += 1
+            error = self.fails.get(name) or (self.sticky if name not in FREE else 0)
+            found = ERRORS(error) if error else function(*args)
+            if isinstance(found, ERRORS):  # with a None for each result
+                return (found,) if name in VOID or function.__annotations__["return"] == "None" else (found, None)
+            return (ERRORS.CUDA_SUCCESS, *(found if isinstance(found, tuple) else () if found is None else (found,)))
+
+        return called
+
+    def made(self, thing: Any) -> int:
+        self.next += 1
+        self.handles[self.next] = thing
+        return self.next
+
+    # -- devices and contexts
+
+    def do_cuInit(self, flags: int) -> Any:
+        if self.missing:
+            raise self.missing
+        return None if self.gpus else ERRORS.CUDA_ERROR_NO_DEVICE
+
+    def do_cuGetErrorName(self, error: int) -> bytes:
+        return ERRORS(error).name.encode()
+
+    def do_cuGetErrorString(self, error: int) -> bytes:
+        return f"what {int(error)} means".encode()
+
+    def do_cuDeviceGetCount(self) -> int:
+        return self.gpus
+
+    def do_cuDriverGetVersion(self) -> int:
+        return self.version
+
+    def do_cuDeviceGet(self, number: int) -> int:
+        return number
+
+    def do_cuDevicePrimaryCtxRetain(self, device: int) -> int:
+        return 1000 + device
+
+    def do_cuCtxGetCurrent(self) -> int:
+        return int(getattr(self.thread, "stack", [0])[-1])
+
+    def do_cuCtxPushCurrent(self, context: int) -> None:
+        self.thread.stack = [*getattr(self.thread, "stack", [0]), context]
+
+    def do_cuCtxPopCurrent(self) -> int:
+        return int(self.thread.stack.pop())
+
+    def do_cuCtxSynchronize(self) -> None:
+        self.here()
+
+    def do_cuDeviceGetName(self, size: int, device: int) -> bytes:
+        return f"Fake {device}".encode().ljust(size, b"\0")
+
+    def do_cuDeviceGetPCIBusId(self, size: int, device: int) -> bytes:
+        return b"0000:ff:1f.0".ljust(size, b"\0")
+
+    def do_cuDeviceGetAttribute(self, kind: int, device: int) -> int:
+        return (self.major, self.minor, self.devices[0].arch.shared_optin, 1 << 16)[kind]
+
+    def here(self) -> emulate.Device:
+        context = self.do_cuCtxGetCurrent()
+        assert context, "no context is current"
+        return self.devices[context - 1000]
+
+    # -- modules
+
+    def do_cuModuleLoadData(self, data: bytes) -> int:
+        return self.made(self.here().load(data))
+
+    def do_cuModuleUnload(self, handle: int) -> None:
+        del self.handles[handle]
+
+    def do_cuModuleGetFunction(self, handle: int, name: bytes) -> int:
+        module = self.handles[handle]
+        return self.made([module, module.kernel(name.decode()), 48 * 1024])
+
+    def do_cuModuleGetGlobal(self, handle: int, name: bytes) -> Any:
+        return self.handles[handle].globals.get(name.decode(), ERRORS.CUDA_ERROR_NOT_FOUND)
+
+    def do_cuFuncGetAttribute(self, kind: int, handle: int) -> int:
+        kernel = self.handles[handle][1]
+        return (kernel.registers, kernel.shared_bytes, 1024 if kernel.registers <= 64 else 512)[kind]
+
+    def do_cuFuncSetAttribute(self, handle: int, kind: int, value: int) -> None:
+        assert kind == self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.handles[handle][2] = value
+
+    def do_cuLaunchKernel(self, handle: int, *numbers: int) -> Any:
+        (*shape, shared, stream, table, extra) = numbers
+        module, kernel, most = self.handles[handle]
+        assert module.device is self.here() and extra == 0
+        if shared > most:
+            return ERRORS.CUDA_ERROR_INVALID_VALUE
+        params = sorted(kernel.params, key=lambda p: p.offset)
+        pointers = (ctypes.c_void_p * len(params)).from_address(table)
+        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
+        launch = (module, kernel.name, shape[:3], shape[3:], args, shared)
+        self.launches.append((kernel.name, tuple(shape), shared, stream))
+        if stream in self.captured:
+            self.captured[stream].append(launch)
+        else:
+            self.run(launch)
+        return None
+
+    def run(self, launch: tuple[Any, ...]) -> None:
+        module, *rest = launch
+        try:
+            module.launch(*rest)
+        except emulate.DeviceError:
+            self.sticky = ERRORS.CUDA_ERROR_ILLEGAL_ADDRESS
+
+    # -- memory
+
+    def do_cuMemAlloc(self, size: int) -> Any:
+        return self.here().memory.add(size) if size else ERRORS.CUDA_ERROR_INVALID_VALUE
+
+    def do_cuMemFree(self, address: int) -> None:
+        self.here().memory.remove(address)
+
+    def do_cuMemcpyHtoD(self, to: int, source: int, size: int) -> None:
+        self.here().memory.view(to)[:size] = np.frombuffer(ctypes.string_at(source, size), np.uint8)
+
+    def do_cuMemcpyDtoH(self, to: int, source: int, size: int) -> None:
+        ctypes.memmove(to, self.here().memory.view(source)[:size].tobytes(), size)
+
+    def do_cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        self.do_cuMemcpyHtoD(to, source, size)
+
+    def do_cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        self.do_cuMemcpyDtoH(to, source, size)
+
+    def do_cuMemsetD8Async(self, to: int, byte: int, size: int, stream: int) -> None:
+        self.here().memory.view(to)[:size] = byte
+
+    def do_cuPointerGetAttribute(self, kind: int, address: int) -> Any:
+        for number, device in enumerate(self.devices):
+            if address in device.memory._bases:
+                return number
+        return ERRORS.CUDA_ERROR_INVALID_VALUE
+
+    # -- streams, events, graphs
+
+    def do_cuStreamCreate(self, flags: int) -> int:
+        self.streams.add(self.made("stream"))
+        return self.next
+
+    def do_cuStreamDestroy(self, stream: int) -> None:
+        self.streams.remove(stream)
+
+    def do_cuStreamSynchronize(self, stream: int) -> None:
+        assert stream == 0 or stream in self.streams
+
+    def do_cuStreamBeginCapture(self, stream: int, mode: int) -> None:
+        self.captured[stream] = []
+
+    def do_cuStreamEndCapture(self, stream: int) -> int:
+        return self.made(self.captured.pop(stream))
+
+    def do_cuGraphInstantiate(self, graph: int, flags: int) -> int:
+        return self.made(list(self.handles[graph]))
+
+    def do_cuGraphDestroy(self, graph: int) -> None:
+        del self.handles[graph]
+
+    do_cuGraphExecDestroy = do_cuGraphDestroy
+
+    def do_cuGraphLaunch(self, graph: int, stream: int) -> None:
+        for launch in self.handles[graph]:
+            self.run(launch)
+
+    def do_cuEventCreate(self, flags: int) -> int:
+        return self.made([0.0])
+
+    def do_cuEventRecord(self, event: int, stream: int) -> None:
+        self.handles[event][0] = time.perf_counter()
+
+    def do_cuEventElapsedTime(self, first: int, last: int) -> float:
+        return 1e3 * float(self.handles[last][0] - self.handles[first][0])
+
+    def do_cuEventDestroy(self, event: int) -> None:
+        del self.handles[event]
+
+
+#: functions that answer even after a fault
+FREE = {"cuGetErrorName", "cuGetErrorString", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
+        "cuDriverGetVersion"}  # fmt: skip
+VOID = {"cuInit", "cuLaunchKernel"}  # with those that return None: functions without a result

@@ -1,0 +1,472 @@
+"""The loader on a GPU, as far as it can be seen without one: over a driver that runs kernels on the CPU device."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+import loader
+import turingas
+from loader import cuda, timing
+from loader.cuda import Buffer, CudaError, Graph, Stream
+from tests.emulate.test_device import ADD
+from tests.loader.driver import Driver
+from turingas.errors import LaunchError
+
+N = 64
+
+
+@pytest.fixture(scope="module")
+def cubin():
+    return turingas.assemble(ADD, filename="add.sass")
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Puts a driver in the place of cuda-python's, and takes it away again."""
+
+    def put(driver):
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
+        forget()
+        return driver
+
+    yield put
+    forget()
+
+
+def forget():
+    gc.collect()  # what tests before left goes back to the driver that it came from
+    cuda.driver.cache_clear()
+    cuda.count.cache_clear()
+    cuda._devices.clear()
+
+
+@pytest.fixture
+def driver(install):
+    return install(Driver())
+
+
+def arrays(device="cuda:0"):
+    return Buffer(N, np.float32, device).fill(0), Buffer.of(np.arange(N, dtype=np.float32), device)
+
+
+def test_devices_and_the_default(driver, cubin):
+    assert loader.devices() == ["cpu", "cuda:0", "cuda:1"]
+    assert [loader.load(cubin, device).device for device in (None, "cuda", "cuda:1", "cpu")] == [
+        "cuda:0", "cuda:0", "cuda:1", "cpu",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("grid", [2, (2,), [2, 1], np.int64(2)])
+def test_a_launch(driver, cubin, grid):
+    with loader.load(cubin) as module, arrays()[0] as out, arrays()[1] as values:
+        assert module.kernel("add").launch(grid, (32, 1), out, values, N, 2.0) is None
+        assert (out.numpy() == 2 * np.arange(N)).all()
+    assert out.freed and values.freed
+
+
+@pytest.mark.parametrize(
+    ("n", "scale"), [(N, 2), (np.int32(N), np.float32(2)), (np.uint32(N), b"\0\0\0\x40"), (N, np.float32(2).view("i4"))]
+)
+def test_numbers_by_the_size_of_their_parameters(driver, cubin, n, scale):
+    out, values = arrays()
+    loader.load(cubin).kernel("add").launch(2, 32, out, values, n, scale)
+    factor = 2 if not isinstance(scale, int) else np.int32(2).view(np.float32)
+    assert (out.numpy() == factor * np.arange(N, dtype=np.float32)).all()
+
+
+def test_a_pointer_may_be_a_number(driver, cubin):
+    out, values = arrays()
+    loader.load(cubin).kernel("add").launch(2, 32, out.address, np.uint64(values.address), N, 3.0)
+    assert (out.numpy() == 3 * np.arange(N)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"args": 3}, "takes 4 arguments and was given 3\n.*scale \\(4 bytes\\)"),
+        ({2: 1 << 40}, r"argument 2 \(n\) of add is 1099511627776, which does not fit the 4 bytes"),
+        ({2: -(1 << 31) - 1}, "does not fit the 4 bytes"),
+        ({2: np.int64(5)}, "int64 of 8 bytes, the parameter has 4"),
+        ({2: np.zeros(4)}, r"argument 2 \(n\) of add is an array, but the parameter has 4 bytes"),
+        ({2: "x"}, r"argument 2 \(n\) of add is a str"),
+        ({3: 1e300}, r"argument 3 \(scale\) of add is 1e\+300, which does not fit a float"),
+        ({3: b"123"}, "has 3 bytes, the parameter 4"),
+        ({1: np.arange(N)}, r"argument 1 \(in\) of add is a ndarray in the host's memory.*\n.*loader.cuda.Buffer"),
+        ({1: None}, r"argument 1 \(in\) of add is a NoneType"),
+        ({"grid": 0}, "grid.x is 0"),
+        ({"grid": (1, 70000)}, "grid.y is 70000; it must be 1 to 65535"),
+        ({"block": (1, 1, 65)}, "block.z is 65"),
+        ({"block": (64, 32)}, "has 2048 threads; 1024 are the limit"),
+        ({"shared": 70000}, "needs 70000 bytes of shared memory .*; sm_75 has 65536"),
+        ({"shared": -1}, "-1 bytes of shared memory"),
+        ({"shared": 1.5}, "1.5 bytes of shared memory"),
+        ({"counters": True}, "counters: only the CPU device"),
+        ({"stream": "fast"}, "stream is a str"),
+    ],
+)
+def test_what_is_refused_before_anything_runs(driver, cubin, change, message):
+    kernel = loader.load(cubin).kernel("add")
+    for before in (False, True):  # the first launch of its kind, and one that was prepared for
+        out, values = arrays()
+        args, options = [out, values, N, 2.0], {"grid": 2, "block": 32}
+        if before:
+            kernel.launch(2, 32, *args)
+            out.fill(0)
+        for key, value in change.items():
+            if isinstance(key, int):
+                args[key] = value
+            elif key != "args":
+                options[key] = value
+        launched = len(driver.launches)
+        with pytest.raises(LaunchError, match=f"(?s){message}"):
+            kernel.launch(options.pop("grid"), options.pop("block"), *args[: change.get("args")], **options)
+        assert len(driver.launches) == launched and not out.numpy().any()
+
+
+def test_a_block_that_the_registers_do_not_allow(driver):
+    source = ".arch sm_75\n.kernel k\n.registers 128\n--:-:-:-:5 EXIT;\n"
+    with pytest.raises(LaunchError, match="a block of 1024 threads; k can have 512 on sm_75\n.*128 registers"):
+        loader.load(turingas.assemble(source)).kernel().launch(1, 1024)
+
+
+def test_an_array_on_another_gpu(driver, cubin):
+    out, values = arrays("cuda:1")
+    with pytest.raises(LaunchError, match=r"argument 0 \(out\) of add is on cuda:1, the kernel on cuda:0"):
+        loader.load(cubin, "cuda:0").kernel("add").launch(2, 32, out, values, N, 2.0)
+    loader.load(cubin, "cuda:1").kernel("add").launch(2, 32, out, values, N, 2.0)
+    assert (out.numpy() == 2 * np.arange(N)).all()
+    with pytest.raises(LaunchError, match="is on cuda:1, the kernel on the CPU device"):
+        loader.load(cubin, "cpu").kernel("add").launch(2, 32, out, values, N, 2.0)
+
+
+def test_more_shared_memory_is_asked_for_once(driver, cubin):
+    kernel = loader.load(cubin).kernel("other")
+    for shared in (1024, 48 * 1024):
+        kernel.launch(1, 1, shared=shared)
+    assert not driver.calls["cuFuncSetAttribute"]
+    for shared in (50_000, 65536, 49_153):
+        kernel.launch(1, 1, shared=shared)
+    assert driver.calls["cuFuncSetAttribute"] == 1
+    assert driver.launches[-1][2] == 49_153
+
+
+def test_nothing_hidden_in_a_launch(driver, cubin):
+    """Of the driver's functions a launch calls two."""
+    out, values = arrays()
+    kernel = loader.load(cubin).kernel("add")
+    driver.thread.stack = [1000]  # the context is current, as it is where PyTorch or the runtime API has been used
+    kernel.launch(2, 32, out, values, N, 2.0)
+    driver.calls.clear()
+    kernel.launch(2, 32, out, values, N, 2.0)
+    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernel": 1}
+
+
+def test_the_callers_context_stays(driver, cubin):
+    out, values = arrays("cuda:1")
+    driver.thread.stack = [1000]
+    loader.load(cubin, "cuda:1").kernel("add").launch(2, 32, out, values, N, 2.0)
+    assert driver.thread.stack == [1000]
+
+
+# ---- architectures, drivers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "gpu", "runs"),
+    [("sm_75", (7, 5), True), ("sm_70", (7, 5), True), ("sm_75", (7, 0), False), ("sm_80", (8, 6), True),
+     ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True), ("sm_90", (9, 0), True)],
+)  # fmt: skip
+def test_which_cubins_a_gpu_runs(install, arch, gpu, runs):
+    install(Driver(1, *gpu))
+    assert cuda.device(0).runs(arch) is runs
+
+
+def test_a_cubin_for_another_architecture(install, cubin):
+    install(Driver(1, 9, 0))
+    with pytest.raises(LaunchError, match=r"for sm_75, cuda:0 \(Fake 0\) is sm_90\n.*device='cpu'"):
+        loader.load(cubin)
+    assert loader.load(cubin, "cpu").device == "cpu"
+
+
+def test_a_driver_that_is_too_old(driver, cubin):
+    driver.version = 11080
+    driver.fails["cuModuleLoadData"] = 200
+    with pytest.raises(CudaError, match="driver is of CUDA 11.8, the cubin of CUDA 12.9: CUDA_ERROR_INVALID_IMAGE"):
+        loader.load(cubin)
+    driver.version = 13000
+    with pytest.raises(CudaError, match="^CUDA_ERROR_INVALID_IMAGE \\(200\\): what 200 means \\(cuModuleLoadData on"):
+        loader.load(cubin)
+
+
+def test_no_gpu_no_driver_no_cuda_python(install, cubin, monkeypatch):
+    install(Driver(0))
+    assert loader.devices() == ["cpu"] and loader.load(cubin).device == "cpu"
+    with pytest.raises(LaunchError, match="no device 'cuda:0': the driver does not start: CUDA_ERROR_NO_DEVICE: what"):
+        loader.load(cubin, "cuda:0")
+    install(Driver(1)).missing = RuntimeError("libcuda.so not found")
+    assert loader.devices() == ["cpu"]
+    with pytest.raises(LaunchError, match="there is no driver: libcuda.so not found\n.*device='cpu'"):
+        loader.load(cubin, "cuda:0")
+    install(None)  # import raises ImportError then
+    assert loader.devices() == ["cpu"]
+    with pytest.raises(LaunchError, match="cuda-python is not installed.*\n.*pip install cuda-python"):
+        loader.load(cubin, "cuda:0")
+    install(Driver(2))
+    with pytest.raises(LaunchError, match="no device 'cuda:2'\n.*2 GPUs"):
+        loader.load(cubin, "cuda:2")
+    for name in ("gpu", "cuda:x", "cuda:-1", ""):
+        with pytest.raises(LaunchError, match="there is no device"):
+            loader.load(cubin, name)
+
+
+# ---- faults ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_is_told_once_and_then_that_the_context_is_lost(driver, cubin):
+    module = loader.load(cubin)
+    out, values = arrays()
+    kernel, other = module.kernel("add"), module.kernel("other")
+    kernel.launch(3, 32, out, values, 3 * 32, 2.0)
+    with pytest.raises(CudaError) as caught:
+        module.synchronize()
+    error = caught.value
+    assert (error.name, error.code, error.meaning, error.kernel, error.lost) == (
+        "CUDA_ERROR_ILLEGAL_ADDRESS", 700, "what 700 means", "add", True,
+    )  # fmt: skip
+    assert "add: CUDA_ERROR_ILLEGAL_ADDRESS (700): what 700 means" in str(error) and "device='cpu'" in str(error)
+    uses = [module.synchronize, lambda: other.launch(1, 1), out.numpy, lambda: Buffer(4), lambda: loader.load(cubin)]
+    for use in uses:
+        with pytest.raises(cuda.ContextLost, match=r"0 is lost since CUDA_ERROR_ILLEGAL_ADDRESS \(700\), when add"):
+            use()
+    module.close()
+    out.free()
+    loader.load(cubin, "cpu").kernel("other").launch(1, 1)
+
+
+def test_a_fault_found_at_the_next_launch_is_the_one_befores(driver, cubin):
+    module = loader.load(cubin)
+    out, values = arrays()
+    add, other = module.kernel("add"), module.kernel("other")
+    add.launch(3, 32, out, values, 3 * 32, 2.0)
+    with pytest.raises(CudaError, match="^add: .*add was the last kernel launched before"):
+        other.launch(1, 1)
+
+
+def test_an_error_that_is_no_fault(driver, cubin):
+    kernel = loader.load(cubin).kernel("other")
+    driver.fails["cuLaunchKernel"] = 1
+    with pytest.raises(CudaError, match=r"^other: CUDA_ERROR_INVALID_VALUE \(1\): what 1 means \(cuLaunchKernel on"):
+        kernel.launch(1, 1)
+    driver.fails.clear()
+    kernel.launch(1, 1)
+
+
+# ---- life and death ----------------------------------------------------------------------------------------------
+
+
+def test_modules_and_memory_go_back(driver, cubin):
+    with loader.load(cubin) as module:
+        kernel = module.kernel("other")
+        assert module.kernel("other") is kernel
+    for use in (lambda: kernel.launch(1, 1), lambda: module.kernel("add"), lambda: module.variable("x")):
+        with pytest.raises(LaunchError, match="the module is closed"):
+            use()
+    module.close()
+    assert driver.calls["cuModuleUnload"] == 1
+    loader.load(cubin).kernel("add")
+    gc.collect()
+    assert driver.calls["cuModuleUnload"] == 2
+    out = Buffer(8)
+    out.free()
+    out.free()
+    for use in (Buffer.numpy, lambda b: b.fill(0), lambda b: b.__cuda_array_interface__):
+        with pytest.raises(LaunchError, match="given back"):
+            use(out)
+    assert driver.calls["cuMemFree"] == driver.calls["cuMemAlloc"] == 1
+
+
+def test_threads_share_a_kernel(driver, cubin):
+    """Each gets its own arguments, and one that closes the module does so between launches."""
+    kernel = loader.load(cubin).kernel("add")
+    results, refused = {}, []
+
+    def work(scale):
+        out, values = arrays()
+        for _ in range(20):
+            try:
+                kernel.launch(2, 32, out, values, N, float(scale))
+            except LaunchError:
+                refused.append(scale)
+                return
+            results[scale] = (out.numpy() == scale * np.arange(N)).all()
+
+    threads = [threading.Thread(target=work, args=(scale,)) for scale in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+    kernel.module.close()
+    for thread in threads:
+        thread.join()
+    assert all(results.values()) and 1 in results and 1 not in refused
+
+
+def test_threads_share_a_kernel_of_the_cpu_device(cubin):
+    kernel, results = loader.load(cubin, "cpu").kernel("add"), {}
+
+    def work(scale):
+        out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
+        for _ in range(5):
+            kernel.launch(2, 32, out, values, N, float(scale))
+        results[scale] = (out == scale * values).all()
+
+    threads = [threading.Thread(target=work, args=(scale,)) for scale in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8 and all(results.values())
+
+
+VARIABLE = '__device__ int table[3] = {5, 6, 7};\nextern "C" __global__ void k() { table[1] += 1; }\n'
+
+
+def test_variables(driver):
+    from tests.tools import nvrtc
+
+    if nvrtc.library_path() is None:
+        pytest.skip("NVRTC is not installed")
+    with loader.load(nvrtc.compile_source(VARIABLE, "sm_75")) as module:
+        module.kernel("k").launch(1, 1)
+        name = next(name for name in driver.handles[module._handle].globals if "table" in name)
+        variable = module.variable(name)
+        assert (variable.numpy().view(np.int32) == [5, 7, 7]).all()
+        with pytest.raises(LaunchError, match="no variable 'x'"):
+            module.variable("x")
+    with pytest.raises(LaunchError, match="given back"):
+        variable.numpy()
+
+
+# ---- buffers -----------------------------------------------------------------------------------------------------
+
+
+def test_buffers(driver):
+    array = np.arange(12, dtype=np.int16).reshape(3, 4)
+    with Buffer.of(array) as buffer:
+        assert (buffer.shape, buffer.dtype, buffer.nbytes) == ((3, 4), np.int16, 24)
+        interface = buffer.__cuda_array_interface__
+        assert interface["data"] == (buffer.address, False) and interface["shape"] == (3, 4)
+        assert np.dtype(interface["typestr"]) == np.int16
+        buffer.copy_from(array.T.copy().T + 1)  # any strides
+        into = np.zeros((3, 4), np.int16)
+        buffer.copy_to(into)
+        assert (into == array + 1).all()
+        with Stream() as stream:
+            assert (buffer.copy_from(array, stream).numpy(stream=stream) == array).all()
+        for wrong in (array[:2], array.astype(np.int32), array.T):
+            with pytest.raises(LaunchError, match=r"the array is .*, the buffer int16\[3, 4\]"):
+                buffer.copy_from(wrong)
+        with pytest.raises(LaunchError, match="read-only or not contiguous"):
+            buffer.copy_to(np.zeros((4, 3), np.int16).T)
+    assert Buffer.of(np.zeros((0, 3))).numpy().shape == (0, 3)
+    with pytest.raises(LaunchError, match="no buffer of shape"):
+        Buffer(-1)
+
+
+def test_out_of_memory(driver):
+    driver.fails["cuMemAlloc"] = 2
+    with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        Buffer(1 << 20)
+
+
+# ---- streams, graphs, time ---------------------------------------------------------------------------------------
+
+
+class Foreign:
+    """An array with __cuda_array_interface__ that names a stream."""
+
+    def __init__(self, buffer, stream, **changes):
+        self.interface = {**buffer.__cuda_array_interface__, "stream": stream, **changes}
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+
+def test_streams(driver, cubin):
+    kernel = loader.load(cubin).kernel("add")
+    out, values = arrays()
+    with Stream() as one, Stream() as two:
+        kernel.launch(2, 32, out, values, N, 1.0)
+        kernel.launch(2, 32, out, Foreign(values, one.handle), N, 1.0)
+        kernel.launch(2, 32, out, Foreign(values, one.handle), N, 1.0, stream=two)
+        kernel.launch(2, 32, out, values, N, 1.0, stream=two.handle)
+        kernel.launch(2, 32, out, values, N, 1.0, stream=types.SimpleNamespace(cuda_stream=77))
+        kernel.launch(2, 32, out, values, N, 1.0, stream=types.SimpleNamespace(ptr=78))
+        assert [launch[3] for launch in driver.launches] == [0, one.handle, two.handle, two.handle, 77, 78]
+    assert not driver.streams
+
+
+def test_foreign_arrays(driver, cubin):
+    kernel = loader.load(cubin).kernel("add")
+    out, values = arrays()
+    kernel.launch(2, 32, Foreign(out, None, shape=(8, 8), strides=(32, 4)), Foreign(values, None), N, 4.0)
+    assert (out.numpy() == 4 * np.arange(N)).all()
+    for changes, message in (
+        ({"strides": (8,), "shape": (32,)}, "is not contiguous"),
+        ({"shape": (0,)}, "is an array without elements"),
+        ({"data": (123, False)}, "is a Foreign in the host's memory"),
+        ({"mask": out}, "has a mask"),
+    ):
+        with pytest.raises(LaunchError, match=rf"argument 1 \(in\) of add,? {message}"):
+            kernel.launch(2, 32, out, Foreign(values, None, **changes), N, 4.0)
+
+
+def test_a_graph(driver, cubin):
+    kernel = loader.load(cubin).kernel("add")
+    out, values = arrays()
+
+    def record(stream):
+        kernel.launch(2, 32, out, values, N, 2.0, stream=stream)
+        kernel.launch(2, 32, values, out, N, 0.5, stream=stream)
+        kernel.launch(2, 32, out, values, N, 5.0, stream=stream)
+
+    with Graph(record) as graph:
+        assert not out.numpy().any()
+        graph.launch()
+        assert (out.numpy() == 5 * np.arange(N)).all()
+    with pytest.raises(LaunchError, match="closed"):
+        graph.launch()
+    with pytest.raises(ZeroDivisionError):
+        Graph(lambda stream: 1 / 0)
+    assert not driver.streams and not driver.captured
+
+
+def test_timing(driver, cubin):
+    kernel = loader.load(cubin).kernel("add")
+    out, values = arrays()
+    held = len(driver.handles), driver.calls["cuMemFree"]
+    found = timing.measure(lambda: kernel.launch(2, 32, out, values, N, 2.0), runs=5, warmup=2, batch=3)
+    assert len(found.times) == 5 and len(driver.launches) == 2 + 1 + 5 * 3
+    assert 0 < min(found.times) <= found.median <= max(found.times) and found.spread >= 0
+    assert (len(driver.handles), driver.calls["cuMemFree"]) == (held[0], held[1] + 1)
+    assert "ms (" in str(found) and "5 runs" in str(found)
+    fills = driver.calls["cuMemsetD8Async"]
+    other = Buffer(N, np.float32)
+    inputs = [(2, 32, out, values, N, 2.0), (2, 32, other, values, N, 3.0)]
+    timing.measure(kernel.launch, inputs, runs=4, warmup=1, flush=True)
+    assert driver.calls["cuMemsetD8Async"] >= fills + 4
+    assert (out.numpy() == 2 * np.arange(N)).all() and (other.numpy() == 3 * np.arange(N)).all()
+    with pytest.raises(LaunchError, match="at least 2, 1 and 1"):
+        timing.measure(lambda: None, runs=1)
+
+
+def test_figures_of_a_timing():
+    found = timing.Timing((4.0, 1.0, 2.0, 3.0, 5.0), timing.Clocks(1500, 3201), timing.Clocks(1980, 3201))
+    assert (found.median, found.quartiles, found.spread) == (3.0, (2.0, 4.0), 2 / 3)
+    assert str(found) == "3 ms (1 to 5, 5 runs), SM 1980 MHz, memory 3201 MHz (SM 1500 MHz before)"
