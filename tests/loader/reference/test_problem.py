@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -118,6 +121,21 @@ def test_what_conv2d_refuses(arguments, message):
 def test_the_list():
     names = algorithms()
     assert {"direct", "tiled", "im2col", "im2col_own"} <= set(names) and [find(name).name for name in names] == names
+
+
+PAGE = (Path(__file__).parents[3] / "docs/references.md").read_text()
+
+
+def test_the_page_has_the_list():
+    table = PAGE.partition("## Algorithms")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    told = {name: layout.strip() for names, layout in rows for name in re.findall("`(.*?)`", names)}
+    assert told == {name: find(name).layout for name in algorithms()}
+
+
+def test_the_page_runs(capsys):
+    exec(PAGE.partition("```python\n")[2].partition("```")[0], {})
+    assert capsys.readouterr().out == f"{algorithms()} (2, 8, 14, 14)\n"
 
 
 def test_an_algorithm_that_leaves_outputs_out():
