@@ -57,16 +57,15 @@ extern "C" __global__ void __launch_bounds__(256) winograd_filter(const float* w
     }
 }
 
-// One 4x4 tile; bit 4*i+j of mask says whether the element in row i and column j is inside the image. Widening
-// multiplications, one an element, make the addresses.
-__device__ __forceinline__ void load_tile(float (&d)[16], const float* x, unsigned mask, unsigned row, unsigned column) {
+// Row i of a 4x4 tile; bit 4*i+j of mask says whether its element in column j is inside the image.
+__device__ __forceinline__ void load_row(float (&d)[16], int i, const float* x, unsigned mask, unsigned row,
+                                         unsigned column) {
+    const float* from = x + (unsigned long long)i * row;
 #pragma unroll
-    for (int i = 0; i < 4; ++i, x += row)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            d[4 * i + j] = 0.f;
-            if (mask >> (4 * i + j) & 1) d[4 * i + j] = x[(unsigned long long)column * j];
-        }
+    for (int j = 0; j < 4; ++j, from += column) {
+        d[4 * i + j] = 0.f;
+        if (mask >> (4 * i + j) & 1) d[4 * i + j] = *from;
+    }
 }
 
 // B^T d B: 32 additions.
@@ -175,7 +174,8 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
     float sum[2][8][8] = {};  // two elements of the tiles: 8 filters x 8 tiles
     float a[2][2][8], b[2][2][8];
 
-    load_tile(d, from_x, warp < C ? inside : 0, pitch, N);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_row(d, i, from_x, warp < C ? inside : 0, pitch, N);
 #pragma unroll
     for (int c = 0; c < BC; ++c) f[c] = *reinterpret_cast<const float4*>(from_u + 16 * c * columns);
 
@@ -202,16 +202,14 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
                 }
         };
         fetch(0);
-        if (channel + BC < C) {
-            from_x += BC * plane;
-            from_u += BC * 16 * columns;
-            load_tile(d, from_x, channel + BC + warp < C ? inside : 0, pitch, N);
-#pragma unroll
-            for (int c = 0; c < BC; ++c) f[c] = *reinterpret_cast<const float4*>(from_u + 16 * c * columns);
-        }
+        from_x += BC * plane;
+        if (channel + BC < C) from_u += BC * 16 * columns;  // after the last channels nothing new is read, or used
+        const unsigned mask = channel + BC + warp < C ? inside : 0;
 #pragma unroll
         for (int c = 0; c < BC; ++c) {
             if (c + 1 < BC) fetch(c + 1);
+            if (c < 4) load_row(d, c, from_x, mask, pitch, N);
+            f[c] = *reinterpret_cast<const float4*>(from_u + 16 * c * columns);
 #pragma unroll
             for (int e = 0; e < 2; ++e)
 #pragma unroll
