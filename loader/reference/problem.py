@@ -129,6 +129,7 @@ def check(x: Any, w: Any, layout: str = "NCHW", stride: int = 1, padding: int | 
         if r != s:
             raise ValueError(f"a filter of {r} x {s} is not square: say the padding")
         padding = (r - 1) // 2
+    stride, padding = (int(value) if isinstance(value, np.integer) else value for value in (stride, padding))
     return Problem(n, c, h, width, k, r, s, stride, padding)
 
 

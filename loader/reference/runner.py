@@ -40,12 +40,13 @@ class Runner:
     def module(self, name: str, options: Sequence[str] = ()) -> Module:
         """The module of a .cu file of this folder (or of another: a whole path), compiled with NVRTC's ``options``.
 
-        Raises NvrtcError when NVRTC is absent or refuses it.
+        A file of another folder may include those beside it. Raises NvrtcError when NVRTC is absent or refuses it.
         """
         key = (str(name), tuple(options))
         if key not in self._modules:
             path = FOLDER / name
-            cubin = nvrtc.compile(path.read_text(), self.arch, options, name=path.name)
+            beside = [] if path.parent == FOLDER else [f"--include-path={path.parent}"]
+            cubin = nvrtc.compile(path.read_text(), self.arch, [*options, *beside], name=path.name)
             self._modules[key] = loader.load(cubin, self.device)
         return self._modules[key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,7 @@ X, W = np.ones((2, 3, 6, 5), np.float32), np.ones((4, 3, 3, 3), np.float32)
 
 
 def test_padding_unless_said():
+    assert check(X, W, stride=np.int64(2)) == check(X, W, stride=2)
     assert check(X, W).padding == 1 and check(X, np.ones((4, 3, 2, 2), np.float32)).padding == 0
     assert conv2d(X, W, device="cpu").shape == (2, 4, 6, 5)
 
@@ -155,6 +157,27 @@ def test_a_runner_keeps_its_modules_until_it_is_closed():
     runner.close()
     with pytest.raises(ValueError, match="closed"):
         module.kernel("direct")
+
+
+def test_a_source_of_another_folder(tmp_path):
+    """It may include what lies beside it, and what changes there is seen."""
+    (tmp_path / "mine.cu").write_text('#include "mine.h"\nextern "C" __global__ void kern(int *out) { *out = VALUE; }')
+    for value in (3, 4):
+        (tmp_path / "mine.h").write_text(f"#define VALUE {value}\n")
+        with Runner("cpu") as runner:
+            out = runner.empty((1,), np.int32)
+            runner.module(str(tmp_path / "mine.cu")).kernel("kern").launch(1, 1, out)
+            assert runner.numpy(out) == [value]
+
+
+def test_several_threads():
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        x, w = (rng.standard_normal(shape, np.float32) for shape in (X.shape, W.shape))
+        return relative_error(conv2d(x, w, ("direct", "tiled")[seed % 2], device="cpu"), truth(x, w, check(x, w)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(work, range(8))) <= 1e-6
 
 
 def test_arrays_of_a_runner():
