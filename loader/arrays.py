@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +25,9 @@ ASK = -2  # on some GPU: the driver knows on which
 BOTH = -3  # pinned or managed: host and GPU reach it
 
 
-class Memory(NamedTuple):
-    """Where an array lies: address and size in bytes, the number of its GPU (or HOST, ASK, BOTH), and whether its
-    elements lie one behind the other in C order."""
-
-    address: int
-    nbytes: int
-    place: int
-    contiguous: bool
+#: where an array lies: address and size in bytes, the number of its GPU (or HOST, ASK, BOTH), and whether its elements
+#: lie one behind the other in C order. A plain tuple, for one is made for every array of every launch.
+Memory = tuple[int, int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -89,11 +84,11 @@ def _is(value: Any, module: str, name: str) -> bool:
 def _numpy(array: Any, stream: int) -> Memory:
     if array.dtype.hasobject:
         raise LaunchError(f"holds Python objects ({array.dtype})")
-    return Memory(array.ctypes.data, array.nbytes, HOST, array.flags.c_contiguous)
+    return array.ctypes.data, array.nbytes, HOST, array.flags.c_contiguous
 
 
 def _torch(array: Any, stream: int) -> Memory:
-    return Memory(array.data_ptr(), array.nbytes, array.get_device(), array.is_contiguous())
+    return array.data_ptr(), array.nbytes, array.get_device(), array.is_contiguous()
 
 
 def _torch_stream(array: Any) -> int:
@@ -102,7 +97,7 @@ def _torch_stream(array: Any) -> int:
 
 
 def _cupy(array: Any, stream: int) -> Memory:
-    return Memory(array.data.ptr, array.nbytes, array.device.id, array.flags.c_contiguous)
+    return array.data.ptr, array.nbytes, array.device.id, array.flags.c_contiguous
 
 
 def _cupy_stream(array: Any) -> int:
@@ -118,7 +113,7 @@ def _interface(found: dict[str, Any], place: int) -> Memory:
     item = np.dtype(found["typestr"]).itemsize
     nbytes = item * math.prod(shape)
     contiguous = strides is None or _contiguous(shape, [s / item for s in strides])
-    return Memory(data[0] if data else 0, nbytes, place, contiguous)
+    return data[0] if data else 0, nbytes, place, contiguous
 
 
 def _cuda_array(array: Any, stream: int) -> Memory:
@@ -180,7 +175,7 @@ def _dlpack(array: Any, stream: int) -> Memory:
         raise LaunchError(f"is on a device that is neither CPU nor CUDA (DLPack's number {device})")
     nbytes = math.prod(shape) * -(-found.bits * found.lanes // 8)
     contiguous = strides is None or _contiguous(shape, strides)
-    return Memory((found.data or 0) + found.byte_offset, nbytes, places[device], contiguous)
+    return (found.data or 0) + found.byte_offset, nbytes, places[device], contiguous
 
 
 # ---- what both devices ask ---------------------------------------------------------------------------------------
@@ -194,12 +189,13 @@ def memory_of(kind: Kind, value: Any, stream: int, name: str) -> Memory:
         raise LaunchError(f"{name} {error.message}", error.hint) from None
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise LaunchError(f"{name}, a {type(value).__name__}, does not give its memory: {error}") from error
-    if not found.nbytes:
+    address, nbytes, _, contiguous = found
+    if not nbytes:
         raise LaunchError(f"{name} is an array without elements", "pass 0 where the kernel takes a null pointer")
-    if not found.contiguous:
+    if not contiguous:
         hint = "pass a copy in C order: numpy.ascontiguousarray(x), x.contiguous()"
         raise LaunchError(f"{name} is not contiguous", hint)
-    if not found.address:
+    if not address:
         raise LaunchError(f"{name}, a {type(value).__name__}, has no memory")
     return found
 
@@ -208,11 +204,11 @@ def on_host(value: Any, name: str) -> np.ndarray[Any, Any]:
     """An array as numpy sees it, in place, for the CPU device. LaunchError when it lies on a GPU."""
     kind = kind_of(value)
     assert kind is not None
-    found = memory_of(kind, value, 0, name)
-    if found.place not in (HOST, BOTH):
-        where = f"cuda:{found.place}" if found.place >= 0 else "a GPU"
+    address, nbytes, place, _ = memory_of(kind, value, 0, name)
+    if place not in (HOST, BOTH):
+        where = f"cuda:{place}" if place >= 0 else "a GPU"
         raise LaunchError(f"{name} is on {where}, the kernel on the CPU device", "copy it to the host first")
     if isinstance(value, np.ndarray):
         return value
-    area = (ctypes.c_uint8 * found.nbytes).from_address(found.address)
+    area = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.ctypeslib.as_array(area)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from loader.arrays import ASK, BOTH, HOST, Kind, Memory, kind_of, memory_of, register
+from loader.arrays import ASK, BOTH, HOST, Kind, kind_of, memory_of, register
 from loader.module import Kernel, Module, find, label
 from turingas.emulate.arguments import scalar
 from turingas.emulate.device import BLOCK, GRID, THREADS, three
@@ -267,6 +267,7 @@ class CudaModule(Module):
             self._handle = gpu.call("cuModuleLoadData", data)
         except CudaError as error:
             raise self._refused(error) from None
+        self.closed = False
         self._kernels: dict[str, CudaKernel] = {}
         self._lock = threading.Lock()  # held while a kernel is queued, so that nobody unloads the module then
         self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
@@ -305,12 +306,9 @@ class CudaModule(Module):
 
     def close(self) -> None:
         with self._lock:
+            self.closed = True
+            self._kernels.clear()
             self._unload()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the module is gone."""
-        return not self._unload.alive
 
     def _open(self) -> None:
         if self.closed:
@@ -368,7 +366,7 @@ class CudaKernel(Kernel):
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
         bindings = gpu.driver
         with module._lock:
-            if not module._unload.alive:
+            if module.closed:
                 raise LaunchError("the module is closed")
             try:
                 packer.pack_into(self._room, 0, *values)
@@ -531,7 +529,7 @@ def handle_of(stream: Any) -> int:
 class Buffer:
     """Memory on a GPU, seen as an array in C order: ``shape``, ``dtype``, ``nbytes``, ``address``.
 
-    Freed by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
+    Freed (``freed``) by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
     ``__cuda_array_interface__``, so that PyTorch, CuPy and others take it without a copy. Copies return when they are
     done; without a ``stream`` they wait for what the default stream still has to do, with one for that stream's.
     """
@@ -540,7 +538,8 @@ class Buffer:
         gpu = device_named(device)
         self._describe(shape, dtype, gpu)
         self.address = int(gpu.call("cuMemAlloc", self.nbytes)) if self.nbytes else 0
-        self._owner: Any = None
+        self.freed = False
+        self._owner: CudaModule | None = None
         self._free = weakref.finalize(self, gpu.quietly, "cuMemFree", self.address) if self.nbytes else None
 
     @classmethod
@@ -552,11 +551,13 @@ class Buffer:
         return made
 
     @classmethod
-    def view(cls, address: int, shape: int | Sequence[int], dtype: Any, device: str | Device, owner: Any) -> Buffer:
-        """Memory that belongs to ``owner``, which stays alive as long as the view."""
+    def view(
+        cls, address: int, shape: int | Sequence[int], dtype: Any, device: str | Device, owner: CudaModule
+    ) -> Buffer:
+        """Memory of a module, which stays loaded as long as the view is there, unless it is closed."""
         made = cls.__new__(cls)
         made._describe(shape, dtype, device_named(device))
-        made.address, made._owner, made._free = address, owner, None
+        made.freed, made.address, made._owner, made._free = False, address, owner, None
         return made
 
     def _describe(self, shape: int | Sequence[int], dtype: Any, gpu: Device) -> None:
@@ -565,11 +566,6 @@ class Buffer:
         if min(self.shape, default=0) < 0 or self.dtype.hasobject:
             raise LaunchError(f"no buffer of shape {self.shape} and type {self.dtype}")
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-    @property
-    def freed(self) -> bool:
-        """Whether the memory is gone."""
-        return self._free is not None and not self._free.alive
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -608,6 +604,7 @@ class Buffer:
     def free(self) -> None:
         """Give the memory back; waits for kernels that may use it."""
         if self._free is not None:
+            self.freed = True
             self._free()
 
     def _same(self, array: np.ndarray[Any, Any]) -> None:
@@ -627,7 +624,7 @@ class Buffer:
             self.gpu.call("cuStreamSynchronize", handle)
 
     def _check(self) -> None:
-        if self.freed or (isinstance(self._owner, CudaModule) and self._owner.closed):
+        if self.freed or (self._owner is not None and self._owner.closed):
             raise LaunchError("the buffer's memory was given back")
 
     def __enter__(self) -> Buffer:
@@ -639,9 +636,9 @@ class Buffer:
         self.free()
 
 
-def _read_buffer(buffer: Buffer, stream: int) -> Memory:
+def _read_buffer(buffer: Buffer, stream: int) -> tuple[int, int, int, bool]:
     buffer._check()
-    return Memory(buffer.address, buffer.nbytes, buffer.gpu.number, True)
+    return buffer.address, buffer.nbytes, buffer.gpu.number, True
 
 
 register(Buffer, _read_buffer)

@@ -10,7 +10,7 @@ import pytest
 
 import loader
 import turingas
-from loader.arrays import ASK, HOST, Memory, kind_of, memory_of, on_host
+from loader.arrays import ASK, HOST, kind_of, memory_of, on_host
 from tests.emulate.test_device import ADD
 from turingas.errors import LaunchError
 
@@ -81,10 +81,10 @@ def memory(value, stream=0):
 @pytest.mark.parametrize("wrap", [lambda a: a, Packed, Interface], ids=["numpy", "dlpack", "interface"])
 def test_memory_of_the_host(wrap):
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    assert memory(wrap(array)) == Memory(array.ctypes.data, 96, HOST, True)
+    assert memory(wrap(array)) == (array.ctypes.data, 96, HOST, True)
     part = array[1:]
-    assert memory(wrap(part)).address == array.ctypes.data + 48
-    assert memory(wrap(np.broadcast_to(array[:, None], (2, 1, 3, 4)).copy()[:, :1])).contiguous
+    assert memory(wrap(part))[0] == array.ctypes.data + 48
+    assert memory(wrap(np.broadcast_to(array[:, None], (2, 1, 3, 4)).copy()[:, :1]))[3]
     for wrong in (array[:, ::2], array.T, array[..., 0]):
         with pytest.raises(LaunchError, match="^it is not contiguous\n.*ascontiguousarray"):
             memory(wrap(wrong))
@@ -132,7 +132,7 @@ def test_torch(libraries):
     torch, _ = libraries
     array = np.zeros((4, 4), np.float32)
     kind = kind_of(torch.Tensor(array, 1))
-    assert kind.read(torch.Tensor(array, 1), 0) == Memory(array.ctypes.data, 64, 1, True)
+    assert kind.read(torch.Tensor(array, 1), 0) == (array.ctypes.data, 64, 1, True)
     assert kind.stream(torch.Tensor(array, 1)) == 501 and kind.stream(torch.Tensor(array)) == 0
     assert kind_of(type("Parameter", (torch.Tensor,), {})(array)).stream is kind.stream
     out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
@@ -147,7 +147,7 @@ def test_cupy(libraries):
     _, cupy = libraries
     array = cupy.ndarray(4096, 64, 2)
     kind = kind_of(array)
-    assert kind.read(array, 0) == Memory(4096, 64, 2, True) and kind.stream(array) == 600
+    assert kind.read(array, 0) == (4096, 64, 2, True) and kind.stream(array) == 600
 
 
 def test_cuda_array_interface():
@@ -156,8 +156,8 @@ def test_cuda_array_interface():
             given = {"shape": (4, 4), "typestr": "<f4", "data": (4096, False), "version": 3, **changes}
             self.__cuda_array_interface__ = given
 
-    assert memory(Array()) == Memory(4096, 64, ASK, True)
-    assert memory(Array(strides=(16, 4))).contiguous and memory(Array(shape=(1, 16), strides=(999, 4))).contiguous
+    assert memory(Array()) == (4096, 64, ASK, True)
+    assert memory(Array(strides=(16, 4)))[3] and memory(Array(shape=(1, 16), strides=(999, 4)))[3]
     with pytest.raises(LaunchError, match="not contiguous"):
         memory(Array(strides=(4, 16)))
     assert kind_of(Array()).stream(Array(stream=7)) == 7 and kind_of(Array()).stream(Array()) == 0

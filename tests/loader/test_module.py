@@ -8,6 +8,7 @@ import pytest
 import loader
 import turingas
 from tests.emulate.test_device import ADD
+from tests.gpu.test_loader import assembled, check_kernels
 from turingas.errors import CubinError, LaunchError
 
 
@@ -29,6 +30,12 @@ def test_a_path_bytes_and_a_cubin(cubin, tmp_path):
         report = module.kernel("add").launch(2, (32, 1), out, values, 64, 2.0)
         assert (out == 2 * values).all()
         assert report.lane_instructions == 64 * 12
+
+
+def test_the_kernels_of_the_gpu_tests():
+    """What tests/gpu/test_loader.py takes for right."""
+    with loader.load(assembled(), "cpu") as module:
+        check_kernels(module, lambda array: array, lambda array: array)
 
 
 def test_options_reach_the_device(cubin):
