@@ -24,7 +24,7 @@ import pytest
 
 import loader
 from loader import nvrtc, timing
-from loader.reference import Problem, Runner, algorithms, conv2d, find
+from loader.reference import Problem, Runner, algorithms, conv2d, cublas, find
 from loader.reference.problem import arrange, rearrange_shape, relative_error, truth
 from tests.gpu.test_agreement import commit
 
@@ -74,10 +74,20 @@ class Recorder(Runner):
     def module(self, name: str, options: Sequence[str] = ()) -> Any:
         return _Recorded(super().module(name, options), self)
 
+    def products(self, *args: Any) -> None:
+        """Those of cuBLAS are kept as well: im2col is nothing without them."""
+        self.launches.append((_Cublas, args, {}))
+        _Cublas.launch(*args)
+
     def repeat(self) -> None:
         for kernel, args, options in self.launches:
             if kernel.name not in REARRANGING:
                 kernel.launch(*args, **options)
+
+
+class _Cublas:
+    name = "cublas"
+    launch = staticmethod(cublas.products)
 
 
 class _Recorded:
@@ -104,7 +114,8 @@ class _Recorded:
 def run() -> Iterator[Recorder]:
     if len(loader.devices()) == 1:
         pytest.skip("no GPU")
-    with Recorder("cuda:0") as found:
+    with Recorder("cuda:0") as found, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cublas, "products", found.products)
         yield found
     _inputs.cache_clear()
 
