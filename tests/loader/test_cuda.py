@@ -16,6 +16,7 @@ from loader import cuda, timing
 from loader.cuda import Buffer, CudaError, Graph, Stream
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
+from tests.test_docs import ROOT, fences
 from turingas.errors import LaunchError
 
 N = 64
@@ -470,3 +471,12 @@ def test_figures_of_a_timing():
     found = timing.Timing((4.0, 1.0, 2.0, 3.0, 5.0), timing.Clocks(1500, 3201), timing.Clocks(1980, 3201))
     assert (found.median, found.quartiles, found.spread) == (3.0, (2.0, 4.0), 2 / 3)
     assert str(found) == "3 ms (1 to 5, 5 runs), SM 1980 MHz, memory 3201 MHz (SM 1500 MHz before)"
+
+
+def test_listings_of_the_document(driver, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = (ROOT / "examples" / "copy.sass").read_text()
+    (tmp_path / "copy.cubin").write_bytes(turingas.assemble(source, arch="sm_75").to_bytes())
+    found = {}
+    exec("\n".join(fences(ROOT / "docs" / "loader.md", "python")), found)
+    assert (found["target"].numpy() == np.arange(1024)).all()
