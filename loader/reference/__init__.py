@@ -20,7 +20,7 @@ from loader.reference.runner import POISON, Runner, default_device
 
 __all__ = ["Algorithm", "Problem", "Runner", "algorithm", "algorithms", "conv2d", "find", "run"]
 
-FAMILIES = ("direct", "memory_efficient", "winograd")  # modules of this folder; importing one lists its algorithms
+FAMILIES = ("direct", "memory_efficient", "winograd", "nonfused")  # modules of this folder: each lists its algorithms
 
 #: Launches the kernels: runner, problem, x in the algorithm's layout, w as K, C, R, S, y in the algorithm's layout, and
 #: options of its own by name.
