@@ -49,7 +49,7 @@ def padded(p: Problem) -> tuple[int, int, int]:
     return ceil_div(p.c, DEPTH) * DEPTH, ceil_div(p.k, ROWS) * ROWS, ceil_div(t, COLUMNS) * COLUMNS
 
 
-@algorithm("winograd_nonfused", layout="NCHW", supports=supports)
+@algorithm("winograd_nonfused", layout="NCHW", supports=supports, tolerance=BOUND)
 def winograd_nonfused(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """Transforms of input and filters, 36 products of matrices, transform of the output."""
     (across, down), (c, k, t) = tiles(p), padded(p)
