@@ -5,7 +5,8 @@
 //
 // C' and K' are C and K rounded up to 8 and 64; what is beyond C and K is zero. A tile is 4x4 of the input and 2x2 of the
 // output; tiles are numbered (row, column, image), the image last, so that 32 neighbours read and write contiguously.
-// A block of 256 threads makes 64 filters x 32 tiles; grid: (tiles / 32, K' / 64).
+// A block of 256 threads makes 64 filters x 32 tiles; grid: tiles / 32 * K' / 64, those of the same tiles
+// together.
 //
 // OUTPUT says how the 16 products of a tile, which 8 warps hold, come together for the output transform.
 
@@ -32,12 +33,13 @@ extern "C" __global__ void winograd_crsk(const float* kcrs, float* crsk, int C, 
     if (i < 9ll * C * K) crsk[i] = kcrs[(i % K) * 9ll * C + ckrs];
 }
 
-// u = G w G^T. Grid (K' / 64, C' / 8), 256 threads: a warp takes a channel, a thread two filters.
+// u = G w G^T. Grid C' / 8 * K' / 64, 256 threads: a warp takes a channel, a thread two filters.
 extern "C" __global__ void __launch_bounds__(256) winograd_filter(const float* w, float* u, int C, int K) {
-    const int c = blockIdx.y * BC + (threadIdx.x >> 5);
-    const long long columns = gridDim.x * BK;
+    const unsigned blocks = (K + BK - 1) / BK;
+    const int c = blockIdx.x / blocks * BC + (threadIdx.x >> 5);
+    const long long columns = blocks * BK;
     for (int half = 0; half < 2; ++half) {
-        const int k = blockIdx.x * BK + half * 32 + (threadIdx.x & 31);
+        const int k = blockIdx.x % blocks * BK + half * 32 + (threadIdx.x & 31);
         const bool inside = c < C && k < K;
         float g[3][3], t[4][3];
         for (int i = 0; i < 9; ++i) g[i / 3][i % 3] = inside ? w[(9ll * c + i) * K + k] : 0.f;
@@ -60,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256) winograd_filter(const float* w
 // Row i of a 4x4 tile; bit 4*i+j of mask says whether its element in column j is inside the image.
 __device__ __forceinline__ void load_row(float (&d)[16], int i, const float* x, unsigned mask, unsigned row,
                                          unsigned column) {
-    const float* from = x + (unsigned long long)i * row;
+    const float* from = x + (unsigned long long)row * i;
 #pragma unroll
     for (int j = 0; j < 4; ++j, from += column) {
         d[4 * i + j] = 0.f;
@@ -143,7 +145,7 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
 
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int P = H + 2 * padding - 2, Q = W + 2 * padding - 2;
-    const unsigned first = blockIdx.x * BN;
+    const unsigned blocks = (K + BK - 1) / BK, first_k = blockIdx.x % blocks * BK, first = blockIdx.x / blocks * BN;
 
     // This thread's tile of the input: image and place are its lane's, the channel is its warp's.
     const unsigned across = (Q + 1) / 2, tile = first + lane;
@@ -159,8 +161,8 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
     const float* from_x = x + warp * plane + (long long)top * pitch + (long long)left * N + tile % N;
 
     // This thread's part of the filters: for each of the 8 channels 4 neighbours of one of the 16 elements.
-    const long long columns = gridDim.y * BK;
-    const float* from_u = u + (threadIdx.x >> 4) * columns + blockIdx.y * BK + (threadIdx.x & 15) * 4;
+    const long long columns = blocks * BK;
+    const float* from_u = u + (threadIdx.x >> 4) * columns + first_k + (threadIdx.x & 15) * 4;
     float* const to_filters = filters + (threadIdx.x >> 4) * (BC * BK) + (threadIdx.x & 15) * 4;
     float* const to_inputs = inputs + warp * BN + lane;
 
@@ -203,7 +205,7 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
         };
         fetch(0);
         from_x += BC * plane;
-        if (channel + BC < C) from_u += BC * 16 * columns;  // after the last channels nothing new is read, or used
+        from_u += channel + BC < C ? BC * 16 * columns : 0;  // after the last channels nothing new is read, or used
         const unsigned mask = channel + BC + warp < C ? inside : 0;
 #pragma unroll
         for (int c = 0; c < BC; ++c) {
@@ -221,8 +223,8 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
 
     // The output transform, in four rounds of 16 filters. A round's buffer: (16 elements, ROWS or 2 x ROWS / 2, ROW).
     const long long size = (long long)P * Q * N;
-    const int some = K - blockIdx.y * BK;  // filters from here on
-    float* const out = y + blockIdx.y * BK * size;
+    const int some = K - first_k;  // filters from here on
+    float* const out = y + first_k * size;
     const int group = (lane & 15) / 2;     // 8 groups of 4 filters, and as many 32 filters farther
 
 #if OUTPUT == BASELINE

@@ -53,9 +53,9 @@ class Plan:
     def run(self, x: Any, y: Any, **options: Any) -> Report | None:
         """``x``: C, H, W, N; ``y``: K, P, Q, N. ``options`` of the main kernel's launch, and what that tells."""
         p = self.p
-        grid = (self.blocks_k, self.blocks_c)
+        grid = self.blocks_c * self.blocks_k
         self.module.kernel("winograd_filter").launch(grid, THREADS, self.crsk, self.transformed, p.c, p.k)
-        grid = (ceil_div(tiles(p), TILES), self.blocks_k)
+        grid = ceil_div(tiles(p), TILES) * self.blocks_k
         arguments = (x, self.transformed, y, p.n, p.c, p.h, p.w, p.k, p.padding)
         kernel = self.module.kernel("winograd")
         return kernel.launch(grid, THREADS, *arguments, shared=LAYOUTS[self.layout], **options)
