@@ -236,6 +236,12 @@ def test_a_reference_in_a_file(tmp_path):
     assert not result.ok and all("of mine.cu" in text for text in result.wrong)
 
 
+def test_references_in_half_precision_and_of_large_tiles():
+    for name in ("memory_efficient_half", "winograd_nonfused"):
+        result = convolve(conv(), reference=name)
+        assert result.ok and result.rows[1].name == name, result.wrong
+
+
 def test_seeds_change_the_inputs():
     found = [convolve(conv(), reference=None, seed=seed).rows[0].found for seed in (0, 1, 0)]
     assert found[0] == found[2] != found[1]
@@ -258,6 +264,7 @@ def test_a_reference_may_be_less_accurate():
     exact, near = np.ones(100), np.full(100, 1 + 5e-5, np.float32)
     assert judge("", "k", "r", [Sides("y", exact.astype(np.float32), near, exact)], None).ok
     assert not judge("", "k", "r", [Sides("y", near, near, exact)], None).ok
+    assert judge("", "k", "r", [Sides("y", exact.astype(np.float32), near - 9e-4, exact)], None, least=1e-3).ok
     assert not judge("", "k", "r", [Sides("y", near, exact.astype(np.float32), None)], None).ok
 
 
