@@ -20,12 +20,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from tests.tools import nvrtc
-from turingas.emulate import DeviceError, device, launch
+from turingas.emulate import DeviceError, launch
 
 BLOCKS, THREADS = 2, 96
 INPUTS = 1536  # of 64 bits, for each block
@@ -440,8 +439,7 @@ def run(cubin: bytes, seed: int, **options: Any) -> Run:
     """Run a program's cubin on the inputs of a seed."""
     out = np.zeros(BLOCKS * THREADS * KEPT, np.uint64)
     sums = np.full(4 * len(ATOMICS), 0x5A5A5A5A, np.uint32), np.full(4 * len(ATOMICS), 0x5A5A5A5A12345678, np.uint64)
-    with mock.patch.object(device, "STACK", STACK):
-        report = launch(cubin, "kernel", BLOCKS, THREADS, [inputs(seed), out, *sums], **options)
+    report = launch(cubin, "kernel", BLOCKS, THREADS, [inputs(seed), out, *sums], stack=STACK, **options)
     return Run(np.concatenate([out, *(s.astype(np.uint64) for s in sums)]), report.hazards)
 
 

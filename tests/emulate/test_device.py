@@ -230,3 +230,25 @@ def test_reading_what_was_never_written(compiled):
     with pytest.raises(DeviceError, match="never written") as caught:
         launch(data, "k", 1, 32, [out, 3], written=True)
     assert "LDL" in caught.value.place.text
+
+
+def test_the_stack_of_a_recursion(compiled):
+    source = """
+    __device__ __noinline__ int sum(int n, volatile int* p) {
+        int here[8];
+        for (int i = 0; i < 8; i++) here[i] = n + i + p[0];
+        return n ? sum(n - 1, p) + here[n & 7] : here[p[0]];
+    }
+    extern "C" __global__ void k(int* out, int n) { out[threadIdx.x] = sum(n, out + threadIdx.x); }
+    """
+    data = compiled(source, "sm_75")
+
+    def depth(n, **options):
+        out = np.zeros(32, np.int32)
+        launch(data, "k", 1, 32, [out, n], **options)
+        return out
+
+    expected = sum(n + (n & 7) for n in range(1, 101))
+    assert (depth(100, stack=16384) == expected).all()
+    with pytest.raises(DeviceError):
+        depth(100)

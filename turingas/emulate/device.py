@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,7 @@ class Options:
     block: Three
     shared: int
     budget: int = BUDGET
+    stack: int = STACK
     counters: bool = False
     traffic: bool = True
     races: bool = False
@@ -238,7 +239,7 @@ class Module:
             data = bytearray(section.data) if section.type != e.SHT_NOBITS else bytearray(section.size)
             self._relocate(n, data, starts, externals, len(code))
             banks[number] = np.frombuffer(bytes(data), np.uint8)
-        local = -(-(kernel.frame_bytes + STACK) // 16) * 16
+        local = -(-(kernel.frame_bytes + options.stack) // 16) * 16
         base = facts.params_at(kernel.param_bytes)
         bank = bytearray(max(base + kernel.param_bytes, len(banks.get(0, ()))))
         bank[facts.block_dim : facts.block_dim + 12] = np.array(options.block, "<u4").tobytes()
@@ -320,7 +321,7 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
 
 def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
     """One to three numbers, as grid and block are given, filled up with 1. LaunchError beyond the limits."""
-    numbers = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    numbers = tuple(value) if isinstance(value, Iterable) else (value,)
     if not 1 <= len(numbers) <= 3 or not all(isinstance(n, (int, np.integer)) for n in numbers):
         raise LaunchError(f"{name} {value!r} is not one to three integers")
     x, y, z = (*[int(n) for n in numbers], 1, 1)[:3]

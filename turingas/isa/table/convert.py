@@ -128,6 +128,7 @@ ROWS = rows(
     ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA),
     ("F2FP{satfinite}{relu}{fmt8}.F16.UNPACK_B_MERGE_C Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 87: 1, 90: 1}, ADA),
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, f32",                      0x83E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, cb{bh1}",                   0xA3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
