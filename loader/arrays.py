@@ -93,7 +93,13 @@ def _torch(array: Any, stream: int) -> Memory:
 
 def _torch_stream(array: Any) -> int:
     place = array.get_device()
-    return int(sys.modules["torch"].cuda.current_stream(place).cuda_stream) if place >= 0 else 0
+    if place < 0:
+        return 0
+    torch = sys.modules["torch"]
+    try:
+        return int(torch._C._cuda_getCurrentRawStream(place))  # the same number without an object: 2 microseconds less
+    except AttributeError:
+        return int(torch.cuda.current_stream(place).cuda_stream)
 
 
 def _cupy(array: Any, stream: int) -> Memory:
