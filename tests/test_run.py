@@ -59,7 +59,11 @@ def test_numbers_as_text():
     assert argument("f64:0.1", random) == 0.1
 
 
-@pytest.mark.parametrize("text", ["x", "f32[", "f32[4]=x", "f8[4]", "u8:300", "i32:1.5", "@nowhere.npy", "f32[4", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["x", "f32[", "f32[4]=x", "f8[4]", "u8:300", "i32:1.5", "@nowhere.npy", "f32[4", "", f"f32[{10**14}]",
+     f"u8[{10**30}]", f"f32[{10**14}]=random", f"i8[{10**14}]=arange", f"f32[{'9' * 5000}]"],
+)  # fmt: skip
 def test_text_that_is_no_argument(text):
     with pytest.raises(LaunchError):
         argument(text, np.random.default_rng(0))
@@ -119,6 +123,10 @@ def test_hazards_fail(tmp_path):
         (["--kernel", "nope"], 1, "no kernel 'nope'"),
         (["--device", "cuda"], 2, "is not"),
         (["--budget", "0"], 2, "0 is not in the range"),
+        (["--budget", "3"], 1, "a warp ran 3 instructions, its budget"),
+        (["--seed", "-1"], 2, "-1 is not in the range"),
+        (["--stale"], 2, "--stale goes with --strict"),
+        (["--arch", "sm_100"], 2, "known: sm_70, sm_75, sm_80"),
     ],
 )
 def test_wrong_options(sass, words, code, message):
@@ -132,6 +140,9 @@ def test_a_file_that_is_no_kernel(tmp_path):
     path.write_bytes(b"\x7fELF" + bytes(100))
     found = run(path)
     assert found.exit_code == 1 and "x.cubin: error:" in found.stderr
+    path.write_bytes(b"")
+    found = run(path)
+    assert found.exit_code == 1 and "x.cubin: error: there are no instructions" in found.stderr
     path.write_text("FOO;")
     found = run(path)
     assert found.exit_code == 1 and "error" in found.stderr and "Traceback" not in found.output

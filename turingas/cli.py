@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import click
 
-from turingas.errors import AsmError, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, CubinError, LaunchError
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
@@ -43,7 +43,7 @@ def _architecture(ctx: click.Context, param: click.Parameter, value: str) -> str
     try:
         name = arch(value).name
     except AsmError as error:
-        raise click.BadParameter(f"{error.message}; {error.hint}") from None
+        raise click.BadParameter(f"{error.message}; known: {', '.join(NAMES)}") from None
     if name not in NAMES:
         raise click.BadParameter(f"{name} has no instruction table; known: {', '.join(NAMES)}")
     return name
@@ -278,7 +278,10 @@ def _three(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @click.option("--races", is_flag=True, help="Find races in shared memory.")
 @click.option("--written", is_flag=True, help="An error for reading memory that was never written.")
 @click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 2000000]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the arrays that are =random.")
+@click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
+              help="A thread's stack beside the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Of the arrays that are =random.")  # fmt: skip
 @click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
 @click.option("--json", "as_json", is_flag=True, help="All that is printed, as JSON.")
 @_ARCH
@@ -315,6 +318,8 @@ def run(
     """
     from turingas import run as command
 
+    if options["stale"] and not options["strict"]:
+        raise click.UsageError("--stale goes with --strict")
     with _diagnosed(file):
         data = _read(file)
         if data.startswith(b"\x7fELF"):
@@ -483,10 +488,14 @@ def _diagnosed(file: str) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except AsmError as error:
+        for one in error.errors:
+            one.file = file if one.file == UNNAMED else one.file
         shown = [one.show() for one in sorted(error.errors, key=lambda one: (one.file, one.line, one.column))]
         _fail(_printable("\n".join(shown + [f"{len(shown)} errors"] * (len(shown) > 1))))
     except (CubinError, LaunchError) as error:
         _fail(_printable(f"{file}: error: {error}"))
+    except MemoryError as error:
+        _fail(f"{file}: error: not enough memory: {error}")
     except BrokenPipeError:
         # Whoever read our output is gone. Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

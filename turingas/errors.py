@@ -1,8 +1,10 @@
-"""The two exceptions of this package, and how a diagnostic is shown."""
+"""The exceptions of this package, and how a diagnostic is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+UNNAMED = "<source>"  # a file of which nothing is known
 
 
 class AsmError(Exception):
@@ -15,7 +17,7 @@ class AsmError(Exception):
     def __init__(
         self,
         message: str,
-        file: str = "<source>",
+        file: str = UNNAMED,
         line: int = 0,
         column: int = 0,
         hint: str = "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,8 +44,12 @@ def argument(text: str, random: np.random.Generator) -> Any:
         return np.array(loaded, order="C")
     match = ARRAY.fullmatch(text)
     if match:
-        shape = tuple(int(n) for n in match["shape"].split(","))
-        return _filled(shape, _type(match["type"], text), match["fill"] or "0", random, text)
+        kind = _type(match["type"], text)
+        try:
+            shape = tuple(int(n) for n in match["shape"].split(","))
+            return _filled(shape, kind, match["fill"] or "0", random, text)
+        except (ValueError, MemoryError) as error:  # numpy's words for what is too large
+            raise LaunchError(f"argument {text[:60]!r}: {error}") from None
     match = TYPED.fullmatch(text)
     if match:
         kind = _type(match["type"], text)
@@ -68,20 +73,20 @@ def _type(name: str, text: str) -> np.dtype[Any]:
 def _number(value: str, kind: np.dtype[Any], text: str) -> Any:
     try:
         number = float(value) if kind.kind == "f" else int(value, 0)
-        return kind.type(number)
+        with np.errstate(over="ignore"):  # a float beyond the type's range becomes infinity, as numpy has it
+            return kind.type(number)
     except (ValueError, OverflowError) as error:
         raise LaunchError(f"argument {text!r}: {error}", HINT) from None
 
 
 def _filled(shape: tuple[int, ...], kind: np.dtype[Any], fill: str, random: np.random.Generator, text: str) -> Any:
-    size = int(np.prod(shape))
     if fill == "random":
         if kind.kind == "f":
             return random.standard_normal(shape).astype(kind)
         limits = np.iinfo(kind)
         return random.integers(limits.min, limits.max, shape, kind.type, endpoint=True)
     if fill == "arange":
-        return np.arange(size).astype(kind).reshape(shape)
+        return np.arange(math.prod(shape)).astype(kind).reshape(shape)
     return np.full(shape, _number(fill, kind, text))
 
 

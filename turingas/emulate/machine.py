@@ -228,6 +228,7 @@ class Wave:
                     n = int(splits.pc[chosen[0]])  # all went on to one place: perhaps no need to choose anew
                     if not 0 <= n < limit or (n <= before and not self.alone):
                         break
+        self._check_budget()
 
     def _choose(self) -> tuple[Array, int, int]:
         """The splits that go next, where they stand, and the next place where others wait to join."""
@@ -365,8 +366,8 @@ class Wave:
         most = int(self.executed.argmax())
         if self.executed[most] > limit:
             here = np.flatnonzero(self.splits.warp == most)
-            at = int(self.splits.pc[here[0]]) if len(here) else 0
+            place = self.image.place(int(self.splits.pc[here[0]])) if len(here) else None  # None: it has ended
             lane = int(self.splits.mask[here[0]].argmax()) if len(here) else 0
             block, thread = self.who(most, lane)
-            message = f"the kernel does not end: a warp ran {limit:,} instructions, its budget (which may be raised)"
-            raise DeviceError("budget", message, self.image.place(at), block, thread)
+            message = f"a warp ran {limit:,} instructions, its budget (which may be raised): it may never end"
+            raise DeviceError("budget", message, place, block, thread)
