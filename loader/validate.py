@@ -25,6 +25,7 @@ import numpy as np
 
 import loader
 from loader import reference as references
+from loader.cuda import CudaError
 from loader.nvrtc import NvrtcError
 from loader.reference.problem import Problem, arrange, truth
 from loader.reference.runner import Runner
@@ -361,7 +362,7 @@ def arrays(
     line ``// validate: --grid ... --block ...`` in it.
 
     ``options``: strict, races, ... of the CPU device, for the kernel. LaunchError for what cannot be launched;
-    DeviceError, NvrtcError as they come.
+    DeviceError, CudaError, NvrtcError as they come.
     """
     if reference is None and truth is None:
         raise LaunchError("nothing to compare with", "give --reference FILE.cu, --truth FILE.py:FUNCTION or, for a "
@@ -406,6 +407,8 @@ def arrays(
 
 
 def _device(device: str | None) -> str | None:
+    if device == "cuda":
+        device = "cuda:0"
     if device is not None and device not in loader.devices():
         raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(loader.devices()))
     return device
@@ -517,7 +520,7 @@ def _blamed(path: str | Path) -> Iterator[None]:
     """What goes wrong in a user's Python file is told with its line, not with ours."""
     try:
         yield
-    except (LaunchError, DeviceError, NvrtcError):
+    except (LaunchError, DeviceError, CudaError, NvrtcError):
         raise
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -567,7 +570,7 @@ def convolution(
     ``call``; None: none.
 
     ``options``: strict, races, ... of the CPU device, for the kernel. LaunchError for what cannot be launched;
-    DeviceError, NvrtcError as they come.
+    DeviceError, CudaError, NvrtcError as they come.
     """
     given = inputs(problem, seed)
     expected, other, least = None, "", 0.0
@@ -625,14 +628,16 @@ def problems(
     padding: int | None,
 ) -> list[Problem]:  # fmt: skip
     """The problems that --layer ("all": every one), --batch, --shape N,C,H,W,K and the rest ask for."""
-    found = [layer(name, batch) for one in layers for name in (LAYERS if one == "all" else [one]) for batch in batches]
-    if shape is not None:
-        n, c, h, w, k = shape
-        r, s = filters if len(filters) == 2 else (filters[0], filters[0])
-        try:
+    try:
+        found = [layer(name, n) for one in layers for name in (LAYERS if one == "all" else [one]) for n in batches]
+        if shape is not None:
+            n, c, h, w, k = shape
+            r, s = filters if len(filters) == 2 else (filters[0], filters[0])
             found.append(Problem(n, c, h, w, k, r, s, stride, (r - 1) // 2 if padding is None else padding))
-        except ValueError as error:
-            raise LaunchError(str(error)) from None
+    except LaunchError:
+        raise
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
     return found
 
 
@@ -664,13 +669,11 @@ def command(
     reference: str | None,
     truth: str | None,
     python: bool,
-    device: str | None = None,
     **more: Any,
 ) -> Iterator[Result]:
     """What ``turingas validate`` compares, one result a problem. ``source``: the text of a .sass file; ``words``: the
     arguments and options of the launch that were given on the command line."""
     name = Path(file).name
-    more["device"] = "cuda:0" if device == "cuda" else device
     call = Call().changed(line(source)).changed(words)
     beside = Path(file).parent / "host.py"
     if host is None and not call.args and beside.is_file():

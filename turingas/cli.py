@@ -414,6 +414,7 @@ def validate(
       turingas validate add.sass 'f32[64]=random' 'f32[64]' 64 --grid 2 --block 32 --reference add.cu
     """
     from loader import validate as command
+    from loader.cuda import CudaError
     from turingas.emulate.errors import DeviceError
 
     words = list(args)
@@ -435,7 +436,7 @@ def validate(
                 results.append(result)
                 if not as_json:
                     click.echo(_printable("\n".join(result.lines())))
-        except DeviceError as error:
+        except (DeviceError, CudaError) as error:
             _fail(_printable(str(error)))
     if as_json:
         click.echo(json.dumps([result.json() for result in results], indent=2))

@@ -132,6 +132,7 @@ def test_a_fault(add, tmp_path):
     (["--shape", "1,1,1,1,1", "--padding", "0"], 1, "larger than an image"),
     ([*SHAPE, "--truth", "check.py:exact"], 1, "--truth is for other kernels"),
     (["--grid", "N", "--truth", "check.py:exact"], 1, "'N' is not known here"),
+    (["--layer", "Conv2", "--batch", "20000"], 1, "the most is 2147483647"),
     (["--tolerance", "-1"], 2, "-1.0 is not in the range"),
 ])  # fmt: skip
 def test_what_is_refused(add, tmp_path, monkeypatch, words, code, message):
