@@ -79,6 +79,7 @@ RULES = {
     "no-scoreboard": "An instruction of variable latency that sets no scoreboard",
     "no-release": "A scoreboard that its instruction never releases",
     "never-waited": "A scoreboard that nothing waits for",
+    "nothing-pending": "A wait for a scoreboard that nothing has set",
     "wait-too-soon": "A wait too soon after its scoreboard is set",
     "bank-conflict": "An instruction reads several registers of one bank",
     "barriers": "Barriers beyond what is declared, or what there is",
