@@ -14,6 +14,7 @@ import operator
 import re
 import runpy
 import shlex
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -501,8 +502,7 @@ def by_call(name: str, call: Call) -> Convolution:
 def by_host(path: str | Path) -> Convolution:
     """A convolution that the function ``launch`` of a Python file launches; its LAYOUT is that of x and y (NCHW),
     and its ``supports(problem)``, if it has one, gives "" or why it cannot do that."""
-    with _blamed(path):
-        found = runpy.run_path(str(path))
+    found = _names_in(path)
     if "launch" not in found:
         raise LaunchError(f"{path} has no function launch(run, module, problem, x, w, y)")
     layout = found.get("LAYOUT", "NCHW")
@@ -513,6 +513,17 @@ def by_host(path: str | Path) -> Convolution:
             found["launch"](*args)
 
     return Convolution(Path(path).parent.name, host, layouts, found.get("supports", lambda problem: ""))
+
+
+def _names_in(path: str | Path) -> dict[str, Any]:
+    """What a Python file defines. It may import modules that lie beside it."""
+    folder = str(Path(path).absolute().parent)
+    sys.path.insert(0, folder)
+    try:
+        with _blamed(path):
+            return runpy.run_path(str(path))
+    finally:
+        sys.path.remove(folder)
 
 
 @contextmanager
@@ -646,8 +657,7 @@ def function(text: str) -> Callable[..., Any]:
     path, colon, name = text.rpartition(":")
     if not colon or not Path(path).is_file():
         raise LaunchError(f"--truth {text}: write a Python file that exists and its function, such as check.py:exact")
-    with _blamed(path):
-        found = runpy.run_path(path).get(name)
+    found = _names_in(path).get(name)
     if not callable(found):
         raise LaunchError(f"--truth {text}: {path} has no function {name}")
 
@@ -688,7 +698,8 @@ def command(
         if truth is not None:
             raise LaunchError("--truth is for other kernels: what a convolution should give is known")
         kernel = by_call(name, call) if host is None else replace(by_host(host), name=name)
+        against = {None: "direct", "none": None}.get(reference, reference)
         for problem in asked:
-            yield convolution(cubin, kernel, problem, reference=reference or "direct", call=call, **more)
+            yield convolution(cubin, kernel, problem, reference=against, call=call, **more)
     except NvrtcError as error:
         raise LaunchError(str(error)) from None

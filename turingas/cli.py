@@ -367,8 +367,8 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
 @click.option("--host", type=click.Path(exists=True, dir_okay=False),
               help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
-@click.option("--reference", metavar="NAME|FILE.cu",
-              help="What it is held against. [default for a convolution: direct]")  # fmt: skip
+@click.option("--reference", metavar="NAME|FILE.cu|none",
+              help="What it is held against beside float64. [default for a convolution: direct]")  # fmt: skip
 @click.option("--truth", metavar="FILE.py:FUNCTION", help="Gives the outputs in float64, for other kernels.")
 @click.option("--tolerance", type=click.FloatRange(min=0), help="Relative L2 error. [default: 1e-6 for f32]")
 @click.option("--device", metavar="cpu|cuda[:N]", help="Where it runs. [default: a GPU if there is one]")

@@ -196,6 +196,12 @@ def test_a_convolution_that_is_right():
     assert list(result.lines())[-1] == "match" and result.json()["ok"]
 
 
+@pytest.mark.parametrize("arch", ["sm_70", "sm_80", "sm_90"])
+def test_kernels_of_other_architectures(arch):
+    cubin = nvrtc.compile("#define SKIP 0\n#define WRONG -1\n#define SPOIL 0\n" + CONV, arch, name="conv.cu")
+    assert convolve(cubin).ok
+
+
 def test_stride_padding_and_no_reference():
     for problem in (Problem(1, 2, 7, 6, 2, 3, 3, 2, 0), Problem(3, 1, 4, 4, 1, 3, 3, 1, 2)):
         result = convolve(conv(), problem, reference=None)
@@ -292,7 +298,8 @@ def launch(run, module, p, x, w, y):
 
 def test_a_host_file(tmp_path):
     path = tmp_path / "host.py"
-    path.write_text(HOST)
+    (tmp_path / "sizes_beside.py").write_text("LIMIT = 9")
+    path.write_text("from sizes_beside import LIMIT\n" + HOST.replace("p.k < 9", "p.k < LIMIT"))
     kernel = validate.by_host(path)
     assert validate.convolution(conv(), kernel, SHAPE, device="cpu").ok
     with pytest.raises(LaunchError, match="cannot do this: k is too large"):

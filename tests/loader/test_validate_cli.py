@@ -60,6 +60,12 @@ def test_other_references(sass):
         assert found.exit_code == 0 or "cannot do this" in found.stderr, found.output
 
 
+def test_float64_alone(sass, monkeypatch):
+    monkeypatch.setattr("loader.nvrtc.compile", None)
+    found = validate(sass, *SHAPE, "--reference", "none")
+    assert found.exit_code == 0 and "direct" not in found.output
+
+
 def test_a_mismatch(sass):
     words = "x:CHWN w y:CHWN N C H W K P Q STRIDE 0 --grid ceil_div(N*K*P*Q,64) --block 64".split()  # padding 0
     found = validate(sass, *words, *SHAPE)
