@@ -375,7 +375,7 @@ def arrays(
     def run(module: Any, how: Call) -> list[Any]:
         given = [runner.array(one) if isinstance(one, np.ndarray) else one for one, _ in made]
         launch(module, how, given, {})
-        return [runner.numpy(one) if isinstance(one, np.ndarray) else one for one in given]
+        return [runner.numpy(there) if isinstance(one, np.ndarray) else one for (one, _), there in zip(made, given)]
 
     with Runner(_device(device)) as runner, loader.load(cubin, runner.device) as module:
         watched = Watched(module, _for(runner.device, options))

@@ -10,6 +10,8 @@ from loader import nvrtc, validate
 from loader.reference.problem import Problem
 from loader.validate import Call, Sides, allowed, compare, judge, numbers, poisoned, unwritten
 from tests.emulate.test_device import ADD
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401  (a fixture)
 from turingas.emulate import DeviceError
 from turingas.errors import LaunchError
 
@@ -406,3 +408,34 @@ def test_a_reference_that_does_not_compile(tmp_path):
 def test_options_of_the_cpu_device_elsewhere():
     with pytest.raises(LaunchError, match="--strict: the CPU device alone"):
         validate._for("cuda:0", {"strict": True})
+
+
+# ---- on a GPU, over a driver that runs kernels on the CPU device
+
+
+@pytest.fixture
+def gpu(install):  # noqa: F811
+    install(Driver(major=9, minor=0))
+
+
+def test_convolutions_on_a_gpu(gpu):
+    defined = ["-DSKIP=2", "-DWRONG=0", "-DSPOIL=0"]
+    for device in (None, "cuda", "cuda:0"):
+        kernel = validate.by_call("conv", Call().changed(WORDS))
+        cubin = nvrtc.compile(CONV, "sm_90", defined, name="conv.cu")
+        result = validate.convolution(cubin, kernel, SHAPE, device=device)
+        assert "on cuda:0" in result.what and len(result.rows) == 3
+        assert result.wrong[-1] == "y of conv: 2 of 120 elements were never written, the first [0,2,4,3]"
+        assert result.rows[1].relative < 1e-6
+
+
+def test_any_kernel_on_a_gpu(gpu):
+    cubin = nvrtc.compile(SCALE, "sm_90", name="scale.cu")
+    assert validate.arrays(cubin, Call(ARGS, grid="2"), truth=exact, device="cuda:0").ok
+    result = validate.arrays(cubin, Call(ARGS, grid="1"), truth=exact, device="cuda:0")
+    assert "argument 0 of kernel: 32 of 64 elements were never written, the first [32]" in result.wrong
+
+
+def test_a_cubin_of_another_architecture_on_a_gpu(gpu, add):
+    with pytest.raises(LaunchError, match="sm_75"):
+        validate.arrays(add, Call(ARGS, grid="2", kernel="add"), truth=exact, device="cuda:0")
