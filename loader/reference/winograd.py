@@ -19,6 +19,7 @@ from turingas.emulate import Report
 SOURCE = "winograd.cu"
 THREADS = 256
 FILTERS, TILES, CHANNELS = 64, 32, 8  # of a block
+MOST_FILTERS = 1 << 25  # 16 x 8 x K is counted with 32 bits
 #: OUTPUT of winograd.cu, and the shared memory that it takes, in bytes.
 LAYOUTS = {"BASELINE": 48 << 10, "STS64": 48 << 10, "STS64_COMPACT": 64 << 10, "LDS64": 48 << 10}
 
@@ -27,7 +28,9 @@ def supports(p: Problem) -> str:
     """Why not, if not."""
     if (p.r, p.s) != (3, 3):
         return f"F(2x2,3x3) is for filters of 3 x 3, not {p.r} x {p.s}"
-    return "" if p.stride == 1 else f"Winograd's method has stride 1, not {p.stride}"
+    if p.stride != 1:
+        return f"Winograd's method has stride 1, not {p.stride}"
+    return "" if p.k <= MOST_FILTERS else f"at most {MOST_FILTERS} filters, not {p.k}"
 
 
 def tiles(p: Problem) -> int:

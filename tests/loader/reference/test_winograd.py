@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import turingas
-from loader.reference import Runner, conv2d
+from loader.reference import Runner, conv2d, find
 from loader.reference.problem import Problem, arrange, truth
-from loader.reference.winograd import LAYOUTS, Plan
+from loader.reference.winograd import LAYOUTS, MOST_FILTERS, Plan
 from tests.loader.reference import SHAPES, arrays, check, layers
 
 KERNELS = {
@@ -106,3 +106,8 @@ def test_refused(algorithm, problem, why):
     x, w = arrays(problem)
     with pytest.raises(ValueError, match=why):
         conv2d(x, w, algorithm, stride=problem.stride, padding=problem.padding, device="cpu")
+
+
+def test_most_filters():
+    assert find("winograd").supports(Problem(1, 1, 1, 1, MOST_FILTERS, 3, 3, 1, 1)) == ""
+    assert "filters" in find("winograd").supports(Problem(1, 1, 1, 1, MOST_FILTERS + 1, 3, 3, 1, 1))
