@@ -28,7 +28,7 @@ from turingas.isa.arch import NAMES, arch
 from turingas.program import WORD_BYTES, Cubin, Kernel
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
-LANES = 16384  # of a wave: enough that numpy's overhead is small, few enough that its temporaries stay in the L2 cache
+LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 BUDGET = 2_000_000  # instructions of a warp
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
@@ -342,7 +342,7 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     blocks = grid[0] * grid[1] * grid[2]
     threads = options.block[0] * options.block[1] * options.block[2]
     each = max(1, options.lanes // (-(-threads // 32) * 32))
-    workers = _workers(image, options, blocks)
+    workers = _workers(image, options, blocks, each)
     each = max(1, min(each, -(-blocks // workers)))
     waves: Iterator[int] = iter(range(0, blocks, each))
     lock = threading.Lock()
@@ -403,13 +403,14 @@ def _collect(report: Report, wave: Wave) -> None:
         report.hazards += [hazard for hazard in wave.strict.findings if hazard not in report.hazards]
 
 
-def _workers(image: Image, options: Options, blocks: int) -> int:
-    """How many threads run waves: one where the order of blocks shows in the result, or where the run is watched."""
+def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
+    """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the run
+    is watched; and no more than have a whole wave to run, for threads with small ones get into each other's way."""
     if any(i is not None and i.base in ATOMICS for i in image.instructions):
         return 1
     if options.races or options.strict:
         return 1
-    wanted = options.workers or len(os.sched_getaffinity(0))
+    wanted = options.workers or min(len(os.sched_getaffinity(0)), blocks // each)
     return max(1, min(wanted, blocks))
 
 
