@@ -480,7 +480,11 @@ def tensor(text: str) -> tuple[str, str] | None:
 
 def by_call(name: str, call: Call) -> Convolution:
     """A convolution that is launched as ``call`` says."""
-    layouts = dict(one for one in map(tensor, call.args) if one)
+    given = {one for one in map(tensor, call.args) if one}
+    layouts = dict(given)
+    if len(layouts) != len(given):
+        twice = ", ".join(sorted(f"{one}:{layout}" for one, layout in given))
+        raise LaunchError(f"a tensor of {name} has two layouts: {twice}")
     if missing := [name for name in AXES if name not in layouts]:
         raise LaunchError(f"the arguments of {name} lack {', '.join(missing)}", "say where the tensors go, such as "
                           "'x:CHWN w y:CHWN N C H W K', after the file or in a line 'validate:' in it")  # fmt: skip
@@ -683,7 +687,7 @@ def command(
 ) -> Iterator[Result]:
     """What ``turingas validate`` compares, one result a problem. ``source``: the text of a .sass file; ``words``: the
     arguments and options of the launch that were given on the command line."""
-    name = Path(file).name
+    name = "<stdin>" if file == "-" else Path(file).name
     call = Call().changed(line(source)).changed(words)
     beside = Path(file).parent / "host.py"
     if host is None and not call.args and beside.is_file():

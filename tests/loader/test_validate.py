@@ -389,6 +389,9 @@ def test_arguments_without_tensors():
         validate.by_call("k", Call(("x", "N")))
     with pytest.raises(LaunchError, match="KCRN is no layout"):
         validate.by_call("k", Call(("x", "w:KCRN", "y")))
+    with pytest.raises(LaunchError, match="two layouts: w:KCRS, x:CHWN, x:NCHW, y:NCHW"):
+        validate.by_call("k", Call(("x", "x:CHWN", "w", "y")))
+    assert validate.by_call("k", Call(("x", "x:NCHW", "w", "y"))).layouts == validate.AXES
 
 
 def test_a_reference_that_there_is_not():
