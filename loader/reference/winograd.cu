@@ -161,7 +161,7 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
     const float* from_x = x + warp * plane + (long long)top * pitch + (long long)left * N + tile % N;
 
     // This thread's part of the filters: for each of the 8 channels 4 neighbours of one of the 16 elements.
-    const unsigned columns = blocks * BK;  // at most 2^25
+    const unsigned columns = blocks * BK;  // less than 2^25
     const float* from_u = u + (threadIdx.x >> 4) * columns + first_k + (threadIdx.x & 15) * 4;
     float* const to_filters = filters + (threadIdx.x >> 4) * (BC * BK) + (threadIdx.x & 15) * 4;
     float* const to_inputs = inputs + warp * BN + lane;
