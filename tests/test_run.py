@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.emulate.test_device import ADD
 from turingas.cli import main
 from turingas.emulate import LaunchError
 from turingas.run import argument
-
-from tests.emulate.test_device import ADD
 
 
 @pytest.fixture

@@ -32,8 +32,10 @@ extern "C" __global__ void two(float* out) {
 def test_instructions_have_the_line_they_were_compiled_from(arch):
     cubin = Cubin.from_bytes(compile_source(SOURCE, arch, ["-lineinfo"], name="lines.cu"))
     wanted = {"one": {"EXIT", "LDG", "STG", "FMUL"}, "two": {"LDG", "STS", "BAR", "LDS", "STG"}}
-    truth = {("one", "LDG"): 9, ("one", "FMUL"): 3, ("one", "STG"): 9,
-             ("two", "LDG"): 13, ("two", "STS"): 13, ("two", "BAR"): 14, ("two", "LDS"): 15, ("two", "STG"): 15}  # fmt: skip
+    truth = {
+        ("one", "LDG"): 9, ("one", "FMUL"): 3, ("one", "STG"): 9, ("two", "LDG"): 13, ("two", "STS"): 13,
+        ("two", "BAR"): 14, ("two", "LDS"): 15, ("two", "STG"): 15,
+    }  # fmt: skip
     from turingas.isa.forms import isa
 
     for kernel in cubin.kernels:

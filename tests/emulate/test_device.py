@@ -147,7 +147,7 @@ def test_threads_of_the_host_share_the_blocks(cubin):
         out, values = arrays(n)
         seen = []
         launch(cubin, "add", n // 32, 32, [out, values, n, 2.0], workers=workers, lanes=256,
-               progress=lambda done, blocks, lanes: seen.append((done, blocks)))  # fmt: skip
+               progress=lambda done, blocks, lanes, seen=seen: seen.append((done, blocks)))  # fmt: skip
         assert (out == 2 * values).all()
         assert seen[-1] == (n // 32, n // 32)
         assert [done for done, _ in seen] == sorted(done for done, _ in seen)

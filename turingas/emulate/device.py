@@ -404,8 +404,8 @@ def _collect(report: Report, wave: Wave) -> None:
 
 
 def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
-    """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the run
-    is watched; and no more than have a whole wave to run, for threads with small ones get into each other's way."""
+    """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the
+    run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
     if any(i is not None and i.base in ATOMICS for i in image.instructions):
         return 1
     if options.races or options.strict:
