@@ -3,9 +3,9 @@
 //
 //   input  x (C,H,W,N)    filter w (C,3,3,K)    transformed filter u (C',4,4,K')    output y (K,P,Q,N)
 //
-// C' and K' are C and K rounded up to 8 and 64; what is beyond C and K is zero. A tile is 4x4 of the input and 2x2 of the
-// output; tiles are numbered (row, column, image), the image last, so that 32 neighbours read and write contiguously.
-// A block of 256 threads makes 64 filters x 32 tiles; grid: tiles / 32 * K' / 64, those of the same tiles
+// C' and K' are C and K rounded up to 8 and 64; what is beyond C and K is zero. A tile is 4x4 of the input and 2x2 of
+// the output; tiles are numbered (row, column, image), the image last, so that 32 neighbours read and write
+// contiguously. A block of 256 threads makes 64 filters x 32 tiles; grid: tiles / 32 * K' / 64, those of the same tiles
 // together.
 //
 // OUTPUT says how the 16 products of a tile, which 8 warps hold, come together for the output transform.
@@ -125,7 +125,8 @@ __device__ __forceinline__ void store(float* y, Place at, const float (&o)[4], i
 }
 
 // The same for two images of one place.
-__device__ __forceinline__ void store_two(float* y, Place at, const float (&o)[4], const float (&next)[4], int N, int Q) {
+__device__ __forceinline__ void store_two(float* y, Place at, const float (&o)[4], const float (&next)[4], int N,
+                                          int Q) {
     if (!at.here) return;
     float* const to = y + at.offset;
     float* const below = to + (long long)Q * N;
@@ -171,10 +172,10 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
     const float* const read_filters = filters + 2 * warp * (BC * BK) + my_filter;
     const float* const read_inputs = inputs + 2 * warp * (BC * BN) + my_tile;
 
-    float d[16];       // the tile to come
-    float4 f[BC];      // the filters to come
+    float d[16];              // the tile to come
+    float4 f[BC];             // the filters to come
     float sum[2][8][8] = {};  // two elements of the tiles: 8 filters x 8 tiles
-    float a[2][2][8], b[2][2][8];
+    float a[2][2][8], b[2][2][8];  // filters and tiles of this channel and the next
 
 #pragma unroll
     for (int i = 0; i < 4; ++i) load_row(d, i, from_x, warp < C ? inside : 0, pitch, N);
