@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ LOCAL_WINDOW = 0x7E02
 
 FIRST = 0x7F00_0000_0000  # where global memory begins
 ALIGN = 256  # of allocations, as cudaMalloc promises at least
+REMEMBERED = 1000  # allocations that are gone, so that using one can be told from a wild address
 RED_ZONE = 1 << 16  # bytes between allocations that belong to none
 
 ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # complex128: 16 bytes, only copied
@@ -174,7 +176,7 @@ class Global:
         self._next = FIRST
         self._live: list[Allocation] = []  # by address
         self._bases: list[int] = []
-        self._freed: list[tuple[int, int, str]] = []  # address, bytes, what it was
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # address, bytes, what it was
 
     def add(self, array: Array | int, name: str = "") -> int:
         """Makes a C-contiguous array (in place; one that is not writeable is an error to write) or a number of bytes,
