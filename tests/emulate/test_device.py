@@ -252,3 +252,18 @@ def test_the_stack_of_a_recursion(compiled):
     assert (depth(100, stack=16384) == expected).all()
     with pytest.raises(DeviceError):
         depth(100)
+
+
+@pytest.mark.parametrize("arch, most", [("sm_75", 64), ("sm_80", 163), ("sm_86", 99)])
+def test_all_of_shared_memory_and_not_a_byte_more(arch, most):
+    """What the system keeps of an SM's memory beside it is nothing that a block could ask for."""
+    cubin = turingas.assemble(f".arch {arch}\n.kernel k\n--:-:-:Y:5 EXIT;\n")
+    assert launch(cubin, "k", 1, 32, [], most << 10).instructions == 1
+    with pytest.raises(LaunchError, match=f"has {most << 10} a block"):
+        launch(cubin, "k", 1, 32, [], (most << 10) + 1)
+
+
+def test_a_cubin_without_variables():
+    cubin = turingas.assemble(".arch sm_75\n.kernel k\n--:-:-:Y:5 EXIT;\n")
+    with pytest.raises(LaunchError, match="no variable 'x'\nhint: it has none at all"):
+        Device("sm_75").load(cubin).variable("x")

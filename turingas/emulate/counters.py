@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turingas.emulate import traffic
 from turingas.emulate.cohort import Array, Cohort
 from turingas.isa.instruction import Instruction
-
-if TYPE_CHECKING:
-    pass
 
 WORD = 16
 

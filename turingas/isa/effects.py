@@ -13,7 +13,7 @@ from turingas.isa.latency import NONE, Latencies
 # A register of any file has one number: R 0 to 255, then UR, P, UP and B.
 FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
-SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (measured; facts.md)
+SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 
 # Roles of what an instruction has begun: results of fixed and of variable latency, sources that it has still to read,
 # results that come with the sources.
