@@ -7,6 +7,7 @@ import pytest
 
 import turingas
 from turingas.emulate import Device, DeviceError, LaunchError, launch
+from turingas.emulate.device import patch
 
 ADD = """
 .arch sm_75
@@ -267,3 +268,11 @@ def test_a_cubin_without_variables():
     cubin = turingas.assemble(".arch sm_75\n.kernel k\n--:-:-:Y:5 EXIT;\n")
     with pytest.raises(LaunchError, match="no variable 'x'\nhint: it has none at all"):
         Device("sm_75").load(cubin).variable("x")
+
+
+@pytest.mark.parametrize("kind, offset", [("32", 13), ("64", 9), ("ABS32_LO_32", 9), ("32", 1 << 63), ("32", -4)])
+def test_relocations_stay_in_their_section(kind, offset):
+    data = bytearray(16)
+    with pytest.raises(LaunchError, match="beyond the 16 bytes"):
+        patch(data, offset, kind, 1, 0)
+    assert not any(data)

@@ -264,6 +264,8 @@ class Module:
                 continue
             for row in e.relocations(table):
                 name = relocations.name(row.type)
+                if row.symbol >= len(self.symbols):
+                    raise LaunchError(f"{table.name}: a relocation names symbol {row.symbol}; there is none")
                 symbol = self.symbols[row.symbol]
                 value = self._value(symbol, starts, externals, end)
                 patch(data, row.offset, name.removeprefix("R_CUDA_"), value, row.addend)
@@ -297,7 +299,8 @@ NOTHING = ("NONE", "UNUSED_CLEAR32", "UNUSED_CLEAR64", "YIELD_OPCODE9_0", "YIELD
 
 
 def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | None) -> None:
-    """Apply one relocation. Without an addend (REL) the field itself holds it. LaunchError for an unknown kind."""
+    """Apply one relocation. Without an addend (REL) the field itself holds it. LaunchError for an unknown kind, and
+    for a place outside of data."""
     if kind in NOTHING:
         return
     if kind in SPLIT:
@@ -307,6 +310,8 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
         fields = [PATCHES[kind]]
     else:
         raise LaunchError(f"the CPU device does not know the relocation R_CUDA_{kind}")
+    if not 0 <= offset <= len(data) - -(-max(p + w for p, w, _ in fields) // 8):
+        raise LaunchError(f"a relocation at 0x{offset:x} lies beyond the {len(data)} bytes of its section")
     size = 16 if max(p + w for p, w, _ in fields) > 64 or kind in SPLIT or fields[0][0] else 8
     size = min(size, len(data) - offset)
     word = int.from_bytes(data[offset : offset + size], "little")
