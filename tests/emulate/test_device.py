@@ -276,3 +276,10 @@ def test_relocations_stay_in_their_section(kind, offset):
     with pytest.raises(LaunchError, match="beyond the 16 bytes"):
         patch(data, offset, kind, 1, 0)
     assert not any(data)
+
+
+def test_a_register_that_the_kernel_does_not_declare():
+    cubin = turingas.assemble(".arch sm_75\n.kernel k\n--:-:-:-:4 MOV R2, RZ;\n--:-:-:Y:5 EXIT;\n")
+    cubin.kernels[0].words[0] = turingas.encode("--:-:-:-:4 MOV R200, RZ;", "sm_75")[0]
+    with pytest.raises(DeviceError, match="MOV R200, RZ: error: R200 is none of the"):
+        launch(cubin, "k", 1, 32, [])

@@ -96,6 +96,10 @@ class Image:
         i = self.instructions[n]
         if i is None:
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
+        beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < 255]
+        if beyond:
+            message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel declares"
+            raise DeviceError("registers", message, self.place(n))
         try:
             made = self.steps[n] = build.build(i, self.maker)
         except build.Unsupported as why:
