@@ -277,7 +277,7 @@ def _three(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @click.option("--stale", is_flag=True, help="With --strict: use the old value there, as a GPU would.")
 @click.option("--races", is_flag=True, help="Find races in shared memory.")
 @click.option("--written", is_flag=True, help="An error for reading memory that was never written.")
-@click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 2000000]")
+@click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 1000000]")
 @click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
               help="A thread's stack beside the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,

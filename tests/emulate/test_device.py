@@ -283,3 +283,24 @@ def test_a_register_that_the_kernel_does_not_declare():
     cubin.kernels[0].words[0] = turingas.encode("--:-:-:-:4 MOV R200, RZ;", "sm_75")[0]
     with pytest.raises(DeviceError, match="MOV R200, RZ: error: R200 is none of the"):
         launch(cubin, "k", 1, 32, [])
+
+
+def test_parameters_through_a_pointer():
+    source = """
+.arch sm_75
+.kernel k
+.param out 8
+.param n 4
+--:-:-:-:2 MOV R2, c[0x0][0x40];
+--:-:-:-:2 MOV R3, c[0x0][0x44];
+--:-:-:-:2 MOV R4, c[0x0][0x160];
+--:-:-:-:9 MOV R5, c[0x0][0x164];
+--:-:0:-:2 LD.E.SYS R6, [R2+0x168];
+01:-:-:-:2 STG.E.SYS [R4], R6;
+--:-:-:-:5 EXIT;
+"""
+    out = np.zeros(1, np.int32)
+    launch(turingas.assemble(source), "k", 1, 1, [out, 77])
+    assert out[0] == 77
+    with pytest.raises(DeviceError, match="constant bank 0"):
+        launch(turingas.assemble(source.replace("[R4], R6", "[R2], R6")), "k", 1, 1, [out, 77])

@@ -12,8 +12,13 @@ import ctypes
 import functools
 import importlib.util
 import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+APART = "TURINGAS_NVRTC_APART"  # set in the process that compiles with -G
 
 
 class NvrtcError(Exception):
@@ -67,7 +72,12 @@ def version() -> tuple[int, int]:
 
 
 def compile_source(source: str, arch: str, options: Sequence[str] = (), name: str = "source.cu") -> bytes:
-    """Compile CUDA C++ to a cubin for arch ("sm_75"); options as NVRTC takes them (-G, -lineinfo, -rdc=true)."""
+    """Compile CUDA C++ to a cubin for arch ("sm_75"); options as NVRTC takes them (-G, -lineinfo, -rdc=true).
+
+    -G gets a process of its own: NVRTC 12.9 makes other code of all that it compiles after it.
+    """
+    if "-G" in options and not os.environ.get(APART):
+        return _apart(source, arch, options, name)
     lib = _library()
     program = ctypes.c_void_p()
     lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
@@ -80,6 +90,18 @@ def compile_source(source: str, arch: str, options: Sequence[str] = (), name: st
         return _take(program, "nvrtcGetCUBIN")
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _apart(source: str, arch: str, options: Sequence[str], name: str) -> bytes:
+    work = "import pickle, sys; from tests.tools import nvrtc\n"
+    work += "sys.stdout.buffer.write(nvrtc.compile_source(*pickle.load(sys.stdin.buffer)))"
+    given = pickle.dumps((source, arch, list(options), name))
+    environment = {**os.environ, APART: "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    root = Path(__file__).parent.parent.parent
+    made = subprocess.run([sys.executable, "-c", work], input=given, capture_output=True, env=environment, cwd=root)
+    if made.returncode:
+        raise NvrtcError(made.stderr.decode(errors="replace"))
+    return made.stdout
 
 
 def _take(program: ctypes.c_void_p, what: str) -> bytes:

@@ -30,7 +30,8 @@ from turingas.program import WORD_BYTES, Cubin, Kernel
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
-BUDGET = 2_000_000  # instructions of a warp
+BUDGET = 1_000_000  # instructions of a warp
+BANK_AT = 0x40  # in constant bank 0: its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
 #: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
 #: the number of SMs, and what the system keeps of SR_SMEMSZ
@@ -162,7 +163,7 @@ class Module:
         chosen = self._options(found, grid, block, shared, options)
         params, added = pack(found, args, self.device.memory)
         try:
-            return _run(self.image(found, chosen, params), chosen, progress)
+            return _run(self.image(found, chosen, params, added), chosen, progress)
         finally:
             for address in added:
                 self.device.memory.remove(address)
@@ -213,8 +214,9 @@ class Module:
             self._relocate(index, data, {}, {})
             memory.view(address)[:] = np.frombuffer(bytes(data), np.uint8)
 
-    def image(self, kernel: Kernel, options: Options, params: bytes) -> Image:
-        """The kernel made ready for a launch: code placed and relocated, constant banks filled."""
+    def image(self, kernel: Kernel, options: Options, params: bytes, added: list[int]) -> Image:
+        """The kernel made ready for a launch: code placed and relocated, constant banks filled. ``added`` gets the
+        address of bank 0 in global memory, to be removed after the launch."""
         facts = self.device.arch
         texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
@@ -252,7 +254,10 @@ class Module:
             bank[at : at + 4] = value.to_bytes(4, "little")
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
-        banks[0] = np.frombuffer(bytes(bank), np.uint8)
+        banks[0] = np.frombuffer(bank, np.uint8)
+        banks[0].flags.writeable = False  # for kernels
+        added.append(self.device.memory.add(banks[0], "constant bank 0"))
+        bank[BANK_AT : BANK_AT + 8] = added[-1].to_bytes(8, "little")
         return Image(self.device, kernel, placed, words, banks, local, externals)
 
     def _relocate(
