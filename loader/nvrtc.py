@@ -31,18 +31,24 @@ class NvrtcError(Exception):
         self.message, self.log = message, log
 
 
+_debugged: list[str] = []  # what this process has compiled with -G
+
+
 def compile(source: str, arch: str, options: Sequence[str] = (), name: str = "source.cu") -> bytes:
     """Compile CUDA C++ to a cubin for ``arch`` ("sm_75"). Kernels found by name are to be ``extern "C"``.
 
     ``options`` as NVRTC takes them (``-DN=3``, ``-lineinfo``, ``--include-path=...``); C++17 unless they say otherwise.
     ``name`` stands for the source in messages. Results are kept by source, options, architecture and NVRTC's version;
-    those of sources that include files of the user's are not, for these may change. Raises NvrtcError.
+    those of sources that include files of the user's are not, for these may change, nor is anything once a source was
+    compiled with -G: NVRTC 12.9 makes other code of all that follows in the process. Raises NvrtcError.
     """
     words = [f"--gpu-architecture={arch}", *(f"--include-path={folder}" for folder in include_folders())]
     if not any(o.startswith(("-std", "--std")) for o in options):
         words.append("--std=c++17")
     words += options
-    if any(o.startswith(("-I", "--include-path", "-include", "--pre-include")) for o in options):
+    if any(o in ("-G", "--device-debug") for o in options):
+        _debugged.append(name)
+    if _debugged or any(o.startswith(("-I", "--include-path", "-include", "--pre-include")) for o in options):
         return _compile(source, words, name)
     key = hashlib.sha256(repr((version(), words, name, source)).encode()).hexdigest()
     path = cache_folder() / f"{key}.cubin"
