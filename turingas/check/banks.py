@@ -14,7 +14,7 @@ the next instruction that reads that bank in that place takes the place over, wh
 there, and keeps it filled only with a ``.reuse`` of its own. An instruction that yields sets nothing: its flags are not
 honoured (paper 004, section 6.1; compilers set none there), and the warp that comes next uses the cache for itself.
 That the bank matters was found on sm_86 by Huerta et al.; of the reuse flags that NVRTC 12.9 sets in tests/corpus, on
-every architecture, 95% save a read in this model, and about 80% in one without banks.
+every architecture, nearly all save a read in this model, and fewer in one without banks.
 """
 
 from __future__ import annotations
