@@ -61,6 +61,8 @@ sm_80 | LDG.E.128 R4, desc[UR8][R2.64]                | R2:2 UR8:2    | R4:4
 sm_75 | STG.E.128.SYS [R2], R4                        | R2:2 R4:4     |
 sm_75 | STS [R2.X4+UR5], R4                           | R2 UR5 R4     |
 sm_80 | LDGSTS.E [R2], desc[UR4][R6.64]               | R2 R6:2 UR4:2 |
+sm_80 | LDGSTS.E [R2+UR8], desc[UR9][R6.64]           | R2 UR8 R6:2 UR9:2 |
+sm_90 | LDGSTS.E [UR8+0x10], desc[UR9][R6.64]         | UR8 R6:2 UR9:2 |
 sm_75 | LDSM.16.M88.4 R4, [R2]                        | R2            | R4:4
 sm_75 | LDC.64 R2, c[0x0][R4+0x10]                    | R4            | R2:2
 sm_75 | ULDC.64 UR4, c[0x0][0x160]                    |               | UR4:2

@@ -7,6 +7,7 @@ table that explains the word, but for the few registers that no operand shows (`
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -341,6 +342,9 @@ def _constant(f: Constant, word: int) -> Const:
     return Const(f.bank.get(word), f.offset.get(word) * f.offset.scale, None, *signs)
 
 
+WRITTEN_OUT = re.compile(r"(desc\[)?UR(\d+)")  # a uniform register that the row itself names: LDGSTS's descriptor
+
+
 def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
     """Text and fields of an address, such as ``desc[`` URb ``][`` Ra ``.64`` offset ``]``."""
     space, offset, scale, bank = "", 0, 1, 0
@@ -348,6 +352,9 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
     inside = ""  # what stands before the bracket we are in
     for kind, f in flat:
         if kind == "text":
+            if named := WRITTEN_OUT.search(f):
+                reg = Reg("UR", int(named[2]), 2 if named[1] else 1)
+                desc, ur = (reg, ur) if named[1] else (desc, reg)
             if "[" in f:
                 inside = f.rpartition("[")[0].rpartition("]")[2].strip()
                 if inside == "~desc":

@@ -449,8 +449,6 @@ def copy(i: Instruction, m: Maker) -> Step:
     src-size operand: it adds (-size) % 16 to a source that is aligned)."""
     to, source, pred = i.operands
     assert isinstance(to, Mem) and isinstance(source, Mem)
-    if i.word & 0xFFF == 0xDAE and to.ur is None:  # its uniform register is not a field of its own in the table
-        to = Mem(to.offset, None if to.base is None or to.base.zero else to.base, Reg("UR", i.word >> 64 & 63))
     nbytes, fill = size_of(i), "ZFILL" in i.mods
     put_at, get_from, wanted = narrow_address(to), wide_address(source, i), m.pred(pred)
     always = isinstance(pred, Reg) and pred.zero and not pred.inv
