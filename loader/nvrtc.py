@@ -15,12 +15,27 @@ import functools
 import hashlib
 import importlib.util
 import os
+import pickle
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 INSTALL = "pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-cccl-cu12"
+
+
+APART = "TURINGAS_NVRTC_APART"  # set in a process that compiles one source alone, and what that process does
+WORK = """
+import pickle, sys
+from loader import nvrtc
+try:
+    made = nvrtc._compile(*pickle.load(sys.stdin.buffer))
+except nvrtc.NvrtcError as error:
+    made = (error.message, error.log)
+sys.stdout.buffer.write(pickle.dumps(made))
+"""
 
 
 class NvrtcError(Exception):
@@ -31,24 +46,18 @@ class NvrtcError(Exception):
         self.message, self.log = message, log
 
 
-_debugged: list[str] = []  # what this process has compiled with -G
-
-
 def compile(source: str, arch: str, options: Sequence[str] = (), name: str = "source.cu") -> bytes:
     """Compile CUDA C++ to a cubin for ``arch`` ("sm_75"). Kernels found by name are to be ``extern "C"``.
 
     ``options`` as NVRTC takes them (``-DN=3``, ``-lineinfo``, ``--include-path=...``); C++17 unless they say otherwise.
     ``name`` stands for the source in messages. Results are kept by source, options, architecture and NVRTC's version;
-    those of sources that include files of the user's are not, for these may change, nor is anything once a source was
-    compiled with -G: NVRTC 12.9 makes other code of all that follows in the process. Raises NvrtcError.
+    those of sources that include files of the user's are not, for these may change. Raises NvrtcError.
     """
     words = [f"--gpu-architecture={arch}", *(f"--include-path={folder}" for folder in include_folders())]
     if not any(o.startswith(("-std", "--std")) for o in options):
         words.append("--std=c++17")
     words += options
-    if any(o in ("-G", "--device-debug") for o in options):
-        _debugged.append(name)
-    if _debugged or any(o.startswith(("-I", "--include-path", "-include", "--pre-include")) for o in options):
+    if any(o.startswith(("-I", "--include-path", "-include", "--pre-include")) for o in options):
         return _compile(source, words, name)
     key = hashlib.sha256(repr((version(), words, name, source)).encode()).hexdigest()
     path = cache_folder() / f"{key}.cubin"
@@ -99,7 +108,8 @@ def package_folders(name: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _library_path() -> str:
+def library_path() -> str:
+    """The file of the library, or its name where the system finds it. Raises NvrtcError where there is none."""
     if named := os.environ.get("TURINGAS_NVRTC"):
         if not Path(named).is_file():
             raise NvrtcError(f"TURINGAS_NVRTC names {named}, and there is no such file")
@@ -133,7 +143,7 @@ _lock = threading.Lock()
 
 def _library() -> ctypes.CDLL:
     with _lock:
-        return _load(_library_path())
+        return _load(library_path())
 
 
 @functools.cache
@@ -149,6 +159,9 @@ def _load(path: str) -> ctypes.CDLL:
 
 
 def _compile(source: str, words: Sequence[str], name: str) -> bytes:
+    """-G gets a process of its own: NVRTC 12.9 makes other code of all that it compiles after it."""
+    if ("-G" in words or "--device-debug" in words) and not os.environ.get(APART):
+        return _compile_apart(source, words, name)
     library = _library()
     program = ctypes.c_void_p()
     _check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None), name)
@@ -163,6 +176,18 @@ def _compile(source: str, words: Sequence[str], name: str) -> bytes:
         return _take(program, "nvrtcGetCUBIN")
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _compile_apart(source: str, words: Sequence[str], name: str) -> bytes:
+    environment = {**os.environ, APART: "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    given = pickle.dumps((source, list(words), name))
+    made = subprocess.run([sys.executable, "-c", WORK], input=given, capture_output=True, env=environment)
+    if made.returncode:
+        raise RuntimeError(made.stderr.decode(errors="replace"))
+    cubin: bytes | tuple[str, str] = pickle.loads(made.stdout)
+    if isinstance(cubin, bytes):
+        return cubin
+    raise NvrtcError(*cubin)
 
 
 def _check(status: int, name: str, log: str = "") -> None:
