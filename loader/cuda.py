@@ -269,7 +269,7 @@ class CudaModule(Module):
             raise self._refused(error) from None
         self.closed = False
         self._kernels: dict[str, CudaKernel] = {}
-        self._lock = threading.Lock()  # held while a kernel is queued, so that nobody unloads the module then
+        self._lock = threading.Lock()  # held while the handle is used, so that nobody unloads the module then
         self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
 
     def _refused(self, error: CudaError) -> CudaError:
@@ -283,18 +283,19 @@ class CudaModule(Module):
         return error
 
     def kernel(self, name: str | None = None) -> Kernel:
-        self._open()
-        code = find(self.cubin, name)
         with self._lock:
+            self._open()
+            code = find(self.cubin, name)
             if code.name not in self._kernels:
                 handle = self.gpu.call("cuModuleGetFunction", self._handle, code.name.encode(), kernel=code.name)
                 self._kernels[code.name] = CudaKernel(self, code, handle)
             return self._kernels[code.name]
 
     def variable(self, name: str) -> Any:
-        self._open()
         try:
-            address, size = self.gpu.call("cuModuleGetGlobal", self._handle, name.encode())
+            with self._lock:
+                self._open()
+                address, size = self.gpu.call("cuModuleGetGlobal", self._handle, name.encode())
         except CudaError as error:
             if error.name == "CUDA_ERROR_NOT_FOUND":
                 raise LaunchError(f"the cubin has no variable {name!r}") from None
@@ -339,6 +340,7 @@ class CudaKernel(Kernel):
 
     def attribute(self, name: str) -> int:
         """A number of the driver's, ``CU_FUNC_ATTRIBUTE_`` left out."""
+        self.module._open()
         kind = getattr(self.gpu.driver.CUfunction_attribute, "CU_FUNC_ATTRIBUTE_" + name)
         return int(self.gpu.call("cuFuncGetAttribute", kind, self.handle, kernel=self.name))
 
@@ -359,15 +361,16 @@ class CudaKernel(Kernel):
         try:
             numbers = self._shapes[grid, block, shared]
         except (KeyError, TypeError):  # new, or a list
-            numbers = self._shape(grid, block, shared)
+            with module._lock:
+                module._open()
+                numbers = self._shape(grid, block, shared)
         types = tuple(map(type, args))
         packer = self._packers.get(types) or self._packer(types, args)
         handle = packer.stream(args) if stream is None else stream if type(stream) is int else handle_of(stream)
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
         bindings = gpu.driver
         with module._lock:
-            if module.closed:
-                raise LaunchError("the module is closed")
+            module._open()
             try:
                 packer.pack_into(self._room, 0, *values)
             except (struct.error, OverflowError, TypeError):

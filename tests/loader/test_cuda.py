@@ -292,6 +292,41 @@ def test_modules_and_memory_go_back(driver, cubin):
     assert driver.calls["cuMemFree"] == driver.calls["cuMemAlloc"] == 1
 
 
+def test_a_closed_module_is_not_asked_for_anything(driver, cubin):
+    """Its handle and those of its kernels mean nothing to the driver any more."""
+    module = loader.load(cubin)
+    kernel = module.kernel("other")
+    kernel.launch(1, 1)
+    module.close()
+    driver.calls.clear()
+    for use in (lambda: kernel.launch(1, 1, shared=60_000), lambda: kernel.attribute("NUM_REGS")):
+        with pytest.raises(LaunchError, match="the module is closed"):
+            use()
+    assert not driver.calls
+
+
+@pytest.mark.parametrize("use", [lambda m, k: m.kernel("add"), lambda m, k: m.variable("x"),
+                                 lambda m, k: k.launch(1, 1, shared=60_000)])  # fmt: skip
+def test_a_module_closed_while_another_thread_waits_for_it(driver, cubin, use):
+    module = loader.load(cubin)
+    kernel, refused = module.kernel("other"), []
+
+    def work():
+        try:
+            use(module, kernel)
+        except LaunchError as error:
+            refused.append(error.message)
+
+    driver.calls.clear()
+    thread = threading.Thread(target=work)
+    with module._lock:  # as close() has it
+        thread.start()
+        thread.join(0.05)
+        module.closed = True
+    thread.join()
+    assert refused == ["the module is closed"] and not driver.calls
+
+
 def test_threads_share_a_kernel(driver, cubin):
     """Each gets its own arguments, and one that closes the module does so between launches."""
     kernel = loader.load(cubin).kernel("add")
