@@ -46,6 +46,7 @@ LOST = {
     719: "the kernel failed",
 }  # fmt: skip
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
+DRIVERS = ("cuda.bindings.driver", "cuda.cuda")  # the second in cuda-python before 12.6
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 SHAPES = 256  # launch shapes that a kernel remembers
 CODES = {np.dtype(kind).char: code for kind, code in (
@@ -81,16 +82,21 @@ class ContextLost(CudaError):
 @functools.cache
 def driver() -> Any:
     """``cuda.bindings.driver``, ready. LaunchError says what is missing."""
-    try:
-        bindings = importlib.import_module("cuda.bindings.driver")
-    except ImportError as error:
+    bindings, missing = None, list[str]()
+    for name in DRIVERS:
+        try:
+            bindings = importlib.import_module(name)
+            break
+        except ImportError as error:
+            missing.append(str(error))
+    if bindings is None:
         hint = "pip install cuda-python, or use device='cpu'"
-        raise LaunchError(f"cuda-python is not installed ({error})", hint) from None
+        raise LaunchError(f"cuda-python is not installed ({missing[0]})", hint)
     try:
         (failed,) = bindings.cuInit(0)
-    except RuntimeError as missing:  # no libcuda
+    except RuntimeError as error:  # no libcuda
         hint = "install NVIDIA's driver, or use device='cpu'"
-        raise LaunchError(f"there is no driver: {missing}", hint) from None
+        raise LaunchError(f"there is no driver: {error}", hint) from None
     if failed:
         name, _, meaning = explain(bindings, failed)
         raise LaunchError(f"the driver does not start: {name}: {meaning}", "device='cpu' needs none")

@@ -31,8 +31,9 @@ def cubin():
 def install(monkeypatch):
     """Puts a driver in the place of cuda-python's, and takes it away again."""
 
-    def put(driver):
-        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
+    def put(driver, name="cuda.bindings.driver"):
+        for known in cuda.DRIVERS:
+            monkeypatch.setitem(sys.modules, known, driver if known == name else None)
         forget()
         return driver
 
@@ -203,6 +204,11 @@ def test_a_driver_that_is_too_old(driver, cubin):
     driver.version = 13000
     with pytest.raises(CudaError, match="^CUDA_ERROR_INVALID_IMAGE \\(200\\): what 200 means \\(cuModuleLoadData on"):
         loader.load(cubin)
+
+
+def test_cuda_python_before_12_6(install, cubin):
+    install(Driver(), "cuda.cuda")
+    assert loader.load(cubin).device == "cuda:0"
 
 
 def test_no_gpu_no_driver_no_cuda_python(install, cubin, monkeypatch):
