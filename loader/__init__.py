@@ -20,7 +20,7 @@ def devices() -> list[str]:
     return [CPU, *(f"cuda:{n}" for n in range(cuda.count()))]
 
 
-def load(cubin: str | os.PathLike[str] | bytes | Cubin, device: str | None = None) -> Module:
+def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin, device: str | None = None) -> Module:
     """Load a cubin: a file's path, its bytes, or what ``turingas.assemble`` gives.
 
     ``device`` is one of ``devices()``, "cuda" the first GPU; None takes the first GPU if there is one, else the CPU
@@ -28,13 +28,15 @@ def load(cubin: str | os.PathLike[str] | bytes | Cubin, device: str | None = Non
     CubinError for what is no cubin, LaunchError for a device that there is not (and says why) or a cubin for another
     architecture, CudaError for what the driver refuses.
     """
-    if not isinstance(cubin, Cubin):
-        cubin = Cubin.from_bytes(bytes(cubin)) if isinstance(cubin, (bytes, bytearray)) else Cubin.from_file(cubin)
+    if isinstance(cubin, (bytes, bytearray, memoryview)):
+        cubin = Cubin.from_bytes(bytes(cubin))
+    elif not isinstance(cubin, Cubin):
+        cubin = Cubin.from_file(cubin)
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
     if device == CPU:
         return CpuModule(cubin)
-    name, _, number = device.partition(":")
+    name, _, number = str(device).partition(":")
     if name != "cuda" or (number and not number.isdecimal()):
         raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(devices()))
     return cuda.CudaModule(cubin, cuda.device(int(number or 0)))

@@ -84,6 +84,7 @@ def _is(value: Any, module: str, name: str) -> bool:
 def _numpy(array: Any, stream: int) -> Memory:
     if array.dtype.hasobject:
         raise LaunchError(f"holds Python objects ({array.dtype})")
+    _native(array.dtype)
     return array.ctypes.data, array.nbytes, HOST, array.flags.c_contiguous
 
 
@@ -110,13 +111,20 @@ def _cupy_stream(array: Any) -> int:
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
+def _native(dtype: np.dtype[Any]) -> None:
+    if not dtype.isnative:
+        raise LaunchError(f"has the bytes of its elements in another order than a GPU ({dtype})")
+
+
 def _interface(found: dict[str, Any], place: int) -> Memory:
     """What the two array interfaces have in common."""
     shape, strides = found["shape"], found.get("strides")
     data = found.get("data")
     if found.get("mask") is not None:
         raise LaunchError("has a mask")
-    item = np.dtype(found["typestr"]).itemsize
+    dtype = np.dtype(found["typestr"])
+    _native(dtype)
+    item = dtype.itemsize
     nbytes = item * math.prod(shape)
     contiguous = strides is None or _contiguous(shape, [s / item for s in strides])
     return data[0] if data else 0, nbytes, place, contiguous

@@ -144,7 +144,7 @@ def device_named(found: str | Device) -> Device:
     """The GPU called "cuda:0" and so on. LaunchError when there is none."""
     if isinstance(found, Device):
         return found
-    name, _, number = found.partition(":")
+    name, _, number = str(found).partition(":")
     if name != "cuda" or not (number or "0").isdecimal():
         raise LaunchError(f"{found!r} is no GPU")
     return device(int(number or 0))
@@ -572,7 +572,7 @@ class Buffer:
     def _describe(self, shape: int | Sequence[int], dtype: Any, gpu: Device) -> None:
         self.gpu, self.dtype = gpu, np.dtype(dtype)
         self.shape = (operator.index(shape),) if not isinstance(shape, Sequence) else tuple(map(operator.index, shape))
-        if min(self.shape, default=0) < 0 or self.dtype.hasobject:
+        if min(self.shape, default=0) < 0 or self.dtype.hasobject or not self.dtype.isnative:
             raise LaunchError(f"no buffer of shape {self.shape} and type {self.dtype}")
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from loader.arrays import kind_of, on_host
 from turingas import emulate
 from turingas.emulate import Report
@@ -142,6 +144,8 @@ class CpuKernel(Kernel):
     ) -> Report:
         if stream is not None:
             raise LaunchError("the CPU device has no streams")
+        if not isinstance(shared, (int, np.integer)):
+            raise LaunchError(f"{shared!r} bytes of shared memory")
         module = self.module._open()
         names = [*self._names, *[""] * len(args)]  # too many arguments are counted below
         given = [

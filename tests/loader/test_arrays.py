@@ -108,6 +108,9 @@ def test_what_is_no_array():
 def test_arrays_that_give_no_memory(libraries):
     with pytest.raises(LaunchError, match=r"^it holds Python objects \(object\)"):
         memory(np.array([None]))
+    for other in (np.zeros(3, ">f4"), Interface(np.zeros(3, ">f4")), np.zeros(3, "f4,>i2")):
+        with pytest.raises(LaunchError, match=r"^it has the bytes of its elements in another order than a GPU \(.*>"):
+            memory(other)
     with pytest.raises(LaunchError, match="^it is on a device that is neither CPU nor CUDA"):
         memory(Packed(np.zeros(3), device=(8, 0)))
     locked = np.zeros(3)

@@ -418,6 +418,8 @@ def test_buffers(driver):
     assert Buffer.of(np.zeros((0, 3))).numpy().shape == (0, 3)
     with pytest.raises(LaunchError, match="no buffer of shape"):
         Buffer(-1)
+    with pytest.raises(LaunchError, match="no buffer of shape .* and type >f4"):
+        Buffer.of(np.zeros(3, ">f4"))
 
 
 def test_out_of_memory(driver):

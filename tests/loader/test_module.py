@@ -24,7 +24,7 @@ def test_devices():
 def test_a_path_bytes_and_a_cubin(cubin, tmp_path):
     path = tmp_path / "add.cubin"
     path.write_bytes(cubin.to_bytes())
-    for source in (cubin, cubin.to_bytes(), path, str(path)):
+    for source in (cubin, cubin.to_bytes(), memoryview(cubin.to_bytes()), path, str(path)):
         out, values = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
         module = loader.load(source, device="cpu")
         report = module.kernel("add").launch(2, (32, 1), out, values, 64, 2.0)
@@ -55,6 +55,9 @@ def test_a_closed_module(cubin):
     ("make", "error", "message"),
     [
         (lambda c: loader.load(c, "cuda:7"), LaunchError, "no device 'cuda:7'"),
+        (lambda c: loader.load(c, 0), LaunchError, "no device 0\n.*cpu"),
+        (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, shared="9"), LaunchError, "'9' bytes of shared"),
+        (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, shared=0.5), LaunchError, "0.5 bytes of shared"),
         (lambda c: loader.load(b"no cubin"), CubinError, "offset"),
         (lambda c: loader.load("/nowhere.cubin"), FileNotFoundError, "nowhere"),
         (lambda c: loader.load(c, "cpu").kernel("mul"), LaunchError, "no kernel 'mul'\n.*add, other"),
