@@ -26,7 +26,7 @@ import numpy as np
 
 import loader
 from loader import reference as references
-from loader.cuda import CudaError
+from loader.cuda import CudaError, device_named
 from loader.nvrtc import NvrtcError
 from loader.reference.problem import Problem, arrange, truth
 from loader.reference.runner import Runner
@@ -225,8 +225,12 @@ class Result:
             yield "match"
 
     def json(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {"what": self.what, "ok": self.ok, "rows": [vars(row) for row in self.rows], "wrong": self.wrong}
+        """The same for programs; None where a number is NaN or infinite, for JSON has neither."""
+        rows = [
+            {key: None if isinstance(one, float) and not np.isfinite(one) else one for key, one in vars(row).items()}
+            for row in self.rows
+        ]
+        return {"what": self.what, "ok": self.ok, "rows": rows, "wrong": self.wrong}
 
 
 def allowed(array: Array, tolerance: float | None) -> float:
@@ -300,6 +304,8 @@ def judge(
 
 def _left(side: Sides, name: str) -> Iterator[str]:
     left = unwritten(side.found)
+    certain = side.found.dtype.kind == "f" or side.found.itemsize >= 4  # else POISON may be a result: -6 in 16 bits
+    nothing = left.size > 0 and left.all() and certain
     if side.expected is not None:
         left &= ~unwritten(side.expected)
     elif side.exact is not None:
@@ -307,6 +313,8 @@ def _left(side: Sides, name: str) -> Iterator[str]:
     if count := np.count_nonzero(left):
         index = ",".join(str(int(i)) for i in np.argwhere(left)[0])
         yield f"{side.array} of {name}: {count} of {left.size} elements were never written, the first [{index}]"
+    elif nothing:
+        yield f"{side.array} of {name}: nothing was written, so nothing was compared"
 
 
 # ---- any kernel --------------------------------------------------------------------------------------------------
@@ -383,12 +391,17 @@ def arrays(
         expected: list[Any] | None = None
         if reference is not None:
             path = Path(reference).absolute()
+            if path.suffix != ".cu":
+                raise LaunchError(
+                    f"--reference {reference}: for a kernel that is no convolution, write a file that ends in .cu",
+                    "--layer or --shape say that it is one",
+                )
             words = line(path.read_text())
             how = replace(call, kernel=None).changed(words)
             if how.args != call.args:
                 raise LaunchError(f"{path.name} has arguments of its own in its 'validate:' line",
                                   "it takes those of the kernel: only a convolution knows which is which")  # fmt: skip
-            expected = run(runner.module(str(path)), how)
+            expected = run(_compiled(runner, path, how), how)
         what = f"{name} on {runner.device}, {', '.join(call.args)}, seed {seed}"
     exact: dict[int, Array] = {}
     if truth is not None:
@@ -408,8 +421,8 @@ def arrays(
 
 
 def _device(device: str | None) -> str | None:
-    if device == "cuda":
-        device = "cuda:0"
+    if device is not None and device.partition(":")[0] == "cuda":
+        return str(device_named(device))  # says what is missing
     if device is not None and device not in loader.devices():
         raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(loader.devices()))
     return device
@@ -621,7 +634,18 @@ def _reference(reference: str | Path, call: Call | None, runner: Runner) -> tupl
         return Convolution(entry.name, host, layouts, entry.supports, entry.tolerance), None
     words = line(path.read_text())
     how = replace(call or Call(), kernel=None).changed(words)
-    return by_call(path.name, how), runner.module(str(path.absolute()))
+    return by_call(path.name, how), _compiled(runner, path.absolute(), how)
+
+
+def _compiled(runner: Runner, path: Path, call: Call) -> loader.Module:
+    """The module of a reference's file. LaunchError, with the file's name, when it lacks the kernel of ``call``."""
+    module = runner.module(str(path))
+    try:
+        module.kernel(call.kernel)
+    except LaunchError as error:
+        hint = f"{error.hint}; a line '// validate: --kernel NAME' chooses"
+        raise LaunchError(f"{path.name}: {error.message}", hint) from None
+    return module
 
 
 def accuracy(p: Problem) -> float:

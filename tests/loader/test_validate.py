@@ -128,6 +128,16 @@ def test_what_neither_wrote_is_no_mismatch_and_what_one_did_not_is():
     assert len(judge("", "k", "", [Sides("y", both, None, np.ones(8))], None).wrong) == 2
 
 
+def test_an_array_that_neither_wrote_is_no_match():
+    """Else a launch that does nothing, on either side, would be right."""
+    for sides in (poisoned((8,)), None), (poisoned((8,), "i4"), None), (poisoned((8,)), np.full(8, np.nan)):
+        found, exact = sides
+        result = judge("", "k", "r", [Sides("y", found, found.copy(), exact)], None)
+        assert result.wrong == ["y of k: nothing was written, so nothing was compared"]
+    six = np.full(4, -6, np.int16)  # the pattern itself
+    assert unwritten(six).all() and judge("", "k", "r", [Sides("y", six, six.copy(), None)], None).ok
+
+
 def test_with_float64_both_are_judged_by_it_alone():
     exact = np.ones(100)
     near = [(exact * (1 + sign * 0.9e-6)).astype(np.float32) for sign in (1, -1)]  # 1.8e-6 from each other

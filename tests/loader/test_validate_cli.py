@@ -13,6 +13,7 @@ from loader.reference import algorithms
 from tests.emulate.test_device import ADD
 from tests.loader.test_validate import ARGS, CONV, HOST, SCALE
 from turingas.cli import main
+from turingas.errors import LaunchError
 from turingas.program import Cubin
 
 SHAPE = ["--shape", "2,3,5,4,3"]
@@ -120,6 +121,16 @@ def test_a_fault(add, tmp_path):
     assert "match" not in found.output.replace(found.stderr, "")
 
 
+def test_json_has_no_number_that_json_lacks(sass):
+    found = validate(sass, *SHAPE, "--grid", "1", "--json")
+    results = json.loads(found.output, parse_constant=lambda word: pytest.fail(word))
+    assert found.exit_code == 1 and results[0]["rows"][0]["max_abs"] is None
+
+
+def _no_driver():
+    raise LaunchError("there is no driver", "install it")
+
+
 @pytest.mark.parametrize(("words", "code", "message"), [
     ([], 1, "nothing to compare with"),
     (["--truth", "nowhere.py:f"], 1, "write a Python file that exists"),
@@ -130,6 +141,10 @@ def test_a_fault(add, tmp_path):
     (["--reference", "nowhere.cu"], 1, "nowhere.cu: error: No such file"),
     (["--reference", "bad.cu"], 1, "bad.cu(1): error"),
     (["--reference", "scale.cu", "--device", "cuda:99"], 1, "there is no device 'cuda:99'"),
+    (["--reference", "scale.cu", "--device", "cuda"], 1, "there is no device 'cuda:0': "),
+    (["--reference", "direct"], 1, "--reference direct: for a kernel that is no convolution, write a file"),
+    (["--reference", "none"], 1, "--reference none: for a kernel that is no convolution"),
+    (["--reference", "two.cu"], 1, "two.cu: the cubin has 2 kernels, so a name is needed\nhint: there are: "),
     (["--layer", "Conv1"], 2, "'Conv1' is not one of"),
     (["--shape", "1,2,3"], 2, "write N,C,H,W,K, numbers of at least 1"),
     (["--shape", "1,2,3,4,0"], 2, "numbers of at least 1"),
@@ -144,6 +159,9 @@ def test_a_fault(add, tmp_path):
 def test_what_is_refused(add, tmp_path, monkeypatch, words, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.cu").write_text("foo\n")
+    (tmp_path / "two.cu").write_text('extern "C" __global__ void a() {}\nextern "C" __global__ void b() {}\n')
+    monkeypatch.setattr("loader.cuda.driver", _no_driver)
+    monkeypatch.setattr("loader.cuda.count", lambda: 0)
     found = CliRunner().invoke(main, ["validate", "add.sass", *ARGS, "--kernel", "add", "--device", "cpu", *words])
     assert found.exit_code == code, found.output
     assert message in found.stderr and "Traceback" not in found.output, found.stderr
