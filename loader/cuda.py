@@ -540,7 +540,7 @@ class Buffer:
 
     Freed (``freed``) by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
     ``__cuda_array_interface__``, so that PyTorch, CuPy and others take it without a copy. Copies return when they are
-    done; without a ``stream`` they wait for what the default stream still has to do, with one for that stream's.
+    done, behind what ``stream`` (the default stream unless said otherwise) still had to do.
     """
 
     def __init__(self, shape: int | Sequence[int], dtype: Any = np.float32, device: str | Device = "cuda:0") -> None:
@@ -587,7 +587,7 @@ class Buffer:
         array = np.asarray(array)
         self._same(array)
         array = np.ascontiguousarray(array)
-        self._copy("cuMemcpyHtoD", self.address, array.ctypes.data, stream)
+        self._copy("cuMemcpyHtoDAsync", self.address, array.ctypes.data, stream)
         return self
 
     def copy_to(self, array: np.ndarray[Any, Any], stream: Any = None) -> None:
@@ -595,7 +595,7 @@ class Buffer:
         self._same(array)
         if not (array.flags.c_contiguous and array.flags.writeable):
             raise LaunchError("the array is read-only or not contiguous")
-        self._copy("cuMemcpyDtoH", array.ctypes.data, self.address, stream)
+        self._copy("cuMemcpyDtoHAsync", array.ctypes.data, self.address, stream)
 
     def numpy(self, stream: Any = None) -> np.ndarray[Any, Any]:
         """A copy on the host."""
@@ -623,13 +623,11 @@ class Buffer:
             raise LaunchError(f"the array is {array.dtype}{list(array.shape)}, the buffer {mine}")
 
     def _copy(self, name: str, to: int, source: int, stream: Any) -> None:
-        if not self.nbytes:
-            return
-        if stream is None:
-            self.gpu.call(name, to, source, self.nbytes)
-        else:
-            handle = handle_of(stream)
-            self.gpu.call(name + "Async", to, source, self.nbytes, handle)
+        """Not the function without Async: it returns before the GPU has what comes from pageable memory, and streams
+        of their own do not wait for it."""
+        if self.nbytes:
+            handle = 0 if stream is None else handle_of(stream)
+            self.gpu.call(name, to, source, self.nbytes, handle)
             self.gpu.call("cuStreamSynchronize", handle)
 
     def _check(self) -> None:
@@ -698,7 +696,9 @@ class Graph:
             try:
                 record(stream)
             except BaseException:
-                gpu.driver.cuStreamEndCapture(stream.handle)  # the first error is the one to tell
+                failed, graph = gpu.driver.cuStreamEndCapture(stream.handle)  # the first error is the one to tell
+                if not failed:
+                    gpu.quietly("cuGraphDestroy", graph)
                 raise
             graph = gpu.call("cuStreamEndCapture", stream.handle)
         try:

@@ -33,6 +33,7 @@ class Driver:
     CUresult = ERRORS
     CUdevice_attribute = enum("CUdevice_attribute", *("CU_DEVICE_ATTRIBUTE_" + name for name in (
         "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "L2_CACHE_SIZE",
+        "MULTIPROCESSOR_COUNT",
     )))  # fmt: skip
     CUfunction_attribute = enum("CUfunction_attribute", *("CU_FUNC_ATTRIBUTE_" + name for name in (
         "NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK", "MAX_DYNAMIC_SHARED_SIZE_BYTES",
@@ -50,6 +51,7 @@ class Driver:
         self.calls: collections.Counter[str] = collections.Counter()
         self.launches: list[tuple[Any, ...]] = []
         self.streams: set[int] = set()
+        self.copying: set[int] = set()  # streams with a copy from the host that nobody has waited for
         self.captured: dict[int, list[Any]] = {}
         self.fails: dict[str, int] = {}  # function -> the error it is to return
         self.sticky = 0
@@ -120,7 +122,7 @@ class Driver:
         return b"0000:ff:1f.0".ljust(size, b"\0")
 
     def do_cuDeviceGetAttribute(self, kind: int, device: int) -> int:
-        return (self.major, self.minor, self.devices[0].arch.shared_optin, 1 << 16)[kind]
+        return (self.major, self.minor, self.devices[0].arch.shared_optin, 1 << 16, 3)[kind]
 
     def here(self) -> emulate.Device:
         context = self.do_cuCtxGetCurrent()
@@ -154,6 +156,7 @@ class Driver:
         (*shape, shared, stream, table, extra) = numbers
         module, kernel, most = self.handles[handle]
         assert module.device is self.here() and extra == 0
+        assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
         if shared > most:
             return ERRORS.CUDA_ERROR_INVALID_VALUE
         params = sorted(kernel.params, key=lambda p: p.offset)
@@ -182,17 +185,15 @@ class Driver:
     def do_cuMemFree(self, address: int) -> None:
         self.here().memory.remove(address)
 
-    def do_cuMemcpyHtoD(self, to: int, source: int, size: int) -> None:
+    def do_cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        self.copying.add(stream)
         self.here().memory.view(to)[:size] = np.frombuffer(ctypes.string_at(source, size), np.uint8)
 
-    def do_cuMemcpyDtoH(self, to: int, source: int, size: int) -> None:
+    def do_cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> None:
         ctypes.memmove(to, self.here().memory.view(source)[:size].tobytes(), size)
 
-    def do_cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
-        self.do_cuMemcpyHtoD(to, source, size)
-
-    def do_cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> None:
-        self.do_cuMemcpyDtoH(to, source, size)
+    def do_cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        self.here().memory.view(to)[:size] = self.here().memory.view(source)[:size]
 
     def do_cuMemsetD8Async(self, to: int, byte: int, size: int, stream: int) -> None:
         self.here().memory.view(to)[:size] = byte
@@ -214,6 +215,7 @@ class Driver:
 
     def do_cuStreamSynchronize(self, stream: int) -> None:
         assert stream == 0 or stream in self.streams
+        self.copying.discard(stream)
 
     def do_cuStreamBeginCapture(self, stream: int, mode: int) -> None:
         self.captured[stream] = []

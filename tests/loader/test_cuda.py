@@ -405,6 +405,7 @@ def test_buffers(driver):
         assert interface["data"] == (buffer.address, False) and interface["shape"] == (3, 4)
         assert np.dtype(interface["typestr"]) == np.int16
         buffer.copy_from(array.T.copy().T + 1)  # any strides
+        assert not driver.copying and "cuMemcpyHtoD" not in driver.calls  # which may return before the GPU has it
         into = np.zeros((3, 4), np.int16)
         buffer.copy_to(into)
         assert (into == array + 1).all()
@@ -486,9 +487,10 @@ def test_a_graph(driver, cubin):
         assert (out.numpy() == 5 * np.arange(N)).all()
     with pytest.raises(LaunchError, match="closed"):
         graph.launch()
+    held = len(driver.handles)
     with pytest.raises(ZeroDivisionError):
         Graph(lambda stream: 1 / 0)
-    assert not driver.streams and not driver.captured
+    assert not driver.streams and not driver.captured and len(driver.handles) == held + 1  # the number of its stream
 
 
 def test_timing(driver, cubin):
