@@ -1,0 +1,1 @@
+"""Kernels in SASS, each in a folder of its own with what the host needs to launch it."""

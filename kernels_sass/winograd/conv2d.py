@@ -1,0 +1,442 @@
+"""3 x 3 convolution layers for inference, on arrays of numpy, PyTorch and CuPy: ``Conv2d``."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from kernels_sass.winograd import host
+from kernels_sass.winograd.host import Kernels
+from loader import cuda
+from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
+from loader.cuda import Buffer
+from turingas.errors import LaunchError
+
+Shape = tuple[int, ...]
+
+CPU = "cpu"
+ACTIVATIONS = (None, "relu")
+PLANS = 256  # shapes that a layer remembers on each device
+
+
+class Conv2d:
+    """y = act(conv(x, weight) + bias + residual): filters of 3 x 3, stride 1, float32, by Winograd's method.
+
+    ``weight``: K, C, 3, 3. ``bias``: K. ``padding``: 0 or 1. ``activation``: None or "relu". ``layout`` of x, residual
+    and y: "NCHW", "CHWN" or "NHWC". weight and bias are read while the layer is made (with ``device`` None and both in
+    the host's memory: copied). What is written to them later has no effect.
+
+    ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
+    is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75. ``kernel``: "paper"
+    or "hopper", None: the best there is; ``schedule``: parameters of its source, such as {"YIELD": "natural"}.
+
+    Filters are transformed once for each device, and the stream on which that is done is waited for: while the layer
+    is made if the device is known, else when the first x comes from it. Several threads may use one layer. ``close``,
+    or ``with``, gives its memory back.
+
+    LaunchError, which is a ValueError, tells of all that is wrong with arguments, here and in calls, before anything
+    runs.
+    """
+
+    def __init__(
+        self,
+        weight: Any,
+        bias: Any = None,
+        padding: int = 1,
+        activation: str | None = None,
+        layout: str = host.LAYOUT,
+        device: Any = None,
+        arch: str | None = None,
+        *,
+        kernel: str | None = None,
+        schedule: Mapping[str, object] | None = None,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
+        self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
+        self.arch, self.kernel, self.schedule = arch, kernel, dict(schedule or {})
+
+        shape = tuple(_library("weight", weight).shape(weight))
+        if len(shape) != 4 or shape[2:] != (3, 3) or 0 in shape:
+            raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
+        self.filters, self.channels = shape[:2]
+        host.filter_floats(self.channels, self.filters)
+        there = _memory("weight", weight, shape)[2]
+        also = there if bias is None else _memory("bias", bias, (self.filters,))[2]
+        for name, one in (("weight", there), ("bias", also)):
+            self.device = _device(device, there)
+            if one != HOST and f"cuda:{one}" != self.device:
+                raise LaunchError(f"{name} is on cuda:{one}, the layer on {self.device or 'the host'}")
+
+        self._lock = threading.RLock()
+        self._places: dict[int, _Place] | None = {}
+        self._weight, self._bias = weight, bias
+        if self.device is not None:
+            self._place(_number(self.device))
+            self._weight = self._bias = None
+            return
+        if arch is not None or kernel is not None or schedule:  # tell now of what there is not
+            Kernels.of(self._arch(CPU), kernel, self.schedule)
+        self._weight = _copy("weight", weight)
+        self._bias = None if bias is None else _copy("bias", bias)
+
+    def __call__(self, x: Any, residual: Any = None, out: Any = None) -> Any:
+        """The convolution of x: an array like x (of its library, on its device), or ``out``.
+
+        x, residual and out are float32, in C order and in the layer's layout: x with N, C, H, W, the others with the
+        sizes of y: N, K, P, Q, with P = H + 2 padding - 2, Q = W + 2 padding - 2. out may be the very same memory as
+        residual; overlap it otherwise, or x, it may not.
+
+        On a GPU this is queued on the caller's current stream of x's library and returns at once; the default stream
+        for a ``loader.cuda.Buffer``. numpy arrays are copied to a GPU and back if the layer is on one, which waits.
+        DeviceError (CPU device) and CudaError (GPU, now or at a later call) for what goes wrong in a kernel.
+        """
+        library = LIBRARIES.get(type(x)) or _library("x", x)
+        source, size, number, _ = _memory("x", x)
+        if number == HOST and self._staged(library):
+            return self._through_buffers(x, residual, out)
+        place = (self._places or {}).get(number) or self._place(number)
+        plan = place.plans.get(x.shape) or self._plan(place, x.shape)
+        added: Any = 0
+        if residual is not None:
+            added = _memory("residual", residual, plan.y_shape, number)[0]
+        if out is None:
+            y = library.empty(x, plan.y_shape)
+            target = library.kind.read(y, 0)[0]
+        else:
+            y = out
+            target = _target(out, plan.y_shape, number, (source, size), added)
+        stream = library.kind.stream
+        if number != HOST:
+            place.launch(plan, source, target, added, stream(x) if stream is not None else 0)
+        else:
+            place.launch(plan, x, y, 0 if residual is None else residual)
+        return y
+
+    def close(self) -> None:
+        """Give the memory of all devices back; waits for kernels that use it. The layer is of no use afterwards."""
+        with self._lock:
+            places, self._places = self._places or {}, None
+            self._weight = self._bias = None
+        for place in places.values():
+            place.close()
+
+    def __enter__(self) -> Conv2d:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"Conv2d({self.channels} -> {self.filters}, padding={self.padding}, activation={self.activation!r}, "
+            f"layout={self.layout!r}, device={self.device!r})"
+        )
+
+    # -- devices
+
+    def _arch(self, device: str) -> str:
+        if self.arch is not None:
+            return self.arch
+        if device != CPU:
+            return host.arch_of(cuda.device_named(device))
+        return "sm_90" if self.kernel == host.HOPPER.name else host.CPU_ARCH
+
+    def _place(self, number: int) -> _Place:
+        """The layer on a device; the first time its filters are transformed there."""
+        with self._lock:
+            if self._places is None:
+                raise LaunchError("the layer is closed")
+            if number not in self._places:
+                device = CPU if number == HOST else f"cuda:{number}"
+                if self.device not in (None, device):
+                    raise LaunchError(f"x is on {device}, the layer on {self.device}")
+                kernels = Kernels.of(self._arch(device), self.kernel, self.schedule)
+                self._places[number] = _Place(device, kernels, self._weight, self._bias, self.filters, self.channels)
+            return self._places[number]
+
+    def _plan(self, place: _Place, x_shape: Any) -> _Plan:
+        """The launches for x of a shape."""
+        given = tuple(x_shape)
+        where = self.layout.index("C")
+        if len(given) != 4 or 0 in given:
+            letters = ", ".join(self.layout)
+            raise LaunchError(f"x has the shape {given}; it must have four sizes, {letters}, none of them 0")
+        if given[where] != self.channels:
+            raise LaunchError(f"x has {given[where]} channels ({self.layout} = {given}), the filters {self.channels}")
+        shape = host.shape_of(given, self.filters, self.padding, self.layout)
+        source, relu = place.kernels.source, int(self.activation == "relu")
+        launches = [
+            (images if part is not shape else None, host.grid(source, part, place.sms), (*part.numbers, relu))
+            for images, part in shape.parts()
+        ]
+        plan = _Plan(shape.y_shape, 4 * shape.x_strides[0], 4 * shape.y_strides[0], launches)
+        if len(place.plans) >= PLANS:
+            place.plans.clear()
+        place.plans[given] = plan
+        return plan
+
+    # -- numpy arrays for a GPU
+
+    def _staged(self, library: Library) -> bool:
+        return library.staged and self.device not in (None, CPU)
+
+    def _through_buffers(self, x: Any, residual: Any, out: Any) -> Any:
+        assert self.device is not None
+        place = self._place(_number(self.device))
+        plan = place.plans.get(x.shape) or self._plan(place, x.shape)
+        source, size, _, _ = _memory("x", x)
+        added = _memory("residual", residual, plan.y_shape, HOST)[0] if residual is not None else 0
+        if out is not None:
+            _target(out, plan.y_shape, HOST, (source, size), added)
+        for name, value in (("residual", residual), ("out", out)):
+            if value is not None and not isinstance(value, np.ndarray):
+                raise LaunchError(f"{name} is a {type(value).__name__}, x a numpy array")
+        there = Buffer.of(x, self.device)
+        more = None if residual is None else Buffer.of(residual, self.device)
+        y = self(there, more)
+        if out is None:
+            return y.numpy()
+        y.copy_to(out)
+        return out
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How x of one shape is done: for each launch the images (None: all), the grid, and all parameters after the
+    pointers. ``x_image``, ``y_image``: bytes from one image to the next."""
+
+    y_shape: Shape
+    x_image: int
+    y_image: int
+    launches: list[tuple[slice | None, tuple[int, int, int], Shape]]
+
+
+def _part(memory: Any, images: slice, step: int) -> Any:
+    """Some images: of an array a part, of an address (0: none) another."""
+    if isinstance(memory, int):
+        return memory and memory + images.start * step
+    return memory[images]
+
+
+class _Place:
+    """A layer on a device: the module, the transformed filters and the bias there."""
+
+    def __init__(self, device: str, kernels: Kernels, weight: Any, bias: Any, k: int, c: int) -> None:
+        self.device, self.kernels, self.sms = device, kernels, host.sms(device)
+        self.plans: dict[Shape, _Plan] = {}
+        self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
+        self.closed = False
+        self.block, self.shared = (kernels.source.threads, 1, 1), kernels.source.shared
+        self.module = kernels.load(device)
+        self.kernel = self.module.kernel("winograd")
+        floats = host.filter_floats(c, k)
+        self.u: Any
+        self.bias: Any = 0
+        if device == CPU:
+            self.u = np.empty(floats, np.float32)
+            host.transform(self.module, weight, self.u, c, k)
+            self.bias = 0 if bias is None else _copy("bias", bias)
+            return
+        gpu = cuda.device_named(device)
+        self.u = Buffer(floats, np.float32, gpu)
+        there, stream = _there("weight", weight, gpu)
+        host.transform(self.module, there, self.u, c, k, stream=stream)
+        gpu.call("cuStreamSynchronize", stream)
+        if bias is not None:
+            there, stream = _there("bias", bias, gpu)
+            self.bias = Buffer(k, np.float32, gpu)
+            gpu.call("cuMemcpyDtoDAsync", self.bias.address, _memory("bias", there)[0], self.bias.nbytes, stream)
+            gpu.call("cuStreamSynchronize", stream)
+
+    def launch(self, plan: _Plan, x: Any, y: Any, residual: Any, stream: int | None = None) -> None:
+        """Queue it all. x, y, residual: addresses on a GPU, arrays on the CPU device; 0: no residual."""
+        with self.lock:
+            if self.closed:
+                raise LaunchError("the layer is closed")
+            for images, grid, numbers in plan.launches:
+                pointers = x, self.u, y, self.bias, residual
+                if images is not None:
+                    mine, ours = _part(x, images, plan.x_image), _part(y, images, plan.y_image)
+                    pointers = mine, self.u, ours, self.bias, _part(residual, images, plan.y_image)
+                self.kernel.launch(grid, self.block, *pointers, *numbers, shared=self.shared, stream=stream)
+
+    def close(self) -> None:
+        """Give memory back."""
+        with self.lock:
+            self.closed = True
+            for one in (self.u, self.bias):
+                if isinstance(one, Buffer):
+                    one.free()
+            self.u = self.bias = 0
+
+
+# ---- arrays of other libraries -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Library:
+    """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is; ``check`` raises
+    LaunchError, without the array's name, for what cannot be used; ``staged``: copied to a GPU and back."""
+
+    kind: Kind
+    float32: Any
+    empty: Callable[[Any, Shape], Any]
+    check: Callable[[Any, bool], None] | None = None
+    staged: bool = False
+
+    @staticmethod
+    def shape(array: Any) -> Shape:
+        """Its sizes."""
+        return tuple(array.shape)
+
+
+LIBRARIES: dict[type, Library] = {}  # by exact type, as they are met
+
+
+def _library(name: str, value: Any) -> Library:
+    """The library of an array. LaunchError for what is none, or of another library."""
+    found = LIBRARIES.get(type(value))
+    if found is None:
+        kind = kind_of(value)
+        if kind is None or (make := _made_by(value)) is None or isinstance(value, np.ma.MaskedArray):
+            raise LaunchError(f"{name} is a {type(value).__name__}",
+                              "it must be an array of numpy, PyTorch or CuPy, or a loader.cuda.Buffer")  # fmt: skip
+        found = LIBRARIES[type(value)] = make(kind)
+    return found
+
+
+def _made_by(value: Any) -> Callable[[Kind], Library] | None:
+    if isinstance(value, np.ndarray):
+        return lambda kind: Library(kind, np.dtype("f4"), _numpy_empty, _numpy_check, staged=True)
+    if isinstance(value, Buffer):
+        return lambda kind: Library(kind, np.dtype("f4"), _buffer_empty)
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return lambda kind: Library(kind, torch.float32, _torch_empty, _torch_check)
+    if cupy is not None and isinstance(value, cupy.ndarray):
+        return lambda kind: Library(kind, np.dtype("f4"), _cupy_empty)
+    return None
+
+
+def _numpy_empty(x: Any, shape: Shape) -> Any:
+    return np.empty(shape, np.float32)
+
+
+def _buffer_empty(x: Any, shape: Shape) -> Any:
+    return Buffer(shape, np.float32, x.gpu)
+
+
+def _torch_empty(x: Any, shape: Shape) -> Any:
+    return x.new_empty(shape)
+
+
+def _cupy_empty(x: Any, shape: Shape) -> Any:
+    with x.device:
+        return sys.modules["cupy"].empty(shape, np.float32)
+
+
+def _numpy_check(array: Any, written: bool) -> None:
+    if written and not array.flags.writeable:
+        raise LaunchError("is read-only")
+
+
+def _torch_check(array: Any, written: bool) -> None:
+    if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise LaunchError("requires gradients, and this layer has none", "use torch.no_grad(), or pass x.detach()")
+
+
+def _memory(
+    name: str, value: Any, shape: Shape | None = None, place: int | None = None, written: bool = False
+) -> Memory:
+    """Where an array lies. LaunchError unless it is float32 in C order, of the shape, and on the device ``place``."""
+    library = LIBRARIES.get(type(value)) or _library(name, value)
+    if value.dtype != library.float32:
+        raise LaunchError(f"{name} has the dtype {value.dtype}; it must be float32")
+    if shape is not None and value.shape != shape:
+        raise LaunchError(f"{name} has the shape {tuple(value.shape)}; it must be {shape}")
+    try:
+        if library.check is not None and (written or name not in ("weight", "bias")):
+            library.check(value, written)
+        found = library.kind.read(value, 0)
+    except LaunchError as error:
+        raise LaunchError(f"{name} {error.message}", error.hint) from None
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        found = memory_of(library.kind, value, 0, name)  # says it with the name
+    if not (found[0] and found[1] and found[3]):
+        _refuse(library, name, value)
+    if place is not None and found[2] != place:
+        raise LaunchError(f"{name} is on {_called(found[2])}, x on {_called(place)}")
+    return found
+
+
+def _refuse(library: Library, name: str, value: Any) -> None:
+    """Raise the LaunchError for an array without elements, memory or order."""
+    try:
+        memory_of(library.kind, value, 0, name)
+    except LaunchError as error:
+        if "contiguous" not in error.message or not hasattr(value, "permute"):
+            raise
+        hint = error.hint + "; a tensor in channels_last goes as value.permute(0, 2, 3, 1), with layout='NHWC'"
+        raise LaunchError(error.message, hint) from None
+
+
+def _target(out: Any, shape: Shape, place: int, x: tuple[int, int], residual: int) -> int:
+    """The address of ``out``, which overlaps neither x (address, bytes) nor residual (address or 0) but as a whole."""
+    address, size, _, _ = _memory("out", out, shape, place, written=True)
+    if address < x[0] + x[1] and x[0] < address + size:
+        raise LaunchError("out overlaps x")
+    if residual and address != residual and abs(address - residual) < size:
+        raise LaunchError("out overlaps residual", "it may be the same array, or another")
+    return address
+
+
+def _called(place: int) -> str:
+    return "the host" if place == HOST else f"cuda:{place}"
+
+
+def _copy(name: str, value: Any) -> Any:
+    """A copy in the host's memory, as numpy array of one dimension."""
+    return on_host(value, name).reshape(-1).view(np.float32).copy()
+
+
+def _there(name: str, value: Any, gpu: cuda.Device) -> tuple[Any, int]:
+    """An array on a GPU, copied if it is in the host's memory, and the caller's current stream for it."""
+    if _memory(name, value)[2] == HOST:
+        value = Buffer.of(_copy(name, value), gpu)
+    stream = _library(name, value).kind.stream
+    return value, 0 if stream is None else stream(value)
+
+
+# ---- arguments ---------------------------------------------------------------------------------------------------
+
+
+def _padding(value: Any) -> int:
+    try:
+        found = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = -1
+    if found not in (0, 1):
+        raise LaunchError(f"padding is {value!r}; it must be 0 or 1, for rows and columns alike")
+    return found
+
+
+def _device(device: Any, weight: int) -> str | None:
+    """The device's name. None: that of weight, if it is on a GPU. LaunchError when there is none such."""
+    if device is None:
+        return None if weight == HOST else f"cuda:{weight}"
+    name = str(device)  # torch.device is one too
+    return CPU if name == CPU else str(cuda.device_named(name))
+
+
+def _number(device: str) -> int:
+    return HOST if device == CPU else cuda.device_named(device).number

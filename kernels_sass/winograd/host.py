@@ -1,0 +1,329 @@
+"""The host's side of the Winograd kernels: sizes and strides, the assembled code, and how both kernels are launched.
+
+Two sources have the same two kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004) and
+"hopper" (winograd_sm90.sass). ``filter_transform`` turns the filters w into U, once; ``winograd`` is the convolution:
+y = act(conv(x, w) + bias + residual). ``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import loader
+import turingas
+from loader import cuda
+from turingas.errors import AsmError, LaunchError
+from turingas.isa.arch import NAMES
+
+FOLDER = Path(__file__).parent
+
+#: Of x and y, outermost first; for y, C stands for its channels k and H, W for its rows and columns.
+LAYOUTS = ("NCHW", "CHWN", "NHWC")
+LAYOUT = LAYOUTS[0]
+
+TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one step
+LIMIT = 1 << 32  # bytes of x, y or U: the kernels count with 32 bits
+CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
+CPU_SMS = 132  # persistent blocks there: those of an H200
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many b cover a."""
+    return -(-a // b)
+
+
+def check_layout(layout: str) -> str:
+    """The layout itself. LaunchError for what is none."""
+    if layout not in LAYOUTS:
+        raise LaunchError(f"there is no layout {layout!r}", "there are: " + ", ".join(LAYOUTS))
+    return layout
+
+
+# ---- sizes -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
+
+    LaunchError for sizes that give no output, or that the kernels cannot count.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    pad: int = 1
+    layout: str = LAYOUT
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+        if self.pad not in (0, 1):
+            raise LaunchError(f"a padding of {self.pad!r}; it is 0 or 1")
+        if empty := [name for name in "nchwk" if getattr(self, name) < 1]:
+            raise LaunchError(f"{empty[0]} is {getattr(self, empty[0])}; every size is at least 1")
+        if self.p < 1 or self.q < 1:
+            raise LaunchError(
+                f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
+            )
+
+    @property
+    def p(self) -> int:
+        """Rows of y."""
+        return self.h + 2 * self.pad - 2
+
+    @property
+    def q(self) -> int:
+        """Columns of y."""
+        return self.w + 2 * self.pad - 2
+
+    @property
+    def ni(self) -> int:
+        """Images whose tiles stand side by side in a block. CHWN: 32, or as near as leaves few places empty."""
+        return ceil_div(self.n, ceil_div(self.n, TILES)) if self.layout == "CHWN" else 1
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of 2 x 2 outputs, with those of images n and beyond that fill up the last ``ni``."""
+        return ceil_div(self.n, self.ni) * self.ni * ceil_div(self.p, 2) * ceil_div(self.q, 2)
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks along tiles and along k."""
+        return ceil_div(self.tiles, TILES), ceil_div(self.k, FILTERS)
+
+    @property
+    def x_shape(self) -> tuple[int, ...]:
+        """In the layout."""
+        return self._shape(self.n, self.c, self.h, self.w)
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """In the layout."""
+        return self._shape(self.n, self.k, self.p, self.q)
+
+    @property
+    def x_strides(self) -> tuple[int, ...]:
+        """Of n, c, h, w, in elements."""
+        return self._strides(self.x_shape)
+
+    @property
+    def y_strides(self) -> tuple[int, ...]:
+        """Of n, k, p, q, in elements."""
+        return self._strides(self.y_shape)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The parameters of ``winograd`` between the pointers and relu."""
+        tiles = ceil_div(self.p, 2), ceil_div(self.q, 2), self.ni
+        sizes = self.n, self.c, self.h, self.w, self.k, self.p, self.q, self.pad
+        return self.tiles, *sizes, *tiles, *self.x_strides, *self.y_strides
+
+    def parts(self) -> Iterator[tuple[slice, Shape]]:
+        """What single launches can do, and of which images: itself if x and y are below 4 GiB."""
+        most = (LIMIT - 1) // (4 * max(self.c * self.h * self.w, self.k * self.p * self.q))  # images below 4 GiB
+        if self.n <= most:
+            yield slice(0, self.n), self
+            return
+        if self.layout == "CHWN" or not most:
+            what = "x or y" if most else "an image"
+            raise LaunchError(f"{what} of 4 GiB or more: {self.layout} = {self.x_shape} -> {self.y_shape}",
+                              "NCHW and NHWC may have many images, of less than 4 GiB each")  # fmt: skip
+        most = ceil_div(self.n, ceil_div(self.n, most))  # parts of one size
+        for first in range(0, self.n, most):
+            count = min(most, self.n - first)
+            yield slice(first, first + count), replace(self, n=count)
+
+    def _shape(self, *sizes: int) -> tuple[int, ...]:
+        return tuple(sizes["NCHW".index(letter)] for letter in self.layout)
+
+    def _strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        steps, step = {}, 1
+        for letter, size in zip(reversed(self.layout), reversed(shape)):
+            steps[letter], step = step, step * size
+        return tuple(steps[letter] for letter in "NCHW")
+
+
+def shape_of(x_shape: tuple[int, ...], k: int, pad: int, layout: str) -> Shape:
+    """The Shape that x with these four sizes, in the layout, asks for."""
+    sizes = dict(zip(layout, x_shape))
+    return Shape(sizes["N"], sizes["C"], sizes["H"], sizes["W"], k, pad, layout)
+
+
+def filter_floats(c: int, k: int) -> int:
+    """Elements of U: 16 for each filter, c filled up to 8 and k to 64."""
+    floats = 16 * ceil_div(c, CHANNELS) * CHANNELS * ceil_div(k, FILTERS) * FILTERS
+    if 4 * floats >= LIMIT:
+        raise LaunchError(f"{k} filters of {c} channels take {4 * floats} bytes; the kernels count to 4 GiB")
+    return floats
+
+
+# ---- code --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file with both kernels. ``threads`` and dynamic ``shared`` memory (bytes) of a block of ``winograd``; if it
+    is ``persistent``, there is at most one block an SM, and each takes tile after tile."""
+
+    name: str
+    file: str
+    archs: tuple[str, ...]
+    threads: int
+    shared: int
+    persistent: bool
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return FOLDER / self.file
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is installed."""
+        return self.path.is_file()
+
+
+PAPER = Source("paper", "winograd.sass", NAMES, 256, 0, False)
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 384, 227 << 10, True)
+SOURCES = {one.name: one for one in (PAPER, HOPPER)}
+
+
+def choose(arch: str, source: str | None = None) -> Source:
+    """The source called "paper" or "hopper"; None: the best that there is for the architecture. LaunchError."""
+    if arch not in NAMES:
+        raise LaunchError(f"there is no architecture {arch!r}", "there are: " + ", ".join(NAMES))
+    if source is None:
+        return HOPPER if arch in HOPPER.archs and HOPPER.exists else PAPER
+    if source not in SOURCES:
+        raise LaunchError(f"there is no kernel {source!r}", "there are: " + ", ".join(SOURCES))
+    found = SOURCES[source]
+    if arch not in found.archs:
+        raise LaunchError(f"the kernel {source!r} is for {', '.join(found.archs)}, not for {arch}")
+    return found
+
+
+def arch_of(gpu: cuda.Device) -> str:
+    """What is assembled for a GPU: its own architecture, or an older one of the same major version. LaunchError."""
+    able = [name for name in NAMES if not name.endswith("a") and gpu.runs(name)]
+    if not able:
+        raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; there are kernels for {', '.join(NAMES)}")
+    return able[-1]
+
+
+class Kernels:
+    """One source assembled for an architecture, with a schedule; ``of`` keeps what it made for the whole process."""
+
+    _made: dict[Any, Kernels] = {}
+    _lock = threading.RLock()
+
+    def __init__(self, source: Source, arch: str, cubin: turingas.Cubin) -> None:
+        self.source, self.arch, self.cubin = source, arch, cubin
+        self._modules: dict[Any, loader.Module] = {}
+
+    @classmethod
+    def of(cls, arch: str, source: str | None = None, schedule: Mapping[str, object] | None = None) -> Kernels:
+        """``schedule``: parameters of the source, such as {"YIELD": "natural"}. LaunchError for one that it does not
+        have, or a value that it does not take."""
+        chosen, given = choose(arch, source), dict(schedule or {})
+        key = chosen.name, arch, tuple(sorted((name, repr(value)) for name, value in given.items()))
+        with cls._lock:
+            if key not in cls._made:
+                cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given))
+            return cls._made[key]
+
+    def load(self, device: str) -> loader.Module:
+        """The module on "cpu" or "cuda:0" ..., loaded once and shared by all who ask. LaunchError."""
+        place = device if device == "cpu" else cuda.device_named(device)
+        with self._lock:
+            if place not in self._modules:
+                self._modules[place] = loader.load(self.cubin, device)
+            return self._modules[place]
+
+
+def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turingas.Cubin:
+    text = source.path.read_text()
+    known = parameters(text)
+    if unknown := [str(name) for name in schedule if name not in known]:
+        raise LaunchError(f"{source.file} has no parameter {unknown[0]!r}", "it has: " + ", ".join(known))
+    try:
+        return turingas.assemble(text, arch, schedule, include=[str(FOLDER)], filename=str(source.path))
+    except AsmError as error:
+        if not schedule:
+            raise
+        given = ", ".join(f"{name}={value}" for name, value in schedule.items())
+        raise LaunchError(f"{source.file} cannot be assembled with {given}: {error.message}", error.hint) from error
+
+
+def parameters(text: str) -> list[str]:
+    """The names of the schedule's parameters, from the lines ``# NAME=value|value ...`` of a source."""
+    return re.findall(r"^#\s+([A-Z][A-Z0-9_]+)=", text, re.M)
+
+
+# ---- launches ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _sms(gpu: cuda.Device) -> int:
+    return gpu.attribute("MULTIPROCESSOR_COUNT")
+
+
+def sms(device: str) -> int:
+    """Multiprocessors of a device."""
+    return CPU_SMS if device == "cpu" else _sms(cuda.device_named(device))
+
+
+def grid(source: Source, shape: Shape, sms: int) -> tuple[int, int, int]:
+    """Blocks of ``winograd``."""
+    tiles, filters = shape.blocks
+    return (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
+
+
+def transform(module: Any, w: Any, u: Any, c: int, k: int, strides: tuple[int, ...] = (), **options: Any) -> Any:
+    """Launch ``filter_transform``: w, with strides of k, c, r, s in elements (K, C, 3, 3 unless said), into u."""
+    blocks = ceil_div(k, FILTERS), ceil_div(c, CHANNELS), 1
+    numbers = strides or (9 * c, 9, 3, 1)
+    return module.kernel("filter_transform").launch(blocks, (256, 1, 1), w, u, c, k, *numbers, **options)
+
+
+def convolve(
+    module: Any, source: Source, shape: Shape, x: Any, u: Any, y: Any, bias: Any = 0, residual: Any = 0,
+    relu: bool = False, sms: int = CPU_SMS, **options: Any,
+) -> Any:  # fmt: skip
+    """Launch ``winograd`` for a shape of one part; arrays as ``loader.Kernel.launch`` takes them, or 0."""
+    kernel, block = module.kernel("winograd"), (source.threads, 1, 1)
+    arguments = x, u, y, bias, residual, *shape.numbers, int(relu)
+    return kernel.launch(grid(source, shape, sms), block, *arguments, shared=source.shared, **options)
+
+
+# ---- turingas validate -------------------------------------------------------------------------------------------
+
+
+def supports(p: Any) -> str:
+    """Why not, if not."""
+    if (p.r, p.s) != (3, 3):
+        return f"filters are 3 x 3, not {p.r} x {p.s}"
+    if p.stride != 1:
+        return f"the stride is 1, not {p.stride}"
+    return "" if p.padding in (0, 1) else f"the padding is 0 or 1, not {p.padding}"
+
+
+def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = LAYOUT) -> None:
+    """Filters and convolution of a ``loader.reference.problem.Problem``; x and y in the layout, w as K, C, R, S."""
+    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout)
+    u = run.empty((filter_floats(p.c, p.k),))
+    transform(module, w, u, p.c, p.k)
+    convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device))
+
+
+def _source_of(cubin: turingas.Cubin) -> Source:
+    """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
+    (kernel,) = (one for one in cubin.kernels if one.name == "winograd")
+    return PAPER if kernel.shared_bytes >= 32 << 10 else HOPPER
