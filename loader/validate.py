@@ -10,6 +10,7 @@ Every output is filled with POISON before a kernel runs, so that an element that
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 import re
 import runpy
@@ -516,18 +517,23 @@ def by_call(name: str, call: Call) -> Convolution:
     return Convolution(name, host, layouts)
 
 
-def by_host(path: str | Path) -> Convolution:
+def by_host(path: str | Path, layout: str | None = None) -> Convolution:
     """A convolution that the function ``launch`` of a Python file launches; its LAYOUT is that of x and y (NCHW),
-    and its ``supports(problem)``, if it has one, gives "" or why it cannot do that."""
+    and its ``supports(problem)``, if it has one, gives "" or why it cannot do that. ``layout``: one of its LAYOUTS,
+    which ``launch`` is told."""
     found = _names_in(path)
     if "launch" not in found:
         raise LaunchError(f"{path} has no function launch(run, module, problem, x, w, y)")
-    layout = found.get("LAYOUT", "NCHW")
+    more = {} if layout is None else {"layout": layout}
+    if layout is None:
+        layout = found.get("LAYOUT", "NCHW")
+    elif layout not in (known := found.get("LAYOUTS", ())):
+        raise LaunchError(f"{path} has no layout {layout!r}", f"its LAYOUTS: {', '.join(known) or 'none'}")
     layouts = dict(one for one in map(tensor, (f"x:{layout}", "w", f"y:{layout}")) if one)
 
     def host(*args: Any) -> None:
         with _blamed(path):
-            found["launch"](*args)
+            found["launch"](*args, **more)
 
     return Convolution(Path(path).parent.name, host, layouts, found.get("supports", lambda problem: ""))
 
@@ -707,15 +713,18 @@ def command(
     reference: str | None,
     truth: str | None,
     python: bool,
+    layouts: Sequence[str] = (),
     **more: Any,
 ) -> Iterator[Result]:
-    """What ``turingas validate`` compares, one result a problem. ``source``: the text of a .sass file; ``words``: the
-    arguments and options of the launch that were given on the command line."""
+    """What ``turingas validate`` compares, one result a problem (and layout). ``source``: the text of a .sass file;
+    ``words``: the arguments and options of the launch that were given on the command line."""
     name = "<stdin>" if file == "-" else Path(file).name
     call = Call().changed(line(source)).changed(words)
     beside = Path(file).parent / "host.py"
     if host is None and not call.args and beside.is_file():
         host = str(beside)
+    if layouts and (host is None or not asked):
+        raise LaunchError("--layout is for a convolution with a host.py", "arguments tell it so: x:CHWN w y:CHWN")
     if not python and (host or truth):
         raise LaunchError(f"--no-python refuses {host or truth}")
     try:
@@ -725,9 +734,14 @@ def command(
             return
         if truth is not None:
             raise LaunchError("--truth is for other kernels: what a convolution should give is known")
-        kernel = by_call(name, call) if host is None else replace(by_host(host), name=name)
+        if host is None:
+            kernels = [by_call(name, call)]
+        elif not layouts:
+            kernels = [replace(by_host(host), name=name)]
+        else:
+            kernels = [replace(by_host(host, layout), name=f"{name} ({layout})") for layout in layouts]
         against = {None: "direct", "none": None}.get(reference, reference)
-        for problem in asked:
+        for problem, kernel in itertools.product(asked, kernels):
             yield convolution(cubin, kernel, problem, reference=against, call=call, **more)
     except NvrtcError as error:
         raise LaunchError(str(error)) from None

@@ -367,6 +367,8 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
 @click.option("--host", type=click.Path(exists=True, dir_okay=False),
               help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
+@click.option("--layout", "layouts", metavar="NCHW|CHWN|NHWC", multiple=True,
+              help="Layout of x and y, where host.py has several; may be given several times.")  # fmt: skip
 @click.option("--reference", metavar="NAME|FILE.cu|none",
               help="What it is held against beside float64. [default for a convolution: direct]")  # fmt: skip
 @click.option("--truth", metavar="FILE.py:FUNCTION", help="Gives the outputs in float64, for other kernels.")

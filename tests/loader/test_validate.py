@@ -318,6 +318,18 @@ def test_a_host_file(tmp_path):
         validate.convolution(conv(), kernel, Problem(1, 1, 3, 3, 9, 3, 3), device="cpu")
 
 
+def test_a_host_file_for_several_layouts(tmp_path):
+    path = tmp_path / "host.py"
+    head = "def launch(run, module, p, x, w, y, layout=LAYOUT):\n    assert layout == 'CHWN', layout\n"
+    path.write_text("LAYOUTS = 'CHWN', 'NCHW'\n" + HOST.replace("def launch(run, module, p, x, w, y):\n", head))
+    assert validate.convolution(conv(), validate.by_host(path, "CHWN"), SHAPE, device="cpu").ok
+    assert validate.by_host(path, "NCHW").layouts == {"x": "NCHW", "w": "KCRS", "y": "NCHW"}
+    with pytest.raises(LaunchError, match="AssertionError: NCHW"):
+        validate.convolution(conv(), validate.by_host(path, "NCHW"), SHAPE, device="cpu")
+    with pytest.raises(LaunchError, match="has no layout 'NHWC'\nhint: its LAYOUTS: CHWN, NCHW"):
+        validate.by_host(path, "NHWC")
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("x = 1", "has no function launch"),
     ("def launch(*args):\n    1 / 0", "host.py:2: ZeroDivisionError"),

@@ -93,6 +93,17 @@ def test_a_cubin_and_host_py(sass, tmp_path):
     assert found.exit_code == 1 and "--no-python refuses" in found.stderr
 
 
+def test_layouts(sass, tmp_path):
+    host = tmp_path / "host.py"
+    host.write_text("LAYOUTS = ['CHWN']\n" + HOST.replace("x, w, y):", "x, w, y, layout=LAYOUT):", 1))
+    found = validate(sass, *SHAPE, "--host", host, "--layout", "CHWN", "--layout", "CHWN")
+    assert found.exit_code == 0 and found.output.count("y: conv.sass (CHWN) - float64") == 2, found.output
+    found = validate(sass, *SHAPE, "--host", host, "--layout", "NCHW")
+    assert found.exit_code == 1 and "has no layout 'NCHW'" in found.stderr
+    found = validate(sass, *SHAPE, "--layout", "CHWN")
+    assert found.exit_code == 1 and "--layout is for a convolution with a host.py" in found.stderr
+
+
 def test_layers_and_batches(sass, monkeypatch):
     monkeypatch.setattr("loader.validate.LAYERS", {"Conv4": (2, 6), "Conv5": (3, 5)})  # smaller than they are
     found = validate(sass, "--layer", "all", "--batch", "1,2", *SHAPE, "--json")
