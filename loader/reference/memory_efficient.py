@@ -147,6 +147,8 @@ def halves(size: int, least: int) -> list[int]:
 
 def check_blocking(b: Blocking, unit: int) -> None:
     """ValueError for numbers that do not divide each other as the kernel needs it."""
+    if not isinstance(b, Blocking):
+        raise ValueError(f"a blocking of {b!r}; it must be a {__name__}.Blocking")
     if min(vars(b).values()) < 1:
         raise ValueError(f"{b}: all numbers must be at least 1")
     for what, inner in (("width", "thread_pixels"), ("filters", "thread_filters")):

@@ -17,7 +17,7 @@ from tests.loader.reference import SHAPES, arrays, check, layers
 
 GENERAL = ["memory_efficient" + ending for ending in VARIANTS]
 SINGLE = ["memory_efficient_single" + ending for ending in VARIANTS]
-SHARE = SHAPES // len(VARIANTS)  # random layers of each variant; the two kernels take SHAPES each
+SHARE = SHAPES if SHAPES > 12 else SHAPES // len(VARIANTS)  # random layers of each variant
 
 
 def sizes(rng, *limits):
@@ -289,6 +289,11 @@ def test_tile_too_large_for_shared_memory():
 @pytest.mark.parametrize("name", ["memory_efficient_half", "memory_efficient_single_half2"])
 def test_too_large_for_a_half(name):
     refused(r"x is too large for a half at \(0, 0, 0, \d\)", name, scale=1e6)
+
+
+def test_a_blocking_that_is_none():
+    refused(r"a blocking of \(64, 8\); it must be a loader.reference.memory_efficient.Blocking", "memory_efficient",
+            blocking=(64, 8))  # fmt: skip
 
 
 def test_unknown_option():
