@@ -9,7 +9,7 @@ import os
 
 from loader import cuda
 from loader.module import CPU, CpuModule, Kernel, Module
-from turingas.errors import LaunchError
+from turingas.errors import CubinError, LaunchError
 from turingas.program import Cubin
 
 __all__ = ["Kernel", "Module", "devices", "load"]
@@ -31,7 +31,11 @@ def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin,
     if isinstance(cubin, (bytes, bytearray, memoryview)):
         cubin = Cubin.from_bytes(bytes(cubin))
     elif not isinstance(cubin, Cubin):
-        cubin = Cubin.from_file(cubin)
+        path = cubin
+        try:
+            cubin = Cubin.from_file(path)
+        except CubinError as error:
+            raise CubinError(f"{error.message} ({os.fspath(path)})", error.offset) from None
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
     if device == CPU:
