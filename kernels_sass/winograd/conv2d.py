@@ -63,20 +63,23 @@ class Conv2d:
         self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
         self.arch, self.kernel, self.schedule = arch, kernel, dict(schedule or {})
 
-        shape = tuple(_library("weight", weight).shape(weight))
+        _library("weight", weight)
+        shape = tuple(weight.shape)
         if len(shape) != 4 or shape[2:] != (3, 3) or 0 in shape:
             raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
         self.filters, self.channels = shape[:2]
         host.filter_floats(self.channels, self.filters)
-        there = _memory("weight", weight, shape)[2]
-        also = there if bias is None else _memory("bias", bias, (self.filters,))[2]
+        there = _memory("weight", weight, shape, use="learned")[2]
+        also = there if bias is None else _memory("bias", bias, (self.filters,), use="learned")[2]
+        self.device = _device(device, there if there != HOST else also)
         for name, one in (("weight", there), ("bias", also)):
-            self.device = _device(device, there)
-            if one != HOST and f"cuda:{one}" != self.device:
-                raise LaunchError(f"{name} is on cuda:{one}, the layer on {self.device or 'the host'}")
+            if one != HOST and _called(one) != self.device:
+                raise LaunchError(f"{name} is on {_called(one)}, the layer on {self.device}")
 
         self._lock = threading.RLock()
-        self._places: dict[int, _Place] | None = {}
+        self._places: dict[int, _Place] = {}
+        self._closed = False
+        self._shapes: dict[Shape, tuple[host.Shape, Shape]] = {}  # of x -> all sizes, and the shape of y
         self._weight, self._bias = weight, bias
         if self.device is not None:
             self._place(_number(self.device))
@@ -100,33 +103,33 @@ class Conv2d:
         """
         library = LIBRARIES.get(type(x)) or _library("x", x)
         source, size, number, _ = _memory("x", x)
-        if number == HOST and self._staged(library):
-            return self._through_buffers(x, residual, out)
-        place = (self._places or {}).get(number) or self._place(number)
-        plan = place.plans.get(x.shape) or self._plan(place, x.shape)
-        added: Any = 0
+        shape, y_shape = self._shapes.get(x.shape) or self._shape(tuple(x.shape))
+        added = target = 0
         if residual is not None:
-            added = _memory("residual", residual, plan.y_shape, number)[0]
-        if out is None:
-            y = library.empty(x, plan.y_shape)
-            target = library.kind.read(y, 0)[0]
+            added = _memory("residual", residual, y_shape, number)[0]
+        if out is not None:
+            target = _target(out, y_shape, number, (source, size), added)
+        if number == HOST and library.staged and self.device not in (None, CPU):
+            return self._through_buffers(x, residual, out)
+
+        place = self._places.get(number) or self._place(number)
+        launches = place.launches.get(x.shape) or place.prepare(shape, self.activation == "relu")
+        y = library.empty(x, y_shape) if out is None else out
+        if number == HOST:
+            place.run(launches, x, y, 0 if residual is None else residual)
         else:
-            y = out
-            target = _target(out, plan.y_shape, number, (source, size), added)
-        stream = library.kind.stream
-        if number != HOST:
-            place.launch(plan, source, target, added, stream(x) if stream is not None else 0)
-        else:
-            place.launch(plan, x, y, 0 if residual is None else residual)
+            stream = library.kind.stream
+            target = target or library.kind.read(y, 0)[0]
+            place.run(launches, source, target, added, 0 if stream is None else stream(x))
         return y
 
     def close(self) -> None:
         """Give the memory of all devices back; waits for kernels that use it. The layer is of no use afterwards."""
         with self._lock:
-            places, self._places = self._places or {}, None
+            self._closed = True
             self._weight = self._bias = None
-        for place in places.values():
-            place.close()
+            for place in self._places.values():
+                place.close()
 
     def __enter__(self) -> Conv2d:
         return self
@@ -154,71 +157,47 @@ class Conv2d:
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""
         with self._lock:
-            if self._places is None:
+            if self._closed:
                 raise LaunchError("the layer is closed")
             if number not in self._places:
-                device = CPU if number == HOST else f"cuda:{number}"
+                device = _called(number)
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
                 kernels = Kernels.of(self._arch(device), self.kernel, self.schedule)
-                self._places[number] = _Place(device, kernels, self._weight, self._bias, self.filters, self.channels)
+                sizes = self.filters, self.channels
+                self._places[number] = _Place(device, kernels, self._weight, self._bias, *sizes)
             return self._places[number]
 
-    def _plan(self, place: _Place, x_shape: Any) -> _Plan:
-        """The launches for x of a shape."""
-        given = tuple(x_shape)
-        where = self.layout.index("C")
-        if len(given) != 4 or 0 in given:
-            letters = ", ".join(self.layout)
-            raise LaunchError(f"x has the shape {given}; it must have four sizes, {letters}, none of them 0")
-        if given[where] != self.channels:
-            raise LaunchError(f"x has {given[where]} channels ({self.layout} = {given}), the filters {self.channels}")
+    def _shape(self, given: Shape) -> tuple[host.Shape, Shape]:
+        """All sizes for x of a shape, and the shape of y. LaunchError."""
+        if len(given) != 4:
+            raise LaunchError(f"x has the shape {given}; it must have four sizes, {', '.join(self.layout)}")
+        channels = given[self.layout.index("C")]
+        if channels != self.channels:
+            raise LaunchError(f"x has {channels} channels ({self.layout} = {given}), the filters {self.channels}")
         shape = host.shape_of(given, self.filters, self.padding, self.layout)
-        source, relu = place.kernels.source, int(self.activation == "relu")
-        launches = [
-            (images if part is not shape else None, host.grid(source, part, place.sms), (*part.numbers, relu))
-            for images, part in shape.parts()
-        ]
-        plan = _Plan(shape.y_shape, 4 * shape.x_strides[0], 4 * shape.y_strides[0], launches)
-        if len(place.plans) >= PLANS:
-            place.plans.clear()
-        place.plans[given] = plan
-        return plan
-
-    # -- numpy arrays for a GPU
-
-    def _staged(self, library: Library) -> bool:
-        return library.staged and self.device not in (None, CPU)
+        list(shape.parts())  # says what is too large
+        if len(self._shapes) >= PLANS:
+            self._shapes.clear()
+        return self._shapes.setdefault(given, (shape, shape.y_shape))
 
     def _through_buffers(self, x: Any, residual: Any, out: Any) -> Any:
+        """numpy arrays for a layer on a GPU."""
         assert self.device is not None
-        place = self._place(_number(self.device))
-        plan = place.plans.get(x.shape) or self._plan(place, x.shape)
-        source, size, _, _ = _memory("x", x)
-        added = _memory("residual", residual, plan.y_shape, HOST)[0] if residual is not None else 0
-        if out is not None:
-            _target(out, plan.y_shape, HOST, (source, size), added)
         for name, value in (("residual", residual), ("out", out)):
             if value is not None and not isinstance(value, np.ndarray):
                 raise LaunchError(f"{name} is a {type(value).__name__}, x a numpy array")
-        there = Buffer.of(x, self.device)
         more = None if residual is None else Buffer.of(residual, self.device)
-        y = self(there, more)
+        y = self(Buffer.of(x, self.device), more)
         if out is None:
             return y.numpy()
         y.copy_to(out)
         return out
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How x of one shape is done: for each launch the images (None: all), the grid, and all parameters after the
-    pointers. ``x_image``, ``y_image``: bytes from one image to the next."""
-
-    y_shape: Shape
-    x_image: int
-    y_image: int
-    launches: list[tuple[slice | None, tuple[int, int, int], Shape]]
+#: A launch: its images (None: all) and bytes from one image to the next in x and y, the grid, and all parameters after
+#: the pointers.
+Launch = tuple[slice | None, tuple[int, int], tuple[int, int, int], Shape]
 
 
 def _part(memory: Any, images: slice, step: int) -> Any:
@@ -232,43 +211,54 @@ class _Place:
     """A layer on a device: the module, the transformed filters and the bias there."""
 
     def __init__(self, device: str, kernels: Kernels, weight: Any, bias: Any, k: int, c: int) -> None:
-        self.device, self.kernels, self.sms = device, kernels, host.sms(device)
-        self.plans: dict[Shape, _Plan] = {}
+        self.source, self.sms = kernels.source, host.sms(device)
+        self.launches: dict[Shape, list[Launch]] = {}  # by the shape of x
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
-        self.block, self.shared = (kernels.source.threads, 1, 1), kernels.source.shared
-        self.module = kernels.load(device)
-        self.kernel = self.module.kernel("winograd")
+        module = kernels.load(device)
+        self.kernel = module.kernel("winograd")
         floats = host.filter_floats(c, k)
         self.u: Any
         self.bias: Any = 0
         if device == CPU:
             self.u = np.empty(floats, np.float32)
-            host.transform(self.module, weight, self.u, c, k)
+            host.transform(module, weight, self.u, c, k)
             self.bias = 0 if bias is None else _copy("bias", bias)
             return
         gpu = cuda.device_named(device)
         self.u = Buffer(floats, np.float32, gpu)
         there, stream = _there("weight", weight, gpu)
-        host.transform(self.module, there, self.u, c, k, stream=stream)
+        host.transform(module, there, self.u, c, k, stream=stream)
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
             there, stream = _there("bias", bias, gpu)
             self.bias = Buffer(k, np.float32, gpu)
-            gpu.call("cuMemcpyDtoDAsync", self.bias.address, _memory("bias", there)[0], self.bias.nbytes, stream)
+            source = _memory("bias", there, use="learned")[0]
+            gpu.call("cuMemcpyDtoDAsync", self.bias.address, source, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
-    def launch(self, plan: _Plan, x: Any, y: Any, residual: Any, stream: int | None = None) -> None:
+    def prepare(self, shape: host.Shape, relu: bool) -> list[Launch]:
+        """The launches for x of a shape."""
+        steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Launch]()
+        for images, part in shape.parts():
+            grid, numbers = host.grid(self.source, part, self.sms), (*part.numbers, int(relu))
+            found.append((None if part is shape else images, steps, grid, numbers))
+        if len(self.launches) >= PLANS:
+            self.launches.clear()
+        return self.launches.setdefault(shape.x_shape, found)
+
+    def run(self, launches: list[Launch], x: Any, y: Any, residual: Any, stream: int | None = None) -> None:
         """Queue it all. x, y, residual: addresses on a GPU, arrays on the CPU device; 0: no residual."""
+        block, shared = (self.source.threads, 1, 1), self.source.shared
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            for images, grid, numbers in plan.launches:
+            for images, steps, grid, numbers in launches:
                 pointers = x, self.u, y, self.bias, residual
                 if images is not None:
-                    mine, ours = _part(x, images, plan.x_image), _part(y, images, plan.y_image)
-                    pointers = mine, self.u, ours, self.bias, _part(residual, images, plan.y_image)
-                self.kernel.launch(grid, self.block, *pointers, *numbers, shared=self.shared, stream=stream)
+                    mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
+                    pointers = mine, self.u, ours, self.bias, _part(residual, images, steps[1])
+                self.kernel.launch(grid, block, *pointers, *numbers, shared=shared, stream=stream)
 
     def close(self) -> None:
         """Give memory back."""
@@ -285,19 +275,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class Library:
-    """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is; ``check`` raises
-    LaunchError, without the array's name, for what cannot be used; ``staged``: copied to a GPU and back."""
+    """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is;
+    ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so (``_memory``);
+    ``staged``: copied to a GPU and back."""
 
     kind: Kind
     float32: Any
     empty: Callable[[Any, Shape], Any]
-    check: Callable[[Any, bool], None] | None = None
+    check: Callable[[Any, str], None] | None = None
     staged: bool = False
-
-    @staticmethod
-    def shape(array: Any) -> Shape:
-        """Its sizes."""
-        return tuple(array.shape)
 
 
 LIBRARIES: dict[type, Library] = {}  # by exact type, as they are met
@@ -345,28 +331,29 @@ def _cupy_empty(x: Any, shape: Shape) -> Any:
         return sys.modules["cupy"].empty(shape, np.float32)
 
 
-def _numpy_check(array: Any, written: bool) -> None:
-    if written and not array.flags.writeable:
+def _numpy_check(array: Any, use: str) -> None:
+    if use == "written" and not array.flags.writeable:
         raise LaunchError("is read-only")
 
 
-def _torch_check(array: Any, written: bool) -> None:
-    if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+def _torch_check(array: Any, use: str) -> None:
+    if array.requires_grad and use != "learned" and sys.modules["torch"].is_grad_enabled():
         raise LaunchError("requires gradients, and this layer has none", "use torch.no_grad(), or pass x.detach()")
 
 
 def _memory(
-    name: str, value: Any, shape: Shape | None = None, place: int | None = None, written: bool = False
+    name: str, value: Any, shape: Shape | None = None, place: int | None = None, use: str = "read"
 ) -> Memory:
-    """Where an array lies. LaunchError unless it is float32 in C order, of the shape, and on the device ``place``."""
+    """Where an array lies. LaunchError unless it is float32 in C order, of the shape, on the device ``place``, and fit
+    for its use: "read", "written", or "learned", a parameter of the network, which alone may require gradients."""
     library = LIBRARIES.get(type(value)) or _library(name, value)
     if value.dtype != library.float32:
         raise LaunchError(f"{name} has the dtype {value.dtype}; it must be float32")
     if shape is not None and value.shape != shape:
         raise LaunchError(f"{name} has the shape {tuple(value.shape)}; it must be {shape}")
     try:
-        if library.check is not None and (written or name not in ("weight", "bias")):
-            library.check(value, written)
+        if library.check is not None:
+            library.check(value, use)
         found = library.kind.read(value, 0)
     except LaunchError as error:
         raise LaunchError(f"{name} {error.message}", error.hint) from None
@@ -381,6 +368,8 @@ def _memory(
 
 def _refuse(library: Library, name: str, value: Any) -> None:
     """Raise the LaunchError for an array without elements, memory or order."""
+    if 0 in value.shape:
+        raise LaunchError(f"{name} has the shape {tuple(value.shape)}; no size may be 0")
     try:
         memory_of(library.kind, value, 0, name)
     except LaunchError as error:
@@ -392,7 +381,7 @@ def _refuse(library: Library, name: str, value: Any) -> None:
 
 def _target(out: Any, shape: Shape, place: int, x: tuple[int, int], residual: int) -> int:
     """The address of ``out``, which overlaps neither x (address, bytes) nor residual (address or 0) but as a whole."""
-    address, size, _, _ = _memory("out", out, shape, place, written=True)
+    address, size, _, _ = _memory("out", out, shape, place, "written")
     if address < x[0] + x[1] and x[0] < address + size:
         raise LaunchError("out overlaps x")
     if residual and address != residual and abs(address - residual) < size:
@@ -401,7 +390,7 @@ def _target(out: Any, shape: Shape, place: int, x: tuple[int, int], residual: in
 
 
 def _called(place: int) -> str:
-    return "the host" if place == HOST else f"cuda:{place}"
+    return CPU if place == HOST else f"cuda:{place}"
 
 
 def _copy(name: str, value: Any) -> Any:
@@ -411,7 +400,7 @@ def _copy(name: str, value: Any) -> Any:
 
 def _there(name: str, value: Any, gpu: cuda.Device) -> tuple[Any, int]:
     """An array on a GPU, copied if it is in the host's memory, and the caller's current stream for it."""
-    if _memory(name, value)[2] == HOST:
+    if _memory(name, value, use="learned")[2] == HOST:
         value = Buffer.of(_copy(name, value), gpu)
     stream = _library(name, value).kind.stream
     return value, 0 if stream is None else stream(value)

@@ -207,6 +207,8 @@ def choose(arch: str, source: str | None = None) -> Source:
     found = SOURCES[source]
     if arch not in found.archs:
         raise LaunchError(f"the kernel {source!r} is for {', '.join(found.archs)}, not for {arch}")
+    if not found.exists:
+        raise LaunchError(f"the kernel {source!r} is not there: {found.path.name}")
     return found
 
 
