@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import click
@@ -348,6 +349,17 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return numbers
 
 
+def _several(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
+    """NAME=VALUE,VALUE,..., the values as those of -D."""
+    found: dict[str, tuple[object, ...]] = {}
+    for value in values:
+        name, _, text = value.partition("=")
+        if not text:
+            raise click.BadParameter(f"{value!r}: write NAME=VALUE,VALUE,...")
+        found[name] = tuple(_definitions(ctx, param, (f"{name}={word}",))[name] for word in text.split(","))
+    return found
+
+
 @main.command(short_help="Hold a kernel against a reference and float64.")
 @click.argument("file", metavar="KERNEL", type=_SOURCE)
 @click.argument("args", nargs=-1)
@@ -443,6 +455,87 @@ def validate(
     if as_json:
         click.echo(json.dumps([result.json() for result in results], indent=2))
     return 0 if all(result.ok for result in results) else WRONG
+
+
+_LAYER = click.option("--layer", "layers", metavar="NAME", multiple=True,
+                      type=click.Choice(["Conv2", "Conv3", "Conv4", "Conv5", "all"]),
+                      help="Conv2, Conv3, Conv4 or Conv5. [default: all]")  # fmt: skip
+_BATCH = click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,64,96,128]")
+_LAYOUTS = click.Choice(["CHWN", "NCHW", "NHWC"])
+_SOURCES = click.Choice(["hopper", "paper"])
+_RUNS = click.option("--runs", type=click.IntRange(min=20), help="Of which the median is taken. [default: 24]")
+_SECONDS = click.option("--seconds", type=click.FloatRange(min=0),
+                        help="Begin no setting that would end later; the same command goes on.")  # fmt: skip
+_RESULTS = click.option("--json", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+                        help="Where results are kept. [default, for all settings: docs/results/]")  # fmt: skip
+_SHOW = click.option("--show", is_flag=True, help="Print what is kept, without a GPU.")
+
+
+@main.group(short_help="Measure the kernels on the GPU at hand.")
+def bench() -> None:
+    """Measure the kernels of kernels_sass on the GPU at hand, beside what else there is for it.
+
+    \b
+      turingas bench winograd        against cuDNN, PyTorch and openCNN's kernel
+      turingas bench schedule        the yield flag, the spacing of LDG and STS
+    """
+
+
+@bench.command(short_help="Winograd against cuDNN, PyTorch and openCNN's kernel.")
+@_LAYER
+@_BATCH
+@click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS,
+              help="Of our kernel's x and y: CHWN, NCHW or NHWC. [default: all three]")  # fmt: skip
+@click.option("--source", "sources", metavar="NAME", multiple=True, type=_SOURCES,
+              help="hopper (winograd_sm90.sass) or paper (winograd.sass). [default: the best for the GPU]")  # fmt: skip
+@click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="A parameter of our kernel's source.")  # fmt: skip
+@click.option("--rivals", metavar="NAME", multiple=True,
+              type=click.Choice(["cudnn", "torch", "tf32", "fp16", "opencnn", "references", "all", "none"]),
+              help="cudnn, torch, tf32, fp16, opencnn, references, all, none. [default: no references]")  # fmt: skip
+@_RUNS
+@_SECONDS
+@_RESULTS
+@_SHOW
+def winograd(path: Path | None, show: bool, **asked: Any) -> int:
+    """The 16 settings of paper 004: four 3x3 layers of ResNet, four batch sizes.
+
+    Outputs are held against float64 before any time is taken; all take turns in one process.
+
+    \b
+      turingas bench winograd
+      turingas bench winograd --layer Conv2 --batch 32 --rivals cudnn --rivals opencnn
+    """
+    with _diagnosed("bench winograd"):
+        from kernels_sass.bench import command
+
+        return command.winograd(path, show, asked, click.echo)
+
+
+@bench.command(short_help="What the schedule of the main kernel costs.")
+@_LAYER
+@_BATCH
+@click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="Of x and y. [default: CHWN]")
+@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@click.option("--vary", metavar="NAME=VALUE,...", multiple=True, callback=_several,
+              help="Parameters and values. [default: those of the figures]")  # fmt: skip
+@_RUNS
+@_SECONDS
+@_RESULTS
+@click.option("--figures", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+              help="Draw them, as PNG and SVG.")  # fmt: skip
+@_SHOW
+def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) -> int:
+    """Figures 7, 8 and 9 of paper 004: the main kernel's time by yield flag and by the spacing of LDG and STS.
+
+    \b
+      turingas bench schedule --figures docs/results
+      turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
+    """
+    with _diagnosed("bench schedule"):
+        from kernels_sass.bench import command
+
+        return command.schedule(path, figures, show, asked, click.echo)
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")

@@ -1,0 +1,1 @@
+"""`turingas bench`: what the kernels do on the card at hand, beside what else there is for it."""

@@ -1,0 +1,246 @@
+"""Who takes part beside cuDNN's algorithms: our kernels, PyTorch, and the CUDA C++ references."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
+from kernels_sass.winograd import host
+from loader.cuda import Buffer, Stream
+from loader.reference import find
+from loader.reference.runner import Runner
+
+# ---- ours --------------------------------------------------------------------------------------------------------
+
+
+class Ours(Contender):
+    """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
+    transformed before; "filter", the transformation alone. Every copy has a U of its own."""
+
+    group, bound = "ours", 2e-6
+
+    def __init__(
+        self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None, name: str = ""
+    ) -> None:
+        super().__init__(name or " ".join(["ours", source, layout] + [part] * (part != "all")))
+        self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
+        self.u: list[Buffer] = []
+
+    def prepare(self, data: Data) -> None:
+        p, gpu = data.problem, data.gpu
+        if why := host.supports(p):
+            raise Refused(why)
+        self.kernels = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule)
+        self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
+        self.shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
+        floats = host.filter_floats(p.c, p.k)
+        self.workspace = 4 * floats
+        self.u = [Buffer(floats, np.float32, gpu).fill(0xFF) for _ in range(data.copies)]
+        self.x, self.y, self.w = (data.arrays(*what) for what in
+                                  (("x", self.layout), ("y", self.layout), ("w", "KCRS")))  # fmt: skip
+        if self.part == "main":
+            gpu.synchronize()
+            for copy in range(data.copies):
+                self._filter(copy, data.stream)
+
+    def launch(self, copy: int, stream: Stream) -> None:
+        if self.part != "main":
+            self._filter(copy, stream)
+        if self.part != "filter":
+            x, u, y = self.x[copy], self.u[copy], self.y[copy]
+            host.convolve(self.module, self.kernels.source, self.shape, x, u, y, sms=self.sms, stream=stream.handle)
+
+    def _filter(self, copy: int, stream: Stream) -> None:
+        host.transform(self.module, self.w[copy], self.u[copy], self.shape.c, self.shape.k, stream=stream.handle)
+
+    def output(self, copy: int) -> Any:
+        return self.y[copy]
+
+    def close(self) -> None:
+        for u in self.u:
+            u.free()
+        self.u.clear()
+
+
+def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, object]) -> list[Contender]:
+    """Each source in each layout, with and without the filters' transformation, and that alone."""
+    made: list[Contender] = []
+    for source in sources:
+        made += [Ours(source, layout, part, schedule) for layout in layouts for part in ("all", "main")]
+        made.append(Ours(source, layouts[0], "filter", schedule))
+    return made
+
+
+# ---- PyTorch -----------------------------------------------------------------------------------------------------
+
+BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2}  # TF32's own error is 3e-4: it is not taken for float32
+
+
+class Torch(Contender):
+    """torch.nn.functional.conv2d with cudnn.benchmark: the algorithm that cuDNN finds to be the fastest."""
+
+    workspace = None
+
+    def __init__(self, precision: str, layout: str) -> None:
+        super().__init__(f"PyTorch {precision} {layout}")
+        self.precision, self.layout, self.bound = precision, layout, BOUNDS[precision]
+        self.group = "torch" if precision == "fp32" else precision
+        self.y: list[Any] = []
+
+    def prepare(self, data: Data) -> None:
+        self.torch = library = torch()
+        if library is None:
+            raise Refused("PyTorch is not installed, or sees no GPU")
+        self.padding, self.stride = data.problem.padding, data.problem.stride
+        self.stream = library.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
+        x, w = data.arrays("x", self.layout), data.arrays("w", WEIGHTS[self.layout])
+        self.x = [self._tensor(buffer, self.layout) for buffer in x]
+        self.w = [self._tensor(buffer, self.layout) for buffer in w]  # K, C, R, S stand as N, C, H, W do
+        self.y = [None] * data.copies
+        data.gpu.synchronize()
+
+    def _tensor(self, buffer: Buffer, layout: str) -> Any:
+        found = self.torch.as_tensor(buffer, device=str(buffer.gpu)).permute(*(layout.index(axis) for axis in "NCHW"))
+        return found.half() if self.precision == "fp16" else found
+
+    def launch(self, copy: int, stream: Stream) -> None:
+        with self.torch.cuda.stream(self.stream):
+            self._convolve(copy)
+
+    def _convolve(self, copy: int) -> None:
+        with _settings(self.torch, self.precision == "tf32"), self.torch.no_grad():
+            convolve = self.torch.nn.functional.conv2d
+            self.y[copy] = convolve(self.x[copy], self.w[copy], stride=self.stride, padding=self.padding)
+
+    def record(self, data: Data) -> Any:
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            for copy in range(data.copies):
+                self._convolve(copy)
+        return _Recorded(self, graph)
+
+    def output(self, copy: int) -> Any:
+        return self.y[copy]
+
+    def close(self) -> None:
+        self.x, self.w, self.y = [], [], []
+
+
+class _Recorded:
+    """A graph of PyTorch's, with the face of ``loader.cuda.Graph``."""
+
+    def __init__(self, contender: Torch, graph: Any) -> None:
+        self.contender, self.graph = contender, graph
+
+    def launch(self, stream: Stream) -> None:
+        with self.contender.torch.cuda.stream(self.contender.stream):
+            self.graph.replay()
+
+    def close(self) -> None:
+        self.graph.reset()
+
+
+@contextlib.contextmanager
+def _settings(library: Any, tf32: bool) -> Iterator[None]:
+    """cudnn.benchmark, TF32 on or off; PyTorch's defaults after it."""
+    cudnn = library.backends.cudnn
+    cudnn.benchmark, cudnn.allow_tf32 = True, tf32
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32 = False, True
+
+
+def pytorch(precisions: Sequence[str]) -> list[Contender]:
+    """Each precision with contiguous tensors (NCHW) and with channels_last (NHWC)."""
+    return [Torch(precision, layout) for precision, layout in itertools.product(precisions, ("NCHW", "NHWC"))]
+
+
+# ---- references --------------------------------------------------------------------------------------------------
+
+#: Kernels that only bring the filters into the order that an algorithm takes them in: not timed.
+REARRANGING = {"winograd_crsk"}
+
+
+class Reference(Contender):
+    """An algorithm of loader.reference, launched again as it was the first time."""
+
+    def __init__(self, algorithm: str, group: str = "references") -> None:
+        super().__init__(f"reference {algorithm}")
+        self.entry, self.group = find(algorithm), group
+        self.layout = self.entry.layout
+        self.runner: _Recorder | None = None
+        if "half" in algorithm:
+            self.precision, self.bound = "fp16", 1e-2
+
+    def prepare(self, data: Data) -> None:
+        if why := self.entry.supports(data.problem):
+            raise Refused(why)
+        self.runner = _Recorder(str(data.gpu))
+        self.y, self.launches = data.arrays("y", self.layout), []
+        x, w = data.arrays("x", self.layout), data.arrays("w", "KCRS")
+        for copy in range(data.copies):
+            self.runner.launches = []
+            self.entry.function(self.runner, data.problem, x[copy], w[copy], self.y[copy])
+            self.launches.append(self.runner.launches)
+        self.workspace = self.runner.allocated // data.copies
+        data.gpu.synchronize()
+
+    def launch(self, copy: int, stream: Stream) -> None:
+        for kernel, args, options in self.launches[copy]:
+            kernel.launch(*args, stream=stream.handle, **options)
+
+    def output(self, copy: int) -> Any:
+        return self.y[copy]
+
+    def close(self) -> None:
+        self.launches = []
+        if self.runner is not None:
+            self.runner.close()
+
+
+class _Recorder(Runner):
+    """A runner that keeps the launches, and counts the bytes that it allocates."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        self.allocated = 0
+
+    def module(self, name: str, options: Sequence[str] = ()) -> Any:
+        return _Module(super().module(name, options), self)
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Any:
+        made = super().empty(shape, dtype)
+        self.allocated += made.nbytes
+        return made
+
+
+class _Module:
+    """A module of a recorder."""
+
+    def __init__(self, module: Any, recorder: _Recorder) -> None:
+        self.module, self.recorder = module, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def kernel(self, name: str | None = None) -> Any:
+        return _Kernel(self.module.kernel(name), self.recorder)
+
+
+class _Kernel:
+    """A kernel of a recorder's module."""
+
+    def __init__(self, kernel: Any, recorder: _Recorder) -> None:
+        self.kernel, self.recorder = kernel, recorder
+
+    def launch(self, *args: Any, **options: Any) -> Any:
+        if self.kernel.name not in REARRANGING:
+            self.recorder.launches.append((self.kernel, args, options))
+        return self.kernel.launch(*args, **options)

@@ -1,0 +1,135 @@
+"""The file that a benchmark keeps its results in: written after each setting, gone on with after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels_sass.bench import cudnn
+from kernels_sass.bench.measure import torch
+from kernels_sass.winograd import host
+from loader.cuda import Device
+from turingas.errors import LaunchError
+
+INSTALL = 'pip install "turingas[bench]"'
+ROOT = Path(__file__).parents[2]
+
+Json = dict[str, Any]
+
+
+def rich() -> None:
+    """LaunchError if the table's printer is not installed: told before anything is measured."""
+    try:
+        importlib.import_module("rich")
+    except ImportError as error:
+        raise LaunchError(f"the tables are printed with rich: {error}", INSTALL) from None
+
+
+def default_path(name: str, arch: str) -> Path:
+    """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout."""
+    folder = ROOT / "docs" / "results"
+    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}.json"
+
+
+def read(path: Path) -> Json:
+    """LaunchError for what is no result."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise LaunchError(f"{path} holds no results: {error}", "move it away") from None
+    if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
+        raise LaunchError(f"{path} holds no results of `turingas bench`", "name another file, or move it away")
+    return found
+
+
+class Results:
+    """``settings``: what was measured, by setting. What an interrupted run left in the file is kept if it was made by
+    the same code, on the same card, with the same ``asked``; a file that is complete, or of something else, is
+    replaced when the first setting is written. Without a path nothing is kept."""
+
+    def __init__(self, path: Path | None, facts: Json, asked: Json) -> None:
+        self.path, self.facts = path, {**facts, "asked": _plain(asked)}
+        self.settings: Json = {}
+        self.summary: Json = {}
+        if path is not None and path.exists():
+            found = read(path)
+            same = all(found.get(key) == value for key, value in self.facts.items() if key != "date")
+            if same and not found.get("complete", True):
+                self.settings = found["settings"]
+                self.facts["date"] = found["date"]
+
+    def write(self, complete: bool) -> Json:
+        """Write the whole file, which is never there by half, and give what it holds."""
+        made = {**self.facts, "complete": complete, "summary": self.summary, "settings": self.settings}
+        if self.path is None:
+            return made
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        draft.write_text(json.dumps(made, indent=1) + "\n")
+        os.replace(draft, self.path)
+        return made
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON: tuples are lists there."""
+    return json.loads(json.dumps(value))
+
+
+def turns(
+    done: Json, settings: Mapping[str, Any], seconds: float, tell: Callable[[str], None]
+) -> Iterator[tuple[str, Any, int]]:
+    """Name and value of the settings that are not done, and how many come after; ends before one that would, as the
+    others went, take more than ``seconds`` in all."""
+    todo = [(name, value) for name, value in settings.items() if name not in done]
+    start = time.monotonic()
+    for number, (name, value) in enumerate(todo):
+        spent = time.monotonic() - start
+        if number and spent * (number + 1) / number > seconds:
+            tell(f"{spent:.0f} s are spent, {len(todo) - number} settings left: the same command goes on with them")
+            return
+        yield name, value, len(todo) - number - 1
+
+
+def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:
+    """What a result is dated with: date, code, card, versions."""
+    cuda = ".".join(map(str, gpu.version()))
+    found: Json = {"what": what, "date": datetime.date.today().isoformat(), "commit": commit(), "gpu": gpu.name}
+    found |= {"arch": gpu.arch, "driver": _driver(), "cuda": cuda, "sms": gpu.attribute("MULTIPROCESSOR_COUNT")}
+    found["l2_bytes"] = gpu.attribute("L2_CACHE_SIZE")
+    found["mhz"] = {name: gpu.attribute(kind) // 1000
+                    for name, kind in (("clock", "CLOCK_RATE"), ("memory_clock", "MEMORY_CLOCK_RATE"))}  # fmt: skip
+    found["cudnn"], found["torch"] = cudnn.version(), str(torch().__version__) if torch() else ""
+    found["sources"] = {host.SOURCES[name].file: _digest(host.SOURCES[name].path) for name in sources}
+    return found
+
+
+def commit() -> str:
+    """The commit that is measured: TURINGAS_COMMIT, or what git says of the checkout; "" where there is none."""
+    if named := os.environ.get("TURINGAS_COMMIT"):
+        return named
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return ""
+
+
+def _driver() -> str:
+    """Its version, as the kernel module or nvidia-smi tells it."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.split()[0]
+    return ""
+
+
+def _digest(path: Path) -> str:
+    """Of a source: results of another are not gone on with."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""

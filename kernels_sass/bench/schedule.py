@@ -1,0 +1,223 @@
+"""`turingas bench schedule`: Figures 7, 8 and 9 of paper 004, the time of the main kernel by how it is scheduled."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels_sass.bench import measure, results
+from kernels_sass.bench.contenders import Ours
+from kernels_sass.bench.measure import Data
+from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean, gpu_at_hand
+from kernels_sass.winograd import host
+from loader.cuda import Device
+from loader.reference.problem import Problem
+from loader.validate import LAYERS, layer
+from turingas.errors import LaunchError
+
+#: The values of the paper's figures, the fastest there first. Each is varied alone; the others stay as the source has
+#: them.
+FIGURES: dict[str, tuple[object, ...]] = {
+    "YIELD": ("natural", "nvcc8", "cudnn7"),  # Figure 7
+    "LDG_INTERLEAVE": (8, 4, 2),  # Figure 8
+    "STS_INTERLEAVE": (6, 4, 2),  # Figure 9
+}
+TITLES = {
+    "YIELD": "Figure 7: the yield flag",
+    "LDG_INTERLEAVE": "Figure 8: FFMA between two LDG",
+    "STS_INTERLEAVE": "Figure 9: FFMA between two STS",
+}
+
+WITHOUT = (
+    "without one, `turingas bench schedule --show` prints the results that are kept, and `turingas lint "
+    "kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule costs by the instructions themselves"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command was asked for."""
+
+    layers: tuple[str, ...] = tuple(LAYERS)
+    batches: tuple[int, ...] = BATCHES
+    layout: str = "CHWN"
+    source: str = ""  # "": the best for the card
+    vary: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=lambda: dict(FIGURES))
+    runs: int = measure.RUNS
+    seconds: float = math.inf
+    seed: int = 0
+
+    def settings(self) -> dict[str, Problem]:
+        """The problems."""
+        pairs = itertools.product(self.layers, self.batches)
+        return {f"{name}N{batch}": layer(name, batch) for name, batch in pairs}
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Measure what is not measured yet, and give the whole file. LaunchError for a parameter that there is not, or a
+    value that it does not take, before anything is measured."""
+    gpu = gpu_at_hand(WITHOUT)
+    source = asked.source or host.choose(host.arch_of(gpu)).name
+    asked = dataclasses.replace(asked, source=source)
+    for contender in contenders(asked):
+        host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
+    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
+    if path is None and asked == dataclasses.replace(Asked(), source=source, seconds=asked.seconds):
+        path = results.default_path("schedule", gpu.arch)
+    file = results.Results(path, results.facts("bench schedule", gpu, [source]), wanted)
+    found = file.write(complete=False) if file.settings else {}
+    for name, problem, left in results.turns(file.settings, asked.settings(), asked.seconds, tell):
+        file.settings[name] = setting(problem, gpu, asked)
+        file.summary = summary(file.settings, asked.vary)
+        found = file.write(complete=left == 0)
+        tell(f"{name:<10} {brief(file.settings[name])}; {left} to do")
+    return found
+
+
+def contenders(asked: Asked) -> list[Ours]:
+    """The main kernel as its source has it, and with each value of each parameter."""
+    made = [Ours(asked.source, asked.layout, "main", {}, "as it is")]
+    for name, values in asked.vary.items():
+        made += [Ours(asked.source, asked.layout, "main", {name: value}, label(name, value)) for value in values]
+    return made
+
+
+def label(name: str, value: object) -> str:
+    """How a row is called."""
+    return f"{name}={value}"
+
+
+def setting(problem: Problem, gpu: Device, asked: Asked) -> results.Json:
+    """The results for one problem. ``tflops`` counts Winograd's products: two operations for each of ``ffmas``."""
+    with Data(problem, gpu, asked.seed) as data:
+        rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed)
+    mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
+    for row in rows:
+        if row["status"] == "ok":
+            row["tflops"] = round(2 * ffmas(problem) / row["ms"] / 1e9, 2)
+            row["ffma"] = round(ffmas(problem) / (row["ms"] * 1e-3 * measure.peak_ffma(gpu, mhz)), 4)
+    return {"problem": dataclasses.asdict(problem), "ffmas": ffmas(problem), "state": states, "rows": rows}
+
+
+def _times(entry: results.Json) -> dict[str, float]:
+    return {row["name"]: row["ms"] for row in entry["rows"] if row["status"] == "ok"}
+
+
+def summary(settings: results.Json, vary: Mapping[str, Sequence[object]]) -> results.Json:
+    """For each parameter and value: how much faster its first value is, in the geometric mean of the settings."""
+    made: results.Json = {}
+    for name, values in vary.items():
+        first = label(name, values[0])
+        made[name] = {}
+        for value in values[1:]:
+            other = label(name, value)
+            ratios = [times[other] / times[first] for times in map(_times, settings.values())
+                      if first in times and other in times]  # fmt: skip
+            if ratios:
+                made[name][f"{values[0]} over {value}"] = round(geometric_mean(ratios), 4)
+    return made
+
+
+def brief(entry: results.Json) -> str:
+    """A setting in a line."""
+    return ", ".join(
+        f"{row['name']} {row['ms']:.4f}" if row["status"] == "ok" else f"{row['name']} NOT OK ({row['status']})"
+        for row in entry["rows"]
+    )
+
+
+def show(found: results.Json) -> None:
+    """Print a table for each parameter, and the means last."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=120, highlight=False)
+    for name, values in found["asked"]["vary"].items():
+        made = Table(title=f"{title(name)}; TFLOP/s of Winograd's products in the main kernel, {found['gpu']}")
+        made.add_column("setting")
+        for value in values:
+            made.add_column(label(name, value), justify="right")
+        for setting, entry in found["settings"].items():
+            rows = {row["name"]: row for row in entry["rows"]}
+            made.add_row(setting, *(cell(rows[label(name, value)]) for value in values))
+        console.print(made)
+    for line in lines(found):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def cell(row: results.Json) -> str:
+    """A time and what comes of it; a dash where there is none."""
+    return f"{row['tflops']:.1f} ({row['ms']:.4f} ms)" if row["status"] == "ok" else "-"
+
+
+def title(name: str) -> str:
+    """Of a parameter's figure."""
+    return TITLES.get(name, name)
+
+
+def lines(found: results.Json) -> Iterator[str]:
+    """What went wrong, and the means."""
+    for name, ratios in found["summary"].items():
+        for what, ratio in ratios.items():
+            yield f"{name}: {what}: {ratio:.3f}x"
+    for line in failures(found):
+        yield f"NOT OK {line}"
+
+
+def failures(found: results.Json) -> Iterator[str]:
+    """Schedules that have no time, and why."""
+    for setting, entry in found["settings"].items():
+        for row in entry["rows"]:
+            if row["status"] != "ok":
+                yield f"{setting}: {row['name']}: {row['status']}"
+
+
+def figures(found: results.Json, folder: Path) -> list[Path]:
+    """A figure for each parameter, as PNG and SVG; the paths. LaunchError without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise LaunchError(f"figures are drawn with matplotlib: {error}", results.INSTALL) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    made = []
+    names = list(found["settings"])
+    for name, values in found["asked"]["vary"].items():
+        figure, axes = pyplot.subplots(figsize=(10, 3.6), layout="constrained")
+        width = 0.8 / len(values)
+        for turn, value in enumerate(values):
+            rows = [_row(found, setting, label(name, value)) for setting in names]
+            places = [place + (turn - (len(values) - 1) / 2) * width for place in range(len(names))]
+            axes.bar(places, [row.get("tflops", 0.0) for row in rows], width, label=str(value))
+        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        axes.set_ylabel("TFLOP/s (Winograd's products)")
+        axes.set_title(f"{title(name)}. Main kernel, {found['asked']['source']}, {found['asked']['layout']}, "
+                       f"{found['gpu']}, {found['date']}", fontsize=10)  # fmt: skip
+        axes.legend(title=name, ncols=len(values), fontsize=8, loc="lower right")
+        axes.grid(axis="y", alpha=0.4)
+        axes.set_axisbelow(True)
+        for kind in ("png", "svg"):
+            path = folder / f"schedule_{name.lower()}.{kind}"
+            figure.savefig(path, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+            made.append(path)
+        pyplot.close(figure)
+    return made
+
+
+def _row(found: results.Json, setting: str, name: str) -> Any:
+    return next(row for row in found["settings"][setting]["rows"] if row["name"] == name)
+
+
+def recorded(path: Path | None) -> results.Json:
+    """The results that are kept in a file, or of the H200 in the checkout. LaunchError without them."""
+    path = path or results.default_path("schedule", "sm_90")
+    if not path.is_file():
+        raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
+    return results.read(path)
