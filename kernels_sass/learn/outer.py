@@ -13,8 +13,8 @@ def serpentine(rows, columns):
 
 
 def outer(c, a, b, rows=8, columns=8, times=1, reuse="ab"):
-    """FFMA without control codes. ``c(i, j)``, ``a(i)``, ``b(j)`` name registers; ``reuse``: which of a and b may stay in
-    the reuse cache when the next FFMA reads the same register in the same place."""
+    """FFMA without control codes. ``c(i, j)``, ``a(i)``, ``b(j)`` name registers; ``reuse``: which of a and b may stay
+    in the reuse cache when the next FFMA reads the same register in the same place."""
     steps = serpentine(rows, columns) * times
     lines = []
     for (i, j), (next_i, next_j) in zip(steps, steps[1:] + [(None, None)]):
