@@ -1,0 +1,169 @@
+"""What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
+instructions between others. winograd.sass includes this file; ARCH is the architecture.
+
+A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall. Scoreboards
+are the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
+"""
+
+import re
+
+from turingas.check.banks import sources
+from turingas.isa.arch import arch
+from turingas.isa.forms import isa
+from turingas.isa.instruction import instruction
+from turingas.isa.latency import latencies
+from turingas.source.names import Names
+
+RULES = latencies(ARCH)
+SM = RULES.sm
+LINE = re.compile(r"(\S+):(\S):(\S):(\S):\*\s+(@!?\w+\s+)?(\S+)(?:\s+(.*))?$")
+BEHIND = {"BAR": 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
+
+
+class Op:
+    """One line: the parts of its control code, and the decoded instruction ``i``."""
+
+    def __init__(self, line, names, labels):
+        found = LINE.match(line)
+        if found is None:
+            raise ValueError(f"no instruction with a stall of *: {line}")
+        wait, self.read, self.write, self.yields, guard, self.name, rest = found.groups()
+        self.wait = int(wait, 16) if wait != "--" else 0
+        self.guard = guard or ""
+        self.operands = (rest or "").split(", ")
+        text = f"{names[self.guard]}{self.name} {', '.join(names[o] for o in self.operands)}"
+        self.i = instruction(isa(ARCH), isa(ARCH).encode(text.strip(), 0, labels))
+        self.stall = 1
+        # a flag is a letter here and not .reuse, so that sources() tells of the places alone
+        self.places = [slot + (n,) for slot, n, _ in sources(self.i)] if self.i.base == "FFMA" else ()
+        self.keeps = set()
+
+    def text(self):
+        flags = {24: 1, 32: 2, 64: 3}  # place in the word -> operand of FFMA
+        operands = list(self.operands)
+        for _, place, _ in self.keeps:
+            operands[flags[place]] += ".reuse"
+        yields = "Y" if self.stall > 11 else self.yields
+        wait = f"0x{self.wait:02x}" if self.wait else "--"
+        return f"{wait}:{self.read}:{self.write}:{yields}:{self.stall:x}  {self.guard}{self.name} {', '.join(operands)};"
+
+
+def settle(lines, names):
+    """The lines with stalls and reuse flags; lines without a control code, such as labels, stay as they are."""
+    lines = [line.strip() for line in "\n".join(lines).splitlines() if line.strip()]
+    labels = {line[:-1]: 0 for line in lines if line.endswith(":")}
+    out = [line if line.endswith(":") else Op(line, names, labels) for line in lines]
+    ops = [op for op in out if isinstance(op, Op)]
+    stalls(ops)
+    flags(out)
+    return "\n".join(op.text() if isinstance(op, Op) else op for op in out)
+
+
+def stalls(ops):
+    """The least stalls that keep every result of fixed latency, every pipe, and the setting of every scoreboard."""
+    at, before = 0, None
+    begun, busy, noted = {}, {}, {}  # register -> (instruction, write, cycle); pipe, scoreboard -> cycle
+    for op in ops:
+        i = op.i
+        pipe = RULES.pipe(i)
+        soonest = at + (BEHIND.get(before.i.base, 1 if before.yields == "-" else 2) if before else 0)
+        soonest = max([soonest, busy.get(pipe, 0)] + [noted.get(sb, 0) for sb in range(6) if op.wait >> sb & 1])
+        for hazard, accesses in ((RULES.raw, i.reads), (RULES.waw, i.writes)):
+            for access in accesses:
+                for n in range(access.first, access.first + access.count):
+                    if (access.file, n) in begun:
+                        first, write, cycle = begun[access.file, n]
+                        if soonest < cycle + 15:
+                            soonest = max(soonest, cycle + hazard(first, write, i, access))
+        if before:
+            before.stall = soonest - at
+        at, before = soonest, op
+        if pipe in ("fma", "alu"):
+            busy[pipe] = at + RULES.issue(i)
+        for sb in (op.read, op.write):
+            if sb != "-":
+                noted[int(sb)] = at + 2
+        for write in i.writes:
+            for n in range(write.first, write.first + write.count):
+                if RULES.variable(i, write):
+                    begun.pop((write.file, n), None)
+                else:
+                    begun[write.file, n] = i, write, at
+    before.stall = BEHIND[before.i.base]
+
+
+def flags(out):
+    """Reuse flags where the next reader of that bank and place reads the same register, which nobody writes before."""
+    waiting = {}  # (bank, place) -> instruction and register that may stay there
+    for op in out:
+        if not isinstance(op, Op) or op.i.base == "BRA":
+            waiting = {}
+            continue
+        for slot, n, _ in sources(op.i):
+            first, kept = waiting.pop(slot, (None, None))
+            if kept == n and first is not None and op.i.base == "FFMA":
+                first.keeps.add(slot + (n,))
+        if op.yields == "Y":
+            waiting = {}
+            continue
+        for bank, place, n in op.places:
+            waiting[bank, place] = op, n
+        for write in op.i.writes:
+            if write.file == "R":
+                written = range(write.first, write.first + write.count)
+                waiting = {slot: kept for slot, kept in waiting.items() if kept[1] not in written}
+
+
+class Weave:
+    """A stream of instructions with others between them. Slot n lies behind the n-th part of the stream; each slot
+    takes one instruction, which then costs no cycle where FFMA leave every other issue slot free."""
+
+    def __init__(self, stream):
+        self.stream, self.slots = stream, {}
+
+    def put(self, ops, first, every=1):
+        """``ops`` in order, ``every`` so many slots, from slot ``first``, or in the next free ones. The last one's."""
+        slot = first - every
+        for op in ops:
+            slot += every
+            while slot in self.slots:
+                slot += 1
+            if slot >= len(self.stream):
+                raise ValueError(f"no slot is left for {op}")
+            self.slots[slot] = op
+        return slot
+
+    def lines(self):
+        for n, part in enumerate(self.stream):
+            yield from part
+            if n in self.slots:
+                yield self.slots[n]
+
+
+def choose(name, default, known):
+    """The parameter that -D gives, or the default; ValueError names what it can be."""
+    value = globals().get(name, default)
+    if value not in known:
+        raise ValueError(f"-D {name}={value}: there are {', '.join(map(str, known))}")
+    return value
+
+
+def table(regs, params):
+    """Names for settle(), and the text of the blocks <regs> and <params> that declare them."""
+    registers = [line.strip() for line in code(regs) if line.strip()]
+    parameters = [one.strip() for line in code(params) for one in line.split(";") if one.strip()]
+    names = Names(arch(ARCH))
+    for line in registers:
+        names.register(line, None)
+    for one in parameters:
+        names.parameter(one.replace(" ", "").split(","), None)
+    return names, "\n".join(["<regs>", *registers, "</regs>", "<params>", *parameters, "</params>", ""])
+
+
+def code(*parts):
+    """The lines of strings and of lists of them, without comments."""
+    for part in parts:
+        if isinstance(part, str):
+            yield from (line.partition("#")[0] for line in part.splitlines())
+        else:
+            yield from code(*part)

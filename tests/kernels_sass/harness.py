@@ -1,0 +1,94 @@
+"""Runs a Winograd file of kernels_sass on the CPU device, and the same convolution in float64.
+
+What both files take is one interface: U of filter_transform has 16 Cpad Kpad floats, of winograd every tensor has
+strides in elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turingas.emulate import Device, Report
+from turingas.program import Cubin
+
+LAYOUTS = ("NCHW", "CHWN", "NHWC")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A 3x3 convolution of x[n,c,h,w] with w[k,c,3,3]."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    pad: int = 1
+    layout: str = "NCHW"
+    filter_layout: str = "KCRS"
+    ni: int = 1
+    bias: bool = False
+    residual: bool = False
+    relu: bool = False
+
+    @property
+    def p(self) -> int:
+        return self.h + 2 * self.pad - 2
+
+    @property
+    def q(self) -> int:
+        return self.w + 2 * self.pad - 2
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.n // self.ni) * -(-self.p // 2) * -(-self.q // 2) * self.ni
+
+
+def stored(array: np.ndarray, names: str, layout: str) -> tuple[np.ndarray, list[int]]:
+    """``array``, whose axes are ``names``, in the order ``layout``; and the strides of its axes there, in elements."""
+    there = np.ascontiguousarray(array.transpose([names.index(letter) for letter in layout]))
+    return there, [there.strides[layout.index(letter)] // 4 for letter in names]
+
+
+def exact(x: np.ndarray, w: np.ndarray, s: Shape, bias: np.ndarray | None, residual: np.ndarray | None) -> np.ndarray:
+    """The convolution in float64, n k p q."""
+    padded = np.pad(x.astype("f8"), [(0, 0), (0, 0), (s.pad, s.pad), (s.pad, s.pad)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    y = np.einsum("nchwrs,kcrs->nkhw", windows, w.astype("f8"), optimize=True)
+    if bias is not None:
+        y += bias[:, None, None]
+    if residual is not None:
+        y += residual
+    return np.maximum(y, 0) if s.relu else y
+
+
+def convolve(cubin: Cubin, s: Shape, seed: int = 0, **options: Any) -> tuple[float, list[Report]]:
+    """Random data through both kernels. The relative L2 error against float64, and the reports of the launches. What
+    may not be written, or must be, shows: y holds NaN before, and inputs are compared with what they were."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
+    w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
+    bias = random.standard_normal(s.k, np.float32) if s.bias else None
+    residual = random.standard_normal((s.n, s.k, s.p, s.q), np.float32) if s.residual else None
+    there_x, strides_x = stored(x, "NCHW", s.layout)
+    there_w, strides_w = stored(w, "KCRS", s.filter_layout)
+    there_y, strides_y = stored(np.full((s.n, s.k, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
+    there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
+    c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
+    u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
+    before = [array.copy() for array in (there_x, there_w)]
+    module = Device(cubin.arch).load(cubin)
+    reports = [
+        module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
+    ]
+    args = [there_x, u, there_y, bias if s.bias else 0, there_r if s.residual else 0]
+    args += [s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, s.pad, -(-s.p // 2), -(-s.q // 2), s.ni]
+    args += [*strides_x, *strides_y, int(s.relu)]
+    reports.append(module.launch("winograd", (-(-s.tiles // 32), k_pad // 64), 256, args, **options))
+    assert all((a == b).all() for a, b in zip(before, (there_x, there_w)))
+    y = there_y.transpose([s.layout.index(letter) for letter in "NCHW"])
+    wanted = exact(x, w, s, bias, residual)
+    return float(np.linalg.norm(y - wanted) / max(np.linalg.norm(wanted), 1e-30)), reports
