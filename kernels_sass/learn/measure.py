@@ -250,7 +250,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(f"{title}, {gpu.name}", *shown(rows), "", sep="\n")
                 found[name] = [asdict(row) for row in rows]
     except LaunchError as error:
-        print(f"nothing is measured: {error}", file=sys.stderr)
+        print(f"nothing is measured: {error.message}", file=sys.stderr)
         return 1
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1) + "\n")
