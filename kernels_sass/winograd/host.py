@@ -265,8 +265,8 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
 
 
 def parameters(text: str) -> list[str]:
-    """The names of the schedule's parameters, from the lines ``# NAME=value|value ...`` of a source."""
-    return re.findall(r"^#\s+([A-Z][A-Z0-9_]+)=", text, re.M)
+    """The names of the schedule's parameters, from the lines ``# -D NAME=value|value ...`` of a source."""
+    return re.findall(r"^#\s+-D\s+(\w+)=", text, re.M)
 
 
 # ---- launches ----------------------------------------------------------------------------------------------------

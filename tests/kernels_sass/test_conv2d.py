@@ -1,0 +1,469 @@
+"""Conv2d: what it computes on the CPU device, what it refuses, and what it asks of a GPU's driver.
+
+The kernels themselves are slow to emulate, so what is not about them runs over standin.cu: a direct convolution in CUDA
+C++ with the same kernels and parameters. GPUs, PyTorch and CuPy are stand-ins as well (tests/loader).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import timeit
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels_sass.winograd import Conv2d, conv2d, host
+from kernels_sass.winograd.host import Kernels
+from loader import nvrtc
+from loader.cuda import Buffer
+from loader.reference.problem import Problem, arrange, relative_error, truth
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
+from turingas.errors import LaunchError
+from turingas.program import Cubin
+
+STANDIN = (Path(__file__).parent / "standin.cu").read_text()
+
+
+@pytest.fixture
+def standin(monkeypatch):
+    """standin.cu in the place of the kernels."""
+
+    def assemble(source, arch, schedule):
+        return Cubin.from_bytes(nvrtc.compile(STANDIN, arch, [], name="standin.cu"))
+
+    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(Kernels, "_made", {})
+    monkeypatch.setattr(host, "HOPPER", host.PAPER)
+
+
+class Case:
+    """A convolution with bias, residual and ReLU, in a layout; ``y`` in float64 with what ``call`` asks for."""
+
+    def __init__(self, n, c, h, w, k, pad=1, layout="NCHW", seed=0):
+        random = np.random.default_rng(seed)
+        self.problem, self.layout, self.pad = Problem(n, c, h, w, k, 3, 3, 1, pad), layout, pad
+        made = [random.standard_normal(shape, np.float32)
+                for shape in (self.problem.x_shape, self.problem.w_shape, (k,), self.problem.y_shape)]  # fmt: skip
+        x, self.weight, self.bias, residual = made
+        self.x, self.residual = arrange(x, "NCHW", layout), arrange(residual, "NCHW", layout)
+        self.exact = truth(x, self.weight, self.problem)
+
+    def y(self, bias=False, residual=False, relu=False):
+        found = self.exact.copy()
+        if bias:
+            found += self.bias[:, None, None]
+        if residual:
+            found += arrange(self.residual, self.layout, "NCHW")
+        return arrange(np.maximum(found, 0) if relu else found, "NCHW", self.layout)
+
+    def conv(self, bias=False, relu=False, **more):
+        return Conv2d(self.weight, self.bias if bias else None, self.pad, "relu" if relu else None, self.layout, **more)
+
+
+def error(found, exact):
+    return relative_error(np.asarray(found), exact)
+
+
+# ---- the call
+
+
+@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("pad", [0, 1])
+def test_layouts_and_epilogues(standin, layout, pad):
+    case = Case(3, 5, 4, 7, 6, pad, layout)
+    for bias, residual, relu in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)]:
+        conv = case.conv(bias, relu)
+        y = conv(case.x, case.residual if residual else None)
+        assert y.dtype == np.float32 and error(y, case.y(bias, residual, relu)) < 1e-6
+
+
+def test_out(standin):
+    case = Case(1, 2, 4, 4, 3)
+    conv, out = case.conv(), np.full(case.residual.shape, 7, np.float32)
+    assert conv(case.x, out=out) is out and error(out, case.y()) < 1e-6
+    added = case.residual.copy()
+    assert conv(case.x, added, added) is added and error(added, case.y(residual=True)) < 1e-6
+
+
+def test_other_shapes_with_one_layer(standin):
+    with Case(1, 2, 4, 4, 3).conv() as conv:
+        for shape in ((1, 2, 1, 1), (4, 2, 5, 3), (1, 2, 1, 1)):
+            x = np.ones(shape, np.float32)
+            exact = truth(x, Case(1, 2, 4, 4, 3).weight, Problem(*shape, 3, 3, 3, 1, 1))
+            assert error(conv(x), exact) < 1e-6
+        assert len(conv._shapes) == 2
+
+
+def test_shapes_are_forgotten_when_there_are_many(standin, monkeypatch):
+    monkeypatch.setattr(conv2d, "PLANS", 3)
+    conv = Conv2d(np.ones((1, 1, 3, 3), np.float32))
+    for width in range(1, 9):
+        assert conv(np.ones((1, 1, 1, width), np.float32)).sum() == 3 * width - 2
+        assert len(conv._shapes) <= 3 and len(conv._places[-1].launches) <= 3
+
+
+def test_weights_are_read_once(standin):
+    case = Case(1, 2, 4, 4, 3)
+    for device in (None, "cpu"):
+        weight, bias = case.weight.copy(), case.bias.copy()
+        conv = Conv2d(weight, bias, device=device)
+        weight[:], bias[:] = 0, 0
+        assert error(conv(case.x), case.y(bias=True)) < 1e-6
+
+
+def test_tensors_of_more_than_a_launch_can_address(standin, monkeypatch):
+    monkeypatch.setattr(host, "LIMIT", 1 << 15)  # U has 1 << 15 - 4
+    monkeypatch.setattr(host, "filter_floats", lambda c, k: 16 * 8 * 64)
+    for layout in ("NCHW", "NHWC"):
+        case = Case(5, 2, 41, 40, 3, 1, layout)  # y of one image: 19680 bytes
+        conv = case.conv(bias=True)
+        assert error(conv(case.x, case.residual), case.y(bias=True, residual=True)) < 1e-6
+        assert error(conv(case.x), case.y(bias=True)) < 1e-6
+        assert [images.start for images, *_ in conv._places[-1].launches[case.x.shape]] == [0, 1, 2, 3, 4]
+    with pytest.raises(LaunchError, match="^x or y of 4 GiB or more: CHWN = "):
+        case = Case(5, 2, 41, 40, 3, 1, "CHWN")
+        case.conv()(case.x)
+
+
+def test_threads(standin):
+    cases = [Case(1, 2, 4, 4, 3), Case(2, 2, 3, 5, 3)]
+    conv = cases[0].conv()
+    found = {}
+
+    def work(n):
+        found[n] = [conv(cases[n % 2].x) for _ in range(3)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(conv._places) == 1
+    for n, ys in found.items():
+        exact = truth(cases[n % 2].x, cases[0].weight, cases[n % 2].problem)
+        assert all(error(y, exact) < 1e-6 for y in ys)
+
+
+def test_close(standin):
+    case = Case(1, 2, 4, 4, 3)
+    with case.conv() as conv:
+        conv(case.x)
+    for _ in range(2):
+        conv.close()
+        with pytest.raises(LaunchError, match="^the layer is closed$"):
+            conv(case.x)
+    unused = case.conv()
+    unused.close()
+    with pytest.raises(LaunchError, match="^the layer is closed$"):
+        unused(case.x)
+    assert repr(conv) == "Conv2d(2 -> 3, padding=1, activation=None, layout='NCHW', device=None)"
+
+
+# ---- what is refused
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+W = ones(3, 2, 3, 3)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ({"weight": ones(3, 2, 9)}, r"weight has the shape \(3, 2, 9\); it must be K, C, 3, 3"),
+    ({"weight": ones(3, 2, 5, 5)}, r"weight has the shape \(3, 2, 5, 5\); it must be K, C, 3, 3"),
+    ({"weight": ones(0, 2, 3, 3)}, r"weight has the shape \(0, 2, 3, 3\); it must be K, C, 3, 3, none of them 0"),
+    ({"weight": ones(3, 2, 3, 3, dtype="f8")}, "weight has the dtype float64; it must be float32"),
+    ({"weight": W.astype(">f4")}, "weight has the dtype >f4; it must be float32"),
+    ({"weight": W.transpose(0, 1, 3, 2)}, "weight is not contiguous\nhint: pass a copy in C order"),
+    ({"weight": [1, 2]}, "weight is a list\nhint: it must be an array of numpy, PyTorch or CuPy"),
+    ({"weight": np.ma.ones((3, 2, 3, 3), np.float32)}, "weight is a MaskedArray"),
+    ({"bias": ones(2)}, r"bias has the shape \(2,\); it must be \(3,\)"),
+    ({"bias": ones(3, dtype="f2")}, "bias has the dtype float16"),
+    ({"bias": ones(6)[::2]}, "bias is not contiguous"),
+    ({"bias": 0.0}, "bias is a float"),
+    ({"padding": 2}, "padding is 2; it must be 0 or 1"),
+    ({"padding": (1, 1)}, r"padding is \(1, 1\); it must be 0 or 1"),
+    ({"padding": True}, "padding is True"),
+    ({"padding": "same"}, "padding is 'same'"),
+    ({"activation": "gelu"}, "there is no activation 'gelu'\nhint: there are: None, 'relu'"),
+    ({"layout": "NHCW"}, "there is no layout 'NHCW'\nhint: there are: NCHW, CHWN, NHWC"),
+    ({"device": "tpu"}, "'tpu' is no GPU"),
+    ({"device": "cuda:7"}, "there is no device 'cuda:7'"),
+    ({"arch": "sm_60"}, "there is no architecture 'sm_60'"),
+    ({"kernel": "best"}, "there is no kernel 'best'"),
+    ({"kernel": "hopper", "arch": "sm_75"}, "the kernel 'hopper' is for sm_90, sm_90a, not for sm_75"),
+    ({"schedule": {"YIELDS": 1}}, "winograd.sass has no parameter 'YIELDS'\nhint: it has: YIELD, "),
+    ({"schedule": {"YIELD": "never"}}, "winograd.sass cannot be assembled with YIELD=never: .*natural, nvcc8, cudnn7"),
+])  # fmt: skip
+def test_layers_that_are_refused(words, message):
+    with pytest.raises(LaunchError, match=f"^{message}"):
+        Conv2d(**{"weight": W, **words})
+
+
+X = ones(1, 2, 4, 4)
+Y = ones(1, 3, 4, 4)
+LOCKED = Y.copy()
+LOCKED.flags.writeable = False
+ROOM = ones(200)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ({"x": 3}, "x is a int\nhint: it must be an array of numpy, PyTorch or CuPy"),
+    ({"x": None}, "x is a NoneType"),
+    ({"x": ones(1, 2, 4, 4, dtype="f8")}, "x has the dtype float64; it must be float32"),
+    ({"x": X.astype(">f4")}, "x has the dtype >f4; it must be float32"),
+    ({"x": ones(2, 4, 4)}, r"x has the shape \(2, 4, 4\); it must have four sizes, N, C, H, W"),
+    ({"x": ones(1, 3, 4, 4)}, r"x has 3 channels \(NCHW = \(1, 3, 4, 4\)\), the filters 2"),
+    ({"x": ones(0, 2, 4, 4)}, r"x has the shape \(0, 2, 4, 4\); no size may be 0"),
+    ({"x": ones(1, 2, 4, 8)[..., ::2]}, "x is not contiguous\nhint: pass a copy in C order"),
+    ({"residual": ones(1, 3, 4, 5)}, r"residual has the shape \(1, 3, 4, 5\); it must be \(1, 3, 4, 4\)"),
+    ({"residual": ones(1, 3, 4, 4, dtype="i4")}, "residual has the dtype int32"),
+    ({"residual": ones(1, 3, 4, 8)[..., ::2]}, "residual is not contiguous"),
+    ({"residual": "x"}, "residual is a str"),
+    ({"out": ones(3, 4, 4)}, r"out has the shape \(3, 4, 4\); it must be \(1, 3, 4, 4\)"),
+    ({"out": ones(1, 3, 4, 4, dtype="f2")}, "out has the dtype float16"),
+    ({"out": ones(4, 4, 3, 1).transpose(3, 2, 1, 0)}, "out is not contiguous"),
+    ({"out": LOCKED}, "out is read-only"),
+    ({"out": 1.0}, "out is a float"),
+    ({"x": ROOM[:32].reshape(X.shape), "out": ROOM[31:79].reshape(Y.shape)}, "out overlaps x"),
+    ({"x": ROOM[40:72].reshape(X.shape), "out": ROOM[:48].reshape(Y.shape)}, "out overlaps x"),
+    ({"residual": ROOM[:48].reshape(Y.shape), "out": ROOM[1:49].reshape(Y.shape)}, "out overlaps residual"),
+])  # fmt: skip
+def test_calls_that_are_refused(words, message, monkeypatch):
+    def never(*args, **options):
+        raise AssertionError("launched")
+
+    monkeypatch.setattr(host, "_assemble", never)  # before anything runs, so before any kernel is needed
+    with pytest.raises(LaunchError, match=f"^{message}"):
+        Conv2d(W)(**{"x": X, **words})
+
+
+def test_arrays_that_touch_do_not_overlap(standin):
+    conv, room = Conv2d(W), ones(200)
+    x, out, residual = room[:32].reshape(X.shape), room[32:80].reshape(Y.shape), room[80:128].reshape(Y.shape)
+    assert error(conv(x, residual, out), conv(X, Y)) == 0
+
+
+def test_images_smaller_than_the_filter(standin):
+    conv = Conv2d(W, padding=0)
+    assert conv(ones(1, 2, 3, 3)).shape == (1, 3, 1, 1)
+    with pytest.raises(LaunchError, match="^a filter of 3 x 3 is larger than an image of 2 x 9 with a padding of 0"):
+        conv(ones(1, 2, 2, 9))
+
+
+# ---- GPUs
+
+
+@pytest.fixture
+def driver(install, standin):  # noqa: F811
+    return install(Driver(major=9, minor=0))
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """What Conv2d uses of PyTorch and CuPy, over Buffers and numpy arrays. ``libraries.stream`` is current."""
+
+    found = types.SimpleNamespace(stream=77, gradients=True)
+
+    class Tensor:
+        dtype, requires_grad = "torch.float32", False
+
+        def __init__(self, inner, contiguous=True):
+            self.inner, self.shape, self.nbytes, self.contiguous = inner, Size(inner.shape), inner.nbytes, contiguous
+
+        def data_ptr(self):
+            return self.inner.address if isinstance(self.inner, Buffer) else self.inner.ctypes.data
+
+        def get_device(self):
+            return self.inner.gpu.number if isinstance(self.inner, Buffer) else -1
+
+        def is_contiguous(self):
+            return self.contiguous
+
+        def new_empty(self, shape):
+            gpu = isinstance(self.inner, Buffer)
+            return Tensor(Buffer(shape, np.float32, self.inner.gpu) if gpu else np.empty(shape, np.float32))
+
+        def permute(self, *order):
+            raise NotImplementedError
+
+    class Size(tuple):
+        pass
+
+    class Array:
+        dtype = np.dtype("f4")
+
+        def __init__(self, inner):
+            self.inner, self.shape, self.nbytes = inner, inner.shape, inner.nbytes
+            self.data = types.SimpleNamespace(ptr=inner.address)
+            self.flags = types.SimpleNamespace(c_contiguous=True)
+            self.device = Device(inner.gpu.number)
+
+    class Device:
+        current = 0
+
+        def __init__(self, id):
+            self.id = id
+
+        def __enter__(self):
+            self.before, Device.current = Device.current, self.id
+
+        def __exit__(self, *exception):
+            Device.current = self.before
+
+    torch = types.SimpleNamespace(
+        Tensor=Tensor, float32="torch.float32", is_grad_enabled=lambda: found.gradients,
+        cuda=types.SimpleNamespace(current_stream=lambda place: types.SimpleNamespace(cuda_stream=found.stream)),
+    )  # fmt: skip
+    cupy = types.SimpleNamespace(
+        ndarray=Array, empty=lambda shape, dtype: Array(Buffer(shape, dtype, f"cuda:{Device.current}")),
+        cuda=types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=found.stream)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    found.torch, found.cupy = Tensor, Array
+    return found
+
+
+def test_numpy_arrays_go_to_a_gpu_and_back(driver):
+    case = Case(2, 2, 5, 4, 3, 1, "NHWC")
+    conv = case.conv(bias=True, device="cuda")
+    assert conv.device == "cuda:0" and driver.calls["cuLaunchKernel"] == 1  # filters are there already
+    y = conv(case.x, case.residual)
+    assert type(y) is np.ndarray and error(y, case.y(bias=True, residual=True)) < 1e-6
+    out = np.empty_like(case.residual)
+    assert conv(case.x, out=out) is out and error(out, case.y(bias=True)) < 1e-6
+    with pytest.raises(LaunchError, match="^out overlaps x"):
+        conv(case.x, out=case.x.reshape(-1)[: out.size].reshape(out.shape) if case.x.size >= out.size
+             else np.lib.stride_tricks.as_strided(case.x, out.shape, out.strides))  # fmt: skip
+
+
+def test_arrays_of_every_library_in_place(driver, libraries):
+    case = Case(2, 2, 5, 4, 3)
+    conv = case.conv(bias=True, relu=True)
+    for number, make in ((0, Buffer.of), (1, libraries.torch), (1, libraries.cupy), (None, libraries.torch)):
+        def there(array, make=make, number=number):
+            inner = array.copy() if number is None else Buffer.of(array, f"cuda:{number}")
+            return inner if make == Buffer.of else make(inner)
+
+        x, residual = there(case.x), there(case.residual)
+        y = conv(x, residual)
+        assert type(y) is type(x)
+        inner = y if isinstance(y, Buffer) else y.inner
+        found = inner if number is None else inner.numpy()
+        assert error(found, case.y(1, 1, 1)) < 1e-6
+        if number is not None:
+            assert inner.gpu.number == number
+            assert driver.launches[-1][-1] == (0 if make == Buffer.of else 77)  # the caller's current stream
+    assert sorted(conv._places) == [-1, 0, 1]
+
+
+def test_weights_on_a_gpu(driver, libraries):
+    case = Case(2, 2, 5, 4, 3)
+    driver.streams.add(77)
+    weight, bias = (libraries.torch(Buffer.of(one, "cuda:1")) for one in (case.weight, case.bias))
+    weight.requires_grad = bias.requires_grad = True  # as parameters of a network do
+    conv = Conv2d(weight, bias)
+    assert conv.device == "cuda:1" and driver.launches == [("filter_transform", (1, 1, 1, 256, 1, 1), 0, 77)]
+    bias.inner.fill(0)
+    weight.inner.free()
+    assert error(conv(Buffer.of(case.x, "cuda:1")).numpy(), case.y(bias=True)) < 1e-6
+    for device, message in (("cpu", "weight is on cuda:1, the layer on cpu"),
+                            ("cuda:0", "weight is on cuda:1, the layer on cuda:0")):  # fmt: skip
+        with pytest.raises(LaunchError, match=f"^{message}"):
+            Conv2d(weight, bias, device=device)
+    with pytest.raises(LaunchError, match="^bias is on cuda:0, the layer on cuda:1"):
+        Conv2d(weight, libraries.torch(Buffer.of(case.bias, "cuda:0")))
+    assert Conv2d(case.weight, bias).device == "cuda:1"
+
+
+def test_a_call_waits_for_nothing_and_copies_nothing(driver):
+    case = Case(2, 2, 5, 4, 3)
+    conv, x, out = case.conv(bias=True), Buffer.of(case.x), Buffer(case.residual.shape)
+    conv(x, out=out)
+    before = dict(driver.calls)
+    conv(x, out=out)
+    new = {name for name, count in driver.calls.items() if count != before.get(name, 0)}
+    assert new <= {"cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent"}
+    assert driver.calls["cuLaunchKernel"] == before["cuLaunchKernel"] + 1
+
+
+def test_arrays_elsewhere(driver, libraries):
+    case = Case(1, 2, 4, 4, 3)
+    x0, x1 = Buffer.of(case.x), Buffer.of(case.x, "cuda:1")
+    y0, y1 = Buffer.of(case.residual), Buffer.of(case.residual, "cuda:1")
+    for conv, words, message in (
+        (case.conv(), (x0, y1), "residual is on cuda:1, x on cuda:0"),
+        (case.conv(), (x0, case.residual), "residual is on cpu, x on cuda:0"),
+        (case.conv(), (x1, None, y0), "out is on cuda:0, x on cuda:1"),
+        (case.conv(device="cpu"), (x0,), "x is on cuda:0, the layer on cpu"),
+        (case.conv(device="cuda:0"), (x1,), "x is on cuda:1, the layer on cuda:0"),
+        (case.conv(device="cuda:0"), (libraries.torch(case.x),), "x is on cpu, the layer on cuda:0"),
+        (case.conv(device="cuda:0"), (case.x, libraries.torch(case.residual)), "residual is a Tensor, x a numpy array"),
+    ):
+        launched = len(driver.launches)
+        with pytest.raises(LaunchError, match=f"^{message}$"):
+            conv(*words)
+        assert len(driver.launches) == launched
+    y0.free()
+    with pytest.raises(LaunchError, match="^out the buffer's memory was given back"):
+        case.conv()(x0, out=y0)
+
+
+def test_tensors_that_are_refused(driver, libraries):
+    conv, x = Conv2d(W), libraries.torch(Buffer.of(X))
+    last = libraries.torch(Buffer.of(X), contiguous=False)
+    with pytest.raises(LaunchError, match=r"(?s)^x is not contiguous.*channels_last goes as .*permute\(0, 2, 3, 1\)"):
+        conv(last)
+    x.dtype = "torch.float16"
+    with pytest.raises(LaunchError, match="^x has the dtype torch.float16; it must be float32"):
+        conv(x)
+    del x.dtype
+    x.requires_grad = True
+    with pytest.raises(LaunchError, match="^x requires gradients, and this layer has none"):
+        conv(x)
+    libraries.gradients = False
+    assert conv(x).inner.numpy().shape == Y.shape
+
+
+def test_an_architecture_that_the_gpu_cannot_run(driver):
+    with pytest.raises(LaunchError, match=r"the cubin is for sm_75, cuda:0 \(Fake 0\) is sm_90"):
+        Conv2d(W, device="cuda:0", arch="sm_75")
+    conv = Conv2d(W, arch="sm_80")
+    with pytest.raises(LaunchError, match="the cubin is for sm_80"):
+        conv(Buffer.of(X))
+    assert not driver.launches
+
+
+def test_images_of_more_than_4_gib_on_a_gpu(driver, monkeypatch):
+    monkeypatch.setattr(host, "LIMIT", 1 << 15)
+    monkeypatch.setattr(host, "filter_floats", lambda c, k: 16 * 8 * 64)
+    case = Case(3, 2, 41, 40, 3)
+    y = case.conv()(Buffer.of(case.x), Buffer.of(case.residual))
+    assert error(y.numpy(), case.y(residual=True)) < 1e-6
+    assert [name for name, *_ in driver.launches] == ["filter_transform", "winograd", "winograd", "winograd"]
+
+
+def test_close_frees_what_is_on_a_gpu(driver):
+    conv = Conv2d(W, ones(3), device="cuda:0")
+    freed = driver.calls["cuMemFree"]
+    conv.close()
+    assert driver.calls["cuMemFree"] == freed + 2
+    with pytest.raises(LaunchError, match="^the layer is closed$"):
+        conv(Buffer.of(X))
+
+
+def test_a_call_takes_microseconds(driver):
+    """What Python does of a call, over a driver that does nothing; 15 on an idle core."""
+    conv, x, out = Conv2d(W, device="cuda:0"), Buffer.of(X), Buffer(Y.shape)
+    conv(x, out=out)
+    driver.cuLaunchKernel = lambda *args: (0,)
+    driver.cuCtxGetCurrent = lambda: (0, 1000)
+    best = min(timeit.repeat(lambda: conv(x, out=out), number=200, repeat=20)) / 200
+    del driver.cuLaunchKernel, driver.cuCtxGetCurrent
+    assert best < 100e-6
