@@ -1,10 +1,11 @@
 """What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
-instructions between others. winograd.sass includes this file; ARCH is the architecture.
+instructions between others. winograd.sass includes this file, so that ARCH and what -D gives are globals here.
 
 A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall. Scoreboards
 are the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
 """
 
+import itertools  # noqa: F401  (for the source that includes this)
 import re
 
 from turingas.check.banks import sources
@@ -14,6 +15,7 @@ from turingas.isa.instruction import instruction
 from turingas.isa.latency import latencies
 from turingas.source.names import Names
 
+ARCH = globals()["ARCH"]
 RULES = latencies(ARCH)
 SM = RULES.sm
 LINE = re.compile(r"(\S+):(\S):(\S):(\S):\*\s+(@!?\w+\s+)?(\S+)(?:\s+(.*))?$")
@@ -142,10 +144,10 @@ class Weave:
 
 def choose(name, default, known):
     """The parameter that -D gives, or the default; ValueError names what it can be."""
-    value = globals().get(name, default)
-    if value not in known:
-        raise ValueError(f"-D {name}={value}: there are {', '.join(map(str, known))}")
-    return value
+    found = {str(one): one for one in known}.get(str(globals().get(name, default)))
+    if found is None:
+        raise ValueError(f"-D {name}={globals()[name]}: there are {', '.join(map(str, known))}")
+    return found
 
 
 def table(regs, params):
@@ -161,7 +163,7 @@ def table(regs, params):
 
 
 def code(*parts):
-    """The lines of strings and of lists of them, without comments."""
+    """The lines of strings, and of what yields strings, without comments."""
     for part in parts:
         if isinstance(part, str):
             yield from (line.partition("#")[0] for line in part.splitlines())
