@@ -29,7 +29,7 @@ from turingas.emulate.memory import Local, Shared
 from turingas.emulate.splits import BARRIERS, RUNNING, Splits
 from turingas.isa import forms
 from turingas.isa.effects import Effects
-from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.instruction import Imm, Instruction, instruction
 from turingas.isa.latency import latencies
 
 if TYPE_CHECKING:
@@ -56,13 +56,15 @@ class Image:
         self.device, self.arch, self.kernel = device, device.arch, kernel
         self.sections, self.words, self.banks = sections, words, banks
         self.externals = externals
-        self.registers = max(kernel.registers, 1)
         self.local_bytes = local_bytes
         self.isa = forms.isa(kernel.arch)
         self.maker = build.Maker(self)
         size = len(words)
         self.instructions: list[Instruction | None] = [instruction(self.isa, w, n * WORD) for n, w in enumerate(words)]
         self.steps: list[build.Step | None] = [None] * size
+        asked = [o.value for i in self.instructions if i is not None and i.base == "USETMAXREG"
+                 for o in i.operands if isinstance(o, Imm)]  # fmt: skip
+        self.registers = max(kernel.registers, 1, *asked)
         self.guards: list[build.Get | None] = [
             self.maker.pred(i.guard) if i is not None and not i.always else None for i in self.instructions
         ]
