@@ -326,6 +326,7 @@ class Watched:
 
     def __init__(self, module: loader.Module, options: dict[str, Any]) -> None:
         self.module, self.options = module, options
+        self.cubin = module.cubin
         self.found: list[str] = []
 
     def kernel(self, name: str | None = None) -> WatchedKernel:

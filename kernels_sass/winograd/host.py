@@ -192,7 +192,7 @@ class Source:
 
 
 PAPER = Source("paper", "winograd.sass", NAMES, 256, 0, False)
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 384, 227 << 10, True)
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 384, 4 * 49536 + 32768, True)
 SOURCES = {one.name: one for one in (PAPER, HOPPER)}
 
 
@@ -265,8 +265,8 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
 
 
 def parameters(text: str) -> list[str]:
-    """The names of the schedule's parameters, from the lines ``# -D NAME=value|value ...`` of a source."""
-    return re.findall(r"^#\s+-D\s+(\w+)=", text, re.M)
+    """The names of a source's parameters: from its lines ``# -D NAME=value|value ...``, or ``parameter("NAME", ...``."""
+    return [one or other for one, other in re.findall(r'^#\s+-D\s+(\w+)=|\bparameter\("(\w+)"', text, re.M)]
 
 
 # ---- launches ----------------------------------------------------------------------------------------------------

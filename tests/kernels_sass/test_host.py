@@ -134,7 +134,8 @@ def test_the_source_for_an_architecture(monkeypatch):
 def test_what_is_assembled_for_a_gpu(capability, arch):
     from loader.cuda import Device
 
-    gpu = types.SimpleNamespace(major=capability[0], minor=capability[1], name="Fake", arch="sm_%d%d" % capability)
+    major, minor = capability
+    gpu = types.SimpleNamespace(major=major, minor=minor, name="Fake", arch=f"sm_{major}{minor}")
     gpu.runs = types.MethodType(Device.runs, gpu)
     if arch:
         assert host.arch_of(gpu) == arch
@@ -177,7 +178,7 @@ def test_kernels_are_assembled_once(source):
 def test_schedules_that_there_are_not(source):
     with pytest.raises(LaunchError, match=r"^winograd.sass has no parameter 'STEPS'\nhint: it has: STEP"):
         Kernels.of("sm_75", schedule={"STEPS": 1})
-    with pytest.raises(LaunchError, match="^winograd.sass cannot be assembled with STEP=3: .*STEP=3: there are 1 and 2"):
+    with pytest.raises(LaunchError, match="^winograd.sass cannot be assembled with STEP=3: .*: there are 1 and 2"):
         Kernels.of("sm_75", schedule={"STEP": 3})
     assert not Kernels._made
 
