@@ -19,6 +19,7 @@ from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError, LaunchError
 
+ROOT = Path(turingas.__file__).parents[1]
 STEPS = sorted(path.stem for path in measure.FOLDER.glob("*.sass"))
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 SOME = ("sm_70", "sm_75", "sm_80", "sm_90")  # sm_86 and sm_89 have the words of sm_80 but for FFMA's stall
@@ -87,18 +88,37 @@ def test_no_finding(step, arch):
 
 
 def commands():
-    """The lines of the sources' heads and of the tour that run or lint one of them."""
-    pages = [*measure.FOLDER.glob("*.sass"), measure.FOLDER / "README.md", Path(turingas.__file__).parents[1] / "docs/learn.md"]
+    """The lines of the sources' heads and of the texts that run or lint one of them."""
+    pages = [*measure.FOLDER.glob("*.sass"), measure.FOLDER / "README.md", ROOT / "docs" / "learn.md"]
     lines = [line.lstrip("# ") for page in pages for line in page.read_text().splitlines()]
-    found = {re.split(r"  #|:", line)[0].strip() if "lint" in line else line for line in lines if re.match(r"turingas (run|lint|validate) ", line)}
-    return sorted(line.split("  #")[0].strip() for line in found if "..." not in line)
+    return sorted({line for line in lines if re.match("turingas (run|lint) ", line)})
 
 
 @pytest.mark.parametrize("line", commands())
 def test_what_the_texts_say_to_run(line):
-    words = [str(Path(turingas.__file__).parents[1] / word) if word.startswith("kernels_sass/") else word for word in shlex.split(line)]
+    words = [str(ROOT / word) if word.startswith("kernels_sass/") else word for word in shlex.split(line, True)]
     result = CliRunner().invoke(main, words[1:])
     assert result.exit_code == 0, result.output
+
+
+def test_without_a_wait():
+    """What the tour says of step 1 when STG does not wait for LDG."""
+    source = (measure.FOLDER / "01_copy.sass").read_text()
+    cubin = turingas.assemble(source.replace("04:-:-:-:1   STG", "--:-:-:-:1   STG"), "sm_90")
+    x, y = floats(128), empty(128)
+    launch(cubin, None, 1, 128, [x, y])
+    assert (x == y).all()
+    (hazard, *_) = launch(cubin, None, 1, 128, [x, y], strict=True, stale=True).hazards
+    assert "LDG" in str(hazard) and "STG" in str(hazard) and not (x == y).any()
+    assert any("LDG" in text and "STG" in text for text in findings(cubin))
+
+
+def test_without_a_barrier():
+    """... and of step 3."""
+    source = (measure.FOLDER / "03_sum.sass").read_text()
+    assert source.count("BAR.SYNC 0x0;") == 1
+    cubin = turingas.assemble(source.replace("BAR.SYNC 0x0;", "NOP;"), "sm_75")
+    assert launch(cubin, None, 1, 256, [floats(512), empty(1), 512], races=True).races
 
 
 # ---- steps 1 to 4 ------------------------------------------------------------------------------------------------
@@ -153,9 +173,11 @@ def test_transpose_without_padding():
 # ---- steps 5 to 7 ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-@pytest.mark.parametrize("pattern", ["best", "b_only", "same_bank", "no_reuse", "one_bank"])
-def test_outer_product(arch, pattern):
+@pytest.mark.parametrize(
+    ("pattern", "arch"),
+    [("best", "sm_75"), *((p, "sm_90") for p in ("best", "b_only", "same_bank", "no_reuse", "one_bank"))],
+)
+def test_outer_product(pattern, arch):
     a, b, c, clocks = floats(8), floats(8), empty(64, 32), np.zeros((32, 2), np.uint32)
     run("05_outer_product", arch, 1, 32, c, a, b, clocks, 2, PATTERN=pattern)
     times = 8 if pattern == "one_bank" else 16
@@ -169,7 +191,7 @@ def test_outer_product(arch, pattern):
     [("best", 0, 0), ("b_only", 0, 30), ("same_bank", 1, 0), ("no_reuse", 0, 384), ("one_bank", 256, 510)],
 )
 def test_register_banks(pattern, slow, fast):
-    for arch in ARCHS:
+    for arch in ARCHS if pattern == "best" else ("sm_75", "sm_90"):
         cubin = built("05_outer_product", arch, {"PATTERN": pattern})
         assert loop(cubin).conflicts == (slow if arch in SLOW_FFMA else fast)
         assert loop(cubin).pipes["fma"] == (256 if pattern == "one_bank" else 512)
@@ -189,9 +211,10 @@ OWN = {32: 1, 64: 2, 128: 4}
     ("op", "width", "pattern", "each"),
     [
         *((op, width, "own", OWN[width]) for op in ("LDS", "STS") for width in OWN),
-        *((op, width, "half", max(1, OWN[width] // (1 if width < 128 else 2))) for op in ("LDS", "STS") for width in OWN),
+        *((op, width, "half", min(OWN[width], 2)) for op in ("LDS", "STS") for width in OWN),
         ("LDS", 128, "paper004", 2), ("LDS", 32, "broadcast", 1),
-        ("LDS", 32, "stride:2", 2), ("LDS", 32, "stride:32", 32), ("STS", 32, "stride:4", 4), ("STS", 128, "stride:8", 8),
+        ("LDS", 32, "stride:2", 2), ("LDS", 32, "stride:32", 32),
+        ("STS", 32, "stride:4", 4), ("STS", 128, "stride:8", 8),
     ],
 )  # fmt: skip
 def test_shared_memory(op, width, pattern, each):
@@ -258,7 +281,7 @@ def product(arch, m, n, k, **options):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_sgemm(arch):
-    product(arch, 100, 36, 17)
+    product(arch, 100, 36, 9)
 
 
 SHAPES = [(1, 1, 1), (128, 128, 8), (128, 127, 16), (3, 130, 9), (130, 3, 33), (65, 80, 24)]
@@ -266,12 +289,11 @@ SHAPES = [(1, 1, 1), (128, 128, 8), (128, 127, 16), (3, 130, 9), (130, 3, 33), (
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sgemm_of_any_shape(shape):
-    product("sm_75", *shape, checked=False)
     product("sm_90", *shape, checked=False)
 
 
 def test_random_shapes_of_sgemm():
-    for _ in range(4):
+    for _ in range(3):
         m, n, k = (int(x) for x in RANDOM.integers(1, (128, 200, 40)))
         product("sm_90", m, n, k, checked=False)
 

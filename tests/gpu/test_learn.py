@@ -1,0 +1,120 @@
+"""The kernels that teach on a real GPU (sm_90): right, clean under their own clocks, and as fast as is said.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import loader
+from kernels_sass.learn import measure
+from loader import cuda
+from loader.cuda import Buffer
+from turingas.errors import LaunchError
+
+pytestmark = pytest.mark.gpu
+DEVICE = "cuda:0"
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    pytest.importorskip("cuda.bindings.driver")
+    try:
+        found = cuda.device(0)
+    except LaunchError as error:
+        pytest.skip(str(error))
+    if found.arch not in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"):
+        pytest.skip(f"these kernels are for sm_70 to sm_90, not {found.arch}")
+    return found
+
+
+def run(gpu, step, grid, block, *args, **defines):
+    """Launch a step on copies of the arrays; what they hold then."""
+    sent = [Buffer.of(x, gpu) if isinstance(x, np.ndarray) else x for x in args]
+    with loader.load(measure.built(step, gpu.arch, defines), DEVICE) as module:
+        module.kernel().launch(grid, block, *sent)
+        module.synchronize()
+        found = [x.numpy() for x in sent if isinstance(x, Buffer)]
+    for x in sent:
+        if isinstance(x, Buffer):
+            x.free()
+    return found
+
+
+def floats(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def empty(*shape):
+    return np.full(shape, np.nan, np.float32)
+
+
+def test_copy(gpu):
+    source, target = run(gpu, "01_copy", 800, 128, floats(102400), empty(102400))
+    assert (source == target).all()
+
+
+@pytest.mark.parametrize("n", [1, 3, 1001, 1 << 20])
+def test_scale(gpu, n):
+    x, y = run(gpu, "02_scale", -(-n // 1024), 256, floats(n), empty(n), n, np.float32(2.5))
+    assert (y == x * np.float32(2.5)).all()
+
+
+@pytest.mark.parametrize(("n", "grid", "block"), [(1, 2, 32), (1 << 20, 264, 1024), (100001, 7, 96)])
+def test_sum(gpu, n, grid, block):
+    x, sums = run(gpu, "03_sum", grid, block, floats(n), empty(grid), n)
+    exact = np.bincount(np.arange(n) // block % grid, x.astype("f8"), grid)
+    assert np.abs(sums - exact).max() < 1e-5 * np.sqrt(n / grid + 1)
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1000, 777), (64, 4096)])
+def test_transpose(gpu, rows, columns, pad):
+    grid = (-(-columns // 32), -(-rows // 32))
+    source, target = run(gpu, "04_transpose", grid, 256, floats(rows, columns), empty(columns, rows), rows, columns, PAD=pad)
+    assert (target == source.T).all()
+
+
+@pytest.mark.parametrize("name", measure.FFMA)
+def test_ffma_is_right(gpu, name):
+    step, defines, _ = measure.FFMA[name]
+    clocks = np.zeros((256, 2), np.uint32)
+    if step == "05_outer_product":
+        c, a, b, clocks = run(gpu, step, 1, 256, empty(64, 256), floats(8), floats(8), clocks, 3, **defines)
+        times = 12 if defines["PATTERN"] == "one_bank" else 24
+        exact = times * np.outer(a.astype("f8"), b).reshape(64, 1) * np.ones(256)
+        assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < 1e-6
+    else:
+        sums, clocks = run(gpu, step, 1, 256, empty(256), clocks, 3, **defines)
+        assert (sums == 3 * 8 * 36**2).all()
+    assert 0 < measure.elapsed(clocks) < 1_000_000
+
+
+SHAPES = [(1, 1, 1), (128, 128, 8), (129, 132, 17), (1000, 1001, 999), (2048, 2048, 2048), (5, 4096, 3), (4096, 6, 64)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sgemm(gpu, shape):
+    m, n, k = shape
+    a, b = floats(m, k), floats(k, n)
+    _, _, c = run(gpu, "08_sgemm", (-(-n // 128), -(-m // 128)), 256, a, b, empty(m, n), m, n, k)
+    exact = a.astype("f8") @ b.astype("f8")
+    assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < 2e-7 * max(1.0, np.sqrt(k / 16))
+
+
+def test_the_patterns_are_as_fast_as_before(gpu):
+    """Within 3% of the cycles that other kernels with the same loops took on an H200."""
+    if "H200" not in gpu.name:
+        pytest.skip(f"the cycles are those of an H200, not of {gpu.name}")
+    rows = [row for row in [*measure.measure_ffma(DEVICE), *measure.measure_smem(DEVICE)] if row.before]
+    print(*measure.table(rows), sep="\n")
+    off = [f"{row.name}: {row.cycles:.0f}, before {row.before}" for row in rows if abs(row.cycles / row.before - 1) > 0.03]
+    assert not off, off
+
+
+def test_sgemm_reaches_what_the_loop_allows(gpu):
+    """At least 80% of the FFMA peak at the clock that it ran at, for a large product."""
+    row, *others = measure.measure_sgemm(DEVICE, [(4096, 4096, 4096)])
+    print(*measure.products([row, *others]), sep="\n")
+    peak = gpu.attribute("MULTIPROCESSOR_COUNT") * (64 if gpu.arch in ("sm_70", "sm_75", "sm_80") else 128) * 2
+    assert row.mhz is not None and row.tflops * 1e6 > 0.8 * peak * row.mhz
