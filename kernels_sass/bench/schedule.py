@@ -46,7 +46,7 @@ class Asked:
     batches: tuple[int, ...] = BATCHES
     layout: str = "CHWN"
     source: str = ""  # "": the best for the card
-    vary: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=lambda: dict(FIGURES))
+    vary: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)  # {}: what there is of FIGURES
     runs: int = measure.RUNS
     seconds: float = math.inf
     seed: int = 0
@@ -62,12 +62,13 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     value that it does not take, before anything is measured."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
-    asked = dataclasses.replace(asked, source=source)
+    if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
+        path = results.default_path("schedule", gpu.arch)
+    vary = asked.vary or {name: tuple(values) for name, values in there_is(host.arch_of(gpu), source, tell)}
+    asked = dataclasses.replace(asked, source=source, vary=vary)
     for contender in contenders(asked):
         host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
     wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
-    if path is None and asked == dataclasses.replace(Asked(), source=source, seconds=asked.seconds):
-        path = results.default_path("schedule", gpu.arch)
     file = results.Results(path, results.facts("bench schedule", gpu, [source]), wanted)
     found = file.write(complete=False) if file.settings else {}
     for name, problem, left in results.turns(file.settings, asked.settings(), asked.seconds, tell):
@@ -76,6 +77,21 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         found = file.write(complete=left == 0)
         tell(f"{name:<10} {brief(file.settings[name])}; {left} to do")
     return found
+
+
+def there_is(arch: str, source: str, tell: Callable[[str], None]) -> Iterator[tuple[str, list[object]]]:
+    """What the source has of FIGURES."""
+    for name, values in FIGURES.items():
+        found = []
+        for value in values:
+            try:
+                host.Kernels.of(arch, source, {name: value})
+            except LaunchError as why:
+                tell(f"{label(name, value)} is left out: {why.message}")
+            else:
+                found.append(value)
+        if found:
+            yield name, found
 
 
 def contenders(asked: Asked) -> list[Ours]:

@@ -396,12 +396,27 @@ def test_schedule(card, tmp_path):
     assert shown.exit_code == 0 and "YIELD: natural over nvcc8" in shown.output
 
 
+def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
+    real = host._assemble
+
+    def assemble(source, arch, given):
+        if "LDG_INTERLEAVE" in given or given.get("STS_INTERLEAVE") == 2:
+            raise LaunchError("winograd.sass has none of that")
+        return real(source, arch, given)
+
+    monkeypatch.setattr(host, "_assemble", assemble)
+    told = []
+    found = dict(schedule.there_is("sm_75", "paper", told.append))
+    assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
+    assert len(told) == 4 and told[-1] == "STS_INTERLEAVE=2 is left out: winograd.sass has none of that"
+
+
 def test_schedule_of_ones_own(card, tmp_path):
     words = ["schedule", "--layer", "Conv2", "--batch", "2", "--runs", "20", "--json", str(tmp_path / "a.json")]
     done = call(*words, "--vary", "YIELD=every:4,7")
     assert done.exit_code == 0, done.output
     asked = json.loads((tmp_path / "a.json").read_text())["asked"]
-    assert asked["vary"] == {"YIELD": ["every:4", 7]}
+    assert asked["vary"] == {"YIELD": ["every:4", 7]} and asked["source"] == "paper"
     done = call(*words, "--vary", "COLOUR=1")
     assert done.exit_code == 1 and "has no parameter 'COLOUR'" in done.output
     assert call(*words, "--vary", "COLOUR").exit_code == 2 and call(*words, "--vary", "2=3").exit_code == 2

@@ -1,0 +1,299 @@
+"""The Winograd kernels on a GPU: right on the settings of paper 004 and on random shapes, in every layout, with every
+epilogue and schedule, on the caller's stream. compute-sanitizer watches both kernels.
+
+    python -m tests.gpu.test_winograd [SOURCE ...]    # small layers in all layouts, for compute-sanitizer
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels_sass.winograd import Conv2d, host
+from loader import cuda
+from loader.cuda import Buffer
+from loader.reference.problem import Problem, arrange, relative_error, truth
+from loader.validate import LAYERS, layer
+from turingas.errors import LaunchError
+
+pytestmark = pytest.mark.gpu
+
+BATCHES = (32, 64, 96, 128)
+LAYOUTS = ("CHWN", "NCHW", "NHWC")
+BOUND = 1e-6  # relative L2 error against float64
+SHAPES = 150  # random ones for each source
+
+
+@pytest.fixture(scope="module")
+def gpu() -> cuda.Device:
+    pytest.importorskip("cuda.bindings.driver")
+    try:
+        return cuda.device(0)
+    except LaunchError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def torch(gpu: cuda.Device) -> Any:
+    found = pytest.importorskip("torch")
+    if not found.cuda.is_available():
+        pytest.skip("this PyTorch sees no GPU")
+    return found
+
+
+@pytest.fixture(params=list(host.SOURCES))
+def source(request: pytest.FixtureRequest, gpu: cuda.Device) -> str:
+    name: str = request.param
+    try:
+        host.choose(host.arch_of(gpu), name)
+    except LaunchError as why:
+        pytest.skip(str(why))  # Hopper's kernel on another card
+    return name
+
+
+def exact(torch: Any, x: Any, w: Any, pad: int) -> Any:
+    """The convolution in float64, N, K, P, Q."""
+    return torch.nn.functional.conv2d(x.double(), w.double(), padding=pad)
+
+
+def to(tensor: Any, layout: str) -> Any:
+    """N, C, H, W -> the layout, contiguous."""
+    return tensor.permute(*("NCHW".index(axis) for axis in layout)).contiguous()
+
+
+def back(tensor: Any, layout: str) -> Any:
+    return tensor.permute(*(layout.index(axis) for axis in "NCHW"))
+
+
+def error(found: Any, wanted: Any) -> float:
+    """NaN where something was not written."""
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+def nan(torch: Any, shape: tuple[int, ...]) -> Any:
+    return torch.full(shape, float("nan"), device="cuda")
+
+
+# ---- right on all layers -----------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _setting(torch: Any, name: str) -> tuple[Any, Any, Any]:
+    """x, w and the float64 result at the largest batch: smaller ones are its first images."""
+    p = layer(name, max(BATCHES))
+    random = torch.Generator("cuda").manual_seed(5)
+    x, w = (torch.randn(shape, device="cuda", generator=random) for shape in (p.x_shape, p.w_shape))
+    wanted = exact(torch, x, w, 1)
+    first = truth(x[:1].cpu().numpy(), w.cpu().numpy(), layer(name, 1))
+    assert relative_error(wanted[:1].cpu().numpy(), first) < 1e-12  # PyTorch's float64 is one
+    return x, w, wanted
+
+
+@pytest.mark.parametrize(("name", "n"), list(itertools.product(LAYERS, BATCHES)))
+def test_setting(name: str, n: int, source: str, torch: Any) -> None:
+    x, w, wanted = _setting(torch, name)
+    for layout in LAYOUTS:
+        with Conv2d(w, layout=layout, kernel=source) as conv:
+            given = to(x[:n], layout)
+            out = nan(torch, host.shape_of(tuple(given.shape), w.shape[0], 1, layout).y_shape)
+            conv(given, out=out)
+            off = error(back(out, layout), wanted[:n])
+            print(f"{name}N{n:<3} {source:<6} {layout} {off:.1e}")
+            assert off <= BOUND, layout
+
+
+def random_shape(random: np.random.Generator) -> tuple[host.Shape, str]:
+    """Mostly small and awkward; some with several blocks of each kind."""
+    n, c, k = (int(random.choice([1, 2, 3, int(random.integers(1, 70)), 32, 64])) for _ in range(3))
+    k = int(random.choice([k, int(random.integers(1, 200))]))
+    h, w = (int(random.integers(1, 40)) for _ in range(2))
+    pad = int(random.integers(0, 2)) if min(h, w) > 2 else 1
+    layout = str(random.choice(LAYOUTS))
+    return host.Shape(n, c, h, w, k, pad, layout), layout
+
+
+def test_random_shapes(source: str, torch: Any) -> None:
+    random, generator = np.random.default_rng(11), torch.Generator("cuda").manual_seed(6)
+
+    def made(*shape: int) -> Any:
+        return torch.randn(shape, device="cuda", generator=generator)
+
+    wrong = []
+    for _ in range(SHAPES):
+        shape, layout = random_shape(random)
+        x, w, b = made(shape.n, shape.c, shape.h, shape.w), made(shape.k, shape.c, 3, 3), made(shape.k)
+        wanted = exact(torch, x, w, shape.pad) + b.double()[:, None, None]
+        out = nan(torch, shape.y_shape)
+        with Conv2d(w, b, shape.pad, layout=layout, kernel=source) as conv:
+            conv(to(x, layout), out=out)
+            torch.cuda.synchronize()
+        # a sum of few taps may come out far smaller than what the method adds and takes away again
+        scale = max(float(wanted.norm()), math.sqrt(9 * shape.c * wanted.numel()))
+        off = float((back(out, layout).double() - wanted).norm()) / scale
+        if not off <= BOUND:
+            wrong.append(f"{shape}: {off:.1e}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_real_layers_that_fill_no_block(source: str, torch: Any) -> None:
+    """The first layer of a network, a stack that doubles its channels, a large odd image."""
+    for n, c, size, k in ((8, 3, 224, 64), (5, 96, 55, 200), (1, 64, 301, 72), (33, 130, 7, 70)):
+        x, w = torch.randn(n, c, size, size, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
+        wanted = exact(torch, x, w, 1)
+        for layout in LAYOUTS:
+            with Conv2d(w, layout=layout, kernel=source) as conv:
+                off = error(back(conv(to(x, layout)), layout), wanted)
+            assert off <= BOUND, (n, c, size, k, layout)
+
+
+# ---- epilogue and schedules --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_epilogues(layout: str, source: str, torch: Any) -> None:
+    x, w = torch.randn(33, 24, 13, 10, device="cuda"), torch.randn(80, 24, 3, 3, device="cuda")
+    bias, residual = torch.randn(80, device="cuda"), torch.randn(33, 80, 13, 10, device="cuda") * 20
+    plain = exact(torch, x, w, 1)
+    for b, r, relu in itertools.product((None, bias), (None, residual), (None, "relu")):
+        wanted = plain + (0 if b is None else b.double()[:, None, None]) + (0 if r is None else r.double())
+        wanted = wanted.relu() if relu else wanted
+        given = None if r is None else to(r, layout)
+        with Conv2d(w, b, activation=relu, layout=layout, kernel=source) as conv:
+            y = conv(to(x, layout), given)
+            assert error(back(y, layout), wanted) <= BOUND, (b is None, r is None, relu)
+            if given is not None:  # in place
+                conv(to(x, layout), given, out=given)
+                assert (given == y).all()
+            torch.cuda.synchronize()
+
+
+SCHEDULES = {
+    "YIELD": ("natural", "nvcc8", "cudnn7", "every:3"),
+    "LDG_INTERLEAVE": (2, 4, 8),
+    "STS_INTERLEAVE": (2, 4, 6),
+    "OUTPUT": ("paper", "sts64", "compact"),
+}
+
+
+def test_every_schedule(source: str, torch: Any) -> None:
+    """What the source has of the paper's parameters; at least the yield flag."""
+    x, w = torch.randn(40, 40, 9, 10, device="cuda"), torch.randn(130, 40, 3, 3, device="cuda")
+    wanted, known, done = exact(torch, x, w, 1), host.parameters(host.SOURCES[source].path.read_text()), 0
+    for name, values in SCHEDULES.items():
+        for value in values if name in known else ():
+            with Conv2d(w, kernel=source, schedule={name: value}) as conv:
+                assert error(conv(x), wanted) <= BOUND, (name, value)
+                torch.cuda.synchronize()
+            done += 1
+    assert done >= 4, known
+
+
+# ---- the caller's stream -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_torch_on_a_side_stream(layout: str, source: str, torch: Any) -> None:
+    """x is written on the stream just before, y read just after; the default stream is not waited for."""
+    x, w = torch.randn(16, 32, 14, 14, device="cuda"), torch.randn(64, 32, 3, 3, device="cuda")
+    wanted = exact(torch, x, w, 1)
+    with Conv2d(w, layout=layout, kernel=source) as conv:
+        given, held = to(x, layout), torch.zeros_like(to(x, layout))
+        conv(given)
+        torch.cuda.synchronize()
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(100_000_000)
+            held.copy_(given)
+            y = conv(held)
+            held.zero_()
+            total = y.double()
+        assert not side.query()  # the call did not wait
+        side.synchronize()
+        assert error(back(total, layout), wanted) <= BOUND
+
+
+def test_torch_graph(source: str, torch: Any) -> None:
+    x, w = torch.randn(8, 16, 12, 12, device="cuda"), torch.randn(64, 16, 3, 3, device="cuda")
+    with Conv2d(w, kernel=source) as conv:
+        out = conv(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            conv(x, out=out)
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert error(out, exact(torch, x, w, 1)) <= BOUND
+
+
+def test_cupy_on_a_side_stream(source: str, gpu: cuda.Device) -> None:
+    cupy = pytest.importorskip("cupy")
+    random = np.random.default_rng(3)
+    x, w = random.standard_normal((5, 20, 9, 9), np.float32), random.standard_normal((33, 20, 3, 3), np.float32)
+    bias = random.standard_normal(33, np.float32)
+    wanted = truth(x, w, Problem(5, 20, 9, 9, 33, 3, 3, 1, 1)) + bias[:, None, None]
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        conv, given = Conv2d(cupy.asarray(w), cupy.asarray(bias), kernel=source), cupy.asarray(x)
+        y = conv(given)
+        given.fill(0)
+        assert isinstance(y, cupy.ndarray)
+        stream.synchronize()
+        assert relative_error(cupy.asnumpy(y), wanted) <= BOUND
+
+
+def test_numpy_and_buffers(source: str, gpu: cuda.Device) -> None:
+    for device in ("cuda:0", None):
+        check(Problem(3, 9, 6, 7, 67, 3, 3, 1, 1), source, "NHWC", device)
+
+
+def test_the_source_that_is_chosen(gpu: cuda.Device) -> None:
+    chosen = host.choose(host.arch_of(gpu))
+    assert chosen is (host.HOPPER if gpu.arch == "sm_90" else host.PAPER)
+
+
+# ---- compute-sanitizer -------------------------------------------------------------------------------------------
+
+SMALL = (Problem(3, 9, 6, 7, 67, 3, 3, 1, 1), Problem(34, 24, 5, 5, 128, 3, 3, 1, 0))
+
+
+def check(p: Problem, source: str, layout: str, device: str | None = "cuda:0") -> None:
+    """A layer with bias, residual and ReLU: numpy arrays for a layer on a GPU, Buffers where device is None."""
+    random = np.random.default_rng(9)
+    shapes = p.x_shape, p.w_shape, (p.k,), p.y_shape
+    x, w, bias, residual = (random.standard_normal(shape, np.float32) for shape in shapes)
+    wanted = np.maximum(0, truth(x, w, p) + bias[:, None, None] + residual)
+    given = [arrange(one, "NCHW", layout) for one in (x, residual)]
+    with Conv2d(w, bias, p.padding, "relu", layout, device, kernel=source) as conv:
+        y = conv(*given) if device else conv(*map(Buffer.of, given)).numpy()
+    off = relative_error(arrange(y, layout, "NCHW"), wanted)
+    print(f"{source} {layout} N={p.n} {off:.1e}")
+    assert off <= BOUND, (source, layout, p)
+
+
+def small(sources: list[str]) -> None:
+    """Two layers that fill no block, in all layouts."""
+    for name, layout, p in itertools.product(sources, LAYOUTS, SMALL):
+        check(p, name, layout)
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def test_sanitizer(tool: str, source: str) -> None:
+    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if found is None:
+        pytest.skip("compute-sanitizer is not here")
+    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd", source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert done.stdout.count(f"\n{source} ") + done.stdout.startswith(f"{source} ") == len(LAYOUTS) * len(SMALL)
+    assert "SUMMARY: 0 " in done.stdout, done.stdout[-4000:]  # errors, or hazards
+
+
+if __name__ == "__main__":
+    small(sys.argv[1:] or [host.choose(host.arch_of(cuda.device(0))).name])
