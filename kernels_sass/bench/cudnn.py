@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused
+from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
 from loader import nvrtc
 from loader.cuda import Buffer, Device, Stream
 
@@ -46,7 +46,8 @@ SIGNATURES: dict[str, Sequence[Any]] = {
 
 @functools.cache
 def library() -> Any:
-    """cuDNN; None where it is not installed."""
+    """cuDNN; None where it is not installed. PyTorch goes first: it knows where the libraries lie that cuDNN needs."""
+    torch()
     folders = [folder / "lib" for name in ("cudnn", "cu13") for folder in nvrtc.package_folders(name)]
     found = [str(path) for folder in folders for path in sorted(folder.glob("libcudnn.so.*"))]
     for name in (*found, ctypes.util.find_library("cudnn")):

@@ -162,6 +162,10 @@ class Contender:
         """The y of a copy, a Buffer in the layout or a tensor as N, C, H, W."""
         raise NotImplementedError
 
+    def poison(self, data: Data) -> None:
+        """Make every element of every output a NaN."""
+        data.poison(self.layout)
+
     def record(self, data: Data) -> Any:
         """Something whose ``launch(stream)`` queues the convolutions of all copies."""
 
@@ -237,7 +241,6 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
     """Prepare, check every copy's output as it will be timed, and give what is timed."""
     one.prepare(data)
     row["workspace"] = one.workspace
-    data.poison(one.layout)
     for copy in range(data.copies):  # whatever is loaded or looked up at a first call is so before it is recorded
         one.launch(copy, data.stream)
     data.stream.synchronize()
@@ -249,7 +252,7 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
             raise
         row["how"], row["not recorded"] = "queued", str(why).splitlines()[0]
         replay = Queued(one, data)
-    data.poison(one.layout)
+    one.poison(data)
     replay.launch(data.stream)
     data.stream.synchronize()
     if one.part == "all" or one.part == "main":
