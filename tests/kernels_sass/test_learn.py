@@ -91,7 +91,7 @@ def commands():
     """The lines of the sources' heads and of the texts that run or lint one of them."""
     pages = [*measure.FOLDER.glob("*.sass"), measure.FOLDER / "README.md", ROOT / "docs" / "learn.md"]
     lines = [line.lstrip("# ") for page in pages for line in page.read_text().splitlines()]
-    return sorted({line for line in lines if re.match("turingas (run|lint) ", line)})
+    return sorted({line for line in lines if re.match("turingas (run|lint|validate) ", line)})
 
 
 @pytest.mark.parametrize("line", commands())
@@ -281,10 +281,16 @@ def product(arch, m, n, k, **options):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_sgemm(arch):
-    product(arch, 100, 36, 9)
+    product(arch, 100, 36, 9, checked=arch in ("sm_70", "sm_75", "sm_90"))
 
 
-SHAPES = [(1, 1, 1), (128, 128, 8), (128, 127, 16), (3, 130, 9), (130, 3, 33), (65, 80, 24)]
+def test_sgemm_that_yields():
+    product("sm_75", 70, 40, 20, YIELD="every:7")
+    with pytest.raises(AsmError, match="YIELD=never"):
+        built("08_sgemm", "sm_75", {"YIELD": "never"})
+
+
+SHAPES = [(1, 1, 1), (128, 128, 8), (128, 127, 16), (3, 130, 9), (130, 3, 33)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
