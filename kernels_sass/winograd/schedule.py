@@ -5,7 +5,6 @@ A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*
 are the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
 """
 
-import itertools  # noqa: F401  (for the source that includes this)
 import re
 
 from turingas.check.banks import sources
@@ -15,7 +14,6 @@ from turingas.isa.instruction import instruction
 from turingas.isa.latency import latencies
 from turingas.source.names import Names
 
-ARCH = globals()["ARCH"]
 RULES = latencies(ARCH)
 SM = RULES.sm
 LINE = re.compile(r"(\S+):(\S):(\S):(\S):\*\s+(@!?\w+\s+)?(\S+)(?:\s+(.*))?$")
@@ -47,7 +45,8 @@ class Op:
             operands[flags[place]] += ".reuse"
         yields = "Y" if self.stall > 11 else self.yields
         wait = f"0x{self.wait:02x}" if self.wait else "--"
-        return f"{wait}:{self.read}:{self.write}:{yields}:{self.stall:x}  {self.guard}{self.name} {', '.join(operands)};"
+        code = f"{wait}:{self.read}:{self.write}:{yields}:{self.stall:x}"
+        return f"{code}  {self.guard}{self.name} {', '.join(operands)};"
 
 
 def settle(lines, names):

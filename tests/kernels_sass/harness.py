@@ -65,15 +65,23 @@ def exact(x: np.ndarray, w: np.ndarray, s: Shape, bias: np.ndarray | None, resid
     return np.maximum(y, 0) if s.relu else y
 
 
-def convolve(cubin: Cubin, s: Shape, seed: int = 0, **options: Any) -> tuple[float, list[Report]]:
+def convolve(
+    cubin: Cubin, s: Shape, seed: int = 0, around: float | None = None, **options: Any
+) -> tuple[float, list[Report]]:
     """Random data through both kernels. The relative L2 error against float64, and the reports of the launches. What
-    may not be written, or must be, shows: y holds NaN before, and inputs are compared with what they were."""
+    may not be written, or must be, shows: y and U hold NaN before, and inputs are compared with what they were. With
+    ``around``, x is part of larger images that hold this number elsewhere."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
     w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
     bias = random.standard_normal(s.k, np.float32) if s.bias else None
     residual = random.standard_normal((s.n, s.k, s.p, s.q), np.float32) if s.residual else None
     there_x, strides_x = stored(x, "NCHW", s.layout)
+    if around is not None:
+        image = np.full((s.n, s.c, s.h + 4, s.w + 4), around, np.float32)
+        image[:, :, 2:-2, 2:-2] = x
+        there_x, strides_x = stored(image, "NCHW", s.layout)
+    inside = 4 * 2 * (strides_x[2] + strides_x[3]) if around is not None else 0
     there_w, strides_w = stored(w, "KCRS", s.filter_layout)
     there_y, strides_y = stored(np.full((s.n, s.k, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
@@ -84,11 +92,13 @@ def convolve(cubin: Cubin, s: Shape, seed: int = 0, **options: Any) -> tuple[flo
     reports = [
         module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
     ]
-    args = [there_x, u, there_y, bias if s.bias else 0, there_r if s.residual else 0]
+    assert np.isfinite(u).all()
+    address = module.device.memory.add(there_x, "x")
+    args = [address + inside, u, there_y, bias if s.bias else 0, there_r if s.residual else 0]
     args += [s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, s.pad, -(-s.p // 2), -(-s.q // 2), s.ni]
     args += [*strides_x, *strides_y, int(s.relu)]
     reports.append(module.launch("winograd", (-(-s.tiles // 32), k_pad // 64), 256, args, **options))
-    assert all((a == b).all() for a, b in zip(before, (there_x, there_w)))
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, (there_x, there_w)))
     y = there_y.transpose([s.layout.index(letter) for letter in "NCHW"])
     wanted = exact(x, w, s, bias, residual)
     return float(np.linalg.norm(y - wanted) / max(np.linalg.norm(wanted), 1e-30)), reports
