@@ -86,6 +86,8 @@ def test_commands_exist(page):
     for line in commands(page, "turingas"):
         words = shlex.split(re.sub(r"\[|\]|\.\.\.", " ", line), comments=True)
         command = main.commands[words[1]]
+        if isinstance(command, click.Group):
+            command = command.commands[words[2]]
         options = [p for p in command.params if isinstance(p, click.Option)]
         known = {option for p in options for option in [*p.opts, *p.secondary_opts]}
         assert {word for word in words if re.match(r"--?\w", word)} <= known, line

@@ -34,6 +34,14 @@ def rich() -> None:
         raise LaunchError(f"the tables are printed with rich: {error}", INSTALL) from None
 
 
+def console() -> Any:
+    """Where rich prints: as wide as the terminal, and wide enough for the tables where there is none."""
+    from rich.console import Console
+
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=180)
+
+
 def default_path(name: str, arch: str) -> Path:
     """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout."""
     folder = ROOT / "docs" / "results"

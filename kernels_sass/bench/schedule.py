@@ -148,14 +148,12 @@ def brief(entry: results.Json) -> str:
 
 def show(found: results.Json) -> None:
     """Print a table for each parameter, and the means last."""
-    from rich.console import Console
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=120, highlight=False)
+    console = results.console()
     for name, values in found["asked"]["vary"].items():
-        made = Table(title=f"{title(name)}; TFLOP/s of Winograd's products in the main kernel, {found['gpu']}")
+        made = Table(title=title(name), box=SIMPLE_HEAD, padding=(0, 1))
         made.add_column("setting")
         for value in values:
             made.add_column(label(name, value), justify="right")
@@ -163,6 +161,7 @@ def show(found: results.Json) -> None:
             rows = {row["name"]: row for row in entry["rows"]}
             made.add_row(setting, *(cell(rows[label(name, value)]) for value in values))
         console.print(made)
+    console.print("TFLOP/s of Winograd's products in the main kernel, and its milliseconds")
     for line in lines(found):
         console.print(line, soft_wrap=True, markup=False)
 
@@ -216,7 +215,8 @@ def figures(found: results.Json, folder: Path) -> list[Path]:
         axes.set_ylabel("TFLOP/s (Winograd's products)")
         axes.set_title(f"{title(name)}. Main kernel, {found['asked']['source']}, {found['asked']['layout']}, "
                        f"{found['gpu']}, {found['date']}", fontsize=10)  # fmt: skip
-        axes.legend(title=name, ncols=len(values), fontsize=8, loc="lower right")
+        axes.margins(x=0.01)
+        figure.legend(title=name, fontsize=8, loc="outside right upper")
         axes.grid(axis="y", alpha=0.4)
         axes.set_axisbelow(True)
         for kind in ("png", "svg"):

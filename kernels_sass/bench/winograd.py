@@ -213,26 +213,24 @@ def failures(found: results.Json) -> Iterator[str]:
 
 def table(found: results.Json) -> Any:
     """The summary as a table of rich."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     layouts, source = found["asked"]["layouts"], found["asked"]["sources"][0]
     title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {host.SOURCES[source].file}, milliseconds"
-    made = Table(title=title, caption="speed-up over the fastest fp32 algorithm of cuDNN and PyTorch in brackets")
-    made.add_column("setting")
-    for name in (*layouts, f"main {layouts[0]}", "fastest fp32 rival", "ms", "openCNN's layout", "x"):
+    made = Table(title=title, caption=CAPTION, box=SIMPLE_HEAD, padding=(0, 1))
+    made.add_column("setting", no_wrap=True)
+    for name in (*layouts, f"main {layouts[0]}", "fastest fp32 rival", "ms", "openCNN", "x", "TFLOPS", "FFMA",
+                 "main", "error"):  # fmt: skip
         made.add_column(name, justify="right", no_wrap=True)
-    for name in ("TFLOPS", "FFMA", "main FFMA", "error"):
-        made.add_column(name, justify="right")
     for name, entry in found["settings"].items():
         made.add_row(name, *_cells(entry, source, layouts))
-    made.add_section()
-    for kind in ("mean", "least"):
-        cells = []
-        for name in (*layouts, "best"):
-            one = found["summary"].get(name, {})
-            cells.append(" ".join(f"{one[over][kind]:.2f}x" for over in ("over_rival", "over_opencnn") if over in one))
-        made.add_row(f"{kind} (rival, openCNN)", *cells[:-1], "", "best layout: " + cells[-1])
     return made
+
+
+CAPTION = """In brackets and x: speed-up over the fastest fp32 algorithm of cuDNN and PyTorch, and over our CUDA C++
+kernel with openCNN's layout. TFLOPS by the operations of a direct convolution. FFMA: what the products need of the
+peak at the clock, with the filters' transformation and for the main kernel alone; both of the first layout."""
 
 
 def _cells(entry: results.Json, source: str, layouts: Sequence[str]) -> Iterator[str]:
@@ -251,13 +249,9 @@ def _cells(entry: results.Json, source: str, layouts: Sequence[str]) -> Iterator
     yield str(first.get("error", "-"))
 
 
-def show(found: results.Json, width: int | None = None) -> None:
+def show(found: results.Json) -> None:
     """Print the table, what refused, and the summary last."""
-    from rich.console import Console
-
-    console = Console(width=width or None, highlight=False)
-    if console.width < 150 and not console.is_terminal:
-        console = Console(width=170, highlight=False)
+    console = results.console()
     console.print(table(found))
     for line in refused(found):
         console.print(line, soft_wrap=True, markup=False)
