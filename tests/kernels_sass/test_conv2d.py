@@ -68,6 +68,68 @@ def error(found, exact):
     return relative_error(np.asarray(found), exact)
 
 
+# ---- the kernels
+
+KERNELS = [("sm_70", "paper"), ("sm_75", "paper"), ("sm_80", "paper"), ("sm_90", "paper"), ("sm_90", "hopper")]
+
+
+@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize(("arch", "kernel"), [KERNELS[1], *KERNELS[3:]])
+def test_layouts(arch, kernel, layout):
+    for n, (pad, bias, residual, relu) in enumerate([(0, 0, 1, 0), (1, 1, 0, 1), (1, 1, 1, 1)]):
+        case = Case(3, 9, 5, 6, 65, pad, layout, seed=n)
+        conv = case.conv(bias, relu, arch=arch, kernel=kernel)
+        assert error(conv(case.x, case.residual if residual else None), case.y(bias, residual, relu)) < 1e-6
+
+
+@pytest.mark.parametrize(("arch", "kernel"), KERNELS)
+def test_odd_shapes(arch, kernel):
+    random = np.random.default_rng(4)
+    shapes = [(1, 1, 1, 1, 1, 1, "NCHW"), (1, 1, 3, 3, 1, 0, "NHWC"), (33, 3, 2, 3, 2, 1, "CHWN")]
+    for _ in range(2):
+        n, c, h, w, k = (int(random.integers(1, most)) for most in (20, 20, 10, 10, 80))
+        shapes.append((n, c, h + 2, w + 2, k, int(random.integers(2)), host.LAYOUTS[random.integers(3)]))
+    for shape in shapes:
+        case = Case(*shape)
+        assert error(case.conv(True, arch=arch, kernel=kernel)(case.x), case.y(bias=True)) < 1e-6, shape
+
+
+@pytest.mark.parametrize(("arch", "kernel"), KERNELS)
+def test_epilogues_have_no_hazards(arch, kernel):
+    """... where residual and y are the same memory, and Hopper's one block has several jobs."""
+    case = Case(6, 10, 4, 5, 70, 1, "CHWN")
+    kernels = Kernels.of(arch, kernel)
+    module, y = kernels.load("cpu"), case.residual.copy()
+    u = np.full(host.filter_floats(10, 70), np.nan, np.float32)
+    shape = host.shape_of(case.x.shape, 70, 1, "CHWN")
+    options = {"strict": True, "races": True}
+    first = host.transform(module, case.weight, u, 10, 70, **options)
+    more = host.convolve(module, kernels.source, shape, case.x, u, y, case.bias, y, True, sms=1, **options)
+    assert not [*first.hazards, *first.races, *more.hazards, *more.races]
+    assert error(y, case.y(1, 1, 1)) < 1e-6
+
+
+@pytest.mark.parametrize(("arch", "kernel", "schedule"), [
+    ("sm_75", "paper", {"YIELD": "every:5", "LDG_INTERLEAVE": 2, "STS_INTERLEAVE": 4, "OUTPUT": "sts64"}),
+    ("sm_75", "paper", {"YIELD": "cudnn7", "OUTPUT": "compact"}),
+    ("sm_90", "hopper", {"YIELD": "nvcc8"}),
+])  # fmt: skip
+def test_schedules(arch, kernel, schedule):
+    case = Case(2, 9, 4, 3, 65)
+    conv = case.conv(arch=arch, kernel=kernel, schedule=schedule)
+    assert error(conv(case.x), case.y()) < 1e-6
+    assert Kernels.of(arch, kernel).cubin.to_bytes() != Kernels.of(arch, kernel, schedule).cubin.to_bytes()
+
+
+def test_what_it_takes_by_itself():
+    case = Case(1, 2, 4, 4, 3)
+    for words, arch, kernel in (({}, "sm_75", "paper"), ({"arch": "sm_90"}, "sm_90", "hopper"),
+                                ({"kernel": "hopper"}, "sm_90", "hopper"), ({"arch": "sm_86"}, "sm_86", "paper")):
+        conv = case.conv(**words)
+        assert error(conv(case.x), case.y()) < 1e-6
+        assert conv._arch("cpu") == arch and conv._places[-1].source.name == kernel
+
+
 # ---- the call
 
 
