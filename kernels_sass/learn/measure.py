@@ -105,6 +105,8 @@ SMEM: dict[str, tuple[str, int, str, int | None]] = {
 
 SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 512),
          (1000, 1001, 999), (4095, 4097, 1023), (128, 16384, 4096))  # fmt: skip
+SCHEDULED = (4096, 4096, 4096)
+YIELDS = ("every:32", "every:16", "every:8", "every:4")
 
 
 def built(name: str, arch: str, defines: Defines | None = None) -> Cubin:
@@ -158,13 +160,19 @@ def measure_smem(device: str = "cuda:0") -> list[Row]:
     return rows
 
 
-def measure_sgemm(device: str = "cuda:0", sizes: Sequence[tuple[int, int, int]] = SIZES) -> list[Product]:
-    """Step 8, and ``torch.matmul`` with TF32 off if PyTorch sees the GPU, on the same matrices."""
+def measure_sgemm(
+    device: str = "cuda:0", sizes: Sequence[tuple[int, int, int]] = SIZES, yields: Sequence[str] = YIELDS
+) -> list[Product]:
+    """Step 8, and ``torch.matmul`` with TF32 off if PyTorch sees the GPU, on the same matrices. ``yields``: what else
+    YIELD is set to, for the products of SCHEDULED."""
     gpu = on(device)
     torch = pytorch()
     rows = []
-    with loader.load(built("08_sgemm", gpu.arch), device) as module:
-        kernel = module.kernel("sgemm")
+    with contextlib.ExitStack() as stack:
+        modules = {
+            text: stack.enter_context(loader.load(built("08_sgemm", gpu.arch, {"YIELD": text}), device))
+            for text in ("natural", *yields)
+        }
         for m, n, k in sizes:
             random = np.random.default_rng(m + n + k)
             a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
@@ -179,11 +187,16 @@ def measure_sgemm(device: str = "cuda:0", sizes: Sequence[tuple[int, int, int]] 
 
             with Buffer.of(a, device) as da, Buffer.of(b, device) as db, Buffer((m, n), np.float32, device) as dc:
 
-                def launch() -> None:
-                    kernel.launch((-(-n // 128), -(-m // 128)), THREADS, da, db, dc, m, n, k)  # noqa: B023
+                for text, module in modules.items():
+                    if text != "natural" and (m, n, k) != SCHEDULED:
+                        continue
+                    kernel = module.kernel("sgemm")
 
-                took = timing.measure(launch, device=device)
-                rows.append(row("08_sgemm", dc.numpy(), took))
+                    def launch() -> None:
+                        kernel.launch((-(-n // 128), -(-m // 128)), THREADS, da, db, dc, m, n, k)  # noqa: B023
+
+                    took = timing.measure(launch, device=device)
+                    rows.append(row("08_sgemm" if text == "natural" else f"... yield {text}", dc.numpy(), took))
                 if torch is not None:
                     ta, tb, tc = (torch.as_tensor(x, device=device) for x in (da, db, dc))
                     took = timing.measure(lambda: torch.matmul(ta, tb, out=tc), device=device)  # noqa: B023
@@ -221,9 +234,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def products(rows: Sequence[Product]) -> Iterator[str]:
-    yield f"{'':16} {'m':>6} {'n':>6} {'k':>6} {'ms':>9} {'TFLOP/s':>8} {'error':>8} {'MHz':>5}"
+    yield f"{'':20} {'m':>6} {'n':>6} {'k':>6} {'ms':>9} {'TFLOP/s':>8} {'error':>8} {'MHz':>5}"
     for row in rows:
-        yield (f"{row.name:16} {row.m:6} {row.n:6} {row.k:6} {row.ms:9.4f} {row.tflops:8.1f} {row.error:8.1e} "
+        yield (f"{row.name:20} {row.m:6} {row.n:6} {row.k:6} {row.ms:9.4f} {row.tflops:8.1f} {row.error:8.1e} "
                f"{row.mhz or '':>5}")  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import functools
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -326,7 +327,7 @@ def test_the_loop_of_sgemm(arch):
     found = loop(cubin)
     assert found.math == "FFMA" and found.conflicts == 0
     assert found.share > 0.9 and found.instructions == 1136
-    assert found.bound == ("fma" if arch in SLOW_FFMA else "issue slots")
+    assert (found.bound, found.least) == (("fma", 2060) if arch in SLOW_FFMA else ("issue slots", 1136))
     assert cubin.kernels[0].registers <= 128 and cubin.kernels[0].shared_bytes <= 32768
 
 
@@ -354,6 +355,18 @@ def test_without_a_gpu(monkeypatch, capsys):
     assert "nothing is measured: there is no device 'cuda:0'" in capsys.readouterr().err
     with pytest.raises(LaunchError, match="cpu has no time"):
         measure.measure_ffma("cpu")
+
+
+def test_cpi_and_bytes(monkeypatch):
+    """128 bytes a cycle at most: a wavefront of 32 words."""
+    monkeypatch.setattr(measure, "on", lambda device: SimpleNamespace(arch="sm_90"))
+    monkeypatch.setattr(measure, "cycles", lambda cubin, device, arrays: 512.0)
+    rows = {row.name: row for row in measure.measure_smem()}
+    assert rows["LDS.32"].cpi == 1 and rows["LDS.32"].bytes_per_cycle == 128
+    assert rows["STS.64, half of the lanes"].bytes_per_cycle == 128
+    monkeypatch.setattr(measure, "cycles", lambda cubin, device, arrays: 1024.0)
+    found = [row.cpi for row in measure.measure_ffma()]
+    assert found.count(1.0) == len(measure.FFMA) - 1 and found.count(2.0) == 1  # one_bank has half the FFMA
 
 
 def test_the_table():
