@@ -478,6 +478,7 @@ def bench() -> None:
     \b
       turingas bench winograd        against cuDNN, PyTorch and openCNN's kernel
       turingas bench schedule        the yield flag, the spacing of LDG and STS
+      turingas bench counters        what Nsight Compute counts in the main kernel
     """
 
 
@@ -536,6 +537,21 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
         from kernels_sass.bench import command
 
         return command.schedule(path, figures, show, asked, click.echo)
+
+
+@bench.command(short_help="What Nsight Compute counts in the main kernel.")
+@_LAYER
+@click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,128]")
+@click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS, help="[default: CHWN]")
+@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@_RESULTS
+@_SHOW
+def counters(path: Path | None, show: bool, **asked: Any) -> int:
+    """How busy the FMA pipe and the issue slots are, bank conflicts, and bytes from and to memory, by ncu."""
+    with _diagnosed("bench counters"):
+        from kernels_sass.bench import command
+
+        return command.counters(path, show, asked, click.echo)
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kernels_sass.bench import counters as counters_
 from kernels_sass.bench import results
 from kernels_sass.bench import schedule as schedule_
 from kernels_sass.bench import winograd as winograd_
@@ -29,7 +30,7 @@ def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
 def winograd(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench winograd`: 1 if a kernel of ours has no time, because it is wrong or was refused."""
     results.rich()
-    found = winograd_.recorded(path) if show else winograd_.run(winograd_.Asked(**_given(asked)), path, tell)
+    found = results.recorded("winograd", path) if show else winograd_.run(winograd_.Asked(**_given(asked)), path, tell)
     winograd_.show(found)
     return 1 if any(winograd_.failures(found)) else 0
 
@@ -37,8 +38,16 @@ def winograd(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell
 def schedule(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench schedule`: 1 if a schedule has no time."""
     results.rich()
-    found = schedule_.recorded(path) if show else schedule_.run(schedule_.Asked(**_given(asked)), path, tell)
+    found = results.recorded("schedule", path) if show else schedule_.run(schedule_.Asked(**_given(asked)), path, tell)
     schedule_.show(found)
     for made in schedule_.figures(found, figures) if figures else ():
         tell(str(made))
     return 1 if any(schedule_.failures(found)) else 0
+
+
+def counters(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
+    """`turingas bench counters`."""
+    results.rich()
+    found = results.recorded("counters", path) if show else counters_.run(counters_.Asked(**_given(asked)), path, tell)
+    counters_.show(found)
+    return 0

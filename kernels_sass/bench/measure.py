@@ -240,6 +240,7 @@ def compare(data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed:
 def _ready(one: Contender, data: Data, row: Row) -> Any:
     """Prepare, check every copy's output as it will be timed, and give what is timed."""
     one.prepare(data)
+    data.gpu.synchronize()
     row["workspace"] = one.workspace
     for copy in range(data.copies):  # whatever is loaded or looked up at a first call is so before it is recorded
         one.launch(copy, data.stream)

@@ -59,6 +59,14 @@ def read(path: Path) -> Json:
     return found
 
 
+def recorded(name: str, path: Path | None) -> Json:
+    """The results that are kept in a file, or of the H200 in the checkout. LaunchError without them."""
+    path = path or default_path(name, "sm_90")
+    if not path.is_file():
+        raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
+    return read(path)
+
+
 class Results:
     """``settings``: what was measured, by setting. What an interrupted run left in the file is kept if it was made by
     the same code, on the same card, with the same ``asked``; a file that is complete, or of something else, is

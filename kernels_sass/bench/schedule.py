@@ -229,11 +229,3 @@ def figures(found: results.Json, folder: Path) -> list[Path]:
 
 def _row(found: results.Json, setting: str, name: str) -> Any:
     return next(row for row in found["settings"][setting]["rows"] if row["name"] == name)
-
-
-def recorded(path: Path | None) -> results.Json:
-    """The results that are kept in a file, or of the H200 in the checkout. LaunchError without them."""
-    path = path or results.default_path("schedule", "sm_90")
-    if not path.is_file():
-        raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
-    return results.read(path)

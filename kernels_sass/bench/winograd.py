@@ -211,12 +211,20 @@ def failures(found: results.Json) -> Iterator[str]:
                 yield f"{name}: {row['name']}: {row['status']}"
 
 
+def of_source(found: results.Json, source: str) -> results.Json:
+    """The results with the verdict on another of our kernels."""
+    layouts = found["asked"]["layouts"]
+    settings = {name: {**entry, "verdict": verdict(entry["rows"], source, layouts)}
+                for name, entry in found["settings"].items()}  # fmt: skip
+    return {**found, "settings": settings, "summary": summary(settings, source, layouts)}
+
+
 def table(found: results.Json) -> Any:
-    """The summary as a table of rich."""
+    """The verdict and the summary as a table of rich."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    layouts, source = found["asked"]["layouts"], found["asked"]["sources"][0]
+    layouts, source = found["asked"]["layouts"], found["summary"]["source"]
     title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {host.SOURCES[source].file}, milliseconds"
     made = Table(title=title, caption=CAPTION, box=SIMPLE_HEAD, padding=(0, 1))
     made.add_column("setting", no_wrap=True)
@@ -252,6 +260,11 @@ def _cells(entry: results.Json, source: str, layouts: Sequence[str]) -> Iterator
 def show(found: results.Json) -> None:
     """Print the table, what refused, and the summary last."""
     console = results.console()
+    for source in reversed(found["asked"]["sources"][1:]):
+        other = of_source(found, source)
+        console.print(table(other))
+        for line in summary_lines(other):
+            console.print(line, soft_wrap=True, markup=False)
     console.print(table(found))
     for line in refused(found):
         console.print(line, soft_wrap=True, markup=False)
@@ -280,14 +293,7 @@ def summary_lines(found: results.Json) -> Iterator[str]:
                      for kind, what in (("over_rival", "fastest fp32 rival"), ("over_opencnn", "openCNN's layout"))
                      if kind in one]  # fmt: skip
             yield f"{name}: over " + "; over ".join(parts) + f" ({found['summary']['settings']} settings)"
+    ours = f"ours {found['summary']['source']} "
     worst = max((row.get("error", 0.0) for entry in found["settings"].values() for row in entry["rows"]
-                 if row["group"] == "ours" and not isinstance(row.get("error"), str)), default=0.0)  # fmt: skip
+                 if row["name"].startswith(ours) and not isinstance(row.get("error"), str)), default=0.0)  # fmt: skip
     yield f"largest relative L2 error of ours against float64: {worst:.1e}"
-
-
-def recorded(path: Path | None) -> results.Json:
-    """The results that are kept in a file, or of the H200 in the checkout. LaunchError without them."""
-    path = path or results.default_path("winograd", "sm_90")
-    if not path.is_file():
-        raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
-    return results.read(path)

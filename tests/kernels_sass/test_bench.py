@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from kernels_sass.bench import command, contenders, cudnn, measure, results, schedule, winograd
+from kernels_sass.bench import command, contenders, counters, cudnn, measure, results, schedule, winograd
 from kernels_sass.bench.measure import Contender, Data
 from kernels_sass.winograd import host
 from loader import cuda, nvrtc, timing, validate
@@ -422,14 +424,66 @@ def test_schedule_of_ones_own(card, tmp_path):
     assert call(*words, "--vary", "COLOUR").exit_code == 2 and call(*words, "--vary", "2=3").exit_code == 2
 
 
+# ---- counters ----------------------------------------------------------------------------------------------------
+
+
+def table_of_ncu(launches):
+    """What ncu --csv --page raw prints."""
+    names = list(counters.METRICS.values())
+    yield "==PROF== Connected to process 7"
+    yield ",".join(f'"{title}"' for title in ("ID", "Kernel Name", *names))
+    units = {"gpu__time_duration.sum": "us", "dram__bytes_read.sum": "Mbyte"}
+    yield ",".join(f'"{unit}"' for unit in ("", "", *(units.get(name, "") for name in names)))
+    for number in range(launches):
+        cells = (str(number), "winograd", *(f"{1000 * number + place:,}" for place in range(len(names))))
+        yield ",".join(f'"{cell}"' for cell in cells)
+
+
+def test_what_ncu_prints():
+    made = counters.read(list(table_of_ncu(4)))
+    places = {name: place for place, name in enumerate(counters.METRICS)}
+    assert [one["fma"] for one in made] == [1000, 3000]  # every second launch
+    assert made[0]["nanoseconds"] == 1e3 * (1000 + places["nanoseconds"])
+    assert made[1]["dram_read"] == 1e6 * (3000 + places["dram_read"])
+    assert made[0]["dram_written"] == 1000 + places["dram_written"]
+    assert counters._number("n/a", "") is None
+    with pytest.raises(LaunchError, match="no launch: ==ERROR== no permission"):
+        counters.read(["==ERROR== no permission"])
+
+
+def test_counters(card, tmp_path, monkeypatch):
+    path = tmp_path / "found.json"
+    words = ["counters", "--layer", "Conv2", "--batch", "2", "--layout", "NHWC", "--json", str(path)]
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    done = call(*words)
+    assert done.exit_code == 1 and "ncu (Nsight Compute) is not installed" in done.output
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
+    asked = []
+
+    def ncu(command, **options):
+        asked.append(command)
+        counters.launch(*command[command.index("kernels_sass.bench.counters") + 1 :])
+        return subprocess.CompletedProcess(command, 0, "\n".join(table_of_ncu(2)), "")
+
+    monkeypatch.setattr(subprocess, "run", ncu)
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    assert [launch[0] for launch in card.launches] == ["filter_transform", "winograd", "winograd"]
+    found = json.loads(path.read_text())["settings"]["Conv2N2 NHWC"]
+    useful = 16 * 3 * 3 * 2 * 4
+    assert found["useful"] == pytest.approx(100 * useful / found["ffma_threads"])
+    assert found["of_peak"] == pytest.approx(100 * useful / (found["elapsed"] * 2 * 64))
+    assert "Conv2N2 NHWC" in done.output and call("counters", "--show", "--json", str(path)).output in done.output
+
+
 # ---- without a GPU, and wrong usage ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["winograd", "schedule"])
+@pytest.mark.parametrize("name", ["winograd", "schedule", "counters"])
 def test_without_a_gpu(no_gpu, name):
     done = call(name)
     assert done.exit_code == 1
-    assert f"bench {name}: error: there is no GPU here" in done.output and "--show" in done.output
+    assert f"bench {name}: error: there is no GPU here" in done.output and "hint: without one, " in done.output
 
 
 def test_without_rich(card, monkeypatch):

@@ -1,0 +1,169 @@
+"""`turingas bench counters`: what Nsight Compute (ncu) counts while the main kernel runs, setting by setting. Shares
+are percent.
+
+ncu starts this file again, which launches the kernel of each setting twice; the second launch is told.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels_sass.bench import results
+from kernels_sass.bench.measure import peak_ffma
+from kernels_sass.bench.winograd import BATCHES, ffmas, gpu_at_hand
+from kernels_sass.winograd import host
+from loader import cuda
+from loader.cuda import Buffer
+from loader.reference.problem import rearrange_shape
+from loader.validate import LAYERS, layer
+from turingas.errors import LaunchError
+
+#: Name in the results -> ncu's metric.
+METRICS = {
+    "fma": "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    "issued": "smsp__inst_issued.avg.pct_of_peak_sustained_active",
+    "instructions": "smsp__inst_executed.sum",
+    "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "cycles": "sm__cycles_active.avg",
+    "elapsed": "sm__cycles_elapsed.max",
+    "nanoseconds": "gpu__time_duration.sum",
+    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "dram_read": "dram__bytes_read.sum",
+    "dram_written": "dram__bytes_write.sum",
+    "l2_hits": "lts__t_sector_hit_rate.pct",
+    "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
+}
+
+WITHOUT = "without one, `turingas info` and `turingas lint` tell what can be told of the code alone"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command was asked for."""
+
+    layers: tuple[str, ...] = tuple(LAYERS)
+    batches: tuple[int, ...] = (min(BATCHES), max(BATCHES))
+    layouts: tuple[str, ...] = ("CHWN",)
+    source: str = ""  # "": the best for the card
+
+    def settings(self) -> list[tuple[str, int, str]]:
+        """Layer, images, layout."""
+        return list(itertools.product(self.layers, self.batches, self.layouts))
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Count, and give the whole file."""
+    gpu = gpu_at_hand(WITHOUT)
+    source = asked.source or host.choose(host.arch_of(gpu)).name
+    if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
+        path = results.default_path("counters", gpu.arch)
+    asked = dataclasses.replace(asked, source=source)
+    file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
+    for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
+        p = layer(name, batch)
+        per_cycle = peak_ffma(gpu, 1e-6)
+        counted["useful"] = _of(ffmas(p), counted["ffma_threads"], 100)
+        counted["of_peak"] = _of(ffmas(p) / per_cycle, counted["elapsed"], 100)
+        file.settings[f"{name}N{batch} {layout}"] = counted
+    return file.write(complete=True)
+
+
+def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
+    """The counters of each setting, by ncu. LaunchError without it, or for what it says."""
+    found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    if found is None:
+        raise LaunchError("ncu (Nsight Compute) is not installed")
+    words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
+    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values()),
+               "-k", "regex:^winograd$", sys.executable, "-m", "kernels_sass.bench.counters", *words]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise LaunchError(f"ncu failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+    yield from read(done.stdout.splitlines())
+
+
+def read(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Every second launch of ncu's table: units are in the line below the titles."""
+    rows = list(csv.reader(line for line in lines if line.startswith('"')))
+    if len(rows) < 4:
+        raise LaunchError("ncu told of no launch: " + "\n".join(lines)[-2000:])
+    titles, units, *launches = rows
+    made = []
+    for launch in launches[1::2]:
+        cells, unit = dict(zip(titles, launch)), dict(zip(titles, units))
+        made.append({name: _number(cells.get(metric, ""), unit.get(metric, "")) for name, metric in METRICS.items()})
+    return made
+
+
+#: ncu's prefixes of units: bytes, seconds (in nanoseconds).
+SCALE = {"Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "us": 1e3, "ms": 1e6, "usecond": 1e3, "msecond": 1e6}
+
+
+def _number(text: str, unit: str) -> float | None:
+    try:
+        return float(text.replace(",", "")) * SCALE.get(unit, 1)
+    except ValueError:  # n/a
+        return None
+
+
+def show(found: results.Json) -> None:
+    """Print the table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}, main kernel, by ncu",
+                 box=SIMPLE_HEAD, padding=(0, 1))  # fmt: skip
+    made.add_column("setting", no_wrap=True)
+    for name in ("FMA pipe %", "issue slots %", "products/peak %", "us", "cycles", "conflicts/wavefronts %",
+                 "DRAM MB r", "DRAM MB w", "L2 hits %", "warps %"):  # fmt: skip
+        made.add_column(name, justify="right", no_wrap=True)
+    for name, one in found["settings"].items():
+        conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
+        cells = (one["fma"], one["issued"], one["of_peak"], one["nanoseconds"] and one["nanoseconds"] / 1e3,
+                 one["elapsed"], conflicts, _megabytes(one["dram_read"]), _megabytes(one["dram_written"]),
+                 one["l2_hits"], one["warps"])  # fmt: skip
+        made.add_row(name, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
+    results.console().print(made)
+
+
+def _of(a: float | None, b: float | None, scale: float) -> float | None:
+    return None if a is None or not b else scale * a / b
+
+
+def _megabytes(number: float | None) -> float | None:
+    return None if number is None else number / 1e6
+
+
+def launch(layers: str, batches: str, layouts: str, source: str) -> None:
+    """What ncu watches: the main kernel of each setting, twice, on random numbers."""
+    gpu, random = cuda.device(0), np.random.default_rng(0)
+    kernels = host.Kernels.of(host.arch_of(gpu), source)
+    module = kernels.load("cuda:0")
+    numbers = tuple(map(int, batches.split(",")))
+    for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
+        p = layer(name, batch)
+        shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout)
+        x = Buffer.of(random.standard_normal(rearrange_shape(p.x_shape, "NCHW", layout), np.float32), gpu)
+        w = Buffer.of(random.standard_normal(p.w_shape, np.float32), gpu)
+        y, u = Buffer(p.y_shape, np.float32, gpu), Buffer(host.filter_floats(p.c, p.k), np.float32, gpu)
+        host.transform(module, w, u, p.c, p.k)
+        for _ in range(2):
+            host.convolve(module, kernels.source, shape, x, u, y, sms=host.sms("cuda:0"))
+        gpu.synchronize()
+
+
+if __name__ == "__main__":
+    launch(*sys.argv[1:])
