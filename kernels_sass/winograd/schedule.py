@@ -1,8 +1,9 @@
 """What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
 instructions between others. winograd.sass includes this file, so that ARCH and what -D gives are globals here.
 
-A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall. Scoreboards
-are the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
+A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall; without a
+control code it waits for nothing, sets nothing and does not yield. So scoreboards are the writer's business. Stalls
+follow from turingas/isa/latency.csv, which the linter uses too.
 """
 
 import re
@@ -16,7 +17,7 @@ from turingas.source.names import Names
 
 RULES = latencies(ARCH)
 SM = RULES.sm
-LINE = re.compile(r"(\S+):(\S):(\S):(\S):\*\s+(@!?\w+\s+)?(\S+)(?:\s+(.*))?$")
+LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):\*\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
 BEHIND = {"BAR": 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
 
 
@@ -26,9 +27,10 @@ class Op:
     def __init__(self, line, names, labels):
         found = LINE.match(line)
         if found is None:
-            raise ValueError(f"no instruction with a stall of *: {line}")
-        wait, self.read, self.write, self.yields, guard, self.name, rest = found.groups()
-        self.wait = int(wait, 16) if wait != "--" else 0
+            raise ValueError(f"no instruction, or a control code without *: {line}")
+        wait, read, write, yields, guard, self.name, rest = found.groups()
+        self.wait = int((wait or "0").replace("-", "0"), 16)
+        self.read, self.write, self.yields = read or "-", write or "-", yields or "-"
         self.guard = guard or ""
         self.operands = (rest or "").split(", ")
         text = f"{names[self.guard]}{self.name} {', '.join(names[o] for o in self.operands)}"
@@ -139,6 +141,12 @@ class Weave:
             yield from part
             if n in self.slots:
                 yield self.slots[n]
+
+
+def cc(*wait, read="-", write="-", yields="-"):
+    """A control code that waits for the scoreboards ``wait`` and sets those that are given."""
+    mask = f"{sum(1 << sb for sb in wait):02x}" if wait else "--"
+    return f"{mask}:{read}:{write}:{yields}:* "
 
 
 def choose(name, default, known):
