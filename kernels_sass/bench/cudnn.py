@@ -117,6 +117,7 @@ class Cudnn(Contender):
         call("cudnnSetConvolutionMathType", convolution, FMA_MATH)
         size = ctypes.c_size_t()
         with self.gpu.current():
+            call("cudnnSetStream", self.handle, data.stream.handle)  # the one before may be gone
             call("cudnnGetConvolutionForwardWorkspaceSize", self.handle, x, w, convolution, y, self.algorithm,
                  ctypes.byref(size))  # fmt: skip
         self.workspace = size.value

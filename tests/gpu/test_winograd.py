@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from kernels_sass.winograd import Conv2d, host
 from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
 from loader.validate import LAYERS, layer
+from turingas.cli import main
 from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
@@ -283,16 +288,63 @@ def small(sources: list[str]) -> None:
         check(p, name, layout)
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
-def test_sanitizer(tool: str, source: str) -> None:
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+@pytest.fixture(scope="module")
+def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """compute-sanitizer with each tool, all at once; what they print goes to files."""
     found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if found is None:
         pytest.skip("compute-sanitizer is not here")
-    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd", source]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert done.stdout.count(f"\n{source} ") + done.stdout.startswith(f"{source} ") == len(LAYOUTS) * len(SMALL)
-    assert "SUMMARY: 0 " in done.stdout, done.stdout[-4000:]  # errors, or hazards
+    folder, running = tmp_path_factory.mktemp("sanitizer"), {}
+    for tool in TOOLS:
+        command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd"]
+        with (folder / tool).open("w") as output:
+            done = subprocess.Popen([*command, *available(gpu)], stdout=output, stderr=subprocess.STDOUT)
+        running[tool] = (done, folder / tool)
+    yield running
+    for done, _ in running.values():
+        if done.poll() is None:
+            done.kill()
+
+
+def available(gpu: cuda.Device) -> list[str]:
+    """The sources that this GPU runs."""
+    arch = host.arch_of(gpu)
+    return [name for name, one in host.SOURCES.items() if arch in one.archs and one.exists]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> None:
+    done, path = sanitizers[tool]
+    code, printed = done.wait(timeout=300), path.read_text()
+    assert code == 0, printed[-6000:]
+    lines = printed.splitlines()
+    for source in available(gpu):
+        assert sum(line.startswith(f"{source} ") for line in lines) == len(LAYOUTS) * len(SMALL)
+    assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards
+
+
+# ---- turingas bench ----------------------------------------------------------------------------------------------
+
+
+def test_bench(torch: Any, tmp_path: Path) -> None:
+    """One setting: everybody that can be measured is, in a graph; float32 is float32, and TF32 is not."""
+    path = tmp_path / "found.json"
+    words = ["winograd", "--layer", "Conv5", "--batch", "32", "--runs", "20", "--json", str(path)]
+    done = CliRunner().invoke(main, ["bench", *words])
+    print(done.output)
+    assert done.exit_code == 0, done.output
+    entry = json.loads(path.read_text())["settings"]["Conv5N32"]
+    rows = {row["name"]: row for row in entry["rows"]}
+    assert all(row["how"] == "graph" for row in rows.values() if row["status"] == "ok")
+    for layout in ("NCHW", "NHWC"):
+        assert rows[f"PyTorch fp32 {layout}"]["error"] < 2e-5 < 1e-4 < rows[f"PyTorch tf32 {layout}"]["error"] < 1e-3
+        assert rows[f"PyTorch fp16 {layout}"]["error"] < 2e-3
+    assert rows["cuDNN WINOGRAD_NONFUSED NCHW"]["status"] == "ok"
+    assert {row["status"] for name, row in rows.items() if name.startswith(("ours ", "reference "))} == {"ok"}
+    assert entry["verdict"]["rival"].startswith(("cuDNN ", "PyTorch fp32 ")) and entry["state"]["during"]["sm_mhz"] > 500
 
 
 if __name__ == "__main__":
