@@ -265,7 +265,7 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
 
 
 def parameters(text: str) -> list[str]:
-    """The names of a source's parameters: from its lines ``# -D NAME=value|value ...``, or ``parameter("NAME", ...``."""
+    """The names of a source's parameters: its lines ``# -D NAME=value|value ...``, and ``parameter("NAME", ...``."""
     return [one or other for one, other in re.findall(r'^#\s+-D\s+(\w+)=|\bparameter\("(\w+)"', text, re.M)]
 
 
