@@ -68,7 +68,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
-        path = results.default_path("counters", gpu.arch)
+        path = results.default_path("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
     file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):

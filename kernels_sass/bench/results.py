@@ -19,6 +19,7 @@ from kernels_sass.bench.measure import torch
 from kernels_sass.winograd import host
 from loader.cuda import Device
 from turingas.errors import LaunchError
+from turingas.isa.arch import NAMES
 
 INSTALL = 'pip install "turingas[bench]"'
 ROOT = Path(__file__).parents[2]
@@ -42,10 +43,12 @@ def console() -> Any:
     return made if made.is_terminal else Console(highlight=False, width=180)
 
 
-def default_path(name: str, arch: str) -> Path:
-    """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout."""
+def default_path(name: str, arch: str, source: str = "") -> Path:
+    """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout. With a source that
+    is not the best for the card, NAME_sm90_SOURCE.json."""
     folder = ROOT / "docs" / "results"
-    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}.json"
+    other = f"_{source}" if source and arch in NAMES and source != host.choose(arch).name else ""
+    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}{other}.json"
 
 
 def read(path: Path) -> Json:

@@ -63,7 +63,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
-        path = results.default_path("schedule", gpu.arch)
+        path = results.default_path("schedule", gpu.arch, source)
     vary = asked.vary or {name: tuple(values) for name, values in there_is(host.arch_of(gpu), source, tell)}
     asked = dataclasses.replace(asked, source=source, vary=vary)
     for contender in contenders(asked):
@@ -203,7 +203,8 @@ def figures(found: results.Json, folder: Path) -> list[Path]:
     from matplotlib import pyplot
 
     made = []
-    names = list(found["settings"])
+    names, arch = list(found["settings"]), found["arch"].replace("_", "")
+    folder.mkdir(parents=True, exist_ok=True)
     for name, values in found["asked"]["vary"].items():
         figure, axes = pyplot.subplots(figsize=(10, 3.6), layout="constrained")
         width = 0.8 / len(values)
@@ -220,7 +221,7 @@ def figures(found: results.Json, folder: Path) -> list[Path]:
         axes.grid(axis="y", alpha=0.4)
         axes.set_axisbelow(True)
         for kind in ("png", "svg"):
-            path = folder / f"schedule_{name.lower()}.{kind}"
+            path = folder / f"schedule_{arch}_{found['asked']['source']}_{name.lower()}.{kind}"
             figure.savefig(path, dpi=120, metadata={"Date": None} if kind == "svg" else None)
             made.append(path)
         pyplot.close(figure)

@@ -84,7 +84,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
     facts = results.facts("bench winograd", gpu, sources)
     if path is None and asked == dataclasses.replace(Asked(), sources=sources, seconds=asked.seconds):
-        path = results.default_path("winograd", gpu.arch)  # the whole table: not what a part of it replaces
+        path = results.default_path("winograd", gpu.arch, sources[0])  # the whole table: not what a part of it replaces
     file = results.Results(path, facts, wanted)
     file.facts["opencnn_recorded"] = OPENCNN
     kept = len(file.settings)
@@ -195,7 +195,7 @@ def brief(entry: results.Json) -> str:
     parts = [f"{name} {_number(one['ms'], '.4f')} ms ({_number(one['over_rival'], '.2f')}x)"
              for name, one in made["ours"].items()]  # fmt: skip
     wrong = [row["name"] for row in entry["rows"] if row["group"] == "ours" and row["status"] != "ok"]
-    text = f"ours {', '.join(parts)}; fastest fp32 {made['rival']} {_number(made['rival_ms'], '.4f')} ms"
+    text = f"ours {', '.join(parts)}; fastest fp32 {made['rival'] or ''} {_number(made['rival_ms'], '.4f')} ms"
     return text + (f"; NOT OK: {', '.join(wrong)}" if wrong else "")
 
 

@@ -358,6 +358,9 @@ def test_where_results_go(card, quick, tmp_path):
     assert call(*PART, "--rivals", "none", "--layout", "CHWN").exit_code == 0
     assert not list((tmp_path / "docs" / "results").iterdir())
     assert results.default_path("winograd", "sm_90") == tmp_path / "docs" / "results" / "winograd_sm90.json"
+    assert results.default_path("winograd", "sm_90", "hopper").name == "winograd_sm90.json"
+    assert results.default_path("winograd", "sm_90", "paper").name == "winograd_sm90_paper.json"
+    assert results.default_path("winograd", "sm_75", "paper").name == "winograd_sm75.json"
     every = call("winograd", "--seconds", "0")  # the first of 16 settings
     assert every.exit_code == 0, every.output
     assert [path.name for path in (tmp_path / "docs" / "results").iterdir()] == ["winograd_sm75.json"]
@@ -380,7 +383,7 @@ def test_schedule(card, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "found.json"
     words = ["schedule", "--layer", "Conv2", "--batch", "2", "--runs", "20", "--json", str(path)]
-    done = call(*words, "--figures", str(tmp_path))
+    done = call(*words, "--figures", str(tmp_path / "new"))
     assert done.exit_code == 0, done.output
     found = json.loads(path.read_text())
     rows = {row["name"]: row for row in found["settings"]["Conv2N2"]["rows"]}
@@ -392,8 +395,8 @@ def test_schedule(card, tmp_path):
     assert found["summary"]["YIELD"]["natural over nvcc8"] == pytest.approx(ratio, abs=1e-3)
     assert f"YIELD: natural over nvcc8: {found['summary']['YIELD']['natural over nvcc8']:.3f}x" in done.output
     for name in ("yield", "ldg_interleave", "sts_interleave"):
-        assert (tmp_path / f"schedule_{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (tmp_path / f"schedule_{name}.svg").read_text()
+        assert (tmp_path / "new" / f"schedule_sm75_paper_{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (tmp_path / "new" / f"schedule_sm75_paper_{name}.svg").read_text()
     shown = call("schedule", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "YIELD: natural over nvcc8" in shown.output
 
