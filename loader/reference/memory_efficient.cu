@@ -40,6 +40,11 @@ constexpr int PIECE = WIDE_LOADS ? UNIT : 1;
 
 __host__ __device__ constexpr int up(int number, int by) { return (number + by - 1) / by; }
 
+// Arrays in shared memory begin at 16 bytes and end there: three floats that a thread wants of an aligned 16 bytes, the
+// compiler reads as four.
+constexpr int WIDEST = 16;
+__host__ __device__ constexpr int whole(int number, int size) { return up(number * size, WIDEST) * WIDEST / size; }
+
 struct Shape {
     int c, h, w, k, p, q, padding;
 };
@@ -100,6 +105,7 @@ constexpr int PITCH = (TILE_W - UNIT) * STRIDE + up(LEAD + SPAN, UNIT) * UNIT;
 constexpr int NEW = STRIDE < FILTER_R ? STRIDE : FILTER_R;  // rows that enter the window with each output row
 constexpr int KEPT = FILTER_R - NEW;
 constexpr int ROW_PIECES = PITCH / PIECE;
+constexpr int PIECES = whole(FILTER_R * ROW_PIECES, sizeof(Piece));
 constexpr int LOADS = up(NEW * ROW_PIECES, THREADS);
 
 struct Filters {  // a kernel parameter lives in constant memory
@@ -110,7 +116,7 @@ struct Filters {  // a kernel parameter lives in constant memory
 extern "C" __global__ void __launch_bounds__(THREADS)
 memory_efficient_single(const Data* x, float* y, const __grid_constant__ Shape shape, int first, int count,
                         const __grid_constant__ Filters filters) {
-    __shared__ alignas(alignof(Unit)) Piece tile[FILTER_R * ROW_PIECES];
+    __shared__ alignas(WIDEST) Piece tile[PIECES];
     const int thread = threadIdx.x;
     const int across = up(shape.q, TILE_W), down = up(shape.p, TILE_H);
     const int q0 = blockIdx.x % across * TILE_W, p0 = blockIdx.x / across % down * TILE_H;
@@ -122,7 +128,7 @@ memory_efficient_single(const Data* x, float* y, const __grid_constant__ Shape s
     y += ((long long)image * shape.k + first) * shape.p * shape.q + (long long)p0 * shape.q + q;
     const Data* own = reinterpret_cast<const Data*>(tile) + thread * UNIT * STRIDE;
 
-    for (int e = thread; e < FILTER_R * ROW_PIECES; e += THREADS)
+    for (int e = thread; e < PIECES; e += THREADS)
         tile[e] = pixels(x, shape, top + e / ROW_PIECES, left + e % ROW_PIECES * PIECE);
     __syncthreads();
     float window[FILTER_R][SPAN];
@@ -192,9 +198,10 @@ constexpr int SPAN = (THREAD_Q - 1) * STRIDE + CHUNK_S;  // pixels of a row that
 constexpr int ROWS = (TILE_H - 1) * STRIDE + CHUNK_R;
 constexpr int PITCH = (TILE_W - THREAD_Q) * STRIDE + up(LEAD + SPAN, UNIT) * UNIT;
 constexpr int ROW_PIECES = PITCH / PIECE;
-constexpr int PIECES = TILE_C * ROWS * ROW_PIECES;
+constexpr int PIECES = whole(TILE_C * ROWS * ROW_PIECES, sizeof(Piece));
 constexpr int PLACES = TILE_C * CHUNK_R * CHUNK_S;
 constexpr int FILTER_PITCH = TILE_K + UNIT;  // the padding of Fig. 6: filters are transposed on their way in
+constexpr int FILTER_DATA = whole(PLACES * FILTER_PITCH, sizeof(Data));
 constexpr int LOADS = up(PIECES, THREADS), FILTER_LOADS = up(PLACES * TILE_K, THREADS);
 constexpr int CHUNKS_R = up(FILTER_R, CHUNK_R), CHUNKS_S = up(FILTER_S, CHUNK_S);
 
@@ -250,8 +257,8 @@ __device__ __forceinline__ void store_filters(Data* filters, const Data (&next)[
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 memory_efficient(const Data* x, const Data* w, float* y, const __grid_constant__ Shape shape) {
-    __shared__ alignas(alignof(Unit)) Piece tile[PIECES];
-    __shared__ alignas(alignof(Unit)) Data filters[PLACES * FILTER_PITCH];
+    __shared__ alignas(WIDEST) Piece tile[PIECES];
+    __shared__ alignas(WIDEST) Data filters[FILTER_DATA];
     const int groups = up(shape.k, TILE_K), across = up(shape.q, TILE_W), down = up(shape.p, TILE_H);
     const int k0 = blockIdx.x % groups * TILE_K, block = blockIdx.x / groups;
     const int q0 = block % across * TILE_W, p0 = block / across % down * TILE_H, image = block / across / down;

@@ -26,6 +26,7 @@ UNITS = (1, 2, 4)
 SHARED_BYTES = 48 * 1024  # what every GPU gives without being asked
 MOST_THREADS = 1024
 PREFETCH = 64  # registers of a thread for the next step's pixels and filters
+WIDEST_ACCESS = 16  # bytes; an array in shared memory takes a multiple of it
 CHUNK = 7  # rows and columns of the filter in shared memory at a time
 FILTER_VALUES = 960  # floats of filters in constant memory: kernel parameters have 4 KB in all
 HALF_TOLERANCE = 1e-3  # relative L2 error: x and w are rounded to 11 bits each
@@ -250,7 +251,8 @@ def _sizes(m: dict[str, int]) -> tuple[int, int, int, int]:
 def shared_bytes(macros: dict[str, int]) -> int:
     """Shared memory of a block."""
     pixels, values, padding, _ = _sizes(macros)
-    return (pixels + values + padding) * (2 if macros["HALF"] else 4)
+    size = 2 if macros["HALF"] else 4
+    return sum(ceil_div(count * size, WIDEST_ACCESS) * WIDEST_ACCESS for count in (pixels, values + padding))
 
 
 def prefetch(macros: dict[str, int]) -> int:

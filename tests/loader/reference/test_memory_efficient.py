@@ -91,6 +91,35 @@ def test_corners(name, problem):
     check(name, problem)
 
 
+# The last thread wants three units of the four that the compiler reads at once, at the end of the tile.
+TAILS = [
+    ("", Problem(1, 1, 16, 32, 27, 1, 3, 8, 4)),
+    ("_half", Problem(1, 1, 6, 260, 1, 1, 3, 4)),
+    ("_half2", Problem(1, 1, 10, 520, 1, 1, 6, 8)),
+]
+
+
+@pytest.mark.parametrize(("ending", "problem"), TAILS, ids=str)
+def test_wide_reads_at_the_end_of_shared_memory(ending, problem):
+    """Nothing is read past the end, nor what nobody wrote."""
+    name = "memory_efficient_single" + ending
+    assert [report.races for report in watched(name, problem)] == [[]]
+    unit, half = VARIANTS[ending]
+    found, _ = code(family.single_macros(problem, unit, half))
+    assert any(re.match(rf"LDS.*\.{4 * unit * (16 if half else 32)}$", kind) for kind in found)  # else it tests nothing
+
+
+@pytest.mark.parametrize("ending", VARIANTS)
+@pytest.mark.parametrize("macros", [family.general_macros, family.single_macros])
+def test_shared_memory_is_what_is_reckoned(macros, ending):
+    """In whole 16 bytes, for any access is one of 16 bytes at most."""
+    for problem in (Problem(1, 1, 9, 61, 3, 3, 3, 2, 1), Problem(1, 1, 9, 260, 3, 1, 3, 4)):
+        chosen = macros(problem, *VARIANTS[ending])
+        with Runner("cpu", "sm_75") as runner:
+            (kernel,) = runner.module(family.SOURCE, family.options(chosen)).cubin.kernels
+        assert kernel.shared_bytes == family.shared_bytes(chosen) and kernel.shared_bytes % 16 == 0
+
+
 def test_large_filter():
     check("memory_efficient", Problem(1, 1, 14, 20, 2, 11, 15, 2, 1))
 
