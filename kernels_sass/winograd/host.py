@@ -192,7 +192,7 @@ class Source:
 
 
 PAPER = Source("paper", "winograd.sass", NAMES, 256, 0, False)
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 384, 3 * 51328 + 65536 + 2048, True)
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 512, 231696, True)  # SHARED of the file
 SOURCES = {one.name: one for one in (PAPER, HOPPER)}
 
 
