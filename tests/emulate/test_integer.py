@@ -242,14 +242,16 @@ def test_imad_wide_sources():
     want = [signed(a) * 4 + 0x123456789ABCDEF0 for a in A]
     same(go("IMAD.WIDE R6, R0, 0x4, R2", regs={**REGS, 2: 0x9ABCDEF0, 3: 0x12345678}).r64(6), want, M64)
     same(go("IMAD.WIDE R6, R0, R1, c[0x0][0x160]", regs={**REGS, 1: 4}, constants=constants).r64(6), want, M64)
-    for shift in (1, 3, 30):
+    for shift in (1, 3, 30, 31):
         for c, addend in (("R2", WIDE), ("RZ", [0] * COUNT)):
             out = go(f"IMAD.WIDE R2, R0, {1 << shift:#x}, {c}")
-            same(out.r64(2), ((signed(a) << shift) + x for a, x in zip(A, addend)), M64)
+            same(out.r64(2), (signed(a) * signed(1 << shift) + x for a, x in zip(A, addend)), M64)
             out = go(f"IMAD.WIDE.U32 R0, R0, {1 << shift:#x}, {c}")
             same(out.r64(0), ((a << shift) + x for a, x in zip(A, addend)), M64)
     same(go("IMAD.WIDE R2, R0, R1, R2").r64(2), (signed(a) * signed(b) + c for a, b, c in zip(A, B, WIDE)), M64)
-    same(uniform("UIMAD.WIDE UR6, UR0, -0x3, UR2").ur64(6), (signed(a) * -3 + c for a, c in zip(A, WIDE)), M64)
+    for number in (-3, -(1 << 31)):
+        out = uniform(f"UIMAD.WIDE UR6, UR0, {number & M32:#x}, UR2")
+        same(out.ur64(6), (signed(a) * number + c for a, c in zip(A, WIDE)), M64)
     same(uniform("UIMAD UR6, UR0, UR1, UR2").ur(6), (a * b + c for a, b, c in zip(A, B, C)))
 
 

@@ -279,7 +279,7 @@ def imad_wide(i: Instruction, m: Maker) -> Step:
 
     if "WIDE" in i.mods and is_pt(pu) and not into and not negative and isinstance(b, Imm):
         shift = b.bits.bit_length() - 1
-        if 0 < shift and b.bits == 1 << shift:
+        if 0 < shift < (32 if "U32" in i.mods else 31) and b.bits == 1 << shift:  # signed, 0x80000000 is -2^31
             return _scaled_address(m, d, x, shift, c, half)
 
     def product(k: Cohort) -> Array:
