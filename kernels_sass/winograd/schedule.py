@@ -18,7 +18,7 @@ from turingas.source.names import Names
 RULES = latencies(ARCH)
 SM = RULES.sm
 LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):\*\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
-BEHIND = {"BAR": 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
+BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
 
 
 class Op:
