@@ -65,12 +65,20 @@ def exact(x: np.ndarray, w: np.ndarray, s: Shape, bias: np.ndarray | None, resid
     return np.maximum(y, 0) if s.relu else y
 
 
+def behind(array: np.ndarray, words: int) -> np.ndarray:
+    """Memory that holds ``array`` from element ``words`` on, and NaN before it."""
+    return np.concatenate([np.full(words, np.nan, np.float32), array.ravel()])
+
+
 def convolve(
-    cubin: Cubin, s: Shape, seed: int = 0, around: float | None = None, **options: Any
-) -> tuple[float, list[Report]]:
+    cubin: Cubin, s: Shape, seed: int = 0, around: float | None = None, shift: int = 0,
+    block: int = 256, shared: int = 0, sms: int = 0, **options: Any,
+) -> tuple[float, list[Report]]:  # fmt: skip
     """Random data through both kernels. The relative L2 error against float64, and the reports of the launches. What
     may not be written, or must be, shows: y and U hold NaN before, and inputs are compared with what they were. With
-    ``around``, x is part of larger images that hold this number elsewhere."""
+    ``around``, x is part of larger images that hold this number elsewhere; x and y begin ``shift`` elements behind an
+    address that is aligned. ``block``, ``shared``: threads and dynamic shared memory of a block of `winograd`; with
+    ``sms`` there is at most one for each of so many SMs."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
     w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
@@ -84,21 +92,26 @@ def convolve(
     inside = 4 * 2 * (strides_x[2] + strides_x[3]) if around is not None else 0
     there_w, strides_w = stored(w, "KCRS", s.filter_layout)
     there_y, strides_y = stored(np.full((s.n, s.k, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
+    memory_x, memory_y = behind(there_x, shift), behind(there_y, shift)
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
     c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
-    before = [array.copy() for array in (there_x, there_w)]
+    before = [array.copy() for array in (memory_x, there_w)]
     module = Device(cubin.arch).load(cubin)
     reports = [
         module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
     ]
     assert np.isfinite(u).all()
-    address = module.device.memory.add(there_x, "x")
-    args = [address + inside, u, there_y, bias if s.bias else 0, there_r if s.residual else 0]
+    x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
+    args = [x_at + inside, u, y_at, bias if s.bias else 0, there_r if s.residual else 0]
     args += [s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, s.pad, -(-s.p // 2), -(-s.q // 2), s.ni]
     args += [*strides_x, *strides_y, int(s.relu)]
-    reports.append(module.launch("winograd", (-(-s.tiles // 32), k_pad // 64), 256, args, **options))
-    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, (there_x, there_w)))
-    y = there_y.transpose([s.layout.index(letter) for letter in "NCHW"])
+    grid = -(-s.tiles // 32), k_pad // 64
+    if sms:
+        grid = min(sms, grid[0] * grid[1]), 1
+    reports.append(module.launch("winograd", grid, block, args, shared, **options))
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, (memory_x, there_w)))
+    assert np.isnan(memory_y[:shift]).all()
+    y = memory_y[shift:].reshape(there_y.shape).transpose([s.layout.index(letter) for letter in "NCHW"])
     wanted = exact(x, w, s, bias, residual)
     return float(np.linalg.norm(y - wanted) / max(np.linalg.norm(wanted), 1e-30)), reports
