@@ -6,11 +6,13 @@ import pytest
 
 import turingas
 from tests.cubin import cubins
+from tests.tools import nvrtc
 from turingas.check import resources
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.cubin import nvinfo
 from turingas.info import resident_warps
+from turingas.isa import forms
 from turingas.program import Cubin, Kernel
 
 SOURCE = "--:-:-:-:4 MOV R37, RZ;\n--:-:-:Y:6 BAR.SYNC 0x3;\n--:-:-:Y:5 EXIT;"
@@ -102,10 +104,103 @@ def test_occupancy():
     assert check(one) == []
 
 
+# Warps that branch to `more` ask for registers, until they get them; the others give some up. R<n> are used.
+ROLES = """
+.registers {declared}
+    --:-:-:-:4   MOV R{first}, RZ;
+    --:-:-:-:5   @P0 BRA more;
+    --:-:0:Y:0   USETMAXREG.DEALLOC.CTAPOOL {less};
+    01:-:-:-:4   MOV R{low}, RZ;
+    --:-:-:-:5   BRA both;
+more:
+    --:-:0:-:2   USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {more};
+    01:-:-:Y:d   PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0;
+    --:-:-:-:5   @!P0 BRA more;
+    --:-:-:-:4   MOV R{high}, RZ;
+both:
+    --:-:-:-:4   MOV R{last}, RZ;
+    --:-:-:Y:5   EXIT;
+"""
+FINE = {"declared": 128, "first": 125, "less": 40, "low": 37, "more": 232, "high": 229, "last": 37}
+
+
+def roles(**changes: object) -> list[Finding]:
+    return wrong(kernel("sm_90a", ROLES.format(**{**FINE, **changes})))
+
+
 def test_registers_that_warps_pass_on():
-    """USETMAXREG gives a warp more than the kernel declares."""
-    one = kernel("sm_90a", "--:-:-:Y:5 USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8;\n" + SOURCE)
-    one.registers = 24
+    """USETMAXREG gives a warp more than the kernel declares, or less; the hardware keeps two of them."""
+    assert roles() == []
+
+
+@pytest.mark.parametrize("changes, text, before, takes", [
+    ({"first": 126}, "R126 is used, and the warp has 128 registers", None, 136),
+    ({"low": 38}, "R38 is used, and the warp has 40 registers", "DEALLOC", 48),
+    ({"less": 32, "last": 2}, "R37 is used, and the warp has 32 registers", "DEALLOC", 40),
+    ({"high": 230}, "R230 is used, and the warp has 232 registers", "TRY_ALLOC", 240),
+    ({"more": 192}, "R229 is used, and the warp has 192 registers", "TRY_ALLOC", 232),
+    ({"last": 41}, "R41 is used, and the warp has 40 registers", "DEALLOC", 48),  # the way with the fewest counts
+])  # fmt: skip
+def test_registers_that_a_warp_has_not(changes, text, before, takes):
+    (found,) = roles(**changes)
+    assert (found.kind, found.severity) == ("registers", "error") and text in found.message
+    assert f"that takes {takes} registers" in found.hint
+    assert found.text.startswith("MOV") and found.text.split()[1].strip(",") == text.split()[0]
+    assert (before or "") in found.other_text and (found.other is None) == (before is None)
+
+
+def test_a_warp_that_may_have_given_up_registers():
+    """With a guard, both ways count; how many a register says is not known."""
+    source = ".registers 64\n--:-:0:Y:0 {} USETMAXREG.DEALLOC.CTAPOOL {};\n01:-:-:-:4 MOV R40, RZ;\n--:-:-:Y:5 EXIT;"
+    assert [f.kind for f in wrong(kernel("sm_90a", source.format("@UP1", "0x20")))] == ["registers"]
+    assert wrong(kernel("sm_90a", source.format("@UP1", "0x30"))) == []
+    assert wrong(kernel("sm_90a", source.format("", "UR4"))) == []
+
+
+def test_registers_in_a_function():
+    source = """
+    --:-:0:Y:0   USETMAXREG.DEALLOC.CTAPOOL 0x28;
+    01:-:-:-:5   CALL.REL.NOINC below;
+    --:-:-:Y:5   EXIT;
+below:
+    --:-:-:-:4   MOV R{}, RZ;
+    --:-:-:Y:5   RET.REL.NODEC R2 0x0;"""
+    assert wrong(kernel("sm_90a", source.format(37))) == []
+    assert ["R38 is used" in f.message for f in wrong(kernel("sm_90a", source.format(38)))] == [True]
+
+
+SETMAXNREG = """
+template<int N> __device__ __forceinline__ void work(const float* in, float* out, int steps) {
+    float a[N];
+    #pragma unroll
+    for (int i = 0; i < N; i++) a[i] = in[i * 256 + threadIdx.x];
+    for (int s = 0; s < steps; s++) {
+        #pragma unroll
+        for (int i = 0; i < N; i++) a[i] = a[i] * a[(i * 7 + 3) % N] + in[s];
+    }
+    #pragma unroll
+    for (int i = 0; i < N; i++) out[i * 256 + threadIdx.x] = a[i];
+}
+extern "C" __global__ void __launch_bounds__(384, 1) roles(const float* in, float* out, int steps) {
+    if (threadIdx.x < 256) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        work<230>(in, out, steps);
+    } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        work<20>(in + steps, out + 77, steps);
+    }
+    asm volatile("bar.sync 0;");
+    out[blockIdx.x] = in[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+def test_compiled_with_setmaxnreg():
+    """The compiler uses all that it may, which is what the linter says: R237 of 240 registers."""
+    (one,) = Cubin.from_bytes(nvrtc.compile_source(SETMAXNREG, "sm_90a")).kernels
+    assert one.registers == 168
+    assert max(forms.isa("sm_90a").registers(word) for word in one.words) == 240 - 2
     assert wrong(one) == []
 
 

@@ -10,8 +10,14 @@ from turingas.check.report import at, of_kernel
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
 from turingas.isa import control
 from turingas.isa.arch import KB
-from turingas.isa.instruction import Reg
+from turingas.isa.instruction import Imm, Reg
 from turingas.program import Kernel
+
+SPARE = 2  # the hardware's own: a warp that uses R181 faults unless it has 184 registers (measured on an H200)
+UNIT = 8  # USETMAXREG counts in steps of so many
+ALL = 256
+
+Share = tuple[int, int]  # registers of a thread, and the USETMAXREG that set them (-1: what is declared)
 
 
 def check(graph: Graph) -> Iterator[Finding]:
@@ -28,19 +34,63 @@ def _registers(graph: Graph) -> Iterator[Finding]:
     if kernel.registers > facts.max_registers:
         message = f"{kernel.registers} registers are declared; {facts.name} has {facts.max_registers} for a thread"
         yield of_kernel(graph, "registers", "error", message, "keep fewer values at a time")
+    counts = _counts(graph)
     if any(i is not None and i.base == "USETMAXREG" for i in graph.instructions):
-        return  # warps give registers to each other: what is declared holds at the start only
+        yield from _moved_registers(graph, counts)  # what is declared holds at the start only
+        return
+    used = max(counts, default=0)
+    if used > kernel.registers:
+        where = counts.index(used)
+        message = f"R{used - 1} is used, and {kernel.registers} registers are declared: the kernel faults"
+        yield at(graph, where, "registers", "error", message, f"declare {used + 2}, or leave .registers out")
+
+
+def _counts(graph: Graph) -> list[int]:
+    """Of each instruction, one more than the highest register that it uses."""
     memo: dict[int, int] = {}
-    used, where = 0, 0
-    for n, word in enumerate(kernel.words):
+    counts = []
+    for word in graph.kernel.words:
         bare = word & ~control.MASK
         if bare not in memo:
             memo[bare] = graph.isa.registers(bare)
-        if memo[bare] > used:
-            used, where = memo[bare], n
-    if used > kernel.registers:
-        message = f"R{used - 1} is used, and {kernel.registers} registers are declared: the kernel faults"
-        yield at(graph, where, "registers", "error", message, f"declare {used + 2}, or leave .registers out")
+        counts.append(memo[bare])
+    return counts
+
+
+def _moved_registers(graph: Graph, counts: list[int]) -> Iterator[Finding]:
+    """Registers beyond those that a warp has where it gives some up or gets more. Of all ways the fewest count; a call
+    is taken to leave them as they were."""
+    had: dict[int, Share] = dict.fromkeys(graph.entries[:1], (graph.kernel.registers, -1))
+    todo = list(had)
+    while todo:
+        number = todo.pop()
+        block, share = graph.blocks[number], had[number]
+        for n in range(block.start, block.end):
+            share = _share(graph, n, share)
+        for to in [*block.next, *([] if block.calls is None else [block.calls])]:
+            if to not in had or share < had[to]:
+                had[to] = share
+                todo.append(to)
+    worst: dict[Share, int] = {}  # the instruction with the highest register
+    for number, share in sorted(had.items()):
+        for n in range(graph.blocks[number].start, graph.blocks[number].end):
+            if counts[n] > max(share[0] - SPARE, counts[worst[share]] if share in worst else 0):
+                worst[share] = n
+            share = _share(graph, n, share)
+    for (left, giver), n in worst.items():
+        message = f"R{counts[n] - 1} is used, and the warp has {left} registers, of which it can use R0 to"
+        message += f" R{left - SPARE - 1}: the kernel faults"
+        hint = f"that takes {-(-(counts[n] + SPARE) // UNIT) * UNIT} registers; or use lower ones"
+        yield at(graph, n, "registers", "error", message, hint, None if giver < 0 else giver)
+
+
+def _share(graph: Graph, n: int, share: Share) -> Share:
+    """What a warp has behind instruction ``n`` if it had ``share`` before. A number in a register may be any."""
+    i = graph.instructions[n]
+    if i is None or i.base != "USETMAXREG":
+        return share
+    found = next((o.value for o in i.operands if isinstance(o, Imm)), ALL), n
+    return found if i.always else min(share, found)
 
 
 def _shared(graph: Graph) -> Iterator[Finding]:
