@@ -108,7 +108,7 @@ class Oracle:
         if i is None:
             return
         kinds: dict[str, set[Register]] = {"fixed": set(), "variable": set(), "early": set(), "late": set()}
-        for write in i.writes:
+        for write in self.lat.writes(i):
             if not self.lat.variable(i, write):
                 kinds["fixed"].update(registers(write))
             elif self.lat.with_read(i, write):
@@ -175,12 +175,12 @@ class Oracle:
         )  # fmt: skip
         if not apart:
             if item.kind != "late":
-                for read in i.reads:
+                for read in self.lat.reads(i):
                     for register in registers(read):
                         if register in at.open and self.too_early(item, first, at, i, register, read, "raw"):
                             uses.add((item.start, at.pc, "raw"))
                             left.discard(register)
-            for write in i.writes:
+            for write in self.lat.writes(i):
                 for register in registers(write):
                     if register in at.open:
                         kind = "war" if item.kind == "late" else "waw"
@@ -204,7 +204,7 @@ class Oracle:
         self, item: Item, first: Instruction, at: At, i: Instruction, register: Register, access: Access, kind: str
     ) -> bool:
         if item.kind == "fixed":
-            write = next(w for w in first.writes if register in registers(w))
+            write = next(w for w in self.lat.writes(first) if register in registers(w))
             need = self.lat.raw if kind == "raw" else self.lat.waw
             return at.cycles < need(first, write, i, access)
         if kind == "raw":

@@ -13,6 +13,7 @@ from turingas.check.flow import Graph
 from turingas.program import Code, CodeRelocation, Kernel
 
 EXIT = "--:-:-:-:5 EXIT"
+BARRIER_HOLDS = [("sm_70", 5), ("sm_75", 5), ("sm_80", 6), ("sm_86", 6), ("sm_89", 6), ("sm_90", 6)]
 
 
 def findings(text: str, arch: str = "sm_75", **more: object) -> list[Finding]:
@@ -119,6 +120,70 @@ def test_guarded_writes_leave_what_was_there() -> None:
     assert kinds(text.format("")) == kinds(text.format("@P0")) == [("raw-stall", 3, 1)]
     text = "--:-:-:-:1 MOV R0, R4\n--:-:-:-:1 {} MOV R0, R1\n--:-:-:-:1 @!P0 MOV R3, R0"
     assert kinds(text.format("@P0")) == [("raw-stall", 2, 0)]
+
+
+# -- barriers
+
+LDS_BEHIND = """
+    --:-:-:-:2 STS [R2], R0
+    --:-:-:-:{} BAR.SYNC{} 0x0
+    --:-:0:-:2 LDS R4, [R8]
+    01:-:-:-:2 NOP
+"""
+
+
+@pytest.mark.parametrize(("arch", "need"), BARRIER_HOLDS)
+def test_a_barrier_takes_a_while_to_hold(arch: str, need: int) -> None:
+    """An LDS 5 cycles behind BAR.SYNC.DEFER_BLOCKING read old data on an H200, ptxas leaves 6."""
+    for mods in ("", ".DEFER_BLOCKING"):
+        assert kinds(LDS_BEHIND.format(need - 1, mods), arch) == [("barrier-stall", 2, 1)]
+        assert kinds(LDS_BEHIND.format(need, mods), arch) == []
+    found = next(f for f in findings(LDS_BEHIND.format(need - 1, ""), arch) if f.severity == "error")
+    assert found.message.startswith(f"LDS comes {need - 1} cycles behind a barrier")
+    assert f"holds the warp only after {need}:" in found.message
+    assert found.hint == "stall 1 more between the two"
+
+
+@pytest.mark.parametrize(
+    ("behind", "held_back"),
+    [
+        ("--:0:-:-:2 STS [R8], R4", True),
+        ("--:0:-:-:2 STG.E desc[UR4][R8.64], R4", True),
+        ("--:-:0:-:2 LDG.E R4, desc[UR4][R8.64]", True),
+        ("--:0:-:-:2 RED.E.ADD.STRONG.GPU desc[UR4][R8.64], R4", True),
+        ("--:-:-:-:6 BAR.SYNC 0x0", True),
+        ("--:-:-:-:6 BAR.ARV 0x1, 0x40", True),
+        ("--:-:0:-:2 S2R R4, SR_CLOCKLO", True),
+        ("--:-:-:-:5 @P0 EXIT", True),
+        ("--:-:-:-:5 FADD R4, R5, R6", False),
+        ("--:-:-:-:2 NOP", False),
+        ("--:-:-:-:4 DEPBAR.LE SB0, 0x0", False),
+    ],
+)
+def test_what_a_barrier_holds_back(behind: str, held_back: bool) -> None:
+    """What others may see, and what may see what others do; registers have no part in it."""
+    text = f"--:-:-:-:{{}} BAR.{{}}\n{behind}\n3f:-:-:-:6 NOP"
+    for kind in ("SYNC.DEFER_BLOCKING 0x0", "RED.POPC 0x0, P1"):
+        assert kinds(text.format(1, kind), "sm_80") == ([("barrier-stall", 1, 0)] if held_back else [])
+        assert kinds(text.format(6, kind), "sm_80") == []
+    assert kinds(text.format(1, "ARV 0x0, 0x40"), "sm_80") == []  # nobody waits there
+
+
+def test_barriers_on_all_paths() -> None:
+    """What lies between counts; a way in from elsewhere, and one on which no barrier was, do no harm."""
+    text = """
+        --:-:-:-:5 @P0 BRA M
+        --:-:-:-:{} BAR.SYNC.DEFER_BLOCKING 0x0
+    M:  --:-:-:-:{} FADD R0, R1, R2
+    L:  --:-:0:-:2 LDS R4, [R8]
+        01:-:-:-:4 IADD3 R9, R9, -0x1, RZ
+        --:-:-:-:5 @P0 BRA L
+    """
+    assert kinds(text.format(1, 4), "sm_90") == kinds(text.format(4, 1), "sm_90") == [("barrier-stall", 3, 1)]
+    assert kinds(text.format(1, 5), "sm_90") == kinds(text.format(5, 1), "sm_90") == []
+    apart = "--:-:-:-:{} @P0 BAR.SYNC 0x0\n--:-:0:-:2 {} LDS R4, [R8]\n01:-:-:-:6 NOP"
+    assert kinds(apart.format(1, "@!P0"), "sm_90") == []
+    assert kinds(apart.format(1, "@P0"), "sm_90") == kinds(apart.format(5, ""), "sm_90") == [("barrier-stall", 1, 0)]
 
 
 # -- variable latency

@@ -85,9 +85,9 @@ class Oracle(faults.Oracle):
                     break
                 if item.kind == "late" and self.lat.flushes(i) == self.lat.queue(first):
                     break
-            accesses = [(write, "war" if item.kind == "late" else "waw", ran) for write in i.writes]
+            accesses = [(write, "war" if item.kind == "late" else "waw", ran) for write in self.lat.writes(i)]
             if item.kind != "late":
-                reads = [(read, "raw", came if read.what == "guard" else ran) for read in i.reads]
+                reads = [(read, "raw", came if read.what == "guard" else ran) for read in self.lat.reads(i)]
                 accesses = reads + accesses
             for access, kind, lanes in accesses:
                 for register in faults.registers(access):

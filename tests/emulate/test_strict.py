@@ -222,6 +222,46 @@ def test_rule(text, wrong):
         assert [(f.kind, f.other // 16, f.address // 16) for f in errors] == wrong
 
 
+# -- barriers
+
+
+@pytest.mark.parametrize(("arch", "need"), [("sm_75", 5), ("sm_80", 6), ("sm_90", 6)])
+def test_a_barrier_takes_a_while_to_hold(arch, need):
+    text = "--:-:-:-:{} {} BAR.SYNC{} 0x0; --:-:-:-:{} MOV R4, R5; --:-:0:-:2 {}; 01:-:-:-:2 NOP"
+    for mods in ("", ".DEFER_BLOCKING"):
+        wrong = [("barrier-stall", 0, 2)]
+        assert found(text.format(1, "", mods, need - 2, "LDS R6, [RZ]"), arch) == wrong
+        assert found(text.format(1, "", mods, need - 1, "LDS R6, [RZ]"), arch) == []
+        assert found(text.format(need - 2, "", mods, 1, "STS [RZ], R6"), arch) == wrong
+        assert found(text.format(need - 2, "", mods, 1, "FADD R6, R5, R5"), arch) == []
+    assert found(text.format(1, "@!PT", "", 1, "LDS R6, [RZ]"), arch) == []  # it does not run
+    text = text.format(1, "", "", 1, "LDS R6, [RZ]")
+    (hazard,) = launch(assembled(text, arch), "k", 1, 64, [], strict=True, stale=True).hazards
+    assert hazard.message.startswith("LDS comes 2 cycles behind a barrier")
+    assert f"holds the warp only after {need}:" in hazard.message
+    assert (hazard.first.text, hazard.second.text) == ("BAR.SYNC 0x0", "LDS R6, [RZ]")
+
+
+def test_lanes_behind_a_barrier():
+    """Those that go on and those that do not; only what runs counts."""
+    text = LANE + "--:-:-:-:1 BAR.SYNC 0x0; --:-:0:-:2 {} LDS R6, [RZ]; 01:-:-:-:6 NOP"
+    assert found(text.format("@P0"), "sm_90") == [("barrier-stall", 2, 3)]
+    assert found(text.format("@!PT"), "sm_90") == []
+    text = LANE + "--:-:-:-:{} BAR.SYNC 0x0; --:-:-:-:{} MOV R4, R5; --:-:-:-:5 @P0 EXIT"
+    assert found(text.format(1, 4), "sm_90") == [("barrier-stall", 2, 4)]
+    assert found(text.format(1, 5), "sm_90") == []
+
+
+def test_a_barrier_at_each_turn_of_a_loop():
+    """Two warps, so that they do wait for one another."""
+    text = "--:-:-:Y:f MOV R9, 0x3; L: --:-:-:-:{} BAR.SYNC.DEFER_BLOCKING 0x0; --:-:-:-:4 IADD3 R9, R9, -0x1, RZ; "
+    text += "--:-:-:Y:d ISETP.NE.AND P0, PT, R9, RZ, PT; --:0:-:-:5 @P0 STS [RZ], R9; 01:-:-:-:{} BAR.SYNC 0x0; "
+    text += "--:-:0:-:2 LDS R6, [RZ]; 01:-:-:-:5 @P0 BRA L"
+    for stalls, wrong in (((1, 6), []), ((6, 5), [("barrier-stall", 5, 6)])):
+        hazards = launch(assembled(text.format(*stalls), "sm_90"), "k", 2, 64, [], strict=True).hazards
+        assert [(h.kind, h.first.address // 16, h.second.address // 16) for h in hazards] == wrong
+
+
 def test_each_pair_is_reported_once():
     text, wrong = RULES[0]
     assert found(text, blocks=4, lanes=32) == wrong

@@ -51,7 +51,7 @@ def test_rows() -> None:
         assert key not in seen, key
         seen.add(key)
         assert row["arch"] in ARCHS and row["source"] and 1 <= int(row["cycles"]) <= 64
-        assert row["hazard"] in ("raw", "waw", "war", "issue") and row["file"] in ("R", "P", "UR", "UP", "")
+        assert row["hazard"] in ("raw", "waw", "war", "issue") and row["file"] in ("R", "P", "UR", "UP", "BAR", "")
     assert {key[0] for key in seen} == set(ARCHS)
 
 
@@ -171,6 +171,21 @@ def test_relatives_and_strangers() -> None:
         latencies("sm_12")
 
 
+def test_barriers() -> None:
+    """A barrier is kept like a register: BAR writes it, and what touches anything outside of the warp reads it."""
+    for arch, cycles in zip(ARCHS, (5, 5, 6, 6, 6, 6), strict=True):
+        rules = latencies(arch)
+        barrier, load = decoded("BAR.SYNC 0x0", arch), decoded("LDS R4, [R2]", arch)
+        (wrote,), read = rules.writes(barrier), rules.reads(load)[-1]
+        assert wrote.file == read.file == "BAR" and rules.raw(barrier, wrote, load, read) == cycles
+        assert not rules.variable(barrier, wrote) and not rules.late(load, read)
+        for text in ("FADD R1, R2, R3", "NOP", "DEPBAR.LE SB0, 0x0"):
+            other = decoded(text, arch)
+            assert rules.reads(other) == other.reads and rules.writes(other) == other.writes
+        arrives = decoded("BAR.ARV 0x0, 0x40", arch)
+        assert rules.writes(arrives) == arrives.writes and rules.reads(arrives) != arrives.reads
+
+
 MINED = """
 --:-:-:-:2  MOV R4, R1;
 --:-:-:-:3  @P0 BRA NEAR;
@@ -182,6 +197,9 @@ NEAR:
 --:-:-:-:4  MOV R8, R1;
 --:-:0:-:2  LDS R9, [R2];
 01:-:-:-:1  FADD R10, R9, R8;
+--:-:-:-:2  BAR.SYNC 0x0;
+--:-:-:-:4  MOV R8, R1;
+--:-:-:-:2  STS [R2], R8;
 """
 
 
@@ -191,7 +209,11 @@ def test_what_the_miner_finds() -> None:
     miner = Miner("sm_75")
     miner.add("mined", "sm_75", words)
     assert miner.found["raw", "R", "alu", "fma"] == {5: 1, 11: 1, 6: 1}  # R4 by both ways, R8
-    assert {key for key in miner.found if key[0] == "raw" and key[1] == "R"} == {("raw", "R", "alu", "fma")}
+    assert {key for key in miner.found if key[0] == "raw" and key[1] == "R"} == {
+        ("raw", "R", "alu", "fma"),
+        ("raw", "R", "alu", "data"),
+    }
+    assert miner.found["raw", "BAR", "BAR", "lsu"] == {6: 1}
 
 
 def test_no_row_asks_for_more_than_ptxas_leaves() -> None:

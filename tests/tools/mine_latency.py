@@ -111,11 +111,11 @@ class Trail:
 def step(rules: Latencies, i: Instruction) -> Step:
     guard = None if i.guard.zero else ((i.guard.file, i.guard.index), i.guard.inv)
     reads = [
-        ((a.file, a.first + n), reader(rules, i, a, n)) for a in i.reads if a.file != "B" for n in range(a.count)
+        ((a.file, a.first + n), reader(rules, i, a, n)) for a in rules.reads(i) if a.file != "B" for n in range(a.count)
     ]
     writes = [
         ((a.file, a.first + n), writer(rules, i, a, n), not rules.variable(i, a))
-        for a in i.writes
+        for a in rules.writes(i)
         if a.file != "B"
         for n in range(a.count)
     ]

@@ -4,7 +4,7 @@ A walk over the control-flow graph. At each instruction it is known which result
 are still under way on some path, for how many cycles at least, and which scoreboards they hold. Which distances are
 enough is said by turingas/isa/latency; here is only the bookkeeping:
 
-* a result of fixed latency stays under way until so many cycles have passed,
+* a result of fixed latency stays under way until so many cycles have passed, and so does a barrier,
 * a result of variable latency until its write scoreboard was waited for,
 * a source that is read late until the read scoreboard, or the write scoreboard, of its reader was waited for.
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from turingas.check.finding import Finding
 from turingas.check.flow import ENDS, Block, Graph, guard_decides
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, register_name
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
 
@@ -269,16 +269,13 @@ class Walk:
             hint,
         )  # fmt: skip
 
-    def report_stall(self, kind: str, first: int, n: int, register: int, passed: int, need: int) -> None:
+    def report_stall(self, hazard: str, first: int, n: int, register: int, passed: int, need: int) -> None:
         if not self.reporting:
             return
-        what = "read" if kind == "raw" else "overwritten"
-        cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
-        self._report(
-            f"{kind}-stall", "error",
-            f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}",
-            n, first, f"stall {need - passed} more between the two",
-        )  # fmt: skip
+        facts = self.facts[n]
+        assert facts is not None
+        kind, message = too_early(hazard, register, facts.i, passed, need)
+        self._report(kind, "error", message, n, first, f"stall {need - passed} more between the two")
 
     def report_pending(self, kind: str, first: int, n: int, register: int) -> None:
         if not self.reporting:

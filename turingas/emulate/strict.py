@@ -23,9 +23,19 @@ import numpy as np
 
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.errors import Place
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, register_name, register_of
+from turingas.isa.effects import (
+    FIXED,
+    LATE,
+    SOONEST,
+    VARIABLE,
+    WITH_SOURCES,
+    Effects,
+    register_name,
+    register_of,
+    too_early,
+)
 from turingas.isa.instruction import Instruction
-from turingas.isa.latency import NONE, latencies
+from turingas.isa.latency import BARRIER, NONE, latencies
 
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
@@ -92,6 +102,7 @@ class Strict:
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
         self.values = {"R": wave.R, "P": wave.P, "UR": wave.UR, "UP": wave.UP, "B": wave.barriers}
+        self.values[BARRIER] = np.zeros((1, *wave.P.shape[1:]), bool)  # no value: only when it was written counts
         self.old = {file: values.copy() for file, values in self.values.items()} if stale else {}
         self.results = {file: Begun(values.shape) for file, values in self.values.items()}
         self.sources: dict[str, dict[str, Begun]] = {file: {} for file in self.values}  # read late, by queue
@@ -245,11 +256,13 @@ class Strict:
         hit = begun.behind(k, index, first, done, lanes)
         if hit is None:
             return None
-        kind = f"{hazard}-stall" if channel < 0 else hazard
-        if (kind, first, n) not in self._seen:
-            row, lane = divmod(int(hit.argmax()), hit.shape[1])
+        row, lane = divmod(int(hit.argmax()), hit.shape[1])
+        if channel < 0:
             passed = int((self._now(k) - begun.when[index][k.rows])[row, lane])
-            self._explain(kind, k, row, lane, first, n, register, passed, need)
+            found = too_early(hazard, register, self._of(n).i, passed, need)
+            self._report(*found, k, row, lane, first, n)
+        else:
+            self._explain(hazard, k, row, lane, first, n, register)
         return hit
 
     def _rule(self, hazard: str, first: int, n: int, register: int) -> tuple[int, int]:
@@ -291,17 +304,9 @@ class Strict:
 
     # -- reports
 
-    def _explain(
-        self, kind: str, k: Cohort, row: int, lane: int, first: int, n: int, register: int, passed: int, need: int
-    ) -> None:
+    def _explain(self, kind: str, k: Cohort, row: int, lane: int, first: int, n: int, register: int) -> None:
         name, one = register_name(register), self._of(first).i
-        what = "read" if kind.startswith("raw") else "overwritten"
-        if kind.endswith("-stall"):
-            cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
-            self._report(
-                kind, f"{name} is {what} {cycles} after it is written; that takes {need}", k, row, lane, first, n
-            )
-            return
+        what = "read" if kind == "raw" else "overwritten"
         does, board = "write", one.control.write
         if kind == "war":
             does, board = "read", one.control.read if one.control.read != NONE else board

@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 
 from turingas.isa.instruction import Access, Imm, Instruction, Name
-from turingas.isa.latency import NONE, Latencies
+from turingas.isa.latency import BARRIER, NONE, Latencies
 
-# A register of any file has one number: R 0 to 255, then UR, P, UP and B.
-FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336}
+# A register of any file has one number: R 0 to 255, then UR, P, UP and B, and what a barrier "writes".
+FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 
@@ -30,6 +30,19 @@ def register_name(number: int) -> str:
     """R5, UR4, P0 ..."""
     file, index = register_of(number)
     return f"{file}{index}"
+
+
+def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int) -> tuple[str, str]:
+    """Kind and message of a finding: ``i`` reads ("raw") or overwrites ("waw") a register only ``passed`` cycles behind
+    the fixed-latency instruction that writes it, where ``need`` are needed."""
+    cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
+    if register == FIRST[BARRIER]:
+        return "barrier-stall", (
+            f"{i.base} comes {cycles} behind a barrier, which holds the warp only after {need}: it may run before the "
+            "others are there"
+        )
+    what = "read" if hazard == "raw" else "overwritten"
+    return f"{hazard}-stall", f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}"
 
 
 def _numbers(access: Access) -> range:
@@ -60,14 +73,14 @@ class Effects:
         self.flushes = lat.flushes(i)
         self.reads: dict[int, Access] = {}
         late: set[int] = set()
-        for read in i.reads:
+        for read in lat.reads(i):
             is_late = lat.late(i, read)
             for register in _numbers(read):
                 self.reads.setdefault(register, read)
                 if is_late:
                     late.add(register)
         self.writes: dict[int, tuple[Access, int]] = {}
-        for write in i.writes:
+        for write in lat.writes(i):
             role = FIXED
             if lat.variable(i, write):
                 role = WITH_SOURCES if lat.with_read(i, write) else VARIABLE

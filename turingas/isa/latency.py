@@ -58,6 +58,13 @@ EARLY = frozenset(["wide.c.high", "tensor.c"])
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
 
+# A barrier holds a warp some cycles after it was issued: what comes sooner runs as if it stood before it. This is kept
+# like a register that BAR writes and that these read: what others can see, or what sees what others do.
+BARRIER = "BAR"  # its file
+AT_BARRIER = (Access(BARRIER, 0, 1, "barrier"),)
+HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
+NOT_HELD_BACK = frozenset("DEPBAR LDGDEPBAR NOP YIELD".split())  # of these pipes: they touch nothing outside the warp
+
 # Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
 # for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, B2R, conversions, MUFU, textures).
 UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R".split())
@@ -84,6 +91,15 @@ class Latencies:
         self._seen: dict[tuple[object, ...], int] = {}
 
     # -- what an instruction is
+
+    def reads(self, i: Instruction) -> tuple[Access, ...]:
+        """What ``i`` reads: its registers, and the barrier that has to hold it back."""
+        held_back = PIPE_OF[i.base] in HELD_BACK and i.base not in NOT_HELD_BACK
+        return i.reads + AT_BARRIER if held_back else i.reads
+
+    def writes(self, i: Instruction) -> tuple[Access, ...]:
+        """What ``i`` writes: its registers, and the barrier if it is one that the warp waits at."""
+        return i.writes + AT_BARRIER if holds(i) else i.writes
 
     def pipe(self, i: Instruction) -> str:
         """The pipe that executes ``i``: a key of PIPES."""
@@ -114,7 +130,7 @@ class Latencies:
     def flushes(self, i: Instruction) -> str:
         """The queue whose sources have all been read behind ``i``, or "": a barrier waits for the accesses to memory
         before it (NVRTC 12.9 overwrites the sources of STS behind BAR.SYNC without a scoreboard)."""
-        return "lsu" if i.base == "BAR" and "ARV" not in i.mods else ""
+        return "lsu" if holds(i) else ""
 
     def with_read(self, i: Instruction, write: Access) -> bool:
         """Whether this result is there once the read scoreboard of ``i`` is released: ATOM's predicate on sm_90."""
@@ -124,7 +140,7 @@ class Latencies:
         """Whether this source is read after issue: whoever overwrites it must have waited on the read scoreboard of
         ``i``, on its write scoreboard, or on one of a later instruction of its queue (or belong to that queue)."""
         queue = self.queue(i)
-        if queue == "" or i.base in NO_READ_SCOREBOARD or (i.base == "BAR" and "ARV" not in i.mods):
+        if queue == "" or i.base in NO_READ_SCOREBOARD or holds(i):
             return False
         return read.file == "R" or (read.file == "UR" and queue == "copy")
 
@@ -183,12 +199,19 @@ class Latencies:
         return need
 
 
+def holds(i: Instruction) -> bool:
+    """Whether a warp waits here for the others of its block."""
+    return i.base == "BAR" and "ARV" not in i.mods
+
+
 # ---- the classes of latency.csv ----------------------------------------------------------------------------------
 
 
 def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
     """The class of an instruction as the writer of the register ``word`` of ``write``."""
     pipe = PIPE_OF[i.base]
+    if write.file == BARRIER:
+        return BARRIER
     if write.file == "R":
         if pipe == "fma" and write.count == 2:  # IMAD.WIDE: the low word is there earlier
             return ("wide.low", "wide.high")[word]
@@ -205,6 +228,8 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
 def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
     """The class of an instruction as the reader of the register ``word`` of ``read``."""
     pipe = PIPE_OF[i.base]
+    if read.file == BARRIER:
+        return pipe
     if read.file in ("P", "UP"):
         if pipe == "branch" and read.file == "UP":
             return "branch"
