@@ -268,7 +268,7 @@ def shapes(count: int) -> list[tuple[Shape, int, int]]:
             r.choice(["KCRS", "CRSK", "KRSC"]), ni, *(r.choice([False, True]) for _ in range(3)),
         )  # fmt: skip
         sms, shift = r.choice([1, 2, 3, 7, 132]), r.choice([0, 0, 2, 1])
-        if shape.n * shape.k * shape.p * shape.q < 64:  # of few outputs, ReLU may leave none but those where sums cancel
+        if shape.n * shape.k * shape.p * shape.q < 64:  # of few outputs, ReLU may leave only sums that cancel
             shape = replace(shape, relu=False)
         if shape.p > 0 and shape.q > 0:
             found.append((shape, sms, shift))
