@@ -226,7 +226,7 @@ def test_streams_and_a_graph(module):
 
 
 def test_several_threads(module):
-    kernel, wrong = module.kernel("scale"), []
+    kernel, wrong, done = module.kernel("scale"), [], []
 
     def work(factor):
         with Stream() as stream, Buffer(N) as out, Buffer.of(np.ones(N, np.float32)) as values:
@@ -234,13 +234,14 @@ def test_several_threads(module):
                 kernel.launch(-(-N // 128), 128, out, values, N, float(factor + step), stream=stream)
                 if not (out.numpy(stream) == factor + step).all():
                     wrong.append(factor)
+        done.append(factor)  # not where an exception ended the thread
 
     threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not wrong and len(done) == 8
 
 
 def test_a_module_closed_while_its_kernel_runs(gpu):

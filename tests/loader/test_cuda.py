@@ -346,7 +346,7 @@ def test_threads_share_a_kernel(driver, cubin):
             except LaunchError:
                 refused.append(scale)
                 return
-            results[scale] = (out.numpy() == scale * np.arange(N)).all()
+            results[scale] = results.get(scale, True) and bool((out.numpy() == scale * np.arange(N)).all())
 
     threads = [threading.Thread(target=work, args=(scale,)) for scale in range(1, 9)]
     for thread in threads:
@@ -356,6 +356,7 @@ def test_threads_share_a_kernel(driver, cubin):
     for thread in threads:
         thread.join()
     assert all(results.values()) and 1 in results and 1 not in refused
+    assert len({*results, *refused}) == 8  # no thread ended in another way
 
 
 def test_threads_share_a_kernel_of_the_cpu_device(cubin):
