@@ -459,10 +459,11 @@ class Assembler:
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
             count, item = draft.registers
-            moved = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
-            if count < used and not any(word & OPCODE in moved for word in distinct):
-                self._report(item, _Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
-                                            f".registers {kernel.registers}, or leave it out"))  # fmt: skip
+            if count < used:
+                more = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
+                if not any(word & OPCODE in more for word in distinct):
+                    self._report(item, _Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
+                                                f".registers {kernel.registers}, or leave it out"))  # fmt: skip
             kernel.registers = count
 
     def _finish_data(self) -> None:

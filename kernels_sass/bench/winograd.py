@@ -30,7 +30,7 @@ DEFAULT_RIVALS = RIVALS[:5]
 FP32 = ("cudnn", "torch")
 
 #: Milliseconds that openCNN's own code (optSTS64) took on an H200 when this project began. They are cited, not
-#: measured here: what is measured is our CUDA C++ kernel with its layouts (docs/references.md), as fast or faster.
+#: measured here: what is measured is our CUDA C++ kernel with its layouts (docs/references.md).
 OPENCNN = {
     "what": "openCNN's own code (optSTS64) on an H200, measured when the project began; cited, not of this run",
     "ms": {"Conv2N32": 0.145, "Conv2N128": 0.557, "Conv3N32": 0.123, "Conv3N128": 0.523,

@@ -285,6 +285,25 @@ def test_a_register_that_the_kernel_does_not_declare():
         launch(cubin, "k", 1, 32, [])
 
 
+@pytest.mark.parametrize("count, known", [("0x30", True), ("UR4", True), ("0x28", False)])
+def test_registers_that_a_warp_asks_for(count, known):
+    source = f"""
+.arch sm_90
+.kernel k
+.registers 24
+--:-:-:Y:d UMOV UR4, 0x30;
+--:-:0:-:2 USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {count};
+01:-:-:-:6 MOV R40, RZ;
+--:-:-:-:5 EXIT;
+"""
+    cubin = turingas.assemble(source)
+    if known:
+        launch(cubin, "k", 1, 32, [])
+    else:
+        with pytest.raises(DeviceError, match="R40 is none of the 40 registers that the kernel has"):
+            launch(cubin, "k", 1, 32, [])
+
+
 def test_parameters_through_a_pointer():
     source = """
 .arch sm_75

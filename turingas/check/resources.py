@@ -42,7 +42,7 @@ def _registers(graph: Graph) -> Iterator[Finding]:
     if used > kernel.registers:
         where = counts.index(used)
         message = f"R{used - 1} is used, and {kernel.registers} registers are declared: the kernel faults"
-        yield at(graph, where, "registers", "error", message, f"declare {used + 2}, or leave .registers out")
+        yield at(graph, where, "registers", "error", message, f"declare {used + SPARE}, or leave .registers out")
 
 
 def _counts(graph: Graph) -> list[int]:

@@ -62,8 +62,9 @@ class Image:
         size = len(words)
         self.instructions: list[Instruction | None] = [instruction(self.isa, w, n * WORD) for n, w in enumerate(words)]
         self.steps: list[build.Step | None] = [None] * size
-        asked = [o.value for i in self.instructions if i is not None and i.base == "USETMAXREG"
-                 for o in i.operands if isinstance(o, Imm)]  # fmt: skip
+        # a count in a uniform register may be any
+        asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
+                 for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip
         self.registers = max(kernel.registers, 1, *asked)
         self.guards: list[build.Get | None] = [
             self.maker.pred(i.guard) if i is not None and not i.always else None for i in self.instructions
@@ -100,7 +101,7 @@ class Image:
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
         beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < 255]
         if beyond:
-            message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel declares"
+            message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel has"
             raise DeviceError("registers", message, self.place(n))
         try:
             made = self.steps[n] = build.build(i, self.maker)

@@ -26,7 +26,6 @@ from turingas.emulate.results import (
 )
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
-FALSE = ~TRUE
 ALL_ONES = ~ZERO
 
 

@@ -37,7 +37,6 @@ from turingas.emulate.results import (
 from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
 
 FALSE = ~TRUE
-ALL_ONES = ~ZERO
 
 
 # ---- adding, with and without carries ----------------------------------------------------------------------------
