@@ -1,15 +1,29 @@
-# `make test` sets up what it needs in .venv and runs all checks that need no GPU.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/installed
+# `make demo` shows what this is, `make test` runs all checks that need no GPU. Both set up what they need in .venv, once.
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/installed
+DEMO  := $(VENV)/installed-demo
 
-.PHONY: test test-gpu try bench reference docs clean
+# Nothing is left outside the checkout.
+export TURINGAS_CACHE        := $(CURDIR)/.cache/nvrtc
+export MPLCONFIGDIR          := $(CURDIR)/.cache/matplotlib
+export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
+export XDG_CACHE_HOME        := $(CURDIR)/.cache
+export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
+
+.PHONY: demo test test-gpu try bench reference docs clean
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
-	touch $@
+	PYTHON="$(PYTHON)" ./venv.sh test
+	touch $@ $(DEMO)
+
+$(DEMO): pyproject.toml
+	@PYTHON="$(PYTHON)" ./venv.sh demo
+	@touch $@
+
+# PICTURE=mine.jpg: another picture; OUTPUT=mine.png: where the result goes
+demo: $(DEMO)
+	@$(BIN)/python -m examples.demo $(if $(PICTURE),"$(PICTURE)") $(if $(OUTPUT),--output "$(OUTPUT)")
 
 try: $(STAMP)
 	mkdir -p build
@@ -20,11 +34,13 @@ try: $(STAMP)
 	$(BIN)/turingas run examples/copy.sass 'f32[1024]=random' 'f32[1024]' --grid 8 --block 128 --strict --counters
 
 test: $(STAMP)
+	mkdir -p build
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
 
 test-gpu: $(STAMP)
+	mkdir -p build
 	$(BIN)/python -m pytest -q -m gpu
 
 bench: $(STAMP)
@@ -38,4 +54,4 @@ docs: $(STAMP)
 	$(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build .cache
