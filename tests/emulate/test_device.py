@@ -159,7 +159,7 @@ def test_an_error_in_one_block_ends_the_run(cubin):
     out, values = np.zeros(n, np.float32), np.zeros(n // 2, np.float32)
     with pytest.raises(DeviceError) as caught:
         launch(cubin, "add", n // 32, 32, [out, values, n, 2.0], workers=2, lanes=256)
-    assert caught.value.block == (64, 0, 0)
+    assert caught.value.block in ((64, 0, 0), (72, 0, 0))  # both workers find one, and the first to do so is told
 
 
 def test_counters(cubin):
