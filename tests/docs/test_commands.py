@@ -1,0 +1,127 @@
+"""What the pages tell a reader to type works, and prints what they say it prints.
+
+Run, each page in a fresh folder: all transcripts, and all commands that neither need a GPU nor take minutes. Of the
+others it is held that they parse: the command, its options and their values exist.
+
+* needs a GPU: `turingas bench` without --show, `python -m kernels_sass...measure`
+* takes minutes: what stands in ``MINUTES``
+* make: the target exists; what `make try` does is run by tests/test_docs.py, `make test` is what runs this
+* a form, `turingas lint FILE ... [--json]`: the options exist; docs/command-line.md has all of them but for bench
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+
+import turingas
+from loader import nvrtc
+from tests.docs.pages import DOCS, PAGES, ROOT, Desk, Step, commands, listings, matches, name, transcripts
+from turingas.cli import main
+
+MINUTES = ("--layer ",)  # on the CPU device
+FORM = re.compile(r"\b(FILE|KERNEL|MNEMONIC|NAME)\b(?!=)")
+EXTRAS = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2], re.M)
+
+
+def having(what):
+    return pytest.mark.parametrize("page", [page for page in PAGES if what(page)], ids=name)
+
+
+def click_command(words):
+    """The click command of a line and what is left of its words."""
+    command, words = main.commands[words[0]], words[1:]
+    while isinstance(command, click.Group):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def options_exist(words, all_of_them):
+    """The options of a form are those of the command; where commands are listed, all of them."""
+    command, rest = click_command(words)
+    options = [[*p.opts, *p.secondary_opts] for p in command.params if isinstance(p, click.Option)]
+    told = {word for word in rest if re.match(r"--?[a-zA-Z]", word)}
+    assert told <= {spelling for option in options for spelling in option}, words
+    missing = [option for option in options if not told & set(option)]
+    assert not all_of_them or not missing, (words, missing)
+
+
+def parses(words, desk, monkeypatch):
+    command, rest = click_command(words)
+    monkeypatch.chdir(desk.folder)
+    command.make_context("turingas", list(rest), ignore_unknown_options=False)
+
+
+@having(commands)
+def test_commands(page, tmp_path, monkeypatch):
+    desk = Desk(tmp_path, page)
+    (tmp_path / "docs").symlink_to(DOCS)
+    for line in commands(page):
+        program, *words = shlex.split(line, comments=True)
+        if program == "turingas":
+            if FORM.search(line):
+                form = shlex.split(re.sub(r"\[|\]|\.\.\.", " ", line))[1:]
+                options_exist(form, page.name == "command-line.md" and "[" in line and words[0] != "bench")
+            elif words[0] == "bench" and "--show" not in words or any(slow in line for slow in MINUTES):
+                parses(words, desk, monkeypatch)
+            else:
+                printed = desk.run(line)
+                assert desk.code == 0, (line, printed)
+        elif program == "make":
+            targets = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M)
+            assert set(words) <= set(targets), line
+        elif program == "pip":
+            assert words[0] == "install" and set(re.findall(r"\[(\w+)\]", line)) <= set(EXTRAS), line
+        elif program == "python" and words[0] == "-m" and words[1].startswith("kernels_sass"):
+            asked = [sys.executable, *words[:2], "--help"]
+            text = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+            assert {word for word in words[2:] if word.startswith("--")} <= set(re.findall(r"--\w+", text)), line
+        elif program in ("python", "sed", "eval") or "_TURINGAS_COMPLETE" in program:
+            printed = desk.run(line)
+            assert desk.code == 0, (line, printed)
+        else:
+            pytest.fail(f"no test knows what to do with this line: {line}")
+
+
+@having(transcripts)
+def test_transcripts(page, tmp_path):
+    desk, steps = Desk(tmp_path, page), transcripts(page)
+    for step, following in zip(steps, [*steps[1:], Step("")]):
+        printed = desk.run(step.command)
+        assert matches(step.prints, printed), f"{step.command}\nprints\n{printed}\nand not\n{step.prints}"
+        assert desk.code == 0 or following.command == "echo $?", f"{step.command} has the exit code {desk.code}"
+
+
+@having(listings)
+def test_listings(page):
+    """Parts of files are that; what is CUDA C++ compiles, what is Python does; SASS assembles and is free of errors."""
+    for one in listings(page):
+        if one.file and (ROOT / one.file).exists():
+            parts = [part.strip("\n") for part in re.split(r"^ *\.\.\.$", one.text, flags=re.M)]
+            text = (ROOT / one.file).read_text()
+            for part in parts:
+                assert part in text, f"{one.file} does not have\n{part}"
+                text = text[text.index(part) + len(part) :]
+        elif one.language == "cuda":
+            nvrtc.compile(one.text, "sm_75", name=one.file or "listing.cu")
+        elif one.language == "python":
+            compile(one.text, name(page), "exec")
+        elif one.language == "nvsass":
+            ending = "" if "EXIT" in one.text else "--:-:-:Y:5   EXIT;"  # where it is names alone
+            cubin = turingas.assemble(one.text + ending, arch="sm_75")
+            if page.name != "linter.md":  # which shows what is wrong
+                assert [str(finding) for finding in turingas.lint(cubin) if finding.severity == "error"] == []
+
+
+def test_matches():
+    assert matches("a ... c\n...\ne\n", "a b c\nx\ny\ne\n") and not matches("a ... c\n", "a b c\nd\n")
+
+
+def test_fences_have_languages_that_pages_know():
+    known = {"", "console", "text", "nvsass", "python", "cuda", "ptx", "sass"}
+    assert {one.language for page in PAGES for one in listings(page)} <= known
