@@ -419,9 +419,13 @@ def _accesses(
             add(operand.base, "address")
         elif isinstance(operand, Name):
             if operand.text == "PR":
-                (writes if base == "R2P" else reads).extend(_masked("P", operands))
+                moved, kept = _masked("P", operands)
+                (writes if base == "R2P" else reads).extend(moved)
+                if base == "R2P":  # it writes back the others as it found them
+                    reads.extend(kept)
             elif operand.text == "UPR":
-                (writes if base == "UR2UP" else reads).extend(_masked("UP", operands))
+                moved, _ = _masked("UP", operands)
+                (writes if base == "UR2UP" else reads).extend(moved)
             elif operand.text[:1] == "B" and operand.text[1:].isdecimal():
                 # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
                 barrier = Access("B", int(operand.text[1:]), 1, "implicit")
@@ -434,12 +438,16 @@ def _accesses(
     return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
 
 
-def _masked(file: str, operands: tuple[Operand, ...]) -> list[Access]:
-    """The predicates that P2R or R2P moves: those in its mask, the last operand; all when that is no immediate."""
+def _masked(file: str, operands: tuple[Operand, ...]) -> tuple[list[Access], list[Access]]:
+    """The predicates that P2R or R2P moves, and the others: its mask, the last operand, tells; all when that is no
+    immediate."""
     mask = operands[-1]
     if not isinstance(mask, Imm):
-        return [Access(file, 0, 7, "implicit")]
-    return [Access(file, n, 1, "implicit") for n in range(7) if mask.bits >> n & 1]
+        return [Access(file, 0, 7, "implicit")], []
+    moved: tuple[list[Access], list[Access]] = [], []
+    for n in range(7):
+        moved[not mask.bits >> n & 1].append(Access(file, n, 1, "implicit"))
+    return moved
 
 
 PLACES = {24: "a", 32: "b", 64: "c"}

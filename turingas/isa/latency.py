@@ -212,6 +212,8 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
     pipe = PIPE_OF[i.base]
     if write.file == BARRIER:
         return BARRIER
+    if i.base == "R2P":
+        return "r2p"
     if write.file == "R":
         if pipe == "fma" and write.count == 2:  # IMAD.WIDE: the low word is there earlier
             return ("wide.low", "wide.high")[word]
