@@ -90,7 +90,7 @@ def test_no_finding(step, arch):
 
 def commands():
     """The lines of the sources' heads and of the texts that run or lint one of them."""
-    pages = [*measure.FOLDER.glob("*.sass"), measure.FOLDER / "README.md", ROOT / "docs" / "learn.md"]
+    pages = [*measure.FOLDER.glob("*.sass"), measure.FOLDER / "README.md"]
     lines = [line.lstrip("# ") for page in pages for line in page.read_text().splitlines()]
     return sorted({line for line in lines if re.match("turingas (run|lint|validate) ", line)})
 
