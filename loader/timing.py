@@ -151,12 +151,12 @@ class _Events:
 def clocks(gpu: Device) -> Clocks | None:
     """What NVML says (the package nvidia-ml-py), or nvidia-smi; None without either."""
     bus = gpu.call("cuDeviceGetPCIBusId", 32, gpu.handle).split(b"\0")[0].decode()
-    nvml = _nvml()
-    if nvml is not None:
-        with contextlib.suppress(nvml.NVMLError):
-            handle = nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
-            kinds = (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)
-            return Clocks(*(int(nvml.nvmlDeviceGetClockInfo(handle, kind)) for kind in kinds))
+    found = nvml()
+    if found is not None:
+        with contextlib.suppress(found.NVMLError):
+            handle = found.nvmlDeviceGetHandleByPciBusId(bus.encode())
+            kinds = (found.NVML_CLOCK_SM, found.NVML_CLOCK_MEM)
+            return Clocks(*(int(found.nvmlDeviceGetClockInfo(handle, kind)) for kind in kinds))
     query = ["nvidia-smi", f"--id={bus}", "--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout
@@ -167,13 +167,14 @@ def clocks(gpu: Device) -> Clocks | None:
 
 
 @functools.cache
-def _nvml() -> Any:
+def nvml() -> Any:
+    """NVML's module (the package nvidia-ml-py); None without it, or where it finds no driver."""
     try:
-        nvml = importlib.import_module("pynvml")
+        found = importlib.import_module("pynvml")
     except ImportError:
         return None
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+        found.nvmlInit()
+    except found.NVMLError:
         return None
-    return nvml
+    return found

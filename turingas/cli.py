@@ -469,6 +469,8 @@ _SECONDS = click.option("--seconds", type=click.FloatRange(min=0),
 _RESULTS = click.option("--json", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
                         help="Where results are kept. [default, for all settings: docs/results/]")  # fmt: skip
 _SHOW = click.option("--show", is_flag=True, help="Print what is kept, without a GPU.")
+_FIGURES = click.option("--figures", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+                        help="Draw them, as PNG and SVG.")  # fmt: skip
 
 
 @main.group(short_help="Measure the kernels on the GPU at hand.")
@@ -479,6 +481,11 @@ def bench() -> None:
       turingas bench winograd        against cuDNN, PyTorch and openCNN's kernel
       turingas bench schedule        the yield flag, the spacing of LDG and STS
       turingas bench counters        what Nsight Compute counts in the main kernel
+      turingas bench smem            LDS and STS by width and lanes: CPI, bytes a cycle
+      turingas bench ffma            FFMA by register banks, reuse flags, yields, neighbours
+      turingas bench hmma            tensor cores: products a cycle, latencies
+      turingas bench roofline        operations and bytes under the ceilings of the card
+      turingas bench resnet          a ResNet-50 forward pass by kind of operation
     """
 
 
@@ -493,12 +500,13 @@ def bench() -> None:
               help="A parameter of our kernel's source.")  # fmt: skip
 @click.option("--rivals", metavar="NAME", multiple=True,
               type=click.Choice(["cudnn", "torch", "tf32", "fp16", "opencnn", "references", "all", "none"]),
-              help="cudnn, torch, tf32, fp16, opencnn, references, all, none. [default: no references]")  # fmt: skip
+              help="cudnn, torch, tf32, fp16, opencnn, references, all, none. [default: all]")  # fmt: skip
 @_RUNS
 @_SECONDS
 @_RESULTS
+@_FIGURES
 @_SHOW
-def winograd(path: Path | None, show: bool, **asked: Any) -> int:
+def winograd(path: Path | None, figures: Path | None, show: bool, **asked: Any) -> int:
     """The 16 settings of paper 004: four 3x3 layers of ResNet, four batch sizes.
 
     Outputs are held against float64 before any time is taken; all take turns in one process.
@@ -506,31 +514,35 @@ def winograd(path: Path | None, show: bool, **asked: Any) -> int:
     \b
       turingas bench winograd
       turingas bench winograd --layer Conv2 --batch 32 --rivals cudnn --rivals opencnn
+      turingas bench winograd --show --figures build/figures
     """
     with _diagnosed("bench winograd"):
         from kernels_sass.bench import command
 
-        return command.winograd(path, show, asked, click.echo)
+        return command.winograd(path, figures, show, asked, click.echo)
 
 
 @bench.command(short_help="What the schedule of the main kernel costs.")
 @_LAYER
 @_BATCH
-@click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="Of x and y. [default: CHWN]")
+@click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="Of x and y. [default: CHWN, with --sweep NCHW]")
 @click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="A parameter that does not vary.")  # fmt: skip
 @click.option("--vary", metavar="NAME=VALUE,...", multiple=True, callback=_several,
-              help="Parameters and values. [default: those of the figures]")  # fmt: skip
+              help="Parameters and values. [default: those of the figures, with --sweep all]")  # fmt: skip
+@click.option("--sweep", is_flag=True, help="Search the best schedule for each shape, and keep it for Conv2d.")
 @_RUNS
 @_SECONDS
 @_RESULTS
-@click.option("--figures", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
-              help="Draw them, as PNG and SVG.")  # fmt: skip
+@_FIGURES
 @_SHOW
 def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) -> int:
     """Figures 7, 8 and 9 of paper 004: the main kernel's time by yield flag and by the spacing of LDG and STS.
 
     \b
       turingas bench schedule --figures docs/results
+      turingas bench schedule --sweep --layout NCHW --seconds 120
       turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
     """
     with _diagnosed("bench schedule"):
@@ -551,7 +563,82 @@ def counters(path: Path | None, show: bool, **asked: Any) -> int:
     with _diagnosed("bench counters"):
         from kernels_sass.bench import command
 
-        return command.counters(path, show, asked, click.echo)
+        return command.counters(path, show, asked)
+
+
+def _micro(what: str, short: str, text: str) -> None:
+    """The command `bench WHAT` of kernels_sass.bench.micro."""
+
+    @bench.command(what, short_help=short, help=text)
+    @_SECONDS
+    @_RESULTS
+    @_FIGURES
+    @_SHOW
+    def _(path: Path | None, figures: Path | None, show: bool, seconds: float | None) -> int:
+        with _diagnosed(f"bench {what}"):
+            from kernels_sass.bench import command
+
+            return command.micro(what, path, figures, show, seconds, click.echo)
+
+
+_micro("smem", "LDS and STS by width and lanes.",
+       "Cycles and bytes a cycle of LDS and STS: 32, 64, 128 bits, whole and half warps, broadcasts, bank conflicts "
+       "(Table 1 of paper 000).")  # fmt: skip
+_micro("ffma", "FFMA by register banks, reuse flags, yields.",
+       "Cycles of FFMA by register banks, reuse flags, yield flags, and with LDS and STS between them; one and two "
+       "warps a scheduler.")  # fmt: skip
+_micro("hmma", "Tensor cores: products a cycle, latencies.",
+       "Cycles of what the tensor cores of the GPU have (HMMA, IMMA, DMMA), one and two warps a scheduler, and the "
+       "latency from one product to the next on the same accumulator.")  # fmt: skip
+
+
+@bench.command(short_help="Operations and bytes under the ceilings of the card.")
+@click.option("--winograd", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Results of `bench winograd`, for the points. [default: those in docs/results/]")  # fmt: skip
+@_SECONDS
+@_RESULTS
+@_FIGURES
+@_SHOW
+def roofline(
+    path: Path | None, winograd: Path | None, figures: Path | None, show: bool, seconds: float | None
+) -> int:
+    """Figure 2 of paper 004, Figure 16 of papers 000 and 003, and the break-even of section 8.1 of paper 004.
+
+    Ceilings are measured: FFMA, tensor cores, shared memory, L2, DRAM. The kernels' times are of `bench winograd`.
+    """
+    with _diagnosed("bench roofline"):
+        from kernels_sass.bench import command
+
+        return command.roofline(path, winograd, figures, show, seconds, click.echo)
+
+
+@bench.command(short_help="A ResNet-50 forward pass by kind of operation.")
+@click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Pictures. [default: 32,128,1]")
+@click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=click.Choice(["NCHW", "NHWC"]),
+              help="NCHW or NHWC, which is PyTorch's channels_last. [default: both]")  # fmt: skip
+@click.option("--form", "forms", metavar="FORM", multiple=True, type=click.Choice(["plain", "folded", "fused"]),
+              help="plain; folded: batch norm in the convolutions; fused: ReLU and addition too. [default: all three]")  # fmt: skip
+@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="A parameter of our kernel's source.")  # fmt: skip
+@_RUNS
+@_SECONDS
+@_RESULTS
+@_FIGURES
+@_SHOW
+def resnet(path: Path | None, figures: Path | None, show: bool, **asked: Any) -> int:
+    """ResNet-50 with random weights, by PyTorch in float32 and with our kernels in its 3x3 convolutions of stride 1.
+
+    What each stage makes is held against float64 before any time is taken; all take turns in one process.
+
+    \b
+      turingas bench resnet
+      turingas bench resnet --batch 32,64 --figures docs/results
+    """
+    with _diagnosed("bench resnet"):
+        from kernels_sass.bench import command
+
+        return command.resnet(path, figures, show, asked, click.echo)
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")

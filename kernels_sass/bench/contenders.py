@@ -11,8 +11,9 @@ import numpy as np
 
 from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
 from kernels_sass.winograd import host
+from kernels_sass.winograd.parameters import variants
 from loader.cuda import Buffer, Stream
-from loader.reference import find
+from loader.reference import cublas, find
 from loader.reference.runner import Runner
 
 # ---- ours --------------------------------------------------------------------------------------------------------
@@ -20,14 +21,17 @@ from loader.reference.runner import Runner
 
 class Ours(Contender):
     """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
-    transformed before; "filter", the transformation alone. Every copy has a U of its own."""
+    transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
+    makes of the source. Every copy has a U of its own."""
 
     group, bound = "ours", 2e-6
 
     def __init__(
-        self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None, name: str = ""
-    ) -> None:
-        super().__init__(name or " ".join(["ours", source, layout] + [part] * (part != "all")))
+        self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
+        name: str = "", variant: Sequence[object] = (),
+    ) -> None:  # fmt: skip
+        words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
+        super().__init__(name or " ".join(words))
         self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
         self.u: list[Buffer] = []
 
@@ -68,17 +72,23 @@ class Ours(Contender):
 
 
 def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, object]) -> list[Contender]:
-    """Each source in each layout, with and without the filters' transformation, and that alone."""
+    """Each kernel of each source in each layout, with and without the filters' transformation, and that alone."""
     made: list[Contender] = []
     for source in sources:
-        made += [Ours(source, layout, part, schedule) for layout in layouts for part in ("all", "main")]
-        made.append(Ours(source, layouts[0], "filter", schedule))
+        for variant in variants(host.SOURCES[source], schedule):
+            given, values = {**schedule, **variant}, tuple(variant.values())
+            parts = [*itertools.product(layouts, ("all", "main")), (layouts[0], "filter")]
+            made += [Ours(source, layout, part, given, variant=values) for layout, part in parts]
     return made
 
 
 # ---- PyTorch -----------------------------------------------------------------------------------------------------
 
 BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2}  # TF32's own error is 3e-4: it is not taken for float32
+
+
+#: What no speed-up is over takes part in each such round alone: it is many, and some of it slow.
+SELDOM = 3
 
 
 class Torch(Contender):
@@ -89,7 +99,7 @@ class Torch(Contender):
     def __init__(self, precision: str, layout: str) -> None:
         super().__init__(f"PyTorch {precision} {layout}")
         self.precision, self.layout, self.bound = precision, layout, BOUNDS[precision]
-        self.group = "torch" if precision == "fp32" else precision
+        self.group, self.every = ("torch", 1) if precision == "fp32" else (precision, SELDOM)
         self.y: list[Any] = []
 
     def prepare(self, data: Data) -> None:
@@ -168,6 +178,7 @@ def pytorch(precisions: Sequence[str]) -> list[Contender]:
 
 # ---- references --------------------------------------------------------------------------------------------------
 
+OPENCNN = "winograd_opencnn"  # openCNN as it is measured: a speed-up is over it
 #: Kernels that only bring the filters into the order that an algorithm takes them in: not timed.
 REARRANGING = {"winograd_crsk"}
 
@@ -175,9 +186,10 @@ REARRANGING = {"winograd_crsk"}
 class Reference(Contender):
     """An algorithm of loader.reference, launched again as it was the first time."""
 
-    def __init__(self, algorithm: str, group: str = "references") -> None:
+    def __init__(self, algorithm: str) -> None:
         super().__init__(f"reference {algorithm}")
-        self.entry, self.group = find(algorithm), group
+        self.entry = find(algorithm)
+        self.group, self.every = ("opencnn", 1) if algorithm == OPENCNN else ("references", SELDOM)
         self.layout = self.entry.layout
         self.runner: _Recorder | None = None
         if "half" in algorithm:
@@ -224,6 +236,16 @@ class _Recorder(Runner):
         made = super().empty(shape, dtype)
         self.allocated += made.nbytes
         return made
+
+    def products(self, *args: Any) -> None:
+        self.launches.append((_Cublas, args, {}))
+        super().products(*args)
+
+
+class _Cublas:
+    """cuBLAS's product, with the face of a kernel."""
+
+    launch = staticmethod(cublas.products)
 
 
 class _Module:

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Asked:
         return list(itertools.product(self.layers, self.batches, self.layouts))
 
 
-def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+def run(asked: Asked, path: Path | None) -> results.Json:
     """Count, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name

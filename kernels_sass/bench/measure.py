@@ -13,7 +13,7 @@ import importlib
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ ROTATION = 4  # times the L2 that all copies of x, w and y take together, at lea
 COPIES = 2, 64  # the fewest and the most
 RUNS = 24
 ACCURATE = 1e-12  # float64 against float64
+PREPARING = 0.6  # of the time of a comparison, about: the rest are the rounds
 FILLS = 8  # of twice the L2, queued before a round: a head start for Python
 WEIGHTS = {"NCHW": "KCRS", "CHWN": "KCRS", "NHWC": "KRSC"}  # the filters' order beside a layout of x
 
@@ -142,10 +143,10 @@ class Contender:
     """A way to do the convolution of ``data``. ``bound``: the relative L2 error that it may have; ``name`` is unique.
 
     ``group`` is "ours", "cudnn", "torch", "opencnn", ...; ``precision`` "fp32", "tf32" or "fp16"; ``part`` says what of
-    the convolution is timed: "all", or one of its kernels.
+    the convolution is timed: "all", or one of its kernels. It takes part in each ``every``-th round.
     """
 
-    group, layout, precision, part, bound = "", "NCHW", "fp32", "all", 1e-4
+    group, layout, precision, part, bound, every = "", "NCHW", "fp32", "all", 1e-4, 1
     workspace: int | None = 0  # bytes; None: nobody tells
 
     def __init__(self, name: str) -> None:
@@ -203,17 +204,22 @@ class Queued:
 Row = dict[str, Any]
 
 
-def compare(data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed: int = 0) -> tuple[list[Row], Row]:
+def compare(
+    data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed: int = 0,
+    step: Callable[[float], None] = lambda part: None,
+) -> tuple[list[Row], Row]:  # fmt: skip
     """A row of results for each contender, and the state of the GPU before, during and after.
 
     A row has name, group, layout, precision, part, status ("ok" or why there is no time), and for those that are ok
-    error, workspace (bytes), how ("graph", "queued"), ms (median), low, high (quartiles), least, most, runs.
+    error, workspace (bytes), how ("graph", "queued"), ms (median), low, high (quartiles), least, most, runs. ``step``
+    is told again and again what part of the work is done.
     """
     rows: dict[str, Row] = {}
     ready: dict[str, tuple[Contender, Any]] = {}
     before = state(data.gpu)
     try:
-        for one in contenders:
+        for number, one in enumerate(contenders):
+            step(PREPARING * number / len(contenders))
             row = {"name": one.name, "group": one.group, "layout": one.layout, "precision": one.precision,
                    "part": one.part, "status": "ok"}  # fmt: skip
             assert one.name not in rows, one.name
@@ -225,7 +231,10 @@ def compare(data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed:
                     raise
                 row["status"] = str(why).splitlines()[0]
                 one.close()
-        found, during = alternate(data, {name: replay for name, (_, replay) in ready.items()}, runs, seed)
+        replays = {name: replay for name, (_, replay) in ready.items()}
+        every = {name: one.every for name, (one, _) in ready.items()}
+        found, during = alternate(data, replays, runs, seed, every,
+                                  lambda part: step(PREPARING + (1 - PREPARING) * part))  # fmt: skip
         for name, times in found.items():
             low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
             rows[name] |= {"ms": _round(middle), "low": _round(low), "high": _round(high), "least": _round(min(times)),
@@ -273,24 +282,29 @@ def _round(ms: float) -> float:
     return float(f"{ms:.5g}")
 
 
-def alternate(data: Data, replays: dict[str, Any], runs: int, seed: int) -> tuple[dict[str, list[float]], Row]:
-    """Milliseconds a convolution, ``runs`` of each, all taking turns in an order that changes from round to round; and
-    the median state of the GPU while it was busy."""
-    gpu, stream, names = data.gpu, data.stream, list(replays)
-    times: dict[str, list[float]] = {name: [] for name in names}
+def alternate(
+    data: Data, replays: Mapping[str, Any], runs: int, seed: int, every: Mapping[str, int] | None = None,
+    step: Callable[[float], None] = lambda part: None,
+) -> tuple[dict[str, list[float]], Row]:  # fmt: skip
+    """Milliseconds a convolution, of ``runs`` rounds in which all take turns, in an order that changes from round to
+    round; and the median state of the GPU while it was busy. ``every``: who takes part in each so-manyth round."""
+    gpu, stream = data.gpu, data.stream
+    times: dict[str, list[float]] = {name: [] for name in replays}
     states: list[Row] = []
     random = np.random.default_rng(seed)
     size = 2 * max(gpu.attribute("L2_CACHE_SIZE"), 1 << 20)
-    with Buffer(size, "u1", gpu) as scratch, _events(gpu, len(names)) as events:
+    with Buffer(size, "u1", gpu) as scratch, _events(gpu, replays) as events:
 
         def fill(count: int) -> None:
             for _ in range(count):
                 scratch.fill(0, stream)
 
         for number in range(-2, runs):  # two to warm up
+            step((number + 2) / (runs + 2))
+            names = [name for name in replays if number % (every or {}).get(name, 1) == 0 or number == -1]
             fill(FILLS)
             for turn in random.permutation(len(names)):
-                replay, (first, last) = replays[names[turn]], events[turn]
+                replay, (first, last) = replays[names[turn]], events[names[turn]]
                 fill(math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS))
                 gpu.call("cuEventRecord", first, stream.handle)
                 replay.launch(stream)
@@ -299,19 +313,19 @@ def alternate(data: Data, replays: dict[str, Any], runs: int, seed: int) -> tupl
                 states.append(state(gpu))
             stream.synchronize()
             if number >= 0:
-                for name, (first, last) in zip(names, events):
-                    times[name].append(gpu.call("cuEventElapsedTime", first, last) / data.copies)
+                for name in names:
+                    times[name].append(gpu.call("cuEventElapsedTime", *events[name]) / data.copies)
     keys = [key for key in states[0] if all(key in one for one in states)] if states else []
     return times, {key: statistics.median(one[key] for one in states) for key in keys}
 
 
 @contextlib.contextmanager
-def _events(gpu: Device, count: int) -> Iterator[list[tuple[Any, Any]]]:
-    pairs = [(gpu.call("cuEventCreate", 0), gpu.call("cuEventCreate", 0)) for _ in range(count)]
+def _events(gpu: Device, names: Iterable[str]) -> Iterator[dict[str, tuple[Any, Any]]]:
+    pairs = {name: (gpu.call("cuEventCreate", 0), gpu.call("cuEventCreate", 0)) for name in names}
     try:
         yield pairs
     finally:
-        for pair in pairs:
+        for pair in pairs.values():
             for event in pair:
                 gpu.quietly("cuEventDestroy", event)
 
@@ -325,7 +339,7 @@ def state(gpu: Device) -> Row:
     clocks = timing.clocks(gpu)
     if clocks is not None:
         found |= {"sm_mhz": clocks.sm, "memory_mhz": clocks.memory}
-    nvml = _nvml()
+    nvml = timing.nvml()
     if nvml is not None:
         with contextlib.suppress(nvml.NVMLError):
             bus = gpu.call("cuDeviceGetPCIBusId", 32, gpu.handle).split(b"\0")[0]
@@ -333,16 +347,6 @@ def state(gpu: Device) -> Row:
             found["celsius"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
             found["watts"] = round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
     return found
-
-
-@functools.cache
-def _nvml() -> Any:
-    try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    except Exception:  # not installed, or no driver that it knows: the state is told without it
-        return None
-    return nvml
 
 
 def peak_ffma(gpu: Device, mhz: float) -> float:

@@ -70,6 +70,16 @@ def recorded(name: str, path: Path | None) -> Json:
     return read(path)
 
 
+def in_order(found: Json) -> Json:
+    """The same with its settings, Conv2N32 and the like, layer by layer, as the papers have them."""
+
+    def place(setting: str) -> tuple[str, int]:
+        layer, _, batch = setting.rpartition("N")
+        return layer, int(batch)
+
+    return {**found, "settings": {name: found["settings"][name] for name in sorted(found["settings"], key=place)}}
+
+
 class Results:
     """``settings``: what was measured, by setting. What an interrupted run left in the file is kept if it was made by
     the same code, on the same card, with the same ``asked``; a file that is complete, or of something else, is
@@ -103,19 +113,65 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def turns(
-    done: Json, settings: Mapping[str, Any], seconds: float, tell: Callable[[str], None]
-) -> Iterator[tuple[str, Any, int]]:
-    """Name and value of the settings that are not done, and how many come after; ends before one that would, as the
-    others went, take more than ``seconds`` in all."""
-    todo = [(name, value) for name, value in settings.items() if name not in done]
-    start = time.monotonic()
-    for number, (name, value) in enumerate(todo):
-        spent = time.monotonic() - start
-        if number and spent * (number + 1) / number > seconds:
-            tell(f"{spent:.0f} s are spent, {len(todo) - number} settings left: the same command goes on with them")
-            return
-        yield name, value, len(todo) - number - 1
+class turns:
+    """Iterates over the settings that are not done: name, value, and how many come after. Ends before one that would,
+    as the others went, take more than ``seconds`` in all.
+
+    ``with turns(...) as todo:`` shows a bar with the time left where there is a terminal; ``todo.step(part)`` says how
+    much of the present setting is done, from 0 to 1. The bar is drawn then and at no other time, so that no thread
+    disturbs a measurement.
+    """
+
+    def __init__(
+        self, done: Mapping[str, Any], settings: Mapping[str, Any], seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        self.todo = [(name, value) for name, value in settings.items() if name not in done]
+        self.seconds, self.tell, self.number = seconds, tell, 0
+        self.start = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> turns:
+        from rich import progress
+
+        there = console()
+        if there.is_terminal and self.todo:
+            self.bar = progress.Progress(
+                "{task.description}", progress.BarColumn(), "{task.percentage:.0f}%, left:",
+                progress.TimeRemainingColumn(), console=there, auto_refresh=False, transient=True,
+            )  # fmt: skip
+            self.task = self.bar.add_task("", total=len(self.todo))
+            self.bar.start()
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def __iter__(self) -> Iterator[tuple[str, Any, int]]:
+        for number, (name, value) in enumerate(self.todo):
+            self.number = number
+            left = len(self.todo) - self.number
+            if self.number and self.spent * (self.number + 1) / self.number > self.seconds:
+                self.tell(f"{self.spent:.0f} s are spent, {left} settings left: the same command goes on with them")
+                return
+            self.step(0)
+            yield name, value, left - 1
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the first setting."""
+        return time.monotonic() - self.start
+
+    def left(self) -> str:
+        """After a setting: how many there still are, and about how long they take."""
+        more = len(self.todo) - self.number - 1
+        return f"{more} to do" + (f", about {self.spent / (self.number + 1) * more:.0f} s" if more else "")
+
+    def step(self, part: float) -> None:
+        """``part`` of the present setting is done."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.number + part, description=self.todo[self.number][0])
+            self.bar.refresh()
 
 
 def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:

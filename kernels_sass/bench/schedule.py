@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kernels_sass.bench import measure, results
 from kernels_sass.bench.contenders import Ours
@@ -32,6 +31,8 @@ TITLES = {
     "STS_INTERLEAVE": "Figure 9: FFMA between two STS",
 }
 
+LAYOUT = "CHWN"
+
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, and `turingas lint "
     "kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule costs by the instructions themselves"
@@ -44,9 +45,11 @@ class Asked:
 
     layers: tuple[str, ...] = tuple(LAYERS)
     batches: tuple[int, ...] = BATCHES
-    layout: str = "CHWN"
+    layout: str = ""  # "": LAYOUT, or that of a sweep
     source: str = ""  # "": the best for the card
+    schedule: Mapping[str, object] = dataclasses.field(default_factory=dict)  # parameters that do not vary
     vary: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)  # {}: what there is of FIGURES
+    sweep: bool = False  # vary {}: all that the source has
     runs: int = measure.RUNS
     seconds: float = math.inf
     seed: int = 0
@@ -64,28 +67,31 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = results.default_path("schedule", gpu.arch, source)
-    vary = asked.vary or {name: tuple(values) for name, values in there_is(host.arch_of(gpu), source, tell)}
-    asked = dataclasses.replace(asked, source=source, vary=vary)
+    vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, host.arch_of(gpu), source, tell)}
+    asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     for contender in contenders(asked):
         host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
     wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
     file = results.Results(path, results.facts("bench schedule", gpu, [source]), wanted)
     found = file.write(complete=False) if file.settings else {}
-    for name, problem, left in results.turns(file.settings, asked.settings(), asked.seconds, tell):
-        file.settings[name] = setting(problem, gpu, asked)
-        file.summary = summary(file.settings, asked.vary)
-        found = file.write(complete=left == 0)
-        tell(f"{name:<10} {brief(file.settings[name])}; {left} to do")
+    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
+        for name, problem, left in todo:
+            file.settings[name] = setting(problem, gpu, asked, todo.step)
+            file.summary = summary(file.settings, asked.vary)
+            found = file.write(complete=left == 0)
+            tell(f"{name:<10} {brief(file.settings[name])}; {todo.left()}")
     return found
 
 
-def there_is(arch: str, source: str, tell: Callable[[str], None]) -> Iterator[tuple[str, list[object]]]:
+def there_is(
+    asked: Asked, arch: str, source: str, tell: Callable[[str], None]
+) -> Iterator[tuple[str, list[object]]]:
     """What the source has of FIGURES."""
     for name, values in FIGURES.items():
         found = []
         for value in values:
             try:
-                host.Kernels.of(arch, source, {name: value})
+                host.Kernels.of(arch, source, {**asked.schedule, name: value})
             except LaunchError as why:
                 tell(f"{label(name, value)} is left out: {why.message}")
             else:
@@ -96,10 +102,9 @@ def there_is(arch: str, source: str, tell: Callable[[str], None]) -> Iterator[tu
 
 def contenders(asked: Asked) -> list[Ours]:
     """The main kernel as its source has it, and with each value of each parameter."""
-    made = [Ours(asked.source, asked.layout, "main", {}, "as it is")]
-    for name, values in asked.vary.items():
-        made += [Ours(asked.source, asked.layout, "main", {name: value}, label(name, value)) for value in values]
-    return made
+    varied = {label(name, value): {name: value} for name, values in asked.vary.items() for value in values}
+    return [Ours(asked.source, asked.layout, "main", {**asked.schedule, **one}, name)
+            for name, one in {"as it is": {}, **varied}.items()]  # fmt: skip
 
 
 def label(name: str, value: object) -> str:
@@ -107,10 +112,12 @@ def label(name: str, value: object) -> str:
     return f"{name}={value}"
 
 
-def setting(problem: Problem, gpu: Device, asked: Asked) -> results.Json:
+def setting(
+    problem: Problem, gpu: Device, asked: Asked, step: Callable[[float], None] = lambda part: None
+) -> results.Json:
     """The results for one problem. ``tflops`` counts Winograd's products: two operations for each of ``ffmas``."""
     with Data(problem, gpu, asked.seed) as data:
-        rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed)
+        rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed, step)
     mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
     for row in rows:
         if row["status"] == "ok":
@@ -191,42 +198,3 @@ def failures(found: results.Json) -> Iterator[str]:
         for row in entry["rows"]:
             if row["status"] != "ok":
                 yield f"{setting}: {row['name']}: {row['status']}"
-
-
-def figures(found: results.Json, folder: Path) -> list[Path]:
-    """A figure for each parameter, as PNG and SVG; the paths. LaunchError without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise LaunchError(f"figures are drawn with matplotlib: {error}", results.INSTALL) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    made = []
-    names, arch = list(found["settings"]), found["arch"].replace("_", "")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, values in found["asked"]["vary"].items():
-        figure, axes = pyplot.subplots(figsize=(10, 3.6), layout="constrained")
-        width = 0.8 / len(values)
-        for turn, value in enumerate(values):
-            rows = [_row(found, setting, label(name, value)) for setting in names]
-            places = [place + (turn - (len(values) - 1) / 2) * width for place in range(len(names))]
-            axes.bar(places, [row.get("tflops", 0.0) for row in rows], width, label=str(value))
-        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
-        axes.set_ylabel("TFLOP/s (Winograd's products)")
-        axes.set_title(f"{title(name)}. Main kernel, {found['asked']['source']}, {found['asked']['layout']}, "
-                       f"{found['gpu']}, {found['date']}", fontsize=10)  # fmt: skip
-        axes.margins(x=0.01)
-        figure.legend(title=name, fontsize=8, loc="outside right upper")
-        axes.grid(axis="y", alpha=0.4)
-        axes.set_axisbelow(True)
-        for kind in ("png", "svg"):
-            path = folder / f"schedule_{arch}_{found['asked']['source']}_{name.lower()}.{kind}"
-            figure.savefig(path, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-            made.append(path)
-        pyplot.close(figure)
-    return made
-
-
-def _row(found: results.Json, setting: str, name: str) -> Any:
-    return next(row for row in found["settings"][setting]["rows"] if row["name"] == name)

@@ -1,4 +1,4 @@
-"""`turingas bench winograd`: our kernels beside cuDNN, PyTorch and openCNN's kernel, on the settings of paper 004."""
+"""`turingas bench winograd`: our kernels beside cuDNN, PyTorch and the references, on the settings of paper 004."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_sass.bench import cudnn, measure, results
-from kernels_sass.bench.contenders import Ours, Reference, ours, pytorch
+from kernels_sass.bench.contenders import OPENCNN, Reference, ours, pytorch
 from kernels_sass.bench.measure import Contender, Data, Row
 from kernels_sass.winograd import host
 from loader import cuda
@@ -26,12 +26,11 @@ LAYOUTS = ("CHWN", "NCHW", "NHWC")
 
 #: The groups of --rivals. "cudnn" and "torch" are fp32, and what a speed-up is over; the others stand beside.
 RIVALS = ("cudnn", "torch", "tf32", "fp16", "opencnn", "references")
-DEFAULT_RIVALS = RIVALS[:5]
 FP32 = ("cudnn", "torch")
 
 #: Milliseconds that openCNN's own code (optSTS64) took on an H200 when this project began. They are cited, not
 #: measured here: what is measured is our CUDA C++ kernel with its layouts (docs/references.md).
-OPENCNN = {
+RECORDED = {
     "what": "openCNN's own code (optSTS64) on an H200, measured when the project began; cited, not of this run",
     "ms": {"Conv2N32": 0.145, "Conv2N128": 0.557, "Conv3N32": 0.123, "Conv3N128": 0.523,
            "Conv4N32": 0.153, "Conv4N128": 0.481, "Conv5N32": 0.153, "Conv5N128": 0.611},
@@ -47,7 +46,7 @@ class Asked:
     layouts: tuple[str, ...] = LAYOUTS
     sources: tuple[str, ...] = ()  # (): the best for the card
     schedule: Mapping[str, object] = dataclasses.field(default_factory=dict)  # parameters of ours
-    rivals: tuple[str, ...] = DEFAULT_RIVALS
+    rivals: tuple[str, ...] = RIVALS
     runs: int = measure.RUNS
     seconds: float = math.inf
     seed: int = 0
@@ -86,39 +85,42 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     if path is None and asked == dataclasses.replace(Asked(), sources=sources, seconds=asked.seconds):
         path = results.default_path("winograd", gpu.arch, sources[0])  # the whole table: not what a part of it replaces
     file = results.Results(path, facts, wanted)
-    file.facts["opencnn_recorded"] = OPENCNN
+    file.facts["opencnn_recorded"] = RECORDED
     kept = len(file.settings)
     if kept:
         tell(f"{file.path}: {kept} settings are kept of a run that was interrupted")
     found = file.write(complete=False) if kept else {}
-    for name, problem, left in results.turns(file.settings, asked.settings(), asked.seconds, tell):
-        file.settings[name] = setting(problem, gpu, asked)
-        file.summary = summary(file.settings, asked.sources[0], asked.layouts)
-        found = file.write(complete=left == 0)
-        tell(f"{name:<10} {brief(file.settings[name])}; {left} to do")
+    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
+        for name, problem, left in todo:
+            file.settings[name] = setting(problem, gpu, asked, todo.step)
+            file.summary = summary(file.settings, asked.sources[0])
+            found = file.write(complete=left == 0)
+            tell(f"{name:<10} {brief(file.settings[name])}; {todo.left()}")
     return found
 
 
 def contenders(asked: Asked) -> list[Contender]:
-    """All that take part."""
+    """All that take part, what a speed-up is over first."""
     made = ours(asked.sources, asked.layouts, asked.schedule)
     if "cudnn" in asked.rivals:
         made += cudnn.contenders()
-    made += pytorch([one for group, one in (("torch", "fp32"), ("tf32", "tf32"), ("fp16", "fp16"))
-                     if group in asked.rivals])  # fmt: skip
+    if "torch" in asked.rivals:
+        made += pytorch(["fp32"])
     if "opencnn" in asked.rivals:
-        made.append(Reference("winograd_opencnn", "opencnn"))
+        made.append(Reference(OPENCNN))
+    made += pytorch([name for name in ("tf32", "fp16") if name in asked.rivals])
     if "references" in asked.rivals:
-        queued = ("im2col", "winograd_opencnn")  # cuBLAS has no stream of ours; openCNN is there already
-        made += [Reference(name) for name in algorithms() if name not in queued]
+        made += [Reference(name) for name in algorithms() if name != OPENCNN]
     return made
 
 
-def setting(problem: Problem, gpu: Device, asked: Asked) -> results.Json:
+def setting(
+    problem: Problem, gpu: Device, asked: Asked, step: Callable[[float], None] = lambda part: None
+) -> results.Json:
     """The results for one problem."""
     start = time.monotonic()
     with Data(problem, gpu, asked.seed) as data:
-        rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed)
+        rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed, step)
         copies = data.copies
     mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
     for row in rows:
@@ -128,7 +130,7 @@ def setting(problem: Problem, gpu: Device, asked: Asked) -> results.Json:
                 row["ffma"] = round(ffmas(problem) / (row["ms"] * 1e-3 * measure.peak_ffma(gpu, mhz)), 4)
     made = {"problem": dataclasses.asdict(problem), "flops": problem.flops, "ffmas": ffmas(problem), "copies": copies,
             "state": states, "seconds": round(time.monotonic() - start, 1), "rows": rows}  # fmt: skip
-    made["verdict"] = verdict(rows, asked.sources[0], asked.layouts)
+    made["verdict"] = verdict(rows, asked.sources[0])
     return made
 
 
@@ -140,31 +142,44 @@ def ffmas(p: Problem) -> int:
 # ---- what comes of it --------------------------------------------------------------------------------------------
 
 
-def verdict(rows: Sequence[Row], source: str, layouts: Sequence[str]) -> results.Json:
-    """Ours in each layout over the fastest fp32 rival and over openCNN's kernel; None where there is no time."""
+def labels(rows: Sequence[Row], source: str) -> list[str]:
+    """How our kernels of a source are called: a layout, before it the value of a parameter that makes it a kernel of
+    its own, such as "tf32x3 NCHW"."""
+    first = f"ours {source} "
+    return [row["name"].removeprefix(first) for row in rows if row["name"].startswith(first) and row["part"] == "all"]
+
+
+def verdict(rows: Sequence[Row], source: str) -> results.Json:
+    """Each of ours over the fastest fp32 rival and over openCNN's kernel; None where there is no time."""
     times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
     fp32 = [row for row in rows if row["group"] in FP32 and row["status"] == "ok"]
     rival = min(fp32, key=lambda row: row["ms"], default=None)
     opencnn = next((row["ms"] for row in rows if row["group"] == "opencnn" and row["status"] == "ok"), None)
     made: results.Json = {"rival": rival and rival["name"], "rival_ms": rival and rival["ms"], "opencnn_ms": opencnn}
     made["ours"] = {}
-    for name in layouts:
-        ms = times.get(Ours(source, name).name)
-        made["ours"][name] = {
-            "ms": ms, "main_ms": times.get(Ours(source, name, "main").name),
-            "over_rival": _ratio(rival["ms"] if rival else None, ms), "over_opencnn": _ratio(opencnn, ms),
+    for label in labels(rows, source):
+        ms = times.get(f"ours {source} {label}")
+        made["ours"][label] = {
+            "ms": ms, "main_ms": times.get(f"ours {source} {label} main"),
+            "over_rival": ratio(rival["ms"] if rival else None, ms), "over_opencnn": ratio(opencnn, ms),
         }  # fmt: skip
     return made
 
 
-def _ratio(theirs: float | None, mine: float | None) -> float | None:
+def ratio(theirs: float | None, mine: float | None) -> float | None:
+    """A speed-up; None without either time."""
     return round(theirs / mine, 3) if theirs and mine else None
 
 
-def summary(settings: results.Json, source: str, layouts: Sequence[str]) -> results.Json:
-    """Geometric means and the least of the speed-ups over all settings, for each layout and for the best of each."""
+#: Groups of ours whose best is told as well: all, and those with the layouts of the rivals.
+BEST = {"best": ("CHWN", "NCHW", "NHWC"), "best of NCHW, NHWC": ("NCHW", "NHWC")}
+
+
+def summary(settings: results.Json, source: str) -> results.Json:
+    """Geometric means and the least of the speed-ups over all settings, for each of ours and for the best of each."""
     made: results.Json = {"source": source, "settings": len(settings)}
-    for name in (*layouts, "best"):
+    names = list(dict.fromkeys(name for entry in settings.values() for name in entry["verdict"]["ours"]))
+    for name in (*names, *BEST):
         made[name] = {}
         for kind in ("over_rival", "over_opencnn"):
             found = [one for one in (_speedup(entry, name, kind) for entry in settings.values()) if one]
@@ -173,17 +188,68 @@ def summary(settings: results.Json, source: str, layouts: Sequence[str]) -> resu
     return made
 
 
+def best(entry: results.Json, name: str = "best") -> str | None:
+    """The fastest of ours in a setting, of the layouts that BEST has under the name."""
+    mine = {label: one["ms"] for label, one in entry["verdict"]["ours"].items()
+            if one["ms"] and label.split()[-1] in BEST[name]}  # fmt: skip
+    return min(mine, key=lambda label: mine[label]) if mine else None
+
+
 def _speedup(entry: results.Json, name: str, kind: str) -> float | None:
-    mine = entry["verdict"]["ours"]
-    if name != "best":
-        return mine[name][kind] if name in mine else None
-    return max((one[kind] for one in mine.values() if one[kind]), default=None)
+    label = best(entry, name) if name in BEST else name
+    found: dict[str, float | None] = entry["verdict"]["ours"].get(label, {})
+    return found.get(kind)
 
 
 def geometric_mean(numbers: Iterable[float]) -> float:
     """The n-th root of the product."""
     logarithms = [math.log(one) for one in numbers]
     return math.exp(sum(logarithms) / len(logarithms))
+
+
+# ---- as the papers have it ---------------------------------------------------------------------------------------
+
+OURS = "the best of ours"  # in the place of a contender's name: the fastest of ours in each setting
+YAN = "reference winograd"  # paper 004's kernel in CUDA C++, "Yan et al." in papers 000 and 003
+
+#: Title -> whose time the others are divided by, and the others: Table 6 of paper 004, Tables 3 and 4 of 000 and 003.
+TABLES = {
+    "Table 6 of paper 004, here": (
+        OURS, ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN, f"reference {OPENCNN}")),
+    "Tables 3 and 4 of papers 000 and 003, here": (
+        f"reference {OPENCNN}", ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN)),
+}  # fmt: skip
+
+
+def times(entry: results.Json) -> dict[str, float]:
+    """Milliseconds of a setting by name; OURS among them."""
+    found = {row["name"]: row["ms"] for row in entry["rows"] if row["status"] == "ok"}
+    if label := best(entry):
+        found[OURS] = entry["verdict"]["ours"][label]["ms"]
+    return found
+
+
+def speedups(found: results.Json, name: str, over: str) -> dict[str, float]:
+    """By setting: how many times as fast as ``over`` a contender is, where both have a time."""
+    made = {}
+    for setting, entry in found["settings"].items():
+        there = times(entry)
+        if name in there and over in there:
+            made[setting] = there[over] / there[name]
+    return made
+
+
+def names(found: results.Json, groups: Sequence[str]) -> list[str]:
+    """The contenders of some groups that have a time somewhere, groups in this order."""
+    rows = [row for entry in found["settings"].values() for row in entry["rows"]]
+    return list(dict.fromkeys(row["name"] for group in groups for row in rows
+                              if row["group"] == group and row["status"] == "ok" and row["part"] == "all"))  # fmt: skip
+
+
+def status(found: results.Json, name: str) -> str:
+    """Why a contender has no time: the first reason; "not asked for" if it did not take part."""
+    rows = [row for entry in found["settings"].values() for row in entry["rows"] if row["name"] == name]
+    return next((row["status"] for row in rows if row["status"] != "ok"), "not asked for")
 
 
 # ---- how it is shown ---------------------------------------------------------------------------------------------
@@ -213,59 +279,101 @@ def failures(found: results.Json) -> Iterator[str]:
 
 def of_source(found: results.Json, source: str) -> results.Json:
     """The results with the verdict on another of our kernels."""
-    layouts = found["asked"]["layouts"]
-    settings = {name: {**entry, "verdict": verdict(entry["rows"], source, layouts)}
+    settings = {name: {**entry, "verdict": verdict(entry["rows"], source)}
                 for name, entry in found["settings"].items()}  # fmt: skip
-    return {**found, "settings": settings, "summary": summary(settings, source, layouts)}
+    return {**found, "settings": settings, "summary": summary(settings, source)}
 
 
-def table(found: results.Json) -> Any:
-    """The verdict and the summary as a table of rich."""
+def _table(title: str, caption: str, *columns: str) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    layouts, source = found["asked"]["layouts"], found["summary"]["source"]
-    title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {host.SOURCES[source].file}, milliseconds"
-    made = Table(title=title, caption=CAPTION, box=SIMPLE_HEAD, padding=(0, 1))
-    made.add_column("setting", no_wrap=True)
-    for name in (*layouts, f"main {layouts[0]}", "fastest fp32 rival", "ms", "openCNN", "x", "TFLOPS", "FFMA",
-                 "main", "error"):  # fmt: skip
-        made.add_column(name, justify="right", no_wrap=True)
-    for name, entry in found["settings"].items():
-        made.add_row(name, *_cells(entry, source, layouts))
+    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1))
+    for number, name in enumerate(columns):
+        made.add_column(name, justify="right" if number else "left", no_wrap=True)
     return made
 
 
-CAPTION = """In brackets and x: speed-up over the fastest fp32 algorithm of cuDNN and PyTorch, and over our CUDA C++
-kernel with openCNN's layout. TFLOPS by the operations of a direct convolution. FFMA: what the products need of the
-peak at the clock, with the filters' transformation and for the main kernel alone; both of the first layout."""
+def table(found: results.Json) -> Any:
+    """The verdict as a table of rich."""
+    source = found["summary"]["source"]
+    ours = list(dict.fromkeys(name for entry in found["settings"].values() for name in entry["verdict"]["ours"]))
+    title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {host.SOURCES[source].file}, milliseconds"
+    made = _table(title, "In brackets: speed-up over the fastest fp32 algorithm of cuDNN and PyTorch, TF32 being off.",
+                  "setting", "fastest fp32 rival", "ms", *ours)  # fmt: skip
+    for name, entry in found["settings"].items():
+        mine, verdict = entry["verdict"]["ours"], entry["verdict"]
+        cells = [f"{_number(mine[one]['ms'], '.4f')} ({_number(mine[one]['over_rival'], '.2f')})" for one in ours]
+        made.add_row(name, shorter(verdict["rival"] or "-"), _number(verdict["rival_ms"], ".4f"), *cells)
+    return made
 
 
-def _cells(entry: results.Json, source: str, layouts: Sequence[str]) -> Iterator[str]:
-    made, rows = entry["verdict"], {row["name"]: row for row in entry["rows"]}
-    for one in made["ours"].values():
-        yield f"{_number(one['ms'], '.4f')} ({_number(one['over_rival'], '.2f')})"
-    first, main = (rows.get(Ours(source, layouts[0], part).name, {}) for part in ("all", "main"))
-    yield _number(main.get("ms"), ".4f")
-    yield str(made["rival"] or "-").replace("cuDNN ", "").replace("PyTorch", "torch")
-    yield _number(made["rival_ms"], ".4f")
-    yield _number(made["opencnn_ms"], ".4f")
-    yield _number(made["ours"][layouts[0]]["over_opencnn"], ".2f")
-    yield _number(first.get("tflops"), ".1f")
-    yield _number(first.get("ffma"), ".1%")
-    yield _number(main.get("ffma"), ".1%")
-    yield str(first.get("error", "-"))
+DETAILS = """TFLOPS by the operations of a direct convolution. FFMA: what F(2x2,3x3) needs for its products, over the
+peak of FFMA at the clock, with the filters' transformation and for the main kernel alone. openCNN: our CUDA C++ kernel
+with its layout. TF32 and FP16 are PyTorch's, NHWC: less accurate, and no rivals."""
+
+
+def details(found: results.Json) -> Any:
+    """What else there is to say of the fastest of ours in each setting, as a table of rich."""
+    source = found["summary"]["source"]
+    made = _table("the fastest of ours in each setting", DETAILS, "setting", "which", "ms", "quartiles", "TFLOPS",
+                  "FFMA", "main", "MB", "error", "openCNN", "x", "TF32", "FP16")  # fmt: skip
+    for name, entry in found["settings"].items():
+        rows, label = {row["name"]: row for row in entry["rows"]}, best(entry)
+        mine = rows.get(f"ours {source} {label}", {})
+        main, verdict = rows.get(f"ours {source} {label} main", {}), entry["verdict"]
+        made.add_row(
+            name, label or "-", _number(mine.get("ms"), ".4f"),
+            f"{mine['low']:.4f} {mine['high']:.4f}" if "low" in mine else "-", _number(mine.get("tflops"), ".1f"),
+            _number(mine.get("ffma"), ".1%"), _number(main.get("ffma"), ".1%"),
+            _number(mine["workspace"] / 1e6 if "workspace" in mine else None, ".2f"), str(mine.get("error", "-")),
+            _number(verdict["opencnn_ms"], ".4f"),
+            _number(verdict["ours"][label]["over_opencnn"] if label else None, ".2f"),
+            *(_number(rows.get(f"PyTorch {kind} NHWC", {}).get("ms"), ".4f") for kind in ("tf32", "fp16")),
+        )  # fmt: skip
+    return made
+
+
+def over_all(found: results.Json) -> Any:
+    """How many times as fast as each contender the fastest of ours is: Figures 12 and 13 in numbers."""
+    columns = (setting.replace("N", "\nN") for setting in found["settings"])
+    made = _table("the fastest of ours in each setting: how many times as fast as ...", "", "", *columns)
+    for name in names(found, (*FP32, "opencnn", "references", "tf32", "fp16")):
+        ratios = speedups(found, OURS, name)
+        made.add_row(shorter(name), *(_number(ratios.get(setting), ".2f") for setting in found["settings"]))
+    return made
+
+
+def paper_table(found: results.Json, title: str) -> Any:
+    """One of TABLES: a row for each other contender and number of images, a column for each layer."""
+    whose, others = TABLES[title]
+    pairs = [setting.rpartition("N")[::2] for setting in found["settings"]]
+    layers, batches = (list(dict.fromkeys(column)) for column in zip(*pairs))
+    ratios = {other: speedups(found, whose, other) for other in others}
+    missing = [f"{shorter(other)}: {status(found, other)}" for other in others if not ratios[other]]
+    made = _table(f"{title}: speed-up of {shorter(whose)}", "\n".join(missing), "over", "N", *layers)
+    for other in others:
+        for batch in batches if ratios[other] else ():
+            cells = (_number(ratios[other].get(f"{layer}N{batch}"), ".2f") for layer in layers)
+            made.add_row(shorter(other), batch, *cells)
+    return made
+
+
+def shorter(name: str) -> str:
+    """A contender's name for a table or figure."""
+    return {YAN: "paper 004 in CUDA C++", f"reference {OPENCNN}": "openCNN's layout"}.get(name, name)
 
 
 def show(found: results.Json) -> None:
-    """Print the table, what refused, and the summary last."""
-    console = results.console()
+    """Print the tables, what refused, and the summary last."""
+    console, found = results.console(), results.in_order(found)
     for source in reversed(found["asked"]["sources"][1:]):
         other = of_source(found, source)
         console.print(table(other))
         for line in summary_lines(other):
             console.print(line, soft_wrap=True, markup=False)
-    console.print(table(found))
+    for made in (over_all(found), *(paper_table(found, title) for title in TABLES), details(found), table(found)):
+        console.print(made)
     for line in refused(found):
         console.print(line, soft_wrap=True, markup=False)
     for line in failures(found):
@@ -286,7 +394,7 @@ def refused(found: results.Json) -> Iterator[str]:
 
 
 def summary_lines(found: results.Json) -> Iterator[str]:
-    """The figures that matter, one line a layout."""
+    """The figures that matter, one line for each of ours."""
     for name, one in found["summary"].items():
         if isinstance(one, dict) and one:
             parts = [f"{what} {one[kind]['mean']:.2f}x in the mean, {one[kind]['least']:.2f}x at least"

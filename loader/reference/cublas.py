@@ -34,6 +34,7 @@ def library() -> Any:
             continue
         if loaded is not None:
             loaded.cublasSgemmStridedBatched.argtypes = ARGUMENTS
+            loaded.cublasSetStream_v2.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
             return loaded
     return None
 
@@ -45,12 +46,15 @@ def _handle(gpu: cuda.Device) -> ctypes.c_void_p:
     return handle
 
 
-def products(a: Any, b: Any, c: Any, m: int, n: int, depth: int, first: int, count: int) -> None:
+def products(
+    a: Any, b: Any, c: Any, m: int, n: int, depth: int, first: int, count: int, stream: int = 0
+) -> None:
     """c[first + i] = a b[i], i < count: float32 in ``loader.cuda.Buffer``, row-major, a: m x depth, b[i]: depth x n.
 
-    On the default stream; the sums are in float32, not in TF32. RuntimeError when cuBLAS refuses.
+    Queued on ``stream``; the sums are in float32, not in TF32. RuntimeError when cuBLAS refuses.
     """
     with a.gpu.current():
+        _check(library().cublasSetStream_v2(_handle(a.gpu), stream), "cublasSetStream")
         multiply(library(), _handle(a.gpu), (a.address, b.address, c.address), m, n, depth, first, count)
 
 

@@ -96,4 +96,4 @@ def _im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any, own: bool) -> None:
             grid = ceil_div(pixels, side) * ceil_div(p.k, side) * images
             module.kernel("gemm").launch(grid, GEMM_THREADS, w, columns, y, p.k, pixels, depth, first)
         else:
-            cublas.products(w, columns, y, p.k, pixels, depth, first, images)
+            run.products(w, columns, y, p.k, pixels, depth, first, images)

@@ -12,6 +12,7 @@ import numpy as np
 import loader
 from loader import cuda, nvrtc
 from loader.module import CPU, Module
+from loader.reference import cublas
 from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +66,10 @@ class Runner:
     def numpy(self, array: Any) -> Array:
         """The numpy array of what ``array`` or ``empty`` gave, when all launches are done."""
         return array.numpy() if isinstance(array, cuda.Buffer) else np.asarray(array)
+
+    def products(self, *args: Any) -> None:
+        """``cublas.products``."""
+        cublas.products(*args)
 
     def close(self) -> None:
         """Give the modules back."""

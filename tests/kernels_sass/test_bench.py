@@ -70,7 +70,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(results, "torch", lambda: None)
     monkeypatch.setattr(cudnn, "library", lambda: None)
     monkeypatch.setattr(timing, "clocks", lambda gpu: timing.Clocks(1000, 2000))
-    monkeypatch.setattr(measure, "_nvml", lambda: None)
+    monkeypatch.setattr(timing, "nvml", lambda: None)
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -88,7 +88,14 @@ def call(*words):
     return CliRunner().invoke(main, ["bench", *words])
 
 
-PART = ["winograd", "--layer", "Conv2", "--batch", "2", "--runs", "20"]
+SOME = [word for name in ("cudnn", "torch", "tf32", "fp16", "opencnn") for word in ("--rivals", name)]
+PART = ["winograd", "--layer", "Conv2", "--batch", "2", "--runs", "20", *SOME]
+
+
+def row(name, group, ms=None, part="all", **more):
+    """A row of results; without ms one that was wrong."""
+    return {"name": name, "group": group, "part": part, **({"status": "ok", "ms": ms} if ms else {"status": "wrong"}),
+            **more}  # fmt: skip
 
 
 # ---- the whole way -----------------------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ def test_what_is_wrong_has_no_time(card):
 
 def test_a_wrong_kernel_is_told(card, monkeypatch):
     monkeypatch.setattr(contenders.Ours, "bound", 1e-12)
-    done = call(*PART, "--rivals", "none", "--layout", "NHWC")
+    done = call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "NHWC")
     assert done.exit_code == 1, done.output
     assert "NOT OK Conv2N2: ours paper NHWC: wrong: a relative L2 error of" in done.output
 
@@ -308,10 +315,10 @@ def test_cudnn(card, monkeypatch):
 def quick(monkeypatch):
     """Settings that take no time to measure."""
 
-    def setting(problem, gpu, asked):
-        rows = [{"name": f"ours paper {layout}{part}", "group": "ours", "status": "ok", "ms": 1.0, "error": 1e-7}
-                for layout in asked.layouts for part in ("", " main")]  # fmt: skip
-        return {"rows": rows, "verdict": winograd.verdict(rows, "paper", asked.layouts)}
+    def setting(problem, gpu, asked, step):
+        rows = [row(f"ours paper {layout}{' main' * (part == 'main')}", "ours", 1.0, part, error=1e-7)
+                for layout in asked.layouts for part in ("all", "main")]  # fmt: skip
+        return {"rows": rows, "verdict": winograd.verdict(rows, "paper")}
 
     monkeypatch.setattr(winograd, "setting", setting)
 
@@ -329,11 +336,11 @@ def test_interrupted_and_resumed(card, quick, tmp_path, monkeypatch):
     assert list(first["settings"]) == ["Conv2N1"] and not first["complete"]
     real, counted = winograd.setting, []
 
-    def interrupted(problem, gpu, asked):
+    def interrupted(problem, gpu, asked, step):
         counted.append(problem)
         if len(counted) == 2:
             raise KeyboardInterrupt
-        return real(problem, gpu, asked)
+        return real(problem, gpu, asked, step)
 
     monkeypatch.setattr(winograd, "setting", interrupted)
     done = call(*whole)
@@ -355,7 +362,7 @@ def test_interrupted_and_resumed(card, quick, tmp_path, monkeypatch):
 def test_where_results_go(card, quick, tmp_path):
     """The whole table to docs/results of the checkout; a part of it only where --json says."""
     (tmp_path / "docs" / "results").mkdir(parents=True)
-    assert call(*PART, "--rivals", "none", "--layout", "CHWN").exit_code == 0
+    assert call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "CHWN").exit_code == 0
     assert not list((tmp_path / "docs" / "results").iterdir())
     assert results.default_path("winograd", "sm_90") == tmp_path / "docs" / "results" / "winograd_sm90.json"
     assert results.default_path("winograd", "sm_90", "hopper").name == "winograd_sm90.json"
@@ -411,7 +418,7 @@ def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
 
     monkeypatch.setattr(host, "_assemble", assemble)
     told = []
-    found = dict(schedule.there_is("sm_75", "paper", told.append))
+    found = dict(schedule.there_is(schedule.Asked(), "sm_75", "paper", told.append))
     assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
     assert len(told) == 4 and told[-1] == "STS_INTERLEAVE=2 is left out: winograd.sass has none of that"
 
@@ -511,23 +518,23 @@ def test_options():
 
 
 def test_means():
-    assert winograd.geometric_mean([1, 4, 2]) == pytest.approx(2)
     rows = [
-        {"name": "ours paper CHWN", "group": "ours", "status": "ok", "ms": 1.0},
-        {"name": "ours paper CHWN main", "group": "ours", "status": "ok", "ms": 0.9},
-        {"name": "ours paper NCHW", "group": "ours", "status": "ok", "ms": 0.8},
-        {"name": "a", "group": "cudnn", "status": "ok", "ms": 2.0},
-        {"name": "b", "group": "torch", "status": "ok", "ms": 1.6},
-        {"name": "c", "group": "tf32", "status": "ok", "ms": 0.1},
-        {"name": "d", "group": "cudnn", "status": "wrong", "error": 1.0},
-        {"name": "e", "group": "opencnn", "status": "ok", "ms": 3.0},
-    ]
-    found = winograd.verdict(rows, "paper", ["CHWN", "NCHW"])
-    assert found["rival"] == "b" and found["opencnn_ms"] == 3
+        row("ours paper CHWN", "ours", 1.0), row("ours paper CHWN main", "ours", 0.9, "main"),
+        row("ours paper tf32x3 NCHW", "ours", 0.8), row("ours hopper NHWC", "ours", 0.1),
+        row("a", "cudnn", 2.0), row("b", "torch", 1.6), row("c", "tf32", 0.1), row("d", "cudnn"),
+        row("e", "opencnn", 3.0),
+    ]  # fmt: skip
+    found = winograd.verdict(rows, "paper")
+    assert found["rival"] == "b" and found["opencnn_ms"] == 3  # not TF32, not what is wrong
+    assert list(found["ours"]) == ["CHWN", "tf32x3 NCHW"]
     assert found["ours"]["CHWN"] == {"ms": 1.0, "main_ms": 0.9, "over_rival": 1.6, "over_opencnn": 3.0}
-    assert found["ours"]["NCHW"]["over_rival"] == 2.0 and found["ours"]["NCHW"]["main_ms"] is None
-    made = winograd.summary({"x": {"verdict": found}}, "paper", ["CHWN", "NCHW"])
-    assert made["best"]["over_rival"] == {"mean": 2.0, "least": 2.0, "of": 1}
+    assert found["ours"]["tf32x3 NCHW"]["over_rival"] == 2.0 and found["ours"]["tf32x3 NCHW"]["main_ms"] is None
+    other = winograd.verdict([*rows[:2], row("a", "cudnn", 1.0)], "paper")
+    made = winograd.summary({"x": {"verdict": found}, "y": {"verdict": other}}, "paper")
+    assert made["best"]["over_rival"] == {"mean": 1.414, "least": 1.0, "of": 2}
+    assert made["CHWN"]["over_rival"]["of"] == 2 and made["tf32x3 NCHW"]["over_rival"]["of"] == 1
+    assert made["best of NCHW, NHWC"]["over_rival"] == {"mean": 2.0, "least": 2.0, "of": 1}
+    assert winograd.best({"verdict": found}) == "tf32x3 NCHW" and winograd.best({"verdict": other}) == "CHWN"
     assert winograd.ffmas(Problem(32, 512, 7, 7, 512, 3, 3, 1, 1)) == 16 * 512 * 512 * 32 * 16
 
 
@@ -535,5 +542,3 @@ def test_numbers_of_cudnn():
     """The order of cudnnConvolutionFwdAlgo_t, in NVIDIA's documentation."""
     assert [cudnn.ALGORITHMS.index(name) for name in ("IMPLICIT_GEMM", "FFT", "WINOGRAD_NONFUSED")] == [0, 4, 7]
     assert set(cudnn.SIGNATURES) <= {name for name in vars(Small) if name.startswith("cudnn")}
-
-

@@ -1,0 +1,318 @@
+"""The figures of `turingas bench winograd` and `turingas bench schedule`, drawn from their results alone: PNG, SVG.
+
+One function a figure, which gives None where the results have nothing for it; ``draw`` makes files of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels_sass.bench import results
+from kernels_sass.bench import schedule as schedule_
+from kernels_sass.bench import winograd as winograd_
+from kernels_sass.bench.contenders import OPENCNN
+from kernels_sass.bench.winograd import OURS, YAN, names, shorter, speedups
+from turingas.errors import LaunchError
+
+Json = results.Json
+
+FP32 = (*winograd_.FP32, "opencnn", "references")
+CUDNN = ("WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING")  # where there is no room for all of its algorithms
+COLOURS = ("#2f6db3", "#e08a1e", "#4c9f70", "#b5485d", "#7d6bb0", "#8a8a8a", "#c9b037", "#5bb6c9", "#333333")
+MOST_BARS = len(COLOURS)
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, drawing into files alone. LaunchError if it is not installed."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise LaunchError(f"figures are drawn with matplotlib: {error}", results.INSTALL) from None
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "turingas"  # the same results give the same file
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def draw(found: Json, figures: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+    """Files STEM_NAME.png and .svg in the folder for each figure that is not None, closed after it; the paths."""
+    plot, made = pyplot(), []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        if figure is not None:
+            for kind in ("png", "svg"):
+                made.append(folder / f"{stem}_{name}.{kind}")
+                figure.savefig(made[-1], dpi=120, metadata={"Date": None} if kind == "svg" else None)
+            plot.close(figure)
+    return made
+
+
+def stamp(found: Json) -> str:
+    """What every figure says of its results: the card, the date, the code."""
+    parts = [found["gpu"], f"driver {found['driver']}" if found["driver"] else "", found["date"]]
+    parts += [f"{name} {found[key]}" for name, key in (("cuDNN", "cudnn"), ("PyTorch", "torch")) if found[key]]
+    return ", ".join([part for part in (*parts, f"commit {found['commit'][:9]}") if part])
+
+
+def _figure(found: Json, title: str, width: float, height: float) -> tuple[Any, Any]:
+    figure, axes = pyplot().subplots(figsize=(width, height), layout="constrained")
+    axes.set_title(title, fontsize=11, loc="left")
+    figure.supxlabel(stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
+    return figure, axes
+
+
+def _bars(axes: Any, settings: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> None:
+    """Groups of bars, one for each setting; None has no bar."""
+    width = 0.84 / max(len(rows), 1)
+    for turn, (name, values) in enumerate(rows.items()):
+        places = [place + (turn - (len(rows) - 1) / 2) * width for place in range(len(settings))]
+        heights = [math.nan if value is None else value for value in values]
+        axes.bar(places, heights, width, label=name, color=COLOURS[turn % MOST_BARS])
+    axes.set_xticks(range(len(settings)), settings, rotation=45, ha="right")
+    axes.margins(x=0.01)
+    axes.grid(axis="y", alpha=0.4)
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: Any, **options: Any) -> None:
+    figure.legend(fontsize=8, loc="outside right upper", **options)
+
+
+def _heat(found: Json, title: str, rows: Mapping[str, Mapping[str, float]], label: str) -> Any:
+    """A heat map: contenders down, settings across; red where the ratio is below 1."""
+    settings = list(found["settings"])
+    figure, axes = _figure(found, title, 3.6 + 0.62 * len(settings), 1.9 + 0.3 * len(rows))
+    table = [[ratios.get(setting, math.nan) for setting in settings] for ratios in rows.values()]
+    shades = [[math.log2(ratio) if ratio == ratio else math.nan for ratio in line] for line in table]
+    axes.imshow(shades, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")
+    for y, line in enumerate(table):
+        for x, ratio in enumerate(line):
+            if ratio == ratio:
+                text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+                axes.text(x, y, text, ha="center", va="center", fontsize=7,
+                          color="white" if abs(shades[y][x]) > 1.3 else "black")  # fmt: skip
+    axes.set_xticks(range(len(settings)), settings, rotation=45, ha="right")
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    axes.set_xlabel(label, fontsize=9)
+    return figure
+
+
+# ---- bench winograd ----------------------------------------------------------------------------------------------
+
+
+def winograd(found: Json, folder: Path) -> list[Path]:
+    """All figures of `turingas bench winograd`; the paths. LaunchError without matplotlib."""
+    found = results.in_order(found)
+    stem = f"winograd_{found['arch'].replace('_', '')}"
+    return draw(found, {name: figure(found) for name, figure in WINOGRAD.items()}, folder, stem)
+
+
+def speedup(found: Json) -> Any:
+    """Bars: each of ours over the fastest fp32 rival (Table 6 of paper 004 as a picture)."""
+    settings = list(found["settings"])
+    source = found["summary"]["source"]
+    rows = {}
+    for name in _ours(found):
+        label = name.removeprefix(f"ours {source} ")
+        rows[label] = [entry["verdict"]["ours"][label]["over_rival"] for entry in found["settings"].values()]
+    if not any(value for values in rows.values() for value in values):
+        return None
+    title = f"Our Winograd kernels ({source}) over the fastest fp32 algorithm of cuDNN and PyTorch (no TF32)"
+    figure, axes = _figure(found, title, 12, 4)
+    _bars(axes, settings, rows)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_ylabel("times as fast")
+    _legend(figure, title="ours")
+    return figure
+
+
+def over_all(found: Json) -> Any:
+    """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of paper 004)."""
+    rows = {shorter(name): speedups(found, OURS, name) for name in names(found, FP32)}
+    title = "Figures 12 and 13, here: the fastest of our kernels over every fp32 convolution"
+    return _heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
+
+
+def opencnn(found: Json) -> Any:
+    """Heat map: the CUDA C++ kernel with openCNN's layout over cuDNN's algorithms (Figures 17, 19 of 000 and 003)."""
+    mine = f"reference {OPENCNN}"
+    rows = {shorter(name): speedups(found, mine, name) for name in names(found, FP32) if name != mine}
+    title = "Figures 17 and 19, here: the CUDA C++ kernel with openCNN's layout over every fp32 convolution"
+    return _heat(found, title, rows, "times as fast; red: openCNN's layout is slower") if any(rows.values()) else None
+
+
+def precision(found: Json) -> Any:
+    """Heat map: the fastest of ours (fp32) over PyTorch's TF32 and FP16, which are less accurate."""
+    rows = {name: speedups(found, OURS, name) for name in names(found, ("tf32", "fp16"))}
+    title = "The fastest of our fp32 kernels over TF32 and FP16 of PyTorch, whose errors are 3e-4 and more"
+    return _heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
+
+
+def tflops(found: Json) -> Any:
+    """Bars: effective TFLOP/s (Figures 15 and 18 of papers 000 and 003)."""
+    rivals = (f"reference {OPENCNN}", YAN, *(f"cuDNN {name} NCHW" for name in CUDNN))
+    rows = {shorter(name): _column(found, name, "tflops") for name in (*_ours(found)[: MOST_BARS - 3], *rivals)}
+    rows = {name: values for name, values in rows.items() if any(values)}
+    if not rows:
+        return None
+    figure, axes = _figure(found, "Figures 15 and 18, here: effective TFLOP/s, by 2NCHWKRS operations", 13, 4)
+    _bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
+    axes.set_ylabel("effective TFLOP/s")
+    _legend(figure)
+    return figure
+
+
+def share(found: Json) -> Any:
+    """Bars: the share of the FFMA peak (Figures 10 and 11 of paper 004, by time and not by Nsight's counters)."""
+    rows, parts = {}, {"main kernel": " main", "with the filters' transformation": ""}
+    if len(_ours(found)) > MOST_BARS // 2:
+        del parts["with the filters' transformation"]
+    for name in _ours(found)[:MOST_BARS]:
+        for what, part in parts.items():
+            values = _column(found, name + part, "ffma")
+            rows[f"{name.removeprefix('ours ')}, {what}"] = [value and 100 * value for value in values]
+    if not any(value for values in rows.values() for value in values):
+        return None
+    title = "Figures 10 and 11, here: products of F(2x2,3x3) over what the FFMA pipes could do in the time"
+    figure, axes = _figure(found, title, 13, 4)
+    _bars(axes, list(found["settings"]), rows)
+    axes.axhline(100, color="black", linewidth=1)
+    axes.set_ylabel("% of the FFMA peak")
+    _legend(figure)
+    return figure
+
+
+def workspace(found: Json) -> Any:
+    """Bars: memory beside x, w and y (Figure 14 of paper 004)."""
+    first = dict.fromkeys(name.removesuffix(name.split()[-1]) for name in _ours(found))  # the same in all layouts
+    mine = [next(name for name in _ours(found) if name.startswith(one)) for one in first]
+    fused = (f"reference {OPENCNN}", "reference winograd_nonfused")
+    chosen = [*mine, *(name for name in names(found, ("cudnn",)) if name.endswith("NCHW")), *fused]
+    rows = {}
+    for name in chosen:
+        values = [value and value / 1e6 for value in _column(found, name, "workspace")]
+        if any(values):
+            rows[shorter(name)] = values
+    if not rows:
+        return None
+    figure, axes = _figure(found, "Figure 14, here: workspace, which is memory beside input, filters and output", 13, 4)
+    _bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
+    axes.set_yscale("log")
+    axes.set_ylabel("MB (10^6 bytes)")
+    _legend(figure)
+    return figure
+
+
+def images(found: Json) -> Any:
+    """Lines: effective TFLOP/s over the number of images, a panel for each layer."""
+    pairs = [setting.rpartition("N")[::2] for setting in found["settings"]]
+    layers = list(dict.fromkeys(layer for layer, _ in pairs))
+    if len({batch for _, batch in pairs}) < 2:
+        return None
+    rivals = (*(f"cuDNN {name} NCHW" for name in CUDNN[1:]), "PyTorch fp32 NCHW", f"reference {OPENCNN}")
+    chosen = [*_ours(found)[: MOST_BARS - len(rivals)], *rivals]
+    figure, panels = pyplot().subplots(1, len(layers), figsize=(3.1 * len(layers) + 2, 3.6), sharey=True, squeeze=False,
+                                       layout="constrained")  # fmt: skip
+    for layer, axes in zip(layers, panels[0]):
+        for turn, name in enumerate(chosen):
+            points = [(int(batch), value) for (one, batch), value in zip(pairs, _column(found, name, "tflops"))
+                      if one == layer and value]  # fmt: skip
+            if points:
+                axes.plot(*zip(*sorted(points)), "o-" if name.startswith("ours") else "s--", markersize=4,
+                          color=COLOURS[turn % MOST_BARS], label=shorter(name))  # fmt: skip
+        axes.set_title(layer, fontsize=10)
+        axes.set_xlabel("images")
+        axes.grid(alpha=0.4)
+    panels[0][0].set_ylabel("effective TFLOP/s")
+    handles = {label: one for axes in panels[0] for one, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles, fontsize=8, loc="outside right upper")
+    figure.suptitle("Effective TFLOP/s by the number of images", fontsize=11, x=0.01, ha="left")
+    figure.supxlabel(stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
+    return figure
+
+
+def error(found: Json) -> Any:
+    """Dots: the relative L2 error of everybody in every setting."""
+    groups = ("ours", *FP32, "tf32", "fp16")
+    chosen = names(found, groups)
+    if not chosen:
+        return None
+    title = "Relative L2 error against float64, a dot for each setting"
+    figure, axes = _figure(found, title, 9, 1.4 + 0.2 * len(chosen))
+    for place, name in enumerate(reversed(chosen)):
+        values = [value for value in _column(found, name, "error") if value]
+        axes.plot(values, [place] * len(values), "o", markersize=4, color=COLOURS[0 if name.startswith("ours") else 5])
+    axes.set_yticks(range(len(chosen)), [shorter(name) for name in reversed(chosen)], fontsize=8)
+    axes.set_xscale("log")
+    axes.grid(alpha=0.4)
+    return figure
+
+
+def _ours(found: Json) -> list[str]:
+    """Names of ours with a time, of the source that the verdict is on."""
+    return [name for name in names(found, ("ours",)) if name.startswith(f"ours {found['summary']['source']} ")]
+
+
+def _column(found: Json, name: str, key: str) -> list[float | None]:
+    """What the row of a contender has in each setting; None where it has no time."""
+    rows = [{row["name"]: row for row in entry["rows"]}.get(name, {}) for entry in found["settings"].values()]
+    return [row.get(key) if row.get("status") == "ok" else None for row in rows]
+
+
+WINOGRAD: dict[str, Callable[[Json], Any]] = {
+    "speedup": speedup, "over_all": over_all, "opencnn": opencnn, "precision": precision, "tflops": tflops,
+    "share": share, "workspace": workspace, "images": images, "error": error,
+}  # fmt: skip
+
+
+# ---- bench schedule ----------------------------------------------------------------------------------------------
+
+
+def schedule(found: Json, folder: Path) -> list[Path]:
+    """A figure for each parameter, or that of a sweep; the paths. LaunchError without matplotlib."""
+    found = results.in_order(found)
+    asked = found["asked"]
+    stem = f"schedule_{found['arch'].replace('_', '')}_{asked['source']}"
+    if asked.get("sweep"):
+        return draw(found, {"sweep": sweep(found)}, folder, stem)
+    return draw(found, {name.lower(): values(found, name) for name in asked["vary"]}, folder, stem)
+
+
+def values(found: Json, name: str) -> Any:
+    """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of paper 004)."""
+    asked = found["asked"]
+    title = f"{schedule_.title(name)}. Main kernel, {asked['source']}, {asked['layout']}"
+    figure, axes = _figure(found, title, 11, 3.8)
+    rows = {}
+    for value in asked["vary"][name]:
+        row = schedule_.label(name, value)
+        rows[str(value)] = _column(found, row, "tflops")
+    _bars(axes, list(found["settings"]), rows)
+    axes.set_ylabel("TFLOP/s (Winograd's products)")
+    _legend(figure, title=name)
+    return figure
+
+
+def sweep(found: Json) -> Any:
+    """Bars: how much faster the main kernel is with the best schedule that was found for each shape."""
+    asked = found["asked"]
+    title = f"Best schedule found over the source's own. Main kernel, {asked['source']}, {asked['layout']}"
+    figure, axes = _figure(found, title, 11, 4.4)
+    gains = [100 * (entry["best"]["gain"] - 1) for entry in found["settings"].values()]
+    _bars(axes, list(found["settings"]), {"gain": gains})
+    for place, (gain, entry) in enumerate(zip(gains, found["settings"].values())):
+        text = "\n".join(f"{name}={value}" for name, value in entry["best"]["schedule"].items()) or "as it is"
+        axes.text(place, gain, text, ha="center", va="bottom", fontsize=6)
+    axes.margins(y=0.25)
+    axes.set_ylabel("% faster")
+    return figure
+
+
+

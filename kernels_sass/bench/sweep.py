@@ -1,0 +1,182 @@
+"""`turingas bench schedule --sweep`: the best schedule for each shape, searched among all parameters of a source.
+
+First each value of each parameter alone, the others as the source has them; so all shapes share one set of kernels.
+Then the best value of each, the one that gained most first, is added to those before if it gains with them too. What
+remains is measured once more beside the source's own schedule, and is kept where ``Conv2d`` finds it if it is faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from kernels_sass.bench import measure, results
+from kernels_sass.bench.contenders import Ours
+from kernels_sass.bench.measure import Data
+from kernels_sass.bench.schedule import WITHOUT, Asked, label
+from kernels_sass.bench.winograd import geometric_mean, gpu_at_hand
+from kernels_sass.winograd import host, tuned
+from kernels_sass.winograd.parameters import VARIANTS, parameters
+from loader.cuda import Device
+from loader.reference.problem import Problem
+
+LAYOUT = host.LAYOUT  # that of Conv2d, if none is asked for
+ROUNDS = 8  # while it is searched
+GAIN = 1.004  # a smaller gain is taken for chance
+OWN = "as it is"
+
+Values = Mapping[str, tuple[object, ...]]
+Step = Callable[[float], None]
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Search for the shapes that are not done yet, and give the whole file."""
+    gpu = gpu_at_hand(WITHOUT)
+    source = asked.source or host.choose(host.arch_of(gpu)).name
+    whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
+    if path is None and asked == whole:
+        path = results.default_path("sweep", gpu.arch, source)
+    vary = dict(asked.vary) or {
+        name: one.few for name, one in parameters(host.SOURCES[source]).items()
+        if name not in VARIANTS and name not in asked.schedule
+    }  # fmt: skip
+    asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
+    own = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)
+    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
+    file = results.Results(path, results.facts("bench schedule --sweep", gpu, [source]), wanted)
+    if asked.schedule:
+        tell("with -D nothing is kept for Conv2d: it takes the source as it is")
+    else:
+        tell(f"what is found is kept for Conv2d in {tuned.path()}")
+    found = file.write(complete=False) if file.settings else {}
+    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
+        for name, problem, left in todo:
+            made = file.settings[name] = setting(problem, gpu, asked, todo.step)
+            if not asked.schedule and (best := made["best"]) is not None:
+                shape = host.Shape(problem.n, problem.c, problem.h, problem.w, problem.k, problem.padding, asked.layout)
+                facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
+                tuned.keep(gpu, own, shape, best["schedule"], **facts)
+            file.summary = summary(file.settings)
+            found = file.write(complete=left == 0)
+            tell(f"{name:<10} {brief(made)}; {todo.left()}")
+    return found
+
+
+def setting(problem: Problem, gpu: Device, asked: Asked, step: Step = lambda part: None) -> results.Json:
+    """The search for one shape."""
+    with Data(problem, gpu, asked.seed) as data:
+        search = Search(data, asked)
+        found = search.best(step)
+        rows, states = search.compare({OWN: {}, "best": found}, asked.runs)
+    times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
+    best = None
+    if OWN in times:
+        own = times[OWN]
+        gain = own / times.get("best", own)
+        best = {"schedule": found, "ms": times.get("best", own), "gain": round(gain, 4)}
+        if gain < 1:
+            best = {"schedule": {}, "ms": own, "gain": 1.0}
+    return {"problem": dataclasses.asdict(problem), "state": states, "rows": rows, "tried": search.tried, "best": best}
+
+
+class Search:
+    """For one shape. ``tried``: each schedule, and how many times as fast as the source's own it was or why it was not
+    run."""
+
+    def __init__(self, data: Data, asked: Asked) -> None:
+        self.data, self.asked = data, asked
+        self.tried: list[results.Json] = []
+
+    def best(self, step: Step) -> dict[str, object]:
+        """The schedule that was the fastest."""
+        moves: list[tuple[float, str, object]] = []
+        for number, (name, values) in enumerate(self.asked.vary.items()):
+            step(number / (len(self.asked.vary) + 1))
+            gains = self.gains({label(name, value): {name: value} for value in values})
+            moves += sorted(((gains.get(label(name, value), 0.0), name, value) for value in values), key=_gain)[-1:]
+        found: dict[str, object] = {}
+        before = 1.0
+        for gain, name, value in sorted(moves, key=_gain, reverse=True):
+            if gain > GAIN:
+                both = {**found, name: value}
+                gains = self.gains({"before": found, "both": both})
+                if gains.get("both", 0.0) > max(GAIN * before, GAIN * gains.get("before", math.inf)):
+                    found, before = both, gains["both"]
+        return found
+
+    def gains(self, schedules: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
+        """How many times as fast as the source's own each schedule is that runs and is right, measured together."""
+        rows, _ = self.compare({OWN: {}, **schedules}, ROUNDS)
+        times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
+        found = {}
+        for row in rows[1:]:
+            one: results.Json = {"schedule": dict(schedules[row["name"]])}
+            if row["status"] == "ok" and OWN in times:
+                found[row["name"]] = times[OWN] / row["ms"]
+                one["gain"] = round(found[row["name"]], 4)
+            else:
+                one["status"] = row["status"]
+            self.tried.append(one)
+        return found
+
+    def compare(
+        self, schedules: Mapping[str, Mapping[str, object]], runs: int
+    ) -> tuple[list[measure.Row], measure.Row]:
+        """The main kernel with these schedules, side by side."""
+        asked = self.asked
+        made = [Ours(asked.source, asked.layout, "main", {**asked.schedule, **schedule}, name)
+                for name, schedule in schedules.items()]  # fmt: skip
+        return measure.compare(self.data, made, runs, asked.seed)
+
+
+def _gain(move: tuple[float, str, object]) -> float:
+    return move[0]
+
+
+def summary(settings: results.Json) -> results.Json:
+    """The geometric mean of the gains, the least and the most."""
+    gains = [entry["best"]["gain"] for entry in settings.values() if entry["best"]]
+    return {"mean": round(geometric_mean(gains), 4), "least": min(gains), "most": max(gains)} if gains else {}
+
+
+def text(schedule: Mapping[str, object]) -> str:
+    """A schedule as -D takes it."""
+    return " ".join(label(name, value) for name, value in schedule.items()) or OWN
+
+
+def brief(entry: results.Json) -> str:
+    """A shape in a line."""
+    best = entry["best"]
+    return f"{best['ms']:.4f} ms, {best['gain']:.3f}x: {text(best['schedule'])}" if best else "NOT OK: no time"
+
+
+def failures(found: results.Json) -> Iterator[str]:
+    """Shapes without a time, and schedules whose results were wrong: those that are not assembled are no failure."""
+    for name, entry in found["settings"].items():
+        for row in (*entry["rows"], *({"name": text(one["schedule"]), **one} for one in entry["tried"])):
+            if str(row.get("status", "ok")).startswith("wrong") or (row["name"] == OWN and row["status"] != "ok"):
+                yield f"{name}: {row['name']}: {row['status']}"
+
+
+def show(found: results.Json) -> None:
+    """Print what was found for each shape, and the mean."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    asked, console = found["asked"], results.console()
+    title = f"{found['gpu']}, {found['date']}: best schedules, main kernel, {asked['source']}, {asked['layout']}"
+    made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
+    for name in ("setting", "ms", "times as fast", "tried", "schedule"):
+        made.add_column(name, justify="left" if name in ("setting", "schedule") else "right")
+    for name, entry in found["settings"].items():
+        best = entry["best"]
+        cells = (f"{best['ms']:.4f}", f"{best['gain']:.3f}") if best else ("-", "-")
+        made.add_row(name, *cells, str(len(entry["tried"])), text(best["schedule"]) if best else "no time")
+    console.print(made)
+    for line in failures(found):
+        console.print(f"NOT OK {line}", soft_wrap=True, markup=False)
+    if gains := found["summary"]:
+        words = f"{gains['mean']:.3f}x in the mean, {gains['least']:.3f}x to {gains['most']:.3f}x"
+        console.print(f"over the source's own schedule: {words}", soft_wrap=True, markup=False)

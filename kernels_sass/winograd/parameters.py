@@ -1,0 +1,87 @@
+"""The parameters of a Winograd source, as it lists them itself: names, defaults and the values that each takes.
+
+A source names them in its head, ``# -D NAME=value|value``, the first being the default, and in its inline Python,
+``parameter("NAME", default, values ...)`` or ``choose("NAME", default, (values ...))``.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kernels_sass.winograd.host import Source
+
+#: Parameters that say what the products are made with, and not when an instruction is issued. Each value of them is a
+#: kernel of its own: it is measured beside the others, and no search for a schedule changes it.
+VARIANTS = ("MATH",)
+
+FUNCTIONS = ("parameter", "choose")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """``values``: what it may be; () if the source does not say it in a way that can be read here."""
+
+    name: str
+    default: object
+    values: tuple[object, ...]
+
+    @property
+    def few(self) -> tuple[object, ...]:
+        """Values to try: of a family such as every:1, every:2, ... those with powers of two."""
+        return tuple(value for value in self.values if _round(value))
+
+
+def _round(value: object) -> bool:
+    _, _, number = str(value).partition(":")
+    return not number.isdecimal() or int(number) & (int(number) - 1) == 0
+
+
+def parameters(source: Source) -> dict[str, Parameter]:
+    """By name, in the order in which the source has them."""
+    text = source.path.read_text()
+    found = {}
+    for name, values in re.findall(r"^#\s+-D\s+(\w+)=(\S+)", text, re.M):
+        known = tuple(_value(word) for word in values.split("|") if not re.search(r":[A-Z]$", word))
+        found[name] = Parameter(name, known[0], known)
+    for block in re.findall(r"^<code>\n(.*?)^</code>", text, re.M | re.S):
+        for call in _calls(block):
+            name, default, *more = call.args
+            assert isinstance(name, ast.Constant)
+            key = str(name.value)
+            found[key] = Parameter(key, ast.literal_eval(default), _values(more))
+    return found
+
+
+def _value(word: str) -> object:
+    """As -D reads it."""
+    return int(word) if word.isdecimal() else word
+
+
+def _calls(block: str) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(textwrap.dedent(block))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+            if len(node.args) > 2 and isinstance(node.args[0], ast.Constant):
+                yield node
+
+
+def _values(more: list[ast.expr]) -> tuple[object, ...]:
+    """What the arguments behind the default are: values, and tuples of them. () for names that only the source has."""
+    wanted = ast.fix_missing_locations(ast.Expression(ast.Tuple(more, ast.Load())))
+    try:
+        found = eval(compile(wanted, "<parameter>", "eval"), {"__builtins__": {"range": range}})
+    except NameError:
+        return ()
+    return tuple(itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found))
+
+
+def variants(source: Source, given: Mapping[str, object]) -> list[dict[str, object]]:
+    """The kernels that a source is, as values of VARIANTS: [{}] if it has none of them. ``given``: what is decided."""
+    there = parameters(source)
+    names = [name for name in VARIANTS if name in there]
+    values = [(given[name],) if name in given else there[name].values for name in names]
+    return [dict(zip(names, one)) for one in itertools.product(*values)]

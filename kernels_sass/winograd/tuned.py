@@ -1,0 +1,99 @@
+"""The fastest schedules that `turingas bench schedule --sweep` found: a small JSON file that ``Conv2d`` reads.
+
+It lies in the cache folder, TURINGAS_CACHE or ~/.cache/turingas, and may be deleted at any time. An entry holds for one
+card, CUDA version of the driver, source, and code that the source gives without any parameter; for others it is not
+found. A schedule says when instructions are issued, not what is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels_sass.winograd.host import Kernels, Shape
+from loader.cuda import Device
+from loader.nvrtc import cache_folder
+
+FORMAT = 1
+
+#: Parameters and their values.
+Schedule = dict[str, object]
+
+
+def path() -> Path:
+    """The file."""
+    return cache_folder() / "schedules.json"
+
+
+def key(gpu: Device, kernels: Kernels) -> str:
+    """What an entry is for, but for the shape. ``kernels``: those of the source without any parameter."""
+    code = hashlib.sha256(kernels.cubin.to_bytes()).hexdigest()[:16]
+    major, minor = gpu.version()
+    return f"{gpu.name}, CUDA {major}.{minor}, {kernels.source.name}, {code}"
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """key -> shape -> entry; {} if there is no file. A file that holds something else is reported by a warning, and is
+    as none."""
+    try:
+        text = path().read_text()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        return _broken(str(error))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        return _broken(str(error))
+    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("found"), dict):
+        return _broken(f"it is not of format {FORMAT}")
+    for entries in found["found"].values():
+        for entry in entries.values() if isinstance(entries, dict) else [None]:
+            if not _right(entry):
+                return _broken(f"{json.dumps(entry)[:80]} is no schedule")
+    return dict(found["found"])
+
+
+def _right(entry: Any) -> bool:
+    schedule = entry.get("schedule") if isinstance(entry, dict) else None
+    return isinstance(schedule, dict) and all(isinstance(value, (str, int)) for value in schedule.values())
+
+
+def _broken(why: str) -> dict[str, Any]:
+    warnings.warn(f"{path()} is ignored: {why}; it may be deleted", RuntimeWarning, stacklevel=3)
+    return {}
+
+
+def best(gpu: Device, kernels: Kernels) -> dict[str, Schedule]:
+    """Shape, as ``name_of`` has it, -> schedule."""
+    if not path().exists():
+        return {}
+    return {shape: dict(entry["schedule"]) for shape, entry in read().get(key(gpu, kernels), {}).items()}
+
+
+def keep(gpu: Device, kernels: Kernels, shape: Shape, schedule: Mapping[str, object], **facts: object) -> None:
+    """Add an entry, with facts for who reads the file. Entries for another code of this source on this card go. OSError
+    if it cannot be written."""
+    mine = key(gpu, kernels)
+    found = {one: entries for one, entries in read().items() if one == mine or not _stale(one, mine)}
+    found.setdefault(mine, {})[name_of(shape)] = {"schedule": dict(schedule), **facts}
+    file = path()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    draft.write_text(json.dumps({"format": FORMAT, "found": found}, indent=1) + "\n")
+    os.replace(draft, file)
+
+
+def _stale(one: str, mine: str) -> bool:
+    """Whether they are the same but for the code."""
+    return one.rpartition(", ")[0] == mine.rpartition(", ")[0]
+
+
+def name_of(shape: Shape) -> str:
+    """A shape in a word."""
+    return f"{shape.layout} {shape.n},{shape.c},{shape.h},{shape.w},{shape.k} pad {shape.pad}"
