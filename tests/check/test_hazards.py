@@ -55,11 +55,11 @@ def test_predicates_and_guards() -> None:
 
 def test_r2p_writes_back_the_predicates_that_it_does_not_set() -> None:
     """An H200 lost the bits of the first of two R2P with other masks less than 5 cycles apart."""
-    apart = "--:-:-:-:{} R2P PR, R0, 0x7\n--:-:-:-:f R2P PR, R1, 0x38"
+    apart = "--:-:-:-:{} R2P PR, R0, 0x7\n--:-:-:-:5 R2P PR, R1, 0x38"
     assert kinds(apart.format(4), "sm_90") == [("raw-stall", 1, 0)]
     assert kinds(apart.format(5), "sm_90") == []
     assert kinds(apart.format(1).replace("0x38", "0x7f"), "sm_90") == []  # it sets all
-    before = "--:-:-:-:{} ISETP.GT.AND P3, PT, R0, RZ, PT\n--:-:-:-:f R2P PR, R1, 0x7"
+    before = "--:-:-:-:{} ISETP.GT.AND P3, PT, R0, RZ, PT\n--:-:-:-:5 R2P PR, R1, 0x7"
     assert kinds(before.format(3), "sm_90") == [("raw-stall", 1, 0)]
     assert kinds(before.format(4), "sm_90") == []
 
