@@ -1,0 +1,473 @@
+"""`turingas bench smem`, `ffma`, `hmma`: what shared memory, the register banks and the tensor cores of an SM give.
+
+Each row is a loop of SASS that reads the SM's own clock before and after, in one block on every SM at once. What a loop
+computes is compared first, for two rounds; a wrong result has no time. A row is the median of all blocks and launches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loader
+import turingas
+from kernels_sass.bench import figures as drawing
+from kernels_sass.bench import measure, results
+from kernels_sass.bench.winograd import gpu_at_hand
+from kernels_sass.learn import measure as learn
+from loader.cuda import Buffer, Device
+from turingas.emulate import traffic
+from turingas.program import Cubin
+
+FOLDER = Path(__file__).parent
+ROUNDS = 512  # of a loop that is timed
+CHECKED = 2  # rounds whose results are compared
+LAUNCHES = 9  # the first is not counted
+FARTHEST = 36  # cycles between two products of which one needs the other: more than any latency
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loop that is timed: ``count`` instructions of a warp in a round. ``given``: the kernel's parameters before
+    clocks and rounds; ``right`` says of the arrays among them, after so many rounds, whether they hold what they must.
+    ``shared_by``: the schedulers that issue them, 4, or 1 where all warps of the SM wait for one unit. ``more``: what a
+    row says beside its times."""
+
+    source: Path
+    defines: Mapping[str, object]
+    given: tuple[Array | int, ...]
+    right: Callable[[Sequence[Array], int], bool]
+    count: int
+    threads: int = 256
+    shared_by: int = learn.SCHEDULERS
+    more: Json = field(default_factory=dict)
+
+    def cubin(self, arch: str, **more: object) -> Cubin:
+        """Assembled."""
+        text = self.source.read_text()
+        return turingas.assemble(text, arch, {**self.defines, **more}, [learn.FOLDER], filename=str(self.source))
+
+    def measure(self, gpu: Device) -> Json:
+        """A row: status, cycles of a round and their spread, cpi."""
+        row: Json = {"status": "ok", "source": self.source.name, "defines": dict(self.defines)}
+        row |= {"warps": self.threads // 32, "instructions": self.count, **self.more}
+        with Run(self, self.cubin(gpu.arch), gpu) as run:
+            run.launch(CHECKED)
+            if not self.right(run.arrays(), CHECKED):
+                return row | {"status": f"wrong after {CHECKED} rounds"}
+            times = np.concatenate([run.launch(ROUNDS) / ROUNDS for _ in range(LAUNCHES)][1:])
+        low, middle, high = (float(x) for x in np.percentile(times, (25, 50, 75)))
+        row |= {"cycles": _round(middle), "low": _round(low), "high": _round(high), "least": _round(times.min()),
+                "most": _round(times.max()), "times": len(times)}  # fmt: skip
+        row["cpi"] = _round(middle * self.shared_by / (self.count * row["warps"]))
+        return row
+
+
+@dataclass(frozen=True)
+class Latency(Case):
+    """The least number of cycles between two products on the same accumulator with which all results are right, and
+    with every larger one up to FARTHEST."""
+
+    def measure(self, gpu: Device) -> Json:
+        row: Json = {"status": "ok", "source": self.source.name, "defines": dict(self.defines), **self.more}
+        found = None
+        for distance in range(FARTHEST, 0, -1):
+            with Run(self, self.cubin(gpu.arch, DISTANCE=distance), gpu) as run:
+                run.launch(CHECKED)
+                if not self.right(run.arrays(), CHECKED):
+                    break
+            found = distance
+        return row | ({"latency": found} if found else {"status": f"wrong with {FARTHEST} cycles between two"})
+
+
+class Run:
+    """A kernel with its arrays, on all SMs of a GPU."""
+
+    def __init__(self, case: Case, cubin: Cubin, gpu: Device) -> None:
+        self.case, self.blocks = case, gpu.attribute("MULTIPROCESSOR_COUNT")
+        self.stack = contextlib.ExitStack()
+        with self.stack:
+            self.module = self.stack.enter_context(loader.load(cubin, str(gpu)))
+            self.given = [self._on(gpu, one) if isinstance(one, np.ndarray) else one for one in case.given]
+            self.clocks = self._on(gpu, np.zeros((self.blocks, case.threads, 2), np.uint32))
+            self.stack = self.stack.pop_all()
+
+    def _on(self, gpu: Device, array: Array) -> Buffer:
+        return self.stack.enter_context(Buffer.of(array, gpu))
+
+    def launch(self, rounds: int) -> Array:
+        """Cycles that each block took."""
+        self.module.kernel().launch(self.blocks, self.case.threads, *self.given, self.clocks, rounds)
+        self.module.synchronize()
+        return elapsed(self.clocks.numpy())
+
+    def arrays(self) -> list[Array]:
+        """What the arrays hold now."""
+        return [one.numpy() for one in self.given if isinstance(one, Buffer)]
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.stack.close()
+
+
+def elapsed(clocks: Array) -> Array:
+    """Cycles from a block's first start to its last end: (blocks, threads, 2) of 32-bit clocks, which may turn over."""
+    ticks = (clocks - clocks[:, :1, :1]).view(np.int32)
+    found: Array = ticks[:, :, 1].max(1) - ticks[:, :, 0].min(1)
+    return found
+
+
+def _round(number: float) -> float:
+    return float(f"{number:.5g}")
+
+
+# ---- smem --------------------------------------------------------------------------------------------------------
+
+#: Bytes a cycle on an RTX 2080 Ti, as far as the text of paper 000 has them (Table 1 is a picture in our copy).
+PAPER = {"STS.64": 42.61, "STS.128": 51.21, "STS.128 half": 25.60}
+
+ACCESSES = [
+    *((op, width, "own") for op in ("LDS", "STS") for width in (32, 64, 128)),
+    *((op, width, "half") for op in ("LDS", "STS") for width in (32, 64, 128)),
+    *(("LDS", width, "broadcast") for width in (32, 64, 128)),
+    *(("LDS", width, "paper004") for width in (32, 64, 128)),
+    *((op, 32, f"stride:{n}") for op in ("LDS", "STS") for n in (2, 3, 4, 8, 16, 32)),
+    *((op, width, f"stride:{n}") for op in ("LDS", "STS") for width, n in ((64, 4), (128, 8))),
+]  # fmt: skip
+
+
+def lanes(width: int, pattern: str) -> tuple[Array, Array]:
+    """Where each lane of a warp reads or writes, in bytes, and which lanes take part, as 06_smem.sass has it."""
+    lane = np.arange(32)
+    stride = 4 * int(pattern[7:]) if pattern.startswith("stride:") else width // 8
+    at = {"paper004": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride
+    return at, (lane & 8 == 0) if pattern == "half" else lane >= 0
+
+
+def smem(arch: str) -> dict[str, Case]:
+    """LDS and STS: 64 in a round, 8 warps; those of whole warps also with 4."""
+    del arch  # the same on all
+    cases = {}
+    for op, width, pattern in ACCESSES:
+        at, part = lanes(width, pattern)
+        needed, fewest = traffic.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
+        name = f"{op}.{width}" + (f" {pattern}" if pattern != "own" else "")
+        more: Json = {"bytes": int(part.sum()) * width // 8, "wavefronts": int(needed[0]), "fewest": int(fewest[0])}
+        if name in PAPER:
+            more["paper"] = PAPER[name]
+        for threads in (256, 128) if pattern == "own" else (256,):
+
+            def right(found: Sequence[Array], rounds: int, op: str = op, at: Array = at, part: Array = part) -> bool:
+                tid = np.arange(len(found[0]))
+                place, takes = at[tid % 32] + 4096 * (tid // 32), part[tid % 32]
+                wanted = np.where(takes, place, tid) if op == "LDS" else np.where(takes, tid, place)
+                return bool((found[0] == wanted).all())
+
+            defines = {"OP": op, "WIDTH": width, "PATTERN": pattern}
+            words = np.full(threads, 0xFFFFFFFF, np.uint32)
+            cases[name + (", 4 warps" if threads == 128 else "")] = Case(
+                learn.FOLDER / "06_smem.sass", defines, (words,), right, learn.ACCESSES, threads, 1, more
+            )
+    return cases
+
+
+# ---- ffma --------------------------------------------------------------------------------------------------------
+
+
+def ffma(arch: str) -> dict[str, Case]:
+    """The FFMA of learn.measure: by register banks, reuse flags, yields and what stands between, one and two warps a
+    scheduler."""
+    del arch
+    a, b = np.arange(1, 9, dtype=np.float32), np.arange(3, 11, dtype=np.float32)
+    cases = {}
+    for warps in (8, 4):
+        threads = 32 * warps
+        for name, (file, defines, before) in learn.FFMA.items():
+            pure = file == "05_outer_product"
+            count = 256 if defines.get("PATTERN") == "one_bank" else 512
+            given: tuple[Array | int, ...] = (np.full(threads, np.nan, np.float32),)
+            if pure:
+                given = (np.full((64, threads), np.nan, np.float32), a, b)
+
+            def right(found: Sequence[Array], rounds: int, pure: bool = pure, times: int = count // 64) -> bool:
+                if not pure:
+                    return bool((found[0] == times * rounds * 36**2).all())
+                wanted = times * rounds * np.outer(found[1], found[2]).reshape(64, 1)
+                return bool((found[0] == wanted).all())
+
+            more: Json = {"before": before} if before and warps == 8 else {}
+            label = name + ("" if warps == 8 else ", 1 warp a scheduler")
+            cases[label] = Case(learn.FOLDER / f"{file}.sass", defines, given, right, count, threads, more=more)
+    return cases
+
+
+# ---- hmma --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mma:
+    """A product of an m x k and a k x n matrix that a warp does. ``a``, ``b``: the words that hold 1 and 2^-10 (for
+    integers 1) in all places; ``into``: "f2", "f4", "f8" or "i4"; ``registers``: of the accumulator; ``terms``:
+    products that make up an element, fewer than k where the matrix is sparse; ``first``, ``last``: compute
+    capabilities."""
+
+    m: int
+    n: int
+    k: int
+    a: int
+    b: int
+    into: str
+    registers: int
+    first: int
+    last: int = 90
+    terms: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Of a warp; a sparse product's as if it were dense."""
+        return 2 * self.m * self.n * self.k
+
+    def element(self, products: int) -> list[int]:
+        """The words in which an accumulator stands that took so many."""
+        value = products * (self.terms or self.k) * (1 if self.into == "i4" else 2**-10)
+        words: list[int] = np.full(8, value, np.dtype(f"<{self.into}")).view(np.uint32)[: self.registers].tolist()
+        return words
+
+
+HALF, BF16, TF32, INT8, FP64 = ((0x3C003C00, 0x14001400), (0x3F803F80, 0x3A803A80), (0x3F800000, 0x3A800000),
+                                (0x01010101, 0x01010101), (0x3FF00000, 0x3F500000))  # fmt: skip
+MMA = {
+    "HMMA.884.F16.F16": Mma(16, 16, 4, *HALF, "f2", 4, 70, 75),  # four products of 8 x 8, in 2 or 4 steps
+    "HMMA.884.F32.F32": Mma(16, 16, 4, *HALF, "f4", 8, 70, 75),
+    "HMMA.1688.F16": Mma(16, 8, 8, *HALF, "f2", 2, 75),
+    "HMMA.1688.F32": Mma(16, 8, 8, *HALF, "f4", 4, 75),
+    "HMMA.16816.F16": Mma(16, 8, 16, *HALF, "f2", 2, 80),
+    "HMMA.16816.F32": Mma(16, 8, 16, *HALF, "f4", 4, 80),
+    "HMMA.16816.F32.BF16": Mma(16, 8, 16, *BF16, "f4", 4, 80),
+    "HMMA.1684.F32.TF32": Mma(16, 8, 4, *TF32, "f4", 4, 80),
+    "HMMA.1688.F32.TF32": Mma(16, 8, 8, *TF32, "f4", 4, 80),
+    "HMMA.SP.16832.F32": Mma(16, 8, 32, *HALF, "f4", 4, 80, terms=16),
+    "HMMA.SP.16816.F32.TF32": Mma(16, 8, 16, *TF32, "f4", 4, 80, terms=8),
+    "IMMA.8816.S8.S8": Mma(8, 8, 16, *INT8, "i4", 2, 75),
+    "IMMA.16832.S8.S8": Mma(16, 8, 32, *INT8, "i4", 4, 80),
+    "DMMA.884": Mma(8, 8, 4, *FP64, "f8", 4, 80, 89),
+    "DMMA.8x8x4": Mma(8, 8, 4, *FP64, "f8", 4, 90),
+    "DMMA.16x8x16": Mma(16, 8, 16, *FP64, "f8", 8, 90),
+}
+REUSED = ("HMMA.16816.F32", "HMMA.1688.F32.TF32")  # also timed with both sources in the reuse cache
+
+
+def capability(arch: str) -> int:
+    """75 of "sm_75"."""
+    return int(arch[3:5])
+
+
+def queued(op: str, arch: str) -> bool:
+    """Whether a scoreboard tells when it is done; else its latency is fixed."""
+    return capability(arch) < 80 or op.startswith("DMMA")
+
+
+def product(op: str, arch: str, threads: int, chains: int, kind: type[Case] = Case, **defines: object) -> Case:
+    """Products on so many accumulators, which take turns."""
+    one = MMA[op]
+    words = np.full((one.registers * chains, threads), 0xFFFFFFFF, np.uint32)
+
+    def right(found: Sequence[Array], rounds: int) -> bool:
+        wanted = [word for chain in range(chains) for word in one.element(rounds * len(range(chain, 64, chains)))]
+        return bool((found[0] == np.array(wanted, np.uint32)[:, None]).all())
+
+    more = {"op": op, "flops": one.flops, "chains": chains}
+    defines = {"OP": op, "CHAINS": chains, **defines}
+    return kind(FOLDER / "hmma.sass", defines, (words, one.a, one.b), right, 64, threads, more=more)
+
+
+def hmma(arch: str) -> dict[str, Case]:
+    """What the tensor cores of ``arch`` sustain, one and two warps a scheduler, and their latency."""
+    cases: dict[str, Case] = {}
+    for op, one in MMA.items():
+        if not one.first <= capability(arch) <= one.last:
+            continue
+        waits = queued(op, arch)
+        for warps in (8, 4):
+            label = f"{op}, {warps // 4} a scheduler"
+            cases[label] = product(op, arch, 32 * warps, 6 if waits else 12)
+            if warps == 8 and op in REUSED and not waits:
+                cases[f"{label}, sources kept"] = product(op, arch, 256, 12, REUSE="ab")
+        cases[f"{op}, latency"] = product(op, arch, 32, 1, Case if waits else Latency)
+    return cases
+
+
+# ---- a command ---------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[str], dict[str, Case]]] = {"smem": smem, "ffma": ffma, "hmma": hmma}
+
+
+def without(what: str) -> str:
+    """What can be done where there is no GPU."""
+    return (
+        f"without one, `turingas bench {what} --show` prints the results that are kept, --figures draws them, and "
+        "`turingas run` runs the kernels on the CPU device, which counts wavefronts but has no time"
+    )
+
+
+def run(what: str, path: Path | None, seconds: float = math.inf, tell: Callable[[str], None] = print) -> Json:
+    """Measure what is not measured yet, and give the whole file."""
+    gpu = gpu_at_hand(without(what))
+    cases = KINDS[what](gpu.arch)
+    asked = {"rounds": ROUNDS, "launches": LAUNCHES}
+    file = opened(what, path, gpu, {one.source for one in cases.values()}, asked)
+    return fill(file, cases, lambda case: case.measure(gpu) | {"state": measure.state(gpu)}, seconds, tell)
+
+
+def opened(what: str, path: Path | None, gpu: Device, sources: set[Path], asked: Json) -> results.Results:
+    """The file of a command, with what an interrupted run left in it."""
+    facts = results.facts(f"bench {what}", gpu, ())
+    facts["sources"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in sorted(sources)}
+    return results.Results(path or results.default_path(what, gpu.arch), facts, asked)
+
+
+def fill(
+    file: results.Results,
+    cases: Mapping[str, Any],
+    measured: Callable[[Any], Json],
+    seconds: float,
+    tell: Callable[[str], None],
+) -> Json:
+    """Measure the cases that the file does not have, with a bar that tells the time left. Whatever ends it, what was
+    measured is kept, and the same command goes on."""
+    found = file.write(complete=False)
+    try:
+        with results.turns(file.settings, cases, seconds, tell) as todo:
+            for name, case, left in todo:
+                file.settings[name] = measured(case)
+                found = file.write(complete=left == 0)
+    except KeyboardInterrupt:
+        tell(f"interrupted: {len(file.settings)} of {len(cases)} are kept in {file.path}; the same command goes on")
+    return found
+
+
+def failures(found: Json) -> Iterator[str]:
+    """Rows without a time, and why."""
+    for name, row in found["settings"].items():
+        if row["status"] != "ok":
+            yield f"{name}: {row['status']}"
+
+
+# ---- what is printed ---------------------------------------------------------------------------------------------
+
+
+def heading(found: Json) -> str:
+    """What, where and when."""
+    return f"{found['gpu']}, {found['date']}" + (f", {found['commit'][:9]}" if found["commit"] else "")
+
+
+def column(row: Json, name: str, digits: int) -> str:
+    """A number, or nothing."""
+    return f"{row[name]:.{digits}f}" if row.get(name) is not None else ""
+
+
+def speed(found: Json, row: Json) -> Json:
+    """What comes of a row: bytes or operations a cycle and SM, TFLOP/s of all SMs at the clock that was read."""
+    made: Json = {}
+    if "cpi" not in row:
+        return made
+    if "bytes" in row:
+        made["bytes_per_cycle"] = row["bytes"] / row["cpi"]
+    if "flops" in row:
+        made["flops_per_cycle"] = row["flops"] * learn.SCHEDULERS / row["cpi"]
+        mhz = row.get("state", {}).get("sm_mhz") or found["mhz"]["clock"]
+        made["tflops"] = made["flops_per_cycle"] * found["sms"] * mhz / 1e6
+    return made
+
+
+#: name -> columns: heading, key, digits
+COLUMNS: dict[str, list[tuple[str, str, int]]] = {
+    "smem": [("cycles", "cycles", 0), ("spread", "spread", 1), ("CPI", "cpi", 2), ("bytes/cycle", "bytes_per_cycle", 1),
+             ("wavefronts", "wavefronts", 0), ("2080 Ti, paper", "paper", 1)],
+    "ffma": [("cycles", "cycles", 0), ("spread", "spread", 1), ("before", "before", 0), ("CPI", "cpi", 3)],
+    "hmma": [("cycles", "cycles", 0), ("spread", "spread", 1), ("CPI", "cpi", 2),
+             ("FLOP/cycle/SM", "flops_per_cycle", 0), ("TFLOP/s", "tflops", 0), ("latency", "latency", 0)],
+}  # fmt: skip
+TITLES = {
+    "smem": "Shared memory: 64 LDS or STS a warp, 8 warps an SM",
+    "ffma": "FFMA: 512 a warp by register banks, reuse flags, yields and neighbours",
+    "hmma": "Tensor cores: 64 products a warp, and the latency of one",
+}
+NOTES = {
+    "smem": "CPI: cycles of the SM for an instruction of a warp. bytes/cycle: what the lanes ask for, of an SM. "
+            "wavefronts: passes that an access needs, as the CPU device counts them.",
+    "ffma": "CPI: cycles of a scheduler for an FFMA. before: other kernels with these loops, on an H200, when the "
+            "project began.",
+    "hmma": "CPI: cycles of a scheduler for a product of a warp. latency: the fewest cycles to the next product on "
+            "the same accumulator with right results; where a scoreboard tells when it is done, it is the CPI.",
+}  # fmt: skip
+
+
+def show(what: str, found: Json) -> None:
+    """Print the table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=f"{TITLES[what]}: {heading(found)}", box=SIMPLE_HEAD, padding=(0, 1))
+    made.add_column("")
+    for title, _, _ in COLUMNS[what]:
+        made.add_column(title, justify="right")
+    for name, row in found["settings"].items():
+        if row["status"] == "ok":
+            row = {**row, **speed(found, row), "spread": row["high"] - row["low"] if "high" in row else None}
+            made.add_row(name, *(column(row, key, digits) for _, key, digits in COLUMNS[what]))
+    console = results.console()
+    console.print(made)
+    console.print(NOTES[what], markup=False)
+    for line in failures(found):
+        console.print(f"NOT OK {line}", markup=False, soft_wrap=True)
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+
+#: what a figure has on its axis: key, label
+AXES = {
+    "smem": ("bytes_per_cycle", "bytes a cycle and SM (what the lanes ask for)"),
+    "ffma": ("cpi", "cycles of a scheduler for an FFMA"),
+    "hmma": ("flops_per_cycle", "operations a cycle and SM"),
+}
+
+
+def figures(what: str, found: Json, folder: Path) -> list[Path]:
+    """Bars of all rows that have a time."""
+    key, label = AXES[what]
+    rows = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
+    rows = {name: row for name, row in rows.items() if key in row}
+    if what == "hmma":  # of the latencies those with a scoreboard have a rate, which says nothing
+        rows = {name: row for name, row in rows.items() if row["chains"] > 1}
+    figure, axes = drawing.pyplot().subplots(figsize=(9, 1.2 + 0.22 * len(rows)), layout="constrained")
+    values = [row[key] for row in rows.values()]
+    colours = [drawing.COLOURS[row["warps"] == 4] for row in rows.values()]
+    bars = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
+    texts = [f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in values]
+    axes.bar_label(bars, texts, padding=3, fontsize=7)
+    if any(row["warps"] == 4 for row in rows.values()):
+        axes.barh([0], [0], color=drawing.COLOURS[1], label="4 warps an SM")
+    axes.legend(fontsize=8, loc="lower right")
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    axes.set_title(TITLES[what], fontsize=11, loc="left")
+    figure.supxlabel(drawing.stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
+    axes.grid(axis="x", alpha=0.4)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.1, y=0.01)
+    return drawing.draw(found, {"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")

@@ -1,0 +1,266 @@
+"""`turingas bench smem`, `ffma`, `hmma`: every loop is right on the CPU device in strict mode, and the linter finds
+nothing; the commands over the driver that stands for a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import turingas
+from kernels_sass.bench import measure, micro, results
+from kernels_sass.learn import measure as learn
+from tests.kernels_sass.test_bench import Card
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cli import main
+from turingas.emulate import launch
+from turingas.errors import AsmError
+
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+SOME = ("sm_70", "sm_75", "sm_80", "sm_90")  # sm_86 and sm_89 have the words of sm_80, but for FFMA's stall
+
+
+def cases(what, arch):
+    """Those of a command whose words differ: with another number of warps they are the same."""
+    found = {}
+    for name, case in micro.KINDS[what](arch).items():
+        found.setdefault((case.source.name, str(case.defines)), (name, case))
+    return dict(found.values())
+
+
+def findings(cubin):
+    """What the linter says, less the note on occupancy, which every kernel gets."""
+    return [str(finding) for finding in turingas.lint(cubin) if finding.kind != "occupancy"]
+
+
+def play(case, cubin, rounds, threads=None, **options):
+    """Launch two blocks on the CPU device; the arrays, the cycles of each block and the report."""
+    given = [one.copy() if isinstance(one, np.ndarray) else one for one in case.given]
+    clocks = np.zeros((2, case.threads, 2), np.uint32)
+    report = launch(cubin, None, 2, case.threads, [*given, clocks, rounds], **options)
+    return [one for one in given if isinstance(one, np.ndarray)], micro.elapsed(clocks), report
+
+
+# ---- what is timed -----------------------------------------------------------------------------------------------
+
+
+def far(case):
+    """Of a latency, a distance that is enough for all."""
+    return {"DISTANCE": 24} if isinstance(case, micro.Latency) else {}
+
+
+@pytest.mark.parametrize("arch", SOME)
+def test_tensor_cores(arch):
+    """Each is right, with no hazard and no finding."""
+    seen = set()
+    for name, case in cases("hmma", arch).items():
+        cubin = case.cubin(arch, **far(case))
+        assert not findings(cubin), name
+        one = dataclasses.replace(case, threads=32, given=(case.given[0][:, :32], *case.given[1:]))
+        arrays, cycles, report = play(one, cubin, 2, strict=True)
+        assert not report.hazards, name
+        assert one.right(arrays, 2) and not one.right(arrays, 3), name
+        assert (cycles > 64).all()
+        seen.add(one.defines["OP"])
+    assert seen == {op for op, one in micro.MMA.items() if one.first <= int(arch[3:]) <= one.last}
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
+def test_tensor_cores_of_ampere_and_ada(arch):
+    for name, case in cases("hmma", arch).items():
+        found, wanted = (case.cubin(one, **far(case)).kernels[0].words for one in (arch, "sm_80"))
+        assert found == wanted, name
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_what_an_architecture_has(arch):
+    """What is left out is what the table of instructions does not have."""
+    for op, one in micro.MMA.items():
+        if one.first <= int(arch[3:]) <= one.last:
+            continue
+        with pytest.raises(AsmError, match="has no"):
+            micro.product(op, arch, 32, 1).cubin(arch)
+
+
+def test_latency_that_is_too_short():
+    """A product too early takes the accumulator as it was: on the CPU device with `stale`, as on a GPU."""
+    case = micro.product("HMMA.16816.F32", "sm_90", 32, 1, micro.Latency)
+    for distance, right in ((13, True), (12, False)):
+        cubin = case.cubin("sm_90", DISTANCE=distance)
+        arrays, _, report = play(case, cubin, 2, strict=True, stale=True)
+        assert case.right(arrays, 2) == right and bool(report.hazards) != right and bool(findings(cubin)) != right
+
+
+def test_products_of_a_round():
+    """64, however many accumulators take turns; an instruction each but on Volta."""
+    for op, arch, each in (("HMMA.16816.F32", "sm_80", 1), ("HMMA.884.F32.F32", "sm_70", 4), ("DMMA.884", "sm_86", 1)):
+        for chains in (1, 5, 6):
+            cubin = micro.product(op, arch, 32, chains).cubin(arch)
+            texts = turingas.decode(cubin.kernels[0].words, arch, control=False)
+            assert sum(op in text for text in texts) == 64 * each
+
+
+@pytest.mark.parametrize("names", [{"OP": "HMMA"}, {"CHAINS": 0}, {"CHAINS": 17}, {"REUSE": "c"}, {"DISTANCE": 65}])
+def test_values_that_do_not_exist(names):
+    with pytest.raises(AsmError, match="there are"):
+        micro.product("HMMA.16816.F32", "sm_90", 32, 1).cubin("sm_90", **names)
+    with pytest.raises(AsmError, match="there are|no REUSE"):
+        micro.product("HMMA.1688.F32", "sm_75", 32, 1).cubin("sm_75", **{"REUSE": "a", **names})
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_shared_memory(arch):
+    """All accesses are right; the wavefronts of a row are those that the CPU device counts."""
+    for name, case in cases("smem", arch).items():
+        cubin = case.cubin(arch)
+        assert all("[shared-conflict]" in one for one in findings(cubin)), name
+        assert bool(findings(cubin)) == (case.more["wavefronts"] > case.more["fewest"]), name
+        arrays, _, report = play(case, cubin, 1, strict=arch == "sm_90", counters=True)
+        assert case.right(arrays, 1) and not report.hazards, name
+        loop = max(report.counters.wavefronts[n : n + 64].sum() for n in range(len(report.counters.wavefronts) - 64))
+        assert loop == 2 * case.threads // 32 * 64 * case.more["wavefronts"], name
+
+
+def test_ffma():
+    for name, case in cases("ffma", "sm_90").items():
+        cubin = case.cubin("sm_90")
+        arrays, _, report = play(case, cubin, 2, strict=name.startswith("best, 8 LDS"))
+        assert case.right(arrays, 2) and not case.right(arrays, 1) and not report.hazards, name
+        assert case.count == (256 if "PATTERN" in case.defines and case.defines["PATTERN"] == "one_bank" else 512)
+
+
+def test_elapsed():
+    """Of each block, with its own SM's clock, which may turn over."""
+    clocks = np.array([[[2**32 - 10, 5], [2**32 - 12, 7], [3, 20]], [[100, 150], [90, 160], [95, 155]]], np.uint32)
+    assert micro.elapsed(clocks).tolist() == [32, 70]
+
+
+# ---- the commands ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def card(install, monkeypatch, tmp_path):  # noqa: F811
+    """A GPU of two SMs, an sm_90; a few cases, one round."""
+    install(Card(gpus=1, major=9, minor=0))
+    monkeypatch.setattr(measure, "torch", lambda: None)
+    monkeypatch.setattr(results, "torch", lambda: None)
+    monkeypatch.setattr(measure, "state", lambda gpu: {"sm_mhz": 1000, "memory_mhz": 2000})
+    monkeypatch.setattr(results, "_driver", lambda: "1.2")
+    monkeypatch.setenv("TURINGAS_COMMIT", "abc")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(micro, "ROUNDS", 1)
+    monkeypatch.setattr(micro, "LAUNCHES", 3)
+    monkeypatch.setattr(micro, "FARTHEST", 3)
+    few = {
+        "smem": ["LDS.32", "LDS.32, 4 warps", "STS.128 half"],
+        "ffma": [next(iter(learn.FFMA)), "best, 8 LDS.128 in 128 FFMA, lanes of paper 004, 1 warp a scheduler"],
+        "hmma": ["HMMA.16816.F32, 2 a scheduler", "DMMA.8x8x4, 1 a scheduler", "HMMA.16816.F32, latency"],
+    }
+    for what, names in few.items():
+        every = micro.KINDS[what]
+        monkeypatch.setitem(
+            micro.KINDS, what, lambda arch, every=every, names=names: {name: every(arch)[name] for name in names}
+        )
+
+
+def call(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+@pytest.mark.parametrize("what", micro.KINDS)
+def test_command(card, tmp_path, what):
+    path = tmp_path / "found.json"
+    done = call(what, "--json", str(path), "--figures", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text())
+    assert found["complete"] and found["what"] == f"bench {what}" and found["commit"] == "abc" and found["sms"] == 2
+    assert all(len(digest) == 16 for digest in found["sources"].values())
+    for name, row in found["settings"].items():
+        assert row["status"] == "ok" and row["state"] == {"sm_mhz": 1000, "memory_mhz": 2000}, name
+        assert name in done.output.replace("…", "")
+        if "latency" not in row:
+            assert row["least"] <= row["low"] <= row["cycles"] <= row["high"] <= row["most"] and row["times"] == 4
+            each = 1 if what == "smem" else 4
+            assert row["cpi"] == pytest.approx(row["cycles"] * each / row["instructions"] / row["warps"], rel=1e-3)
+    made = sorted(one.name for one in tmp_path.glob("*.[ps][nv]g"))
+    assert made == [f"{what}_sm90_bars.png", f"{what}_sm90_bars.svg"]
+    shown = call(what, "--show", "--json", str(path))
+    assert shown.exit_code == 0 and shown.output in done.output
+
+
+def test_latency(card, monkeypatch, tmp_path):
+    """The least distance that is right, found from above; the CPU device is right with all."""
+    path = tmp_path / "found.json"
+    assert call("hmma", "--json", str(path)).exit_code == 0
+    assert json.loads(path.read_text())["settings"]["HMMA.16816.F32, latency"]["latency"] == 1
+    case = micro.product("HMMA.16816.F32", "sm_90", 32, 1, micro.Latency)
+    seen = []
+
+    def right(arrays, rounds):
+        seen.append(1)
+        return len(seen) < 2
+
+    gpu = micro.gpu_at_hand("")
+    assert dataclasses.replace(case, right=right).measure(gpu)["latency"] == 3
+    assert dataclasses.replace(case, right=lambda *_: False).measure(gpu)["status"].startswith("wrong")
+
+
+def test_what_is_wrong_has_no_time(card, monkeypatch, tmp_path):
+    path = tmp_path / "found.json"
+    every = micro.KINDS["smem"]
+
+    def some(arch):
+        found = every(arch)
+        found["LDS.32"] = dataclasses.replace(found["LDS.32"], right=lambda arrays, rounds: False)
+        return found
+
+    monkeypatch.setitem(micro.KINDS, "smem", some)
+    done = call("smem", "--json", str(path), "--figures", str(tmp_path))
+    assert done.exit_code == 1 and "NOT OK LDS.32: wrong after 2 rounds" in done.output
+    row = json.loads(path.read_text())["settings"]["LDS.32"]
+    assert "cycles" not in row and "cpi" not in row
+
+
+def test_goes_on(card, monkeypatch, tmp_path):
+    """What an interrupted run measured is kept, and the same command measures the rest."""
+    path = tmp_path / "found.json"
+    real, seen = micro.Case.measure, []
+
+    def stops(self, gpu):
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        seen.append(self)
+        return real(self, gpu)
+
+    monkeypatch.setattr(micro.Case, "measure", stops)
+    done = call("smem", "--json", str(path))
+    assert "interrupted: 1 of 3 are kept" in done.output
+    first = json.loads(path.read_text())
+    assert not first["complete"] and list(first["settings"]) == ["LDS.32"]
+    monkeypatch.setattr(micro.Case, "measure", real)
+    assert call("smem", "--json", str(path)).exit_code == 0
+    found = json.loads(path.read_text())
+    assert found["complete"] and len(found["settings"]) == 3
+    assert found["settings"]["LDS.32"] == first["settings"]["LDS.32"]
+
+
+@pytest.mark.parametrize("what", micro.KINDS)
+def test_without_a_gpu(install, what, tmp_path):  # noqa: F811
+    install(Driver(gpus=0))
+    done = call(what, "--json", str(tmp_path / "none.json"))
+    assert done.exit_code == 1 and "there is no GPU here" in done.output and "--show" in done.output
+    assert "no results in" in call(what, "--show", "--json", str(tmp_path / "none.json")).output
+
+
+def test_rates():
+    """A wavefront of 32 words is 128 bytes a cycle; the operations of a product go by the clock that was read."""
+    found = {"mhz": {"clock": 1980}, "sms": 132}
+    row = {"cpi": 2.0, "bytes": 256, "flops": 4096, "state": {"sm_mhz": 1000}}
+    rates = micro.speed(found, row)
+    assert rates["bytes_per_cycle"] == 128 and rates["flops_per_cycle"] == 8192
+    assert rates["tflops"] == pytest.approx(8192 * 132 * 1e9 / 1e12)
+    assert micro.speed(found, {"latency": 13}) == {}
