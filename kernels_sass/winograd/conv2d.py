@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.winograd import host
+from kernels_sass.winograd import host, tuned
 from kernels_sass.winograd.host import Kernels
 from loader import cuda
 from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
@@ -35,7 +36,9 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75. ``kernel``: "paper"
-    or "hopper", None: the best there is; ``schedule``: parameters of its source, such as {"YIELD": "natural"}.
+    or "hopper", None: the best there is. ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the
+    source as it is. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster
+    schedule on this card (``tuned``).
 
     Filters are transformed once for each device, and the stream on which that is done is waited for: while the layer
     is made if the device is known, else when the first x comes from it. Several threads may use one layer. ``close``,
@@ -61,7 +64,7 @@ class Conv2d:
         if activation not in ACTIVATIONS:
             raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
         self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
-        self.arch, self.kernel, self.schedule = arch, kernel, dict(schedule or {})
+        self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
 
         _library("weight", weight)
         shape = tuple(weight.shape)
@@ -165,8 +168,27 @@ class Conv2d:
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
                 kernels = Kernels.of(self._arch(device), self.kernel, self.schedule)
                 sizes = self.filters, self.channels
-                self._places[number] = _Place(device, kernels, self._weight, self._bias, *sizes)
+                place = _Place(device, kernels, self._weight, self._bias, *sizes)
+                if self.tuned and device != CPU:
+                    place.tuned = self._tuned(device, kernels)
+                self._places[number] = place
             return self._places[number]
+
+    def _tuned(self, device: str, kernels: Kernels) -> dict[host.Shape, Any]:
+        """The kernels with schedules that a sweep found for shapes of this layer. A schedule that the source does not
+        take is reported by a warning, and left out."""
+        mine = self.layout, self.channels, self.filters, self.padding
+        found = {}
+        for shape, schedule in tuned.best(cuda.device_named(device), kernels).items():
+            if (shape.layout, shape.c, shape.k, shape.pad) == mine:
+                try:
+                    other = Kernels.of(kernels.arch, kernels.source.name, schedule)
+                except LaunchError as error:
+                    warnings.warn(f"{tuned.path()}: {schedule} is ignored: {error}", RuntimeWarning, stacklevel=2)
+                    continue
+                if _transform(other) == _transform(kernels):  # else the filters would lie otherwise
+                    found[shape] = other.load(device).kernel("winograd")
+        return found
 
     def _shape(self, given: Shape) -> tuple[host.Shape, Shape]:
         """All sizes for x of a shape, and the shape of y. LaunchError."""
@@ -195,9 +217,14 @@ class Conv2d:
         return out
 
 
-#: A launch: its images (None: all) and bytes from one image to the next in x and y, the grid, and all parameters after
-#: the pointers.
-Launch = tuple[slice | None, tuple[int, int], tuple[int, int, int], Shape]
+#: A launch: its images (None: all) and bytes from one image to the next in x and y, the grid, all parameters after the
+#: pointers, and the kernel.
+Launch = tuple[slice | None, tuple[int, int], tuple[int, int, int], Shape, Any]
+
+
+def _transform(kernels: Kernels) -> list[int]:
+    """The code that transforms filters."""
+    return next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform")
 
 
 def _part(memory: Any, images: slice, step: int) -> Any:
@@ -213,6 +240,7 @@ class _Place:
     def __init__(self, device: str, kernels: Kernels, weight: Any, bias: Any, k: int, c: int) -> None:
         self.source, self.sms = kernels.source, host.sms(device)
         self.launches: dict[Shape, list[Launch]] = {}  # by the shape of x
+        self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
         module = kernels.load(device)
@@ -242,7 +270,8 @@ class _Place:
         steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Launch]()
         for images, part in shape.parts():
             grid, numbers = host.grid(self.source, part, self.sms), (*part.numbers, int(relu))
-            found.append((None if part is shape else images, steps, grid, numbers))
+            kernel = self.tuned.get(part, self.kernel)
+            found.append((None if part is shape else images, steps, grid, numbers, kernel))
         if len(self.launches) >= PLANS:
             self.launches.clear()
         return self.launches.setdefault(shape.x_shape, found)
@@ -253,12 +282,12 @@ class _Place:
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            for images, steps, grid, numbers in launches:
+            for images, steps, grid, numbers, kernel in launches:
                 pointers = x, self.u, y, self.bias, residual
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     pointers = mine, self.u, ours, self.bias, _part(residual, images, steps[1])
-                self.kernel.launch(grid, block, *pointers, *numbers, shared=shared, stream=stream)
+                kernel.launch(grid, block, *pointers, *numbers, shared=shared, stream=stream)
 
     def close(self) -> None:
         """Give memory back."""

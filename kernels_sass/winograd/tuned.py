@@ -18,6 +18,7 @@ from typing import Any
 from kernels_sass.winograd.host import Kernels, Shape
 from loader.cuda import Device
 from loader.nvrtc import cache_folder
+from turingas.errors import LaunchError
 
 FORMAT = 1
 
@@ -41,21 +42,17 @@ def read() -> dict[str, dict[str, Any]]:
     """key -> shape -> entry; {} if there is no file. A file that holds something else is reported by a warning, and is
     as none."""
     try:
-        text = path().read_text()
-    except FileNotFoundError:
+        found = json.loads(path().read_text())
+    except (FileNotFoundError, RuntimeError):  # the second: nobody knows where home is
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        return _broken(str(error))
-    try:
-        found = json.loads(text)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         return _broken(str(error))
     if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("found"), dict):
         return _broken(f"it is not of format {FORMAT}")
     for entries in found["found"].values():
-        for entry in entries.values() if isinstance(entries, dict) else [None]:
-            if not _right(entry):
-                return _broken(f"{json.dumps(entry)[:80]} is no schedule")
+        for name, entry in entries.items() if isinstance(entries, dict) else [("", entries)]:
+            if _shape(name) is None or not _right(entry):
+                return _broken(f"{name!r}: {json.dumps(entry)[:80]} is no schedule")
     return dict(found["found"])
 
 
@@ -64,16 +61,35 @@ def _right(entry: Any) -> bool:
     return isinstance(schedule, dict) and all(isinstance(value, (str, int)) for value in schedule.values())
 
 
+def _shape(name: str) -> Shape | None:
+    """What ``_name`` gives for a shape; None for what it does not give."""
+    layout, *sizes = name.split(",")
+    if len(sizes) != 6 or not all(size.isdecimal() for size in sizes):
+        return None
+    n, c, h, w, k, pad = map(int, sizes)
+    try:
+        return Shape(n, c, h, w, k, pad, layout)
+    except LaunchError:
+        return None
+
+
+def _name(shape: Shape) -> str:
+    return ",".join(map(str, (shape.layout, shape.n, shape.c, shape.h, shape.w, shape.k, shape.pad)))
+
+
 def _broken(why: str) -> dict[str, Any]:
     warnings.warn(f"{path()} is ignored: {why}; it may be deleted", RuntimeWarning, stacklevel=3)
     return {}
 
 
-def best(gpu: Device, kernels: Kernels) -> dict[str, Schedule]:
-    """Shape, as ``name_of`` has it, -> schedule."""
-    if not path().exists():
-        return {}
-    return {shape: dict(entry["schedule"]) for shape, entry in read().get(key(gpu, kernels), {}).items()}
+def best(gpu: Device, kernels: Kernels) -> dict[Shape, Schedule]:
+    """What was found on a card for these kernels; {} without a file."""
+    found: dict[Shape, Schedule] = {}
+    for name, entry in read().get(key(gpu, kernels), {}).items():
+        shape = _shape(name)
+        assert shape is not None  # read() has looked
+        found[shape] = dict(entry["schedule"])
+    return found
 
 
 def keep(gpu: Device, kernels: Kernels, shape: Shape, schedule: Mapping[str, object], **facts: object) -> None:
@@ -81,7 +97,7 @@ def keep(gpu: Device, kernels: Kernels, shape: Shape, schedule: Mapping[str, obj
     if it cannot be written."""
     mine = key(gpu, kernels)
     found = {one: entries for one, entries in read().items() if one == mine or not _stale(one, mine)}
-    found.setdefault(mine, {})[name_of(shape)] = {"schedule": dict(schedule), **facts}
+    found.setdefault(mine, {})[_name(shape)] = {"schedule": dict(schedule), **facts}
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
@@ -92,8 +108,3 @@ def keep(gpu: Device, kernels: Kernels, shape: Shape, schedule: Mapping[str, obj
 def _stale(one: str, mine: str) -> bool:
     """Whether they are the same but for the code."""
     return one.rpartition(", ")[0] == mine.rpartition(", ")[0]
-
-
-def name_of(shape: Shape) -> str:
-    """A shape in a word."""
-    return f"{shape.layout} {shape.n},{shape.c},{shape.h},{shape.w},{shape.k} pad {shape.pad}"
