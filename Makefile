@@ -11,7 +11,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo test test-gpu try bench reference docs clean
+.PHONY: demo test test-gpu try bench reference readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -49,6 +49,11 @@ bench: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python -m docs.reference
+
+# README's table of times and its picture
+readme: $(STAMP)
+	$(BIN)/python -m docs.readme
+	$(BIN)/python -m examples.demo --device cpu --output docs/demo.jpg
 
 docs: $(STAMP)
 	$(BIN)/python -m mkdocs build --strict

@@ -1,4 +1,4 @@
-"""The documents say what is so: README, the pages of the reference. tests/docs has the other pages and the site."""
+"""The documents say what is so: links, the pages of the reference. test_readme.py has README, tests/docs the rest."""
 
 from __future__ import annotations
 
@@ -9,31 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
 import turingas
 from docs import reference
 from tests.cubin import cubins
-from turingas.cli import main
 from turingas.isa import control, forms
 from turingas.isa.arch import NAMES
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-
-
-def fences(page: Path, *languages: str) -> list[str]:
-    return [text for language, text in FENCE.findall(page.read_text()) if language in languages]
-
-
-def commands(page: Path, program: str) -> list[str]:
-    """The lines of a page's listings that call program."""
-    lines = [line for text in fences(page, "", "sh", "bash") for line in text.splitlines()]
-    return [line for line in lines if line.startswith(program + " ")]
 
 
 @pytest.mark.parametrize("arch", NAMES)
@@ -72,28 +58,6 @@ def test_hints_show_operands_as_they_are_written():
     assert "FFMA Rd, Ra, Rb, Rc|f32|c[][]" in caught.value.hint
 
 
-def test_listings_of_the_readme_assemble():
-    for source in fences(README, "nvsass"):
-        cubin = turingas.assemble(source, arch="sm_75")
-        assert [str(finding) for finding in turingas.lint(cubin) if finding.severity == "error"] == []
-
-
-def test_commands_of_the_readme_exist():
-    for line in commands(README, "turingas"):
-        words = shlex.split(re.sub(r"\[|\]|\.\.\.", " ", line), comments=True)
-        command = main.commands[words[1]]
-        if isinstance(command, click.Group):
-            command = command.commands[words[2]]
-        options = [p for p in command.params if isinstance(p, click.Option)]
-        known = {option for p in options for option in [*p.opts, *p.secondary_opts]}
-        assert {word for word in words if re.match(r"--?\w", word)} <= known, line
-        if words[1] == "isa" and "[" not in line:
-            assert CliRunner().invoke(main, words[1:]).exit_code == 0, line
-    targets = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M)
-    for line in commands(README, "make"):
-        assert set(shlex.split(line, comments=True)[1:]) <= set(targets), line
-
-
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_try(tmp_path):
     """What `make try` runs, in a fresh folder."""
@@ -106,17 +70,6 @@ def test_try(tmp_path):
         step = re.sub(r"\S*bin/turingas ", program, step)
         done = subprocess.run(step, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, (step, done.stderr)
-
-
-def test_python_of_the_readme(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("store.sass").write_text(fences(README, "nvsass")[0])
-    lines = fences(README, "python")[0].splitlines()
-    assert [line for line in lines if "EXIT" in line] == [
-        "turingas.decode([0x000FEA0003800000000000000000794D], arch=\"sm_75\")         # ['--:-:-:-:5  EXIT']"
-    ]
-    assert turingas.decode([0x000FEA0003800000000000000000794D], arch="sm_75") == ["--:-:-:-:5  EXIT"]
-    exec("\n".join(lines), {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

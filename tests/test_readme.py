@@ -1,0 +1,133 @@
+"""README.md: its commands work, its listings run, its times are those of docs/results."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loader
+import turingas
+from docs import readme
+from tests.docs.pages import Desk, commands, listings, matches, transcripts
+from tests.docs.test_commands import parses
+from turingas.cli import main
+from turingas.isa.arch import NAMES
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^(\S+):", MAKEFILE, re.M))
+
+
+def made(words):
+    """make does this: there are the targets, and Makefile knows the variables."""
+    names = [word.partition("=")[0] for word in words if "=" in word]
+    assert {word for word in words if "=" not in word} <= TARGETS, words
+    assert all(f"$({name})" in MAKEFILE for name in names), words
+
+
+def test_commands(tmp_path, monkeypatch):
+    desk = Desk(tmp_path, README)
+    for line in commands(README):
+        program, *words = shlex.split(line, comments=True)
+        if program == "turingas" and words[0] == "bench":
+            parses(words, desk, monkeypatch)
+        elif program == "turingas":
+            printed = desk.run(line)
+            assert desk.code == 0, (line, printed)
+        elif program == "make" and words[0] != "-C":
+            made(words)
+        else:
+            assert line in ("git clone URL turingas", "make -C turingas demo"), line
+
+
+def test_commands_in_the_text():
+    text = re.sub(r"^```.*?^```$", "", README.read_text(), flags=re.M | re.S)
+    for line in re.findall(r"`((?:make|turingas) [^`]*)`", text):
+        program, *words = shlex.split(line)
+        made(words) if program == "make" else main.commands[words[0]]
+    (activate,) = re.findall(r"`\. (\.venv\S+)`", text)
+    assert activate == ".venv/bin/activate" and "VENV  := .venv\n" in MAKEFILE
+
+
+@pytest.mark.skipif(not (shutil.which("git") and shutil.which("make") and (ROOT / ".git").exists()), reason="no clone")
+def test_the_two_commands(tmp_path):
+    """What `make demo` runs in a clone; that it works there is seen by tests/test_demo.py and by hand."""
+    clone, demo = [line for line in commands(README) if "turingas" in line.split()][:2]
+    assert (clone, demo) == ("git clone URL turingas", "make -C turingas demo")
+    subprocess.run(["git", "clone", "--quiet", ROOT, "turingas"], cwd=tmp_path, check=True)
+    steps = subprocess.run([*demo.split(), "-n"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "./venv.sh demo" in steps and ".venv/bin/python -m examples.demo" in steps
+    assert (tmp_path / "turingas" / "venv.sh").stat().st_mode & 0o100
+
+
+def test_transcripts(tmp_path):
+    desk = Desk(tmp_path, README)
+    for step in transcripts(README):
+        assert matches(step.prints, desk.run(step.command)), step.command
+
+
+def kernel():
+    (found,) = (one for one in listings(README) if one.language == "nvsass")
+    return found
+
+
+@pytest.mark.parametrize("arch", NAMES)
+def test_first_kernel(arch):
+    """Twenty lines, right and without a finding on every architecture."""
+    source = kernel().text
+    assert len(source.splitlines()) == 20
+    cubin = turingas.assemble(source, arch=arch)
+    assert [str(finding) for finding in turingas.lint(cubin) if finding.kind != "occupancy"] == []
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((2, 128), np.float32)
+    wanted = np.float32(2.5) * x + y
+    with loader.load(cubin, device="cpu") as module:
+        report = module.kernel().launch(4, 32, x, y, 2.5, strict=True, races=True)
+    assert not report.hazards and not report.races
+    assert np.allclose(y, wanted, rtol=1e-6, atol=1e-6) and kernel().file == "axpy.sass"
+
+
+def test_python(tmp_path, monkeypatch):
+    """All Python of the page in its order, in one folder. What it prints, and gives, is the comment behind it."""
+    desk = Desk(tmp_path, README)
+    monkeypatch.chdir(desk.folder)
+    lines = [line for one in listings(README) if one.language == "python" for line in one.text.splitlines()]
+    told = [line.partition(")  ")[2].strip(" #") for line in lines if line.startswith(("print(", "turingas.decode("))]
+    shown = [f"print({line})" if line.startswith("turingas.decode(") else line for line in lines]
+    shown = [re.sub(r"\)(\s+# .*)\)$", r"))\1", line) for line in shown]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec("\n".join(shown), {})
+    assert printed.getvalue().splitlines() == told and len(told) == 3
+
+
+def test_times():
+    """The block is what `make readme` writes, and no speed stands outside of it."""
+    text = README.read_text()
+    assert readme.written(text) == text, "docs/results has changed: run `make readme`"
+    outside = readme.BLOCK.sub("", text)
+    assert not re.findall(r"\b\d+\.\d+ ?x\b|\b\d+(?:\.\d+)? (?:ms|TFLOP)", outside)
+
+
+def test_verdict():
+    def found(mean, least):
+        return {"summary": {"NCHW": {"over_rival": {"mean": mean, "least": least}},
+                            "CHWN": {"over_rival": {"mean": 1.6, "least": 1.2}}}}  # fmt: skip
+
+    assert readme.verdict(found(1.5, 1.1), ["NCHW", "CHWN"]).endswith("is reached.")
+    assert readme.verdict(found(1.6, 1.0), ["NCHW", "CHWN"]).endswith("is reached in CHWN alone.")
+    assert readme.verdict(found(1.4, 1.2), ["NCHW"]).endswith("is not reached.")
+
+
+def test_picture():
+    path = ROOT / re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README.read_text())[0]
+    assert path.read_bytes()[:2] == b"\xff\xd8" and path.stat().st_size < 200_000
