@@ -617,7 +617,7 @@ def roofline(
 @click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=click.Choice(["NCHW", "NHWC"]),
               help="NCHW or NHWC, which is PyTorch's channels_last. [default: both]")  # fmt: skip
 @click.option("--form", "forms", metavar="FORM", multiple=True, type=click.Choice(["plain", "folded", "fused"]),
-              help="plain; folded: batch norm in the convolutions; fused: ReLU and addition too. [default: all three]")  # fmt: skip
+              help="plain; batch norm folded; ReLU and addition fused too. [default: all three]")  # fmt: skip
 @click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter of our kernel's source.")  # fmt: skip

@@ -147,8 +147,8 @@ def parameters(ops: Ops, seed: int = 0) -> Parameters:
             made[op.name, "weight"] = weight * np.float32(math.sqrt(2 / (op.c * op.size**2)))
         elif op.kind == NORM:
             high = 0.5 if op.name.endswith("conv3") else 1.2
-            made |= {(op.name, "mean"): uniform(-0.2, 0.2, op.k), (op.name, "var"): uniform(0.7, 1.4, op.k),
-                     (op.name, "gamma"): uniform(high / 2, high, op.k), (op.name, "beta"): uniform(-0.2, 0.2, op.k)}  # fmt: skip
+            bounds = {"mean": (-0.2, 0.2), "var": (0.7, 1.4), "gamma": (high / 2, high), "beta": (-0.2, 0.2)}
+            made |= {(op.name, what): uniform(*bounds[what], op.k) for what in NORMS}
         elif op.kind == FC:
             made[op.name, "weight"] = random.standard_normal((op.k, op.c), np.float32) / np.float32(math.sqrt(op.c))
             made[op.name, "bias"] = uniform(-0.2, 0.2, op.k)
