@@ -14,9 +14,9 @@ import loader
 import turingas
 from loader import cuda, timing
 from loader.cuda import Buffer, CudaError, Graph, Stream
+from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
-from tests.test_docs import ROOT, fences
 from turingas.errors import LaunchError
 
 N = 64
@@ -524,5 +524,5 @@ def test_listings_of_the_document(driver, tmp_path, monkeypatch):
     source = (ROOT / "examples" / "copy.sass").read_text()
     (tmp_path / "copy.cubin").write_bytes(turingas.assemble(source, arch="sm_75").to_bytes())
     found = {}
-    exec("\n".join(fences(ROOT / "docs" / "loader.md", "python")), found)
+    exec("\n".join(one.text for one in listings(DOCS / "loader.md") if one.language == "python"), found)
     assert (found["target"].numpy() == np.arange(1024)).all()
