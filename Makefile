@@ -49,6 +49,7 @@ bench: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python -m docs.reference
+	$(BIN)/python -m docs.pictures
 
 # README's table of times and its picture
 readme: $(STAMP)

@@ -39,7 +39,7 @@ class Page(HTMLParser):
 def site(tmp_path_factory):
     """The site as `make docs` builds it: a warning is an error."""
     folder = tmp_path_factory.mktemp("site") / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "SassLexer" not in done.stderr  # our lexer read every listing
