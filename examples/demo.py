@@ -34,7 +34,7 @@ OUTPUT = Path("build/demo/demo.png")
 SPEED = "speed.json"  # beside it
 REFERENCE = "winograd"  # of loader.reference: F(2x2,3x3) too, in CUDA C++
 SIDE = {"cpu": 320, "cuda": 1024}  # rows or columns of the picture, at most
-LEAST = 8
+LEAST = 4
 
 # ---- filters -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,8 @@ def draw(channels: Mapping[str, Array], title: str, path: Path) -> None:
 
     height, width = channels["red"].shape
     columns = len(PANELS) // 2
-    figure = Figure(figsize=(10, 10 / columns * 2 * height / width + 0.9), layout="constrained")
+    size = 10, min(10 / columns * 2 * height / width, 20) + 0.9
+    figure = Figure(figsize=size, layout="constrained")
     for axes, (name, shown) in zip(figure.subplots(2, columns).flat, PANELS.items()):
         axes.imshow(np.clip(np.stack([channels[one] for one in shown], -1), 0, 1), cmap="gray", vmin=0, vmax=1)
         axes.set_title(name, fontsize=10)

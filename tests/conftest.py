@@ -3,5 +3,7 @@
 import os
 from pathlib import Path
 
-# what NVRTC compiles is kept in the checkout, not in the user's folder
-os.environ.setdefault("TURINGAS_CACHE", str(Path(__file__).parent.parent / ".cache" / "nvrtc"))
+# what NVRTC compiles, and what matplotlib finds out about fonts, is kept in the checkout, not in the user's folder
+CACHE = Path(__file__).parent.parent / ".cache"
+os.environ.setdefault("TURINGAS_CACHE", str(CACHE / "nvrtc"))
+os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
