@@ -88,6 +88,8 @@ def roofline(
 
     results.rich()
     found = results.recorded("roofline", path) if show else roofline_.run(path, winograd, seconds or math.inf, tell)
+    if show and winograd:
+        found["summary"] = roofline_.placed(found, winograd)
     roofline_.show(found)
     for made in roofline_.figures(found, figures) if figures else ():
         tell(str(made))

@@ -67,9 +67,9 @@ class Case:
                 return row | {"status": f"wrong after {CHECKED} rounds"}
             times = np.concatenate([run.launch(ROUNDS) / ROUNDS for _ in range(LAUNCHES)][1:])
         low, middle, high = (float(x) for x in np.percentile(times, (25, 50, 75)))
-        row |= {"cycles": _round(middle), "low": _round(low), "high": _round(high), "least": _round(times.min()),
-                "most": _round(times.max()), "times": len(times)}  # fmt: skip
-        row["cpi"] = _round(middle * self.shared_by / (self.count * row["warps"]))
+        row |= {"cycles": rounded(middle), "low": rounded(low), "high": rounded(high), "least": rounded(times.min()),
+                "most": rounded(times.max()), "times": len(times)}  # fmt: skip
+        row["cpi"] = rounded(middle * self.shared_by / (self.count * row["warps"]))
         return row
 
 
@@ -129,7 +129,8 @@ def elapsed(clocks: Array) -> Array:
     return found
 
 
-def _round(number: float) -> float:
+def rounded(number: float) -> float:
+    """To five digits."""
     return float(f"{number:.5g}")
 
 

@@ -1,0 +1,521 @@
+"""`turingas bench roofline`: what the card gives, what the steps of a Winograd convolution ask for, where kernels are.
+
+Ceilings are measured with our own kernels, by CUDA events. Operations and bytes are counted by the formulas below,
+which the tests hold against the CPU device's counters (ours) and cuDNN's workspaces (non-fused). Times are those of
+`turingas bench winograd`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loader
+import turingas
+from kernels_sass.bench import figures as drawing
+from kernels_sass.bench import measure, micro, results
+from kernels_sass.bench.contenders import OPENCNN
+from kernels_sass.bench.winograd import ffmas, gpu_at_hand, shorter
+from kernels_sass.learn import measure as learn
+from loader import timing
+from loader.cuda import Buffer, Device
+from loader.reference.problem import Problem
+
+Json = results.Json
+
+TIMED = 2048  # rounds of a launch
+REPEATS = 64  # times that a buffer in the L2 is read in a launch
+RUNS = 20
+PIECE = 1 << 14  # bytes, of memory.sass
+THREADS = 256
+LAYOUTS = "CHWN", "NCHW"  # of ours, beside the rivals' NCHW
+NONFUSED = "cuDNN WINOGRAD_NONFUSED NCHW"
+TENSOR, PARTS = "HMMA.1688.F32.TF32", 3  # products of TF32 that take the place of one of FP32
+
+# ---- operations and bytes ----------------------------------------------------------------------------------------
+
+BLOCK = 64, 32  # filters and tiles of a block of ours; 32 and 32 of cuDNN's fused kernel, by paper 004
+#: Additions and multiplications that transform a tile of F(2x2,3x3) and F(4x4,3x3): filter, input, output (Lavin, Gray)
+TRANSFORMS = {2: (28, 32, 24), 4: (72, 156, 90)}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of a convolution and bytes: ``asked`` is what the kernel's loads and stores of global memory ask for,
+    ``least`` what has to come from or go to DRAM if nothing does so twice."""
+
+    operations: int
+    asked: int
+    least: int
+
+
+def tiles(p: Problem, size: int) -> int:
+    """Tiles of ``size`` x ``size`` outputs."""
+    return p.n * math.ceil(p.p / size) * math.ceil(p.q / size)
+
+
+def inside(count: int, size: int, padding: int) -> int:
+    """Of the rows, or columns, that all tiles of 2 read, those that are no padding: 4 a tile, two of which overlap."""
+    starts = (2 * tile - padding for tile in range(math.ceil(count / 2)))
+    return sum(min(start + 4, size) - max(start, 0) for start in starts)
+
+
+def fused(p: Problem) -> Work:
+    """The main kernel of ours, F(2x2,3x3): every block of filters reads and transforms the tiles anew, and every block
+    of tiles reads the transformed filters."""
+    filters, side = BLOCK
+    rows = math.ceil(p.k / filters)
+    blocks = rows * math.ceil(tiles(p, 2) / side)
+    _, into, out = TRANSFORMS[2]
+    operations = 2 * ffmas(p) + into * tiles(p, 2) * p.c * rows + out * tiles(p, 2) * p.k
+    u, y = 4 * 16 * filters * 8 * math.ceil(p.c / 8), 4 * p.n * p.k * p.p * p.q
+    x = 4 * p.n * p.c * inside(p.p, p.h, p.padding) * inside(p.q, p.w, p.padding)
+    return Work(operations, blocks * u + rows * x + y, rows * u + 4 * p.n * p.c * p.h * p.w + y)
+
+
+@dataclass(frozen=True)
+class NonFused:
+    """Bytes of the arrays of F(4x4,3x3) in kernels of its own: transformed filters, inputs, and products."""
+
+    u: int
+    v: int
+    m: int
+
+    @classmethod
+    def of(cls, p: Problem) -> NonFused:
+        return cls(4 * 36 * p.c * p.k, 4 * 36 * tiles(p, 4) * p.c, 4 * 36 * tiles(p, 4) * p.k)
+
+
+def nonfused(p: Problem) -> Work:
+    """F(4x4,3x3) in kernels of its own: each array is written once and read once, x, w and y once."""
+    there = NonFused.of(p)
+    weigh, into, out = TRANSFORMS[4]
+    operations = 2 * 36 * tiles(p, 4) * p.c * p.k
+    operations += weigh * p.c * p.k + into * tiles(p, 4) * p.c + out * tiles(p, 4) * p.k
+    outside = 4 * (p.n * p.c * p.h * p.w + 9 * p.c * p.k + p.n * p.k * p.p * p.q)
+    nbytes = 2 * (there.u + there.v + there.m) + outside
+    return Work(operations, nbytes, nbytes)
+
+
+def steps() -> dict[str, Json]:
+    """Figure 2 of paper 004: operations for a byte of each step of F(2x2,3x3), a tile of one channel or filter."""
+    weigh, into, out = TRANSFORMS[2]
+
+    def batched(filters: int, side: int) -> float:
+        return 2 * filters * side / (4 * (filters + side))
+
+    return {
+        "filters' transform": {"intensity": weigh / (4 * (9 + 16)), "from": "global memory"},
+        "output transform": {"intensity": out / (4 * (16 + 4)), "from": "global memory"},
+        "input transform": {"intensity": into / (4 * (4 + 16)), "from": "global memory"},
+        "products, 32 x 32 a block": {"intensity": batched(32, 32), "from": "global memory"},
+        "products, 64 x 32 a block": {"intensity": batched(*BLOCK), "from": "global memory"},
+        "products, 8 x 8 a thread": {"intensity": batched(8, 8), "from": "shared memory"},
+    }
+
+
+# ---- ceilings ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of micro, timed from outside: ``work`` operations or bytes of a warp in a round."""
+
+    case: micro.Case
+    work: int
+    unit: str
+
+    def measure(self, gpu: Device) -> Json:
+        with micro.Run(self.case, self.case.cubin(gpu.arch), gpu) as run:
+            run.launch(micro.CHECKED)
+            if not self.case.right(run.arrays(), micro.CHECKED):
+                return {"status": f"wrong after {micro.CHECKED} rounds"}
+            total = self.work * self.case.threads // 32 * run.blocks * TIMED
+            kernel = run.module.kernel()
+            return rate(
+                gpu, total, self.unit,
+                lambda: kernel.launch(run.blocks, self.case.threads, *run.given, run.clocks, TIMED),
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stream:
+    """memory.sass: ``op`` "read" or "copy" of memory that is ``times`` the L2."""
+
+    op: str
+    times: float
+
+    @property
+    def cubin(self) -> Callable[[str], turingas.Cubin]:
+        path = micro.FOLDER / "memory.sass"
+        return lambda arch: turingas.assemble(path.read_text(), arch, {"OP": self.op}, filename=str(path))
+
+    def measure(self, gpu: Device) -> Json:
+        blocks = gpu.attribute("MULTIPROCESSOR_COUNT") * 6
+        with contextlib.ExitStack() as stack:
+            module = stack.enter_context(loader.load(self.cubin(gpu.arch), str(gpu)))
+            kernel = module.kernel()
+            source = np.random.default_rng(0).integers(0, 2**32, (5, PIECE // 4), np.uint32)
+            target = np.zeros_like(source)
+            kernel.launch(2, THREADS, *(sent := [Buffer.of(one, gpu) for one in (source, target)]), 5, 3)
+            found = sent[1].numpy()
+            for one in sent:
+                one.free()
+            if not self.right(source, found):
+                return {"status": "wrong"}
+            pieces = max(int(self.times * gpu.attribute("L2_CACHE_SIZE")) // PIECE, blocks + 1)
+            rounds = REPEATS if self.times < 1 else pieces // blocks
+            pieces = pieces if self.times < 1 else rounds * blocks
+            big = [stack.enter_context(Buffer(pieces * PIECE, "u1", gpu)) for _ in range(2)]
+            for one in big:
+                one.fill(1)
+            total = PIECE * blocks * rounds * (2 if self.op == "copy" else 1)
+            return rate(gpu, total, "byte", lambda: kernel.launch(blocks, THREADS, *big, pieces, rounds))
+
+    def right(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> bool:
+        """After two blocks have read three pieces each of five: 0, 2, 4 and 1, 3, 0."""
+        if self.op == "copy":
+            return bool((target == source).all())
+        words = np.bitwise_xor.reduce(source.reshape(5, 4, THREADS, 4), axis=(1, 3))
+        wanted = [np.bitwise_xor.reduce(words[list(turn)]) for turn in ((0, 2, 4), (1, 3, 0))]
+        return bool((target.ravel()[: 2 * THREADS] == np.concatenate(wanted)).all())
+
+
+def rate(gpu: Device, total: int, unit: str, launch: Callable[[], object]) -> Json:
+    """A row: what a launch does of ``unit`` in a second (10^12), and in a cycle of an SM at the clock that was read."""
+    taken = timing.measure(launch, runs=RUNS, flush=False, device=gpu)
+    low, high = taken.quartiles
+    state = measure.state(gpu)
+    mhz = taken.after.sm if taken.after else gpu.attribute("CLOCK_RATE") // 1000
+    row: Json = {"status": "ok", "unit": unit, "work": total, "ms": micro.rounded(taken.median)}
+    row |= {"low": micro.rounded(low), "high": micro.rounded(high), "runs": RUNS, "mhz": mhz, "state": state}
+    row["tera"] = micro.rounded(total / taken.median / 1e9)
+    row["a_cycle"] = micro.rounded(total / taken.median / mhz / 1e3 / gpu.attribute("MULTIPROCESSOR_COUNT"))
+    return row
+
+
+def ceilings(arch: str) -> dict[str, Any]:
+    """What is measured."""
+    best = micro.ffma(arch)[next(iter(learn.FFMA))]
+    found: dict[str, Any] = {"FFMA": Loop(best, best.count * 64, "operation")}
+    newest = {70: ("HMMA.884.F32.F32",), 75: ("HMMA.1688.F32",)}.get(micro.capability(arch), (TENSOR, "HMMA.16816.F32"))
+    for op in newest:
+        queued = micro.queued(op, arch)
+        case = micro.product(op, arch, 256, 6) if queued else micro.product(op, arch, 256, 12, REUSE="ab")
+        found[op] = Loop(case, 64 * micro.MMA[op].flops, "operation")
+    shared = micro.smem(arch)["LDS.128"]
+    found["shared memory"] = Loop(shared, shared.count * shared.more["bytes"], "byte")
+    return found | {"L2 read": Stream("read", 0.25), "DRAM read": Stream("read", 16), "DRAM copy": Stream("copy", 16)}
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+def run(
+    path: Path | None, winograd: Path | None, seconds: float = math.inf, tell: Callable[[str], None] = print
+) -> Json:
+    """Measure the ceilings that are not measured yet, set the kernels of a file of `bench winograd` beside them, and
+    give the whole file."""
+    gpu = gpu_at_hand(micro.without("roofline"))
+    cases = ceilings(gpu.arch)
+    sources = {case.case.source for case in cases.values() if isinstance(case, Loop)} | {micro.FOLDER / "memory.sass"}
+    file = micro.opened("roofline", path, gpu, sources, {"rounds": TIMED, "runs": RUNS})
+    found = micro.fill(file, cases, lambda case: case.measure(gpu), seconds, tell)
+    winograd = winograd or results.default_path("winograd", gpu.arch)
+    if len(file.settings) < len(cases):
+        return found
+    if not winograd.is_file():
+        tell(f"there is no {winograd}: no kernels are set beside the ceilings (--winograd FILE)")
+        return found
+    file.summary = placed(found, winograd)
+    return file.write(complete=True)
+
+
+def placed(found: Json, winograd: Path) -> Json:
+    """What the ceilings and a file of `bench winograd` tell together."""
+    times = results.read(winograd)
+    made: Json = {"times": {key: times[key] for key in ("gpu", "date", "commit")}, "steps": steps()}
+    if times["gpu"] != found["gpu"]:
+        return made | {"refused": f"{winograd.name} is of {times['gpu']}"}
+    return made | {"points": points(found, times), "breakeven": breakeven(found, times)}
+
+
+def ceiling(found: Json, name: str) -> float:
+    """Operations or bytes a second; NaN if it was not measured."""
+    return 1e12 * float(found["settings"].get(name, {}).get("tera", math.nan))
+
+
+def points(found: Json, times: Json) -> Json:
+    """For each setting, what our main kernels, openCNN's layout and cuDNN's non-fused kernels reach: TFLOP/s of the
+    operations counted, operations for a byte asked for and for a byte that DRAM has to give, and the part of what the
+    lowest roof over them allows."""
+    made: Json = {}
+    for setting, entry in times["settings"].items():
+        p = Problem(**entry["problem"])
+        made[setting] = {}
+        for row in entry["rows"]:
+            mine = row["group"] == "ours" and row["part"] == "main" and row["layout"] == "CHWN"
+            if row["status"] != "ok" or not (mine or row["name"] in (NONFUSED, f"reference {OPENCNN}")):
+                continue
+            work = nonfused(p) if row["name"] == NONFUSED else fused(p)
+            reached = work.operations / row["ms"] * 1e3
+            flops = ceiling(found, TENSOR) / PARTS if "tf32" in row["name"] else ceiling(found, "FFMA")
+            roofs = (flops, work.operations / work.least * ceiling(found, "DRAM copy"))
+            point = {"operations": work.operations, "least": work.least, "ms": row["ms"],
+                     "tflops": round(reached / 1e12, 2), "least_intensity": round(work.operations / work.least, 2),
+                     "of_roof": round(reached / min(roofs), 3)}  # fmt: skip
+            if mine:  # of the others' loads nothing is known
+                point |= {"asked": work.asked, "asked_intensity": round(work.operations / work.asked, 2)}
+            made[setting][row["name"]] = point
+    return made
+
+
+# ---- section 8.1 of paper 004 ------------------------------------------------------------------------------------
+
+
+def even(flops: float, bandwidth: float) -> float:
+    """The number of filters K at which fused F(2x2,3x3) and non-fused F(4x4,3x3) take as long, by the paper:
+    2NCHWK9 / (2.25 F) = 2NCHWK9 / (4 F) + NCHW (1 + 2.25) 2 * 4 bytes / B."""
+    return 26 * flops / bandwidth / (18 * (1 / 2.25 - 1 / 4))
+
+
+def ratio(k: float, flops: float, bandwidth: float) -> float:
+    """Time of non-fused over that of fused, by the same formula."""
+    return 2.25 * (1 / 4 + 26 * flops / (18 * bandwidth * k))
+
+
+def by_roofs(p: Problem, flops: float, bandwidth: float) -> float:
+    """The same with whole tiles and every kernel at the lower of its two roofs: filters' transform and main kernel;
+    filters' transform, inputs' transform, products, outputs' transform."""
+    x, y, w = 4 * p.n * p.c * p.h * p.w, 4 * p.n * p.k * p.p * p.q, 4 * 9 * p.c * p.k
+    there, u = NonFused.of(p), 4 * 16 * p.c * p.k
+    products = max(2 * 36 * tiles(p, 4) * p.c * p.k / flops, (there.u + there.v + there.m) / bandwidth)
+    apart = products + (w + there.u + x + there.v + there.m + y) / bandwidth
+    return apart / (max(2 * ffmas(p) / flops, (x + u + y) / bandwidth) + (w + u) / bandwidth)
+
+
+def crossing(measured: Sequence[tuple[int, float]]) -> float | None:
+    """K where the ratio falls to 1, on a straight line of logarithms between two measured ones; None where it does
+    not."""
+    for (k, above), (next_k, below) in zip(measured, measured[1:]):
+        if above >= 1 > below:
+            part = math.log(above) / math.log(above / below)
+            return float(k * (next_k / k) ** part)
+    return None
+
+
+def breakeven(found: Json, times: Json) -> Json:
+    """Computed from the ceilings, and measured: cuDNN's non-fused over the fastest of our fp32 kernels."""
+    flops = ceiling(found, "FFMA")
+    made: Json = {"computed": {name: round(even(flops, ceiling(found, name))) for name in ("DRAM copy", "L2 read")}}
+    made["settings"], by_batch = {}, dict[str, dict[int, list[tuple[int, float]]]]()
+    for setting, entry in times["settings"].items():
+        p = Problem(**entry["problem"])
+        ok = [row for row in entry["rows"] if row["status"] == "ok"]
+        rival = next((row["ms"] for row in ok if row["name"] == NONFUSED), None)
+        row: Json = {"n": p.n, "k": p.k, "paper": round(ratio(p.k, flops, ceiling(found, "DRAM copy")), 3),
+                     "by_roofs": round(by_roofs(p, flops, ceiling(found, "DRAM copy")), 3), "measured": {}}  # fmt: skip
+        for layout in LAYOUTS:
+            mine = [one["ms"] for one in ok
+                    if one["group"] == "ours" and one["part"] == "all" and one["layout"] == layout]  # fmt: skip
+            if mine and rival:
+                row["measured"][layout] = round(rival / min(mine), 3)
+                by_batch.setdefault(layout, {}).setdefault(p.n, []).append((p.k, rival / min(mine)))
+        made["settings"][setting] = row
+    made["measured"] = {
+        layout: {str(n): (at := crossing(sorted(line))) and round(at) for n, line in sorted(batches.items())}
+        for layout, batches in by_batch.items()
+    }
+    return made
+
+
+# ---- what is printed ---------------------------------------------------------------------------------------------
+
+
+def show(found: Json) -> None:
+    """Print the ceilings, the steps, the kernels and the break-even."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    def table(title: str, *heads: str) -> Any:
+        made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
+        for number, head in enumerate(heads):
+            made.add_column(head, justify="right" if number and head else "left")
+        return made
+
+    console, summary = results.console(), found["summary"]
+    heads = "10^12 a second", "of", "ms", "spread", "a cycle and SM", "MHz"
+    made = table(f"Ceilings: {drawing.stamp(found)}", "", *heads)
+    for name, row in found["settings"].items():
+        if row["status"] == "ok":
+            spread = f"{100 * (row['high'] - row['low']) / row['ms']:.1f}%"
+            made.add_row(name, f"{row['tera']:.2f}", f"{row['unit']}s", f"{row['ms']:.3f}", spread,
+                         f"{row['a_cycle']:.1f}", str(row["mhz"]))  # fmt: skip
+    console.print(made)
+    if summary:
+        made = table("Steps of F(2x2,3x3)", "", "operations a byte", "from", "at most TFLOP/s")
+        for name, row in summary["steps"].items():
+            made.add_row(name, f"{row['intensity']:.2f}", row["from"], f"{roof(found, row) / 1e12:.1f}")
+        console.print(made)
+    if summary.get("points"):
+        title = "Kernels: operations counted, over the time of `bench winograd`"
+        heads = "", "ms", "TFLOP/s", "operations a byte asked for", "... that DRAM has to give", "of the roof"
+        made = table(title, "setting", *heads)
+        for setting, rows in summary["points"].items():
+            for name, row in rows.items():
+                made.add_row(setting, shorter(name), f"{row['ms']:.4f}", f"{row['tflops']:.1f}",
+                             micro.column(row, "asked_intensity", 1), f"{row['least_intensity']:.1f}",
+                             f"{100 * row['of_roof']:.0f}%")  # fmt: skip
+        console.print(made)
+        made = table("Non-fused F(4x4,3x3) over fused F(2x2,3x3), times", "setting", "K", "paper's formula",
+                     "every kernel at its roof", *(f"measured, ours {layout}" for layout in LAYOUTS))  # fmt: skip
+        for setting, row in summary["breakeven"]["settings"].items():
+            seen = (micro.column(row["measured"], layout, 2) for layout in LAYOUTS)
+            made.add_row(setting, str(row["k"]), f"{row['paper']:.2f}", f"{row['by_roofs']:.2f}", *seen)
+        console.print(made)
+    for line in lines(found):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def roof(found: Json, step: Json) -> float:
+    """What a step reaches at most, operations a second: FFMA's ceiling, or that of the memory that it reads. Global
+    memory is the DRAM for the transforms, whose arrays are large, and the L2 for the products."""
+    shared = step["from"] == "shared memory"
+    memory = "shared memory" if shared else "DRAM copy" if step["intensity"] < 1 else "L2 read"
+    return min(ceiling(found, "FFMA"), float(step["intensity"]) * ceiling(found, memory))
+
+
+def lines(found: Json) -> Iterator[str]:
+    """The break-even, and what went wrong."""
+    summary = found["summary"]
+    if summary.get("breakeven"):
+        computed, measured = summary["breakeven"]["computed"], summary["breakeven"]["measured"]
+        yield (f"break-even by the formula of section 8.1: K = {computed['DRAM copy']} with the DRAM's bandwidth, "
+               f"{computed['L2 read']} with the L2's; fused is faster below")  # fmt: skip
+        most = max(row["k"] for row in summary["breakeven"]["settings"].values())
+        for layout, batches in measured.items():
+            texts = (f"{n} images: K = {at}" if at else f"{n} images: none up to {most}" for n, at in batches.items())
+            yield f"measured, ours in {layout}: {', '.join(texts)}"
+        times = summary["times"]
+        yield f"times of kernels: {times['gpu']}, {times['date']}, commit {times['commit'][:9]}"
+    if "refused" in summary:
+        yield f"no kernels stand beside the ceilings: {summary['refused']}"
+    for line in micro.failures(found):
+        yield f"NOT OK {line}"
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+
+def figures(found: Json, folder: Path) -> list[Path]:
+    """Figure 2, Figure 16 and the break-even; the paths. LaunchError without matplotlib."""
+    summary = found["summary"]
+    made = {"steps": step_figure(found) if summary else None}
+    if summary.get("points"):
+        made |= {"kernels": kernel_figure(found), "breakeven": breakeven_figure(found)}
+    return drawing.draw(found, made, folder, f"roofline_{found['arch'].replace('_', '')}")
+
+
+def roofs(found: Json, title: str, memories: Sequence[str], low: float, high: float) -> tuple[Any, Any]:
+    """Axes with the ceilings over ``low`` to ``high`` operations a byte."""
+    figure, axes = drawing.pyplot().subplots(figsize=(9.5, 5.4), layout="constrained")
+    axes.set_title(title, fontsize=11, loc="left")
+    figure.supxlabel(drawing.stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
+    flops = ceiling(found, "FFMA")
+    axes.plot([low, high], [flops / 1e12] * 2, color="black", linewidth=1.5)
+    axes.text(high, flops / 1e12 * 1.04, f"FFMA {flops / 1e12:.1f} TFLOP/s", ha="right", fontsize=8)
+    for memory, style in zip(memories, ("-", "--", ":")):
+        ridge = flops / ceiling(found, memory)
+        slope = [low * ceiling(found, memory) / 1e12, flops / 1e12]
+        axes.plot([low, ridge], slope, style, color="black", linewidth=1.2,
+                  label=f"{memory}, {ceiling(found, memory) / 1e12:.2f} TB/s: ridge at {ridge:.1f}")  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylabel("TFLOP/s")
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def step_figure(found: Json) -> Any:
+    """Figure 2 of paper 004: each step at what the roof over it allows."""
+    title = "Figure 2, here: steps of the Winograd convolution F(2x2,3x3) under the measured ceilings"
+    figure, axes = roofs(found, title, ("DRAM copy", "L2 read", "shared memory"), 0.125, 64)
+    for turn, (name, row) in enumerate(found["summary"]["steps"].items()):
+        axes.plot(row["intensity"], roof(found, row) / 1e12, "o", color=drawing.COLOURS[turn], markersize=8,
+                  label=f"{name}: {row['intensity']:.2f}")  # fmt: skip
+    axes.set_xlabel("operations for a byte that the step reads or writes")
+    axes.legend(fontsize=8, loc="lower right")
+    return figure
+
+
+def kernel_figure(found: Json) -> Any:
+    """Figure 16 of papers 000 and 003: the kernels as they were measured, a marker for each setting."""
+    title = "Figure 16, here: Winograd kernels as measured, by the bytes that DRAM at least has to give or take"
+    everyone = found["summary"]["points"]
+    names = list(dict.fromkeys(name for rows in everyone.values() for name in rows))
+    figure, axes = roofs(found, title, ("DRAM copy", "L2 read"), 4, 512)
+    if any("tf32" in name for name in names):
+        parts = ceiling(found, TENSOR) / PARTS / 1e12
+        axes.axhline(parts, color="black", linestyle="-.", linewidth=1, label=f"TF32 / {PARTS}: {parts:.1f} TFLOP/s")
+    for turn, name in enumerate(names):
+        rows = {setting: rows[name] for setting, rows in everyone.items() if name in rows}
+        at, high = ([row[key] for row in rows.values()] for key in ("least_intensity", "tflops"))
+        axes.plot(at, high, "os^Dv"[turn % 5], color=drawing.COLOURS[turn], markersize=6, label=shorter(name))
+        if name != f"reference {OPENCNN}":
+            for setting, row in rows.items():
+                if setting.endswith("N128"):
+                    axes.annotate(setting, (row["least_intensity"], row["tflops"]), fontsize=6, xytext=(4, 4),
+                                  textcoords="offset points")  # fmt: skip
+        if turn == 0 and name.startswith("ours"):
+            axes.plot([row["asked_intensity"] for row in rows.values()], high, "o", color=drawing.COLOURS[turn],
+                      markersize=6, markerfacecolor="none", label="... by the bytes that it asks for")  # fmt: skip
+    axes.set_xlabel("operations for a byte")
+    axes.set_ylim(4, 1.3 * max(ceiling(found, "FFMA") / 1e12, *(row["tflops"] for row in rows_of(everyone))))
+    axes.legend(fontsize=8, loc="lower right")
+    return figure
+
+
+def rows_of(everyone: Json) -> Iterator[Json]:
+    """All points."""
+    return (row for rows in everyone.values() for row in rows.values())
+
+
+def breakeven_figure(found: Json) -> Any:
+    """Section 8.1 of paper 004: the formula, and what was measured."""
+    figure, axes = drawing.pyplot().subplots(figsize=(9.5, 4.8), layout="constrained")
+    axes.set_title("Section 8.1, here: time of non-fused F(4x4,3x3), cuDNN, over that of fused F(2x2,3x3), ours",
+                   fontsize=11, loc="left")  # fmt: skip
+    figure.supxlabel(drawing.stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
+    told, flops = found["summary"]["breakeven"], ceiling(found, "FFMA")
+    filters = np.geomspace(48, 640, 60)
+    for memory, style in (("DRAM copy", "-"), ("L2 read", "--")):
+        curve = [ratio(k, flops, ceiling(found, memory)) for k in filters]
+        axes.plot(filters, curve, style, color="black", linewidth=1.2,
+                  label=f"paper's formula, {memory}: even at K = {told['computed'][memory]}")  # fmt: skip
+    rows = list(told["settings"].values())
+    for turn, layout in enumerate(LAYOUTS):
+        for n, marker in zip(sorted({row["n"] for row in rows}), "osD^v"):
+            line = sorted((row["k"], row["measured"][layout])
+                          for row in rows if row["n"] == n and layout in row["measured"])  # fmt: skip
+            if line:
+                axes.plot(*zip(*line), marker + "-", color=drawing.COLOURS[turn], linewidth=0.8, markersize=5,
+                          label=f"measured, ours in {layout}, {n} images")  # fmt: skip
+    largest = max(row["n"] for row in rows)
+    line = sorted((row["k"], row["by_roofs"]) for row in rows if row["n"] == largest)
+    axes.plot(*zip(*line), "x", color="black", label=f"every kernel at its roof, {largest} images, DRAM copy")
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("filters K (= channels; Conv2 to Conv5 of ResNet)")
+    axes.set_ylabel("times as fast; above 1 fused wins")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, loc="upper right")
+    return figure
