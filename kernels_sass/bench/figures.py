@@ -35,7 +35,7 @@ def pyplot() -> Any:
     except ImportError as error:
         raise LaunchError(f"figures are drawn with matplotlib: {error}", results.INSTALL) from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "turingas"  # the same results give the same file
+    matplotlib.rcParams |= {"svg.hashsalt": "turingas", "svg.fonttype": "none"}  # the same results give the same file
     from matplotlib import pyplot
 
     return pyplot

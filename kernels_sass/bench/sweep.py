@@ -25,7 +25,7 @@ from loader.reference.problem import Problem
 LAYOUT = host.LAYOUT  # that of Conv2d, if none is asked for
 ROUNDS = 8  # while it is searched
 GAIN = 1.004  # a smaller gain is taken for chance
-OWN = "as it is"
+OWN, BEFORE = "as it is", "before"
 
 Values = Mapping[str, tuple[object, ...]]
 Step = Callable[[float], None]
@@ -97,13 +97,12 @@ class Search:
             gains = self.gains({label(name, value): {name: value} for value in values})
             moves += sorted(((gains.get(label(name, value), 0.0), name, value) for value in values), key=_gain)[-1:]
         found: dict[str, object] = {}
-        before = 1.0
         for gain, name, value in sorted(moves, key=_gain, reverse=True):
             if gain > GAIN:
                 both = {**found, name: value}
-                gains = self.gains({"before": found, "both": both})
-                if gains.get("both", 0.0) > max(GAIN * before, GAIN * gains.get("before", math.inf)):
-                    found, before = both, gains["both"]
+                gains = self.gains({BEFORE: found, text(both): both})
+                if gains.get(text(both), 0.0) > GAIN * gains.get(BEFORE, math.inf):
+                    found = both
         return found
 
     def gains(self, schedules: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
@@ -112,13 +111,12 @@ class Search:
         times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
         found = {}
         for row in rows[1:]:
-            one: results.Json = {"schedule": dict(schedules[row["name"]])}
+            name = row["name"]
             if row["status"] == "ok" and OWN in times:
-                found[row["name"]] = times[OWN] / row["ms"]
-                one["gain"] = round(found[row["name"]], 4)
-            else:
-                one["status"] = row["status"]
-            self.tried.append(one)
+                found[name] = times[OWN] / row["ms"]
+            if name != BEFORE:
+                more = {"gain": round(found[name], 4)} if name in found else {"status": row["status"]}
+                self.tried.append({"schedule": dict(schedules[name]), **more})
         return found
 
     def compare(
@@ -155,9 +153,12 @@ def brief(entry: results.Json) -> str:
 def failures(found: results.Json) -> Iterator[str]:
     """Shapes without a time, and schedules whose results were wrong: those that are not assembled are no failure."""
     for name, entry in found["settings"].items():
-        for row in (*entry["rows"], *({"name": text(one["schedule"]), **one} for one in entry["tried"])):
-            if str(row.get("status", "ok")).startswith("wrong") or (row["name"] == OWN and row["status"] != "ok"):
+        for row in entry["rows"]:
+            if row["status"] != "ok":
                 yield f"{name}: {row['name']}: {row['status']}"
+        for one in entry["tried"]:
+            if one.get("status", "").startswith("wrong"):
+                yield f"{name}: {text(one['schedule'])}: {one['status']}"
 
 
 def show(found: results.Json) -> None:

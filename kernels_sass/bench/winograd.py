@@ -288,7 +288,7 @@ def _table(title: str, caption: str, *columns: str) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1))
+    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1), min_width=len(title) + 2)
     for number, name in enumerate(columns):
         made.add_column(name, justify="right" if number else "left", no_wrap=True)
     return made

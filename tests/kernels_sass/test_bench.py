@@ -6,7 +6,9 @@ The kernels are standin.cu's, compiled by NVRTC; cuDNN is a small one in Python;
 from __future__ import annotations
 
 import ctypes
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from kernels_sass.bench import command, contenders, counters, cudnn, measure, results, schedule, winograd
+from kernels_sass.bench import command, contenders, counters, cudnn, figures, measure, results, schedule, winograd
 from kernels_sass.bench.measure import Contender, Data
-from kernels_sass.winograd import host
+from kernels_sass.winograd import host, parameters, tuned
+from kernels_sass.winograd.parameters import Parameter
 from loader import cuda, nvrtc, timing, validate
+from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
 from tests.loader.driver import Driver, enum
 from tests.loader.test_cuda import install  # noqa: F401
@@ -157,6 +161,10 @@ def test_all_take_turns(card):
         rounds = [played[start : start + 4 * data.copies] for start in range(0, len(played), 4 * data.copies)]
         assert len(rounds) == 22 and all(sorted(one) == sorted(rounds[0]) for one in rounds)
         assert len({tuple(name for name, copy in one if copy == 0) for one in rounds}) > 5
+        played.clear()
+        times, during = measure.alternate(data, replays, 20, 3, {"d": 3})  # in rounds -1, 0, 3, ... 18
+        assert {name: len(found) for name, found in times.items()} == {"a": 20, "b": 20, "c": 20, "d": 7}
+        assert sum(name == "d" for name, _ in played) == 8 * data.copies
 
 
 def test_copies_exceed_the_l2(card):
@@ -210,6 +218,66 @@ def test_a_wrong_kernel_is_told(card, monkeypatch):
     done = call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "NHWC")
     assert done.exit_code == 1, done.output
     assert "NOT OK Conv2N2: ours paper NHWC: wrong: a relative L2 error of" in done.output
+
+
+def test_every_kernel_of_a_source(card, monkeypatch, tmp_path):
+    """A parameter of parameters.VARIANTS: each value is a kernel of ours; one that refuses is told."""
+    there = {"MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3", "broken"))}
+    monkeypatch.setattr(parameters, "parameters", lambda source: there)
+    assembled = host._assemble
+    given = []
+
+    def assemble(source, arch, schedule):
+        given.append(dict(schedule))
+        if schedule["MATH"] == "broken":
+            raise LaunchError("no such products")
+        return assembled(source, arch, {})
+
+    monkeypatch.setattr(host, "_assemble", assemble)
+    words = [*PART[: -len(SOME)], "--rivals", "opencnn", "--layout", "NCHW", "--layout", "CHWN", "-D", "YIELD=nvcc8"]
+    done = call(*words, "--json", str(tmp_path / "a.json"))
+    assert done.exit_code == 1 and "NOT OK Conv2N2: ours paper broken NCHW: no such products" in done.output
+    entry = json.loads((tmp_path / "a.json").read_text())["settings"]["Conv2N2"]
+    names = [row["name"] for row in entry["rows"] if row["group"] == "ours"]
+    first = ["NCHW", "NCHW main", "CHWN", "CHWN main", "NCHW filter"]
+    assert names[:5] == [f"ours paper ffma {rest}" for rest in first]
+    assert len(names) == 15 and {"MATH": "tf32x3", "YIELD": "nvcc8"} in given
+    ours = entry["verdict"]["ours"]
+    assert list(ours) == [f"{value} {layout}" for value in ("ffma", "tf32x3", "broken") for layout in ("NCHW", "CHWN")]
+    assert ours["tf32x3 CHWN"]["ms"] and ours["tf32x3 CHWN"]["main_ms"] and ours["broken NCHW"]["ms"] is None
+    assert "tf32x3 CHWN: over openCNN's layout" in done.output
+    done = call(*words, "-D", "MATH=tf32x3", "--json", str(tmp_path / "b.json"))
+    assert done.exit_code == 0, done.output
+    entry = json.loads((tmp_path / "b.json").read_text())["settings"]["Conv2N2"]
+    assert list(entry["verdict"]["ours"]) == ["tf32x3 NCHW", "tf32x3 CHWN"]
+
+
+def test_references(card, monkeypatch):
+    """They take part, cuBLAS's product too, on the stream that is timed."""
+    streams = []
+
+    def products(a, b, c, m, n, depth, first, count, stream=0):
+        card.cuStreamSynchronize(stream)
+        streams.append(stream)
+        made = c.numpy()
+        made[first : first + count] = (a.numpy().reshape(m, depth) @ b.numpy()[:count]).reshape(made[:count].shape)
+        c.copy_from(made)
+
+    there = ["direct", "im2col", "memory_efficient_single", "winograd_opencnn"]
+    monkeypatch.setattr(winograd, "algorithms", lambda: there)
+    monkeypatch.setattr(cublas, "library", lambda: "there")
+    monkeypatch.setattr(cublas, "products", products)
+    monkeypatch.setattr(contenders._Cublas, "launch", products)
+    made = winograd.contenders(winograd.Asked(rivals=("references", "opencnn")))
+    monkeypatch.setattr(made[2], "record", Exact(False).record)  # a graph of the stand-in does not see what numpy does
+    with Data(SMALL, cuda.device(0)) as data:
+        rows, _ = measure.compare(data, made, 6)
+        found = {row["name"]: row for row in rows}
+        assert list(found) == [f"reference {name}" for name in (there[3], *there[:3])]
+        assert found["reference winograd_opencnn"]["runs"] == 6 and found["reference direct"]["runs"] == 2
+        assert found["reference im2col"]["status"] == "ok" and found["reference im2col"]["error"] < 1e-6
+        assert found["reference memory_efficient_single"]["status"] not in ("ok", "wrong")
+        assert set(streams) == {0, data.stream.handle}
 
 
 # ---- cuDNN -------------------------------------------------------------------------------------------------------
@@ -359,6 +427,29 @@ def test_interrupted_and_resumed(card, quick, tmp_path, monkeypatch):
     assert "kept" not in call(*whole, "--seconds", "0").output  # other code: it begins again
 
 
+def test_the_bar_and_the_time_left(card, quick, monkeypatch):
+    from rich.console import Console
+
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(results, "console", lambda: console)
+    steps = []
+    real = winograd.setting
+
+    def setting(problem, gpu, asked, step):
+        step(0.5)
+        steps.append(shown.getvalue().count("left:"))
+        return real(problem, gpu, asked, step)
+
+    monkeypatch.setattr(winograd, "setting", setting)
+    done = call("winograd", "--layer", "Conv2", "--batch", "1,2,3", "--rivals", "none", "--layout", "CHWN")
+    assert done.exit_code == 0, done.output
+    assert steps[0] >= 2 and steps == sorted(set(steps))  # drawn when a setting begins, and at each step
+    assert "Conv2N3" in shown.getvalue() and "50%" in shown.getvalue()
+    assert "\x1b[?25h" in shown.getvalue()  # the cursor is there again
+    assert re.search(r"Conv2N1 .*; 2 to do, about \d+ s", done.output) and "; 0 to do" in done.output
+
+
 def test_where_results_go(card, quick, tmp_path):
     """The whole table to docs/results of the checkout; a part of it only where --json says."""
     (tmp_path / "docs" / "results").mkdir(parents=True)
@@ -432,6 +523,226 @@ def test_schedule_of_ones_own(card, tmp_path):
     done = call(*words, "--vary", "COLOUR=1")
     assert done.exit_code == 1 and "has no parameter 'COLOUR'" in done.output
     assert call(*words, "--vary", "COLOUR").exit_code == 2 and call(*words, "--vary", "2=3").exit_code == 2
+
+
+# ---- the sweep ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """The file of schedules for Conv2d."""
+    monkeypatch.setattr(tuned, "path", lambda: tmp_path / "schedules.json")
+    return tmp_path / "schedules.json"
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """Times of schedules by a rule; what ran is kept."""
+    ran = []
+
+    def compare(data, contenders, runs, seed):
+        rows = []
+        for one in contenders:
+            s = one.schedule
+            ran.append(s)
+            ms = 1.0 - 0.1 * (s.get("YIELD") == "cudnn7") - 0.2 * (s.get("LDG_INTERLEAVE") == 4)
+            ms += 0.3 * (s.get("YIELD") == "cudnn7" and s.get("LDG_INTERLEAVE") == 4)  # not both
+            ms -= 0.05 * (s.get("STS_INTERLEAVE") == 2) + 0.001 * (s.get("STS_INTERLEAVE") == 4)
+            rows.append({"name": one.name, "group": "ours", "status": "ok", "ms": ms * data.problem.n})
+            if "OUTPUT" in s:
+                rows[-1] = {"name": one.name, "group": "ours", "status": "it has no such parameter"}
+        return rows, {"during": {}}
+
+    monkeypatch.setattr(measure, "compare", compare)
+    return ran
+
+
+SWEEP = ["schedule", "--sweep", "--layer", "Conv2", "--batch", "2,3"]
+
+
+def test_sweep(card, kept, model, tmp_path):
+    path = tmp_path / "found.json"
+    done = call(*SWEEP, "--json", str(path), "--figures", str(tmp_path / "new"))
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text())
+    assert found["asked"]["layout"] == "NCHW" and found["asked"]["source"] == "paper" and found["complete"]
+    assert found["asked"]["vary"] == {"YIELD": ["natural", "nvcc8", "cudnn7"], "LDG_INTERLEAVE": [2, 4, 8],
+                                      "STS_INTERLEAVE": [2, 4, 6], "OUTPUT": ["paper", "sts64", "compact"]}  # fmt: skip
+    best = {"LDG_INTERLEAVE": 4, "STS_INTERLEAVE": 2}
+    assert found["settings"]["Conv2N3"]["best"] == {"schedule": best, "ms": pytest.approx(2.25), "gain": 1.3333}
+    assert found["summary"] == {"mean": 1.3333, "least": 1.3333, "most": 1.3333}
+    tried = found["settings"]["Conv2N2"]["tried"]
+    assert {"schedule": {"OUTPUT": "sts64"}, "status": "it has no such parameter"} in tried
+    assert {"schedule": {"YIELD": "cudnn7"}, "gain": 1.1111} in tried
+    assert "Conv2N2    1.5000 ms, 1.333x: LDG_INTERLEAVE=4 STS_INTERLEAVE=2; 1 to do" in done.output
+    assert f"kept for Conv2d in {kept}" in done.output
+    gpu = cuda.device(0)
+    shapes = tuned.best(gpu, host.Kernels.of("sm_75", "paper"))
+    assert shapes == {host.Shape(n, 3, 4, 4, 3, 1, "NCHW"): best for n in (2, 3)}
+    assert (tmp_path / "new" / "schedule_sm75_paper_sweep.png").exists()
+    assert "LDG_INTERLEAVE=4" in (tmp_path / "new" / "schedule_sm75_paper_sweep.svg").read_text()
+    shown = call("schedule", "--show", "--json", str(path))
+    assert shown.exit_code == 0 and "1.333x in the mean" in shown.output and "STS_INTERLEAVE=2" in shown.output
+
+
+def test_a_sweep_that_was_interrupted(card, kept, model, tmp_path, monkeypatch):
+    words = [*SWEEP, "--layout", "CHWN", "--json", str(tmp_path / "found.json")]
+    assert call(*words, "--seconds", "0").exit_code == 0
+    assert [shape.n for shape in tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))] == [2]
+    count = len(model)
+    done = call(*words)
+    assert done.exit_code == 0 and len(model) == 2 * count  # the second shape alone
+    assert list(json.loads((tmp_path / "found.json").read_text())["settings"]) == ["Conv2N2", "Conv2N3"]
+    assert len(tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))) == 2
+
+
+def test_a_sweep_with_something_given(card, kept, model, tmp_path):
+    """Then nothing is kept for Conv2d, which takes the source as it is."""
+    done = call(*SWEEP, "-D", "YIELD=nvcc8", "--vary", "LDG_INTERLEAVE=2,4", "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0 and "nothing is kept" in done.output and not kept.exists()
+    assert all(one["YIELD"] == "nvcc8" and set(one) <= {"YIELD", "LDG_INTERLEAVE"} for one in model)
+
+
+def test_a_sweep_that_gains_nothing(card, kept, model, tmp_path):
+    done = call(*SWEEP, "--vary", "YIELD=nvcc8", "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0 and "3.0000 ms, 1.000x: as it is; 0 to do" in done.output
+    assert set(map(str, tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper")).values())) == {"{}"}
+
+
+def test_a_schedule_with_a_wrong_result(card, kept, tmp_path, monkeypatch):
+    """It is told, and not taken; here everything really runs."""
+    assembled = host._assemble
+
+    def assemble(source, arch, given):
+        if given.get("YIELD") != "nvcc8":
+            return assembled(source, arch, given)
+        return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text().replace("sum += (bias", "sum += 1 + (bias"), arch))
+
+    monkeypatch.setattr(host, "_assemble", assemble)
+    words = ["schedule", "--sweep", "--layer", "Conv2", "--batch", "2", "--json", str(tmp_path / "found.json")]
+    done = call(*words, "--vary", "YIELD=nvcc8,cudnn7")
+    assert done.exit_code == 1 and "NOT OK Conv2N2: YIELD=nvcc8: wrong: a relative L2 error of" in done.output
+    entry = json.loads((tmp_path / "found.json").read_text())["settings"]["Conv2N2"]
+    assert entry["best"]["schedule"] in ({}, {"YIELD": "cudnn7"}) and entry["rows"][0]["runs"] == measure.RUNS
+
+
+def test_values_to_try():
+    many = Parameter("YIELD", "natural", ("natural", *(f"{at}:{n}" for at in ("every", "lds") for n in range(1, 129))))
+    assert many.few == ("natural", *(f"{at}:{2**n}" for at in ("every", "lds") for n in range(8)))
+    assert Parameter("A", 5, (3, 4, 5)).few == (3, 4, 5)
+
+
+@pytest.mark.parametrize("source", host.SOURCES.values(), ids=str)
+def test_parameters_of_the_sources(source):
+    """All that the source takes, with defaults and values that it takes."""
+    found = parameters.parameters(source)
+    assert sorted(found) == sorted(set(host.parameters(source.path.read_text())))
+    for name, one in found.items():
+        assert one.name == name and one.default in one.values, one
+    assert found["YIELD"].values[:1] and {"natural", "nvcc8", "cudnn7"} <= set(found["YIELD"].values)
+
+
+def test_how_a_source_says_its_parameters(tmp_path, monkeypatch):
+    (tmp_path / "a.sass").write_text("""# -D YIELD=natural|nvcc8|every:N     which
+<code>
+def parameter(name, default, *values):
+    return default
+A = parameter("MATH", "ffma", "ffma", "tf32x3")
+B = choose("FIRST", 4, (2, 4)) // 2 if A else 0
+C = parameter("ODD", 1, *SOME)
+</code>
+""")
+    monkeypatch.setattr(parameters.Source, "path", tmp_path / "a.sass")
+    found = parameters.parameters(host.PAPER)
+    assert found == {"YIELD": Parameter("YIELD", "natural", ("natural", "nvcc8")),
+                     "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 4)),
+                     "ODD": Parameter("ODD", 1, ())}  # fmt: skip
+    assert parameters.variants(host.PAPER, {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
+    assert parameters.variants(host.PAPER, {"MATH": "other"}) == [{"MATH": "other"}]
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+
+def small():
+    """Results of two kernels of ours, in two layers with two numbers of images."""
+    settings = {}
+    for number, setting in enumerate(("Conv2N32", "Conv3N32", "Conv2N128", "Conv3N128"), 1):
+        rows = []
+        for name, group, ms in (
+            ("ours hopper ffma CHWN", "ours", 1.0), ("ours hopper tf32x3 NCHW", "ours", 0.5),
+            ("cuDNN WINOGRAD_NONFUSED NCHW", "cudnn", 0.8), ("cuDNN FFT NCHW", "cudnn", 4.0),
+            ("PyTorch fp32 NCHW", "torch", 2.0), ("PyTorch tf32 NHWC", "tf32", 0.2), ("PyTorch fp16 NHWC", "fp16", 0.1),
+            ("reference winograd_opencnn", "opencnn", 1.5), ("reference winograd", "references", 1.6),
+        ):  # fmt: skip
+            more = {"tflops": 10 / ms, "error": float(f"{number}e-7"), "workspace": 1000}
+            more |= {"low": ms * number, "high": ms * number}
+            rows.append(row(name, group, ms * number, **more))
+            if group == "ours":
+                rows[-1]["ffma"] = 0.5
+                rows.append(row(f"{name} main", group, ms * number, "main", ffma=0.6, tflops=11.0))
+        rows.append(row("cuDNN WINOGRAD NCHW", "cudnn"))
+        settings[setting] = {"rows": rows, "verdict": winograd.verdict(rows, "hopper")}
+    return {"gpu": "NVIDIA H200", "arch": "sm_90", "driver": "580.1", "date": "2026-11-22", "commit": "abcdef0123456",
+            "cudnn": "9.19.0", "torch": "", "settings": settings, "summary": winograd.summary(settings, "hopper"),
+            "asked": {"sources": ["hopper"]}}  # fmt: skip
+
+
+def test_figures_from_results_alone(no_gpu, tmp_path):
+    pytest.importorskip("matplotlib")
+    path, folder = tmp_path / "small.json", tmp_path / "deep" / "new"
+    path.write_text(json.dumps(small()))
+    done = call("winograd", "--show", "--json", str(path), "--figures", str(folder))
+    assert done.exit_code == 0, done.output
+    assert len(list(folder.iterdir())) == 2 * len(figures.WINOGRAD) == 18
+    for name in figures.WINOGRAD:
+        assert (folder / f"winograd_sm90_{name}.png").read_bytes().startswith(b"\x89PNG"), name
+        text = (folder / f"winograd_sm90_{name}.svg").read_text()
+        assert "NVIDIA H200, driver 580.1, 2026-11-22, cuDNN 9.19.0, commit abcdef012" in text, name
+        assert str(folder / f"winograd_sm90_{name}.svg") in done.output
+    heat = (folder / "winograd_sm90_over_all.svg").read_text()
+    assert "cuDNN FFT NCHW" in heat and ">8.00<" in heat and ">1.60<" in heat and "tf32 NHWC" not in heat
+    apart = (folder / "winograd_sm90_precision.svg").read_text()
+    assert "PyTorch tf32 NHWC" in apart and ">0.40<" in apart and ">0.20<" in apart
+    names = re.findall(r">(Conv\dN\d+)<", heat)
+    assert names == ["Conv2N32", "Conv2N128", "Conv3N32", "Conv3N128"]  # as the papers have them
+    before = heat
+    assert figures.winograd(small(), folder) and (folder / "winograd_sm90_over_all.svg").read_text() == before
+
+
+def test_tables_as_in_the_papers(no_gpu, tmp_path):
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(small()))
+    shown = call("winograd", "--show", "--json", str(path)).output
+    lines = [re.sub(r"\s+", " ", line).strip() for line in shown.splitlines()]
+    mine, theirs = lines.index("Table 6 of paper 004, here: speed-up of the best of ours"), lines.index(
+        "Tables 3 and 4 of papers 000 and 003, here: speed-up of openCNN's layout"
+    )
+    assert "cuDNN WINOGRAD_NONFUSED NCHW 128 1.60 1.60" in lines[mine:theirs]
+    assert "paper 004 in CUDA C++ 32 3.20 3.20" in lines[mine:theirs]
+    assert "cuDNN WINOGRAD NCHW: wrong" in lines[mine:theirs]  # in the place of a speed-up
+    assert "paper 004 in CUDA C++ 32 1.07 1.07" in lines[theirs:]
+    assert "Conv2N128 tf32x3 NCHW 1.5000 1.5000 1.5000 20.0 50.0% 60.0% 0.00 3e-07 4.5000 3.00 0.6000 0.3000" in lines
+
+
+def test_figures_of_few_results(tmp_path):
+    """What there is nothing for is left out; nothing fails."""
+    pytest.importorskip("matplotlib")
+    found = small()
+    found["settings"] = {"Conv2N32": found["settings"]["Conv2N32"]}
+    entry = found["settings"]["Conv2N32"]
+    entry["rows"] = [one for one in entry["rows"] if one["group"] == "ours"]
+    entry["verdict"] = winograd.verdict(entry["rows"], "hopper")
+    made = {path.stem.removeprefix("winograd_sm90_") for path in figures.winograd(found, tmp_path)}
+    assert made == {"tflops", "share", "workspace", "error"}
+
+
+def test_without_matplotlib(card, quick, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for words in (["winograd"], ["schedule"], ["winograd", "--show"]):
+        done = call(*words, "--figures", "new")
+        assert done.exit_code == 1 and "figures are drawn with matplotlib" in done.output, done.output
+        assert 'pip install "turingas[bench]"' in done.output and not card.launches  # before anything is measured
 
 
 # ---- counters ----------------------------------------------------------------------------------------------------
