@@ -3,6 +3,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/installed
 DEMO  := $(VENV)/installed-demo
+CUDNN := $(VENV)/installed-cudnn
 
 # Nothing is left outside the checkout.
 export TURINGAS_CACHE        := $(CURDIR)/.cache/nvrtc
@@ -11,7 +12,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo test test-gpu try bench reference readme docs clean
+.PHONY: demo cudnn test test-gpu try bench reference readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -24,6 +25,17 @@ $(DEMO): pyproject.toml
 # PICTURE=mine.jpg: another picture; OUTPUT=mine.png: where the result goes
 demo: $(DEMO)
 	@$(BIN)/python -m examples.demo $(if $(PICTURE),"$(PICTURE)") $(if $(OUTPUT),--output "$(OUTPUT)")
+
+$(CUDNN): pyproject.toml
+	@PYTHON="$(PYTHON)" ./venv.sh cudnn
+	@touch $@
+
+# our kernels timed beside cuDNN, which is fetched for it
+cudnn: $(DEMO)
+	@$(BIN)/python -c "import loader, sys; sys.exit('error: there is no GPU here' if loader.devices() == ['cpu'] else 0)"
+	@$(MAKE) --no-print-directory $(CUDNN)
+	mkdir -p build
+	$(BIN)/turingas bench winograd --json build/winograd.json
 
 try: $(STAMP)
 	mkdir -p build

@@ -285,14 +285,16 @@ def speed(path: Path) -> bool:
 
 def what_next(device: str) -> str:
     """What to try next."""
-    program = ".venv/bin/turingas"
+    program, source = ".venv/bin/turingas", "kernels_sass/winograd/winograd.sass"
     tries = {
         "make demo PICTURE=mine.jpg": "a picture of your own",
-        f"{program} lint kernels_sass/winograd/winograd.sass": "what the main loop costs, cycle by cycle",
-        f"{program} lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8": "... with another schedule",
-        f"{program} bench winograd" + " --show" * (device == "cpu"):
-            "16 settings against cuDNN and PyTorch" + ", as measured on an H200" * (device == "cpu"),
-    }  # fmt: skip
+        f"{program} lint {source}": "what the main loop costs, cycle by cycle",
+        f"{program} lint {source} -D YIELD=nvcc8": "... with another schedule",
+    }
+    if device == "cpu":
+        tries[f"{program} bench winograd --show"] = "16 settings against cuDNN and PyTorch, on an H200"
+    else:
+        tries["make cudnn"] = "16 settings against cuDNN, on this GPU"
     width = max(map(len, tries))
     lines = [f"  {command:{width}}  {what}" for command, what in tries.items()]
     return "\n".join(["[bold]Next[/bold]", *lines, "  README.md: a first kernel in twenty lines\n"])

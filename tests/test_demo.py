@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+import loader
 from examples import demo
 from kernels_sass.winograd import host
 from loader import nvrtc, reference, timing
@@ -227,6 +229,17 @@ def test_setup_looks_for_a_newer_python(machine):
 def test_setup_says_what_is_missing(machine, pythons, python, told):
     code, said, _ = machine(python, **pythons)
     assert code == 1 and told in said
+
+
+@pytest.mark.skipif(shutil.which("make") is None or loader.devices() != ["cpu"], reason="no make, or a GPU")
+def test_cudnn_is_not_fetched_without_a_gpu(tmp_path):
+    (tmp_path / "demo").touch()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    variables = [f"BIN={tmp_path}", f"DEMO={tmp_path / 'demo'}", f"CUDNN={tmp_path / 'cudnn'}"]
+    done = subprocess.run(["make", "cudnn", *variables], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode and "error: there is no GPU here" in done.stderr and "Installing" not in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
