@@ -380,10 +380,13 @@ def column(row: Json, name: str, digits: int) -> str:
 
 
 def speed(found: Json, row: Json) -> Json:
-    """What comes of a row: bytes or operations a cycle and SM, TFLOP/s of all SMs at the clock that was read."""
+    """What comes of a row: bytes or operations a cycle and SM, TFLOP/s of all SMs at the clock that was read. Of a
+    product on one accumulator, waited for, the latency."""
     made: Json = {}
     if "cpi" not in row:
         return made
+    if row.get("chains") == 1:
+        return {"latency": row["cpi"]}
     if "bytes" in row:
         made["bytes_per_cycle"] = row["bytes"] / row["cpi"]
     if "flops" in row:
@@ -404,7 +407,7 @@ COLUMNS: dict[str, list[tuple[str, str, int]]] = {
 TITLES = {
     "smem": "Shared memory: 64 LDS or STS a warp, 8 warps an SM",
     "ffma": "FFMA: 512 a warp by register banks, reuse flags, yields and neighbours",
-    "hmma": "Tensor cores: 64 products a warp, and the latency of one",
+    "hmma": "Tensor cores: 64 products a warp, and cycles to the next on the same accumulator",
 }
 NOTES = {
     "smem": "CPI: cycles of the SM for an instruction of a warp. bytes/cycle: what the lanes ask for, of an SM. "
@@ -448,27 +451,28 @@ AXES = {
 
 
 def figures(what: str, found: Json, folder: Path) -> list[Path]:
-    """Bars of all rows that have a time."""
+    """Bars of all rows that have a rate; latencies of products beside them."""
     key, label = AXES[what]
-    rows = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
-    rows = {name: row for name, row in rows.items() if key in row}
-    if what == "hmma":  # of the latencies those with a scoreboard have a rate, which says nothing
-        rows = {name: row for name, row in rows.items() if row["chains"] > 1}
+    every = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
+    rows = {name: row for name, row in every.items() if key in row}
+    latencies = {row["op"]: f"{row['latency']:.0f}" for row in every.values() if "latency" in row}
     figure, axes = drawing.pyplot().subplots(figsize=(9, 1.2 + 0.22 * len(rows)), layout="constrained")
     values = [row[key] for row in rows.values()]
     colours = [drawing.COLOURS[row["warps"] == 4] for row in rows.values()]
     bars = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
     texts = [f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in values]
+    if latencies:
+        texts = [f"{text}, latency {latencies.get(row['op'], '?')}" for text, row in zip(texts, rows.values())]
     axes.bar_label(bars, texts, padding=3, fontsize=7)
     if any(row["warps"] == 4 for row in rows.values()):
         axes.barh([0], [0], color=drawing.COLOURS[1], label="4 warps an SM")
-    axes.legend(fontsize=8, loc="lower right")
+    figure.legend(fontsize=8, loc="outside lower left", ncols=2)
     axes.set_yticks(range(len(rows)), list(rows), fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel(label)
-    axes.set_title(TITLES[what], fontsize=11, loc="left")
+    figure.suptitle(TITLES[what], fontsize=11, x=0.01, ha="left")
     figure.supxlabel(drawing.stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
-    axes.margins(x=0.1, y=0.01)
+    axes.margins(x=0.2 if latencies else 0.1, y=0.01)
     return drawing.draw(found, {"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")

@@ -264,3 +264,4 @@ def test_rates():
     assert rates["bytes_per_cycle"] == 128 and rates["flops_per_cycle"] == 8192
     assert rates["tflops"] == pytest.approx(8192 * 132 * 1e9 / 1e12)
     assert micro.speed(found, {"latency": 13}) == {}
+    assert micro.speed(found, {"cpi": 17.0, "flops": 4096, "chains": 1}) == {"latency": 17.0}

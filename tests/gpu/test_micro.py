@@ -1,0 +1,44 @@
+"""`turingas bench smem`, `ffma`, `hmma`, `roofline` on a real GPU: all results are right, rates are what an SM has."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_sass.bench import micro, roofline
+from loader import cuda
+from turingas.errors import LaunchError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    pytest.importorskip("cuda.bindings.driver")
+    try:
+        found = cuda.device(0)
+    except LaunchError as error:
+        pytest.skip(str(error))
+    if found.arch not in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"):
+        pytest.skip(f"these kernels are for sm_70 to sm_90, not {found.arch}")
+    return found
+
+
+@pytest.mark.parametrize("what", micro.KINDS)
+def test_right(gpu, what, monkeypatch):
+    monkeypatch.setattr(micro, "ROUNDS", 16)
+    monkeypatch.setattr(micro, "LAUNCHES", 3)
+    rows = {name: case.measure(gpu) for name, case in micro.KINDS[what](gpu.arch).items()}
+    assert not [(name, row["status"]) for name, row in rows.items() if row["status"] != "ok"]
+
+
+def test_no_faster_than_the_banks(gpu):
+    """A wavefront takes a cycle, or two where 64 bytes a cycle are all there is."""
+    for name, case in micro.smem(gpu.arch).items():
+        assert case.measure(gpu)["cpi"] > 0.98 * case.more["wavefronts"], name
+
+
+def test_ceilings(gpu, monkeypatch):
+    monkeypatch.setattr(roofline, "RUNS", 3)
+    for name, case in roofline.ceilings(gpu.arch).items():
+        row = case.measure(gpu)
+        assert row["status"] == "ok" and row["tera"] > 0, name
