@@ -91,6 +91,7 @@ TENSOR = [
     "HMMA.16816.F32 R8, R24, R28, RZ", "HMMA.16816.F16 R8, R24, R28, RZ", "HMMA.1688.F32 R8, R24, R28, RZ",
     "HMMA.1688.F16 R8, R24, R28, RZ", "IMMA.16816.S8.S8 R8, R24.ROW, R28.COL, RZ",
     "IMMA.16832.S8.S8 R8, R24.ROW, R28.COL, RZ", "IMMA.8816.S8.S8 R8, R24.ROW, R28.COL, RZ",
+    "HMMA.1688.F32.TF32 R8, R24, R28, RZ", "HMMA.1684.F32.TF32 R8, R24, R28, RZ",
 ]  # fmt: skip
 
 #: consumers of R8; what they find is in R20 after the lines behind ";"
@@ -110,6 +111,7 @@ HIGH_READERS = [
 ]  # fmt: skip
 TENSOR_READERS = [
     ALU_READERS[0], FMA_READERS[1], "HMMA.16816.F32 R8, R24, R28, R8; MOV R20, R8", "HMMA.16816.F32 R20, R8, R28, RZ",
+    "HMMA.1688.F32.TF32 R8, R24, R28, R8; MOV R20, R8", "HMMA.1688.F32.TF32 R20, R8, R28, RZ",
     "IMMA.16816.S8.S8 R8, R24.ROW, R28.COL, R8; MOV R20, R8", "STS [R32+0x400], R8; LDS R20, [R32+0x400]",
     "POPC R20, R8",
 ]  # fmt: skip
@@ -183,7 +185,7 @@ def pairs() -> Iterator[Pair]:
     for producer in TENSOR:
         for consumer in TENSOR_READERS:
             yield Pair("raw", "R", producer, consumer)
-    for producer in (TENSOR[0], TENSOR[2], TENSOR[4], TENSOR[5]):  # the last word
+    for producer in (TENSOR[0], TENSOR[2], TENSOR[4], TENSOR[5], TENSOR[7]):  # the last word
         yield Pair("raw", "R", producer, "IADD3 R20, R11, RZ, RZ")
     for file, writers, readers, some in (
         ("P", PREDICATE_WRITERS, PREDICATE_READERS, (0, 1, 9, 11)),

@@ -223,7 +223,8 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
             return half(i)
         if pipe == "tensor":  # by shape and type of the result
             mods = [m for m in i.mods if m != "SP"]
-            return ".".join([i.base, *mods[: 2 if i.base in ("HMMA", "QMMA") else 1]])
+            mods = mods[:2] + [m for m in mods if m == "TF32"] if i.base in ("HMMA", "QMMA") else mods[:1]
+            return ".".join([i.base, *mods])
     return pipe
 
 
