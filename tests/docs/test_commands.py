@@ -118,6 +118,20 @@ def test_listings(page):
                 assert [str(finding) for finding in turingas.lint(cubin) if finding.severity == "error"] == []
 
 
+@pytest.mark.parametrize("page", ["adding-a-kernel.md", "adding-an-architecture.md", "emulator.md"])
+def test_python(page, tmp_path):
+    """Listings of Python that need no GPU run, one after the other, where the page's files and cubins are."""
+    desk = Desk(tmp_path, DOCS / page)
+    for line in commands(DOCS / page):
+        if line.startswith("turingas assemble "):
+            desk.run(line)
+    listed = [one.text for one in listings(DOCS / page) if one.language == "python" and not one.file]
+    assert listed
+    (tmp_path / "listings.py").write_text("\n".join(listed))
+    printed = desk.run("python listings.py")
+    assert desk.code == 0, printed
+
+
 def test_matches():
     assert matches("a ... c\n...\ne\n", "a b c\nx\ny\ne\n") and not matches("a ... c\n", "a b c\nd\n")
 
