@@ -360,6 +360,13 @@ def _several(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return found
 
 
+def _paths(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """NAME=PATH."""
+    if wrong := [value for value in values if not all(value.partition("="))]:
+        raise click.BadParameter(f"{wrong[0]!r}: write NAME=PATH")
+    return {name: path for name, _, path in (value.partition("=") for value in values)}
+
+
 @main.command(short_help="Hold a kernel against a reference and float64.")
 @click.argument("file", metavar="KERNEL", type=_SOURCE)
 @click.argument("args", nargs=-1)
@@ -473,6 +480,7 @@ _FIGURES = click.option("--figures", metavar="FOLDER", type=click.Path(file_okay
                         help="Draw them, as PNG and SVG.")  # fmt: skip
 
 
+# What these commands tell goes through print, which rich puts above its bar; click.echo would write into it.
 @main.group(short_help="Measure the kernels on the GPU at hand.")
 def bench() -> None:
     """Measure the kernels of kernels_sass on the GPU at hand, beside what else there is for it.
@@ -486,6 +494,7 @@ def bench() -> None:
       turingas bench hmma            tensor cores: products a cycle, latencies
       turingas bench roofline        operations and bytes under the ceilings of the card
       turingas bench resnet          a ResNet-50 forward pass by kind of operation
+      turingas bench assembler       this assembler, and what else is installed; needs no GPU
     """
 
 
@@ -519,7 +528,7 @@ def winograd(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
     with _diagnosed("bench winograd"):
         from kernels_sass.bench import command
 
-        return command.winograd(path, figures, show, asked, click.echo)
+        return command.winograd(path, figures, show, asked, print)
 
 
 @bench.command(short_help="What the schedule of the main kernel costs.")
@@ -548,7 +557,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
     with _diagnosed("bench schedule"):
         from kernels_sass.bench import command
 
-        return command.schedule(path, figures, show, asked, click.echo)
+        return command.schedule(path, figures, show, asked, print)
 
 
 @bench.command(short_help="What Nsight Compute counts in the main kernel.")
@@ -578,7 +587,7 @@ def _micro(what: str, short: str, text: str) -> None:
         with _diagnosed(f"bench {what}"):
             from kernels_sass.bench import command
 
-            return command.micro(what, path, figures, show, seconds, click.echo)
+            return command.micro(what, path, figures, show, seconds, print)
 
 
 _micro("smem", "LDS and STS by width and lanes.",
@@ -609,7 +618,7 @@ def roofline(
     with _diagnosed("bench roofline"):
         from kernels_sass.bench import command
 
-        return command.roofline(path, winograd, figures, show, seconds, click.echo)
+        return command.roofline(path, winograd, figures, show, seconds, print)
 
 
 @bench.command(short_help="A ResNet-50 forward pass by kind of operation.")
@@ -638,7 +647,30 @@ def resnet(path: Path | None, figures: Path | None, show: bool, **asked: Any) ->
     with _diagnosed("bench resnet"):
         from kernels_sass.bench import command
 
-        return command.resnet(path, figures, show, asked, click.echo)
+        return command.resnet(path, figures, show, asked, print)
+
+
+@bench.command(short_help="This assembler beside what else is installed; needs no GPU.")
+@click.option("--arch", "archs", metavar="ARCH", multiple=True, shell_complete=_architectures,
+              callback=lambda ctx, param, values: tuple(_architecture(ctx, param, value) for value in values),
+              help="sm_70 to sm_90a. [default: sm_75, sm_80, sm_90]")  # fmt: skip
+@click.option("--tool", "tools", metavar="NAME=PATH", multiple=True, callback=_paths,
+              help="Where nvdisasm, cuobjdump, ptxas is, or the checkout of cuassembler, turingas (that of paper 004).")
+@_SECONDS
+@_RESULTS
+@_FIGURES
+@_SHOW
+def assembler(path: Path | None, figures: Path | None, show: bool, **asked: Any) -> int:
+    """Instructions a second that are assembled and disassembled, within a process and by whole programs.
+
+    \b
+      turingas bench assembler --figures docs/results
+      turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
+    """
+    with _diagnosed("bench assembler"):
+        from kernels_sass.bench import command
+
+        return command.assembler(path, figures, show, asked, print)
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")

@@ -101,8 +101,27 @@ def resnet(path: Path | None, figures: Path | None, show: bool, asked: Mapping[s
     from kernels_sass.bench import resnet as resnet_
 
     results.rich()
+    if figures:
+        figures_.pyplot()
     found = results.recorded("resnet", path) if show else resnet_.run(resnet_.Asked(**_given(asked)), path, tell)
     resnet_.show(found)
     for made in resnet_.figures(found, figures) if figures else ():
         tell(str(made))
     return 1 if any(resnet_.failures(found)) else 0
+
+
+def assembler(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
+    """`turingas bench assembler`: 1 if our own command line has no time."""
+    from kernels_sass.bench import assembler as assembler_
+
+    results.rich()
+    if figures:
+        figures_.pyplot()
+    if show:
+        found = results.recorded("assembler", path or results.default_path("assembler", "cpu"))
+    else:
+        found = assembler_.run(assembler_.Asked(**_given(asked)), path, tell)
+    assembler_.show(found)
+    for made in assembler_.figures(found, figures) if figures else ():
+        tell(str(made))
+    return 1 if any(assembler_.failures(found)) else 0
