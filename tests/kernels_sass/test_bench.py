@@ -447,7 +447,15 @@ def test_the_bar_and_the_time_left(card, quick, monkeypatch):
     assert steps[0] >= 2 and steps == sorted(set(steps))  # drawn when a setting begins, and at each step
     assert "Conv2N3" in shown.getvalue() and "50%" in shown.getvalue()
     assert "\x1b[?25h" in shown.getvalue()  # the cursor is there again
-    assert re.search(r"Conv2N1 .*; 2 to do, about \d+ s", done.output) and "; 0 to do" in done.output
+    # above the bar, which is wiped before and drawn again behind it
+    assert re.search(r"\x1b\[2KConv2N1 .*; 2 to do, about \d+ s\nConv2N1 .* 17%, left:", shown.getvalue())
+    assert re.search(r"\x1b\[2KConv2N3 .*; 0 to do\n", shown.getvalue())
+
+
+def test_the_time_left_without_a_terminal(card, quick):
+    done = call("winograd", "--layer", "Conv2", "--batch", "1,2,3", "--rivals", "none", "--layout", "CHWN")
+    assert re.search(r"^Conv2N1 .*; 2 to do, about \d+ s$", done.output, re.M), done.output
+    assert re.search(r"^Conv2N3 .*; 0 to do$", done.output, re.M)
 
 
 def test_where_results_go(card, quick, tmp_path):
