@@ -348,7 +348,7 @@ def fill(
 ) -> Json:
     """Measure the cases that the file does not have, with a bar that tells the time left. Whatever ends it, what was
     measured is kept, and the same command goes on."""
-    found = file.write(complete=False)
+    found = {**file.facts, "complete": False, "summary": {}, "settings": file.settings}
     try:
         with results.turns(file.settings, cases, seconds, tell) as todo:
             for name, case, left in todo:

@@ -229,6 +229,14 @@ def test_goes_on(card, monkeypatch, tmp_path):
     """What an interrupted run measured is kept, and the same command measures the rest."""
     path = tmp_path / "found.json"
     real, seen = micro.Case.measure, []
+    path.write_text(json.dumps({"settings": {}, "complete": True, "what": "another"}))
+
+    def at_once(self, gpu):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(micro.Case, "measure", at_once)
+    assert "interrupted: 0 of 3" in call("smem", "--json", str(path)).output
+    assert json.loads(path.read_text())["what"] == "another"  # nothing took its place
 
     def stops(self, gpu):
         if len(seen) == 1:
