@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent
 ROUNDS = 512  # of a loop that is timed
 CHECKED = 2  # rounds whose results are compared
 LAUNCHES = 9  # the first is not counted
-FARTHEST = 36  # cycles between two products of which one needs the other: more than any latency
+FARTHEST = 30  # cycles between two products of which one needs the other: more than any latency
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Json = dict[str, Any]
