@@ -56,7 +56,7 @@ test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.bench.assembler
+	$(BIN)/turingas bench assembler --json build/assembler.json
 	$(BIN)/python -m tests.bench.emulator
 
 reference: $(STAMP)

@@ -36,7 +36,7 @@ from kernels_sass.winograd import host
 from loader import nvrtc
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, CubinError, LaunchError
 from turingas.isa import forms
 
 ARCHS = ("sm_75", "sm_80", "sm_90")
@@ -191,6 +191,9 @@ TOOLS = {
 }  # fmt: skip
 
 
+TOOLKIT = "/usr/local/cuda"  # where CUDA is, unless CUDA_HOME says so
+
+
 def find(name: str, named: str | None = None) -> Path | None:
     """Where a tool is; None if it is not installed. LaunchError if it is not where it was said to be."""
     tool = TOOLS[name]
@@ -207,7 +210,7 @@ def find(name: str, named: str | None = None) -> Path | None:
         raise LaunchError(f"there is no {named}", f"{name} is a program; name its file")
     if found := named or shutil.which(name):
         return Path(found).resolve()
-    toolkits = [Path(home, "bin") for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if home]
+    toolkits = [Path(home, "bin") for home in (os.environ.get("CUDA_HOME"), TOOLKIT) if home]
     packages = [folder / "bin" for package in tool.folders for folder in nvrtc.package_folders(package)]
     place = next((folder / name for folder in [*packages, *toolkits] if (folder / name).is_file()), None)
     if place and not os.access(place, os.X_OK):
@@ -273,6 +276,8 @@ def programs(arch: str, there: Mapping[str, Path | None], step: Callable[[float]
                 timed.append((row, one))
             except ValueError as why:
                 row["status"] = str(why)
+            except (AsmError, CubinError, OSError) as why:  # of what it left
+                row["status"] = f"wrong: {why}"
         times = alternate([one for _, one in timed], step)
         for (row, one), (whole, start) in zip(timed, times):
             low, middle, high = statistics.quantiles(whole, n=4, method="inclusive")
@@ -386,7 +391,7 @@ def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iter
                       lambda name: [sys.executable, "-m", "turingas.main", "-i", *paths(f"{name}.sass"), "-o",
                                     *paths("out.cubin"), "-arch", arch.removeprefix("sm_")],
                       "out.cubin", same(flat, "out.cubin"), small="empty",
-                      PYTHONPATH=os.pathsep.join([str(original), os.environ.get("PYTHONPATH", "")]))  # fmt: skip
+                      PYTHONPATH=str(original))  # fmt: skip
 
 
 #: A line of a disassembler that has an instruction: its address in a comment, and a semicolon behind it.
@@ -532,16 +537,19 @@ def bars(found: results.Json) -> Any:
     figure, axes = drawing.pyplot().subplots(figsize=(10, 1.6 + 0.3 * len(rows)), layout="constrained")
     starts = [min(row["start"], row["seconds"]) for _, row in rows]
     rest = [row["seconds"] - start for (_, row), start in zip(rows, starts)]
-    axes.barh(range(len(rows)), starts, color="#bbbbbb", label="the same for a few instructions")
-    axes.barh(range(len(rows)), rest, left=starts, color=[drawing.COLOURS[0 if row["name"] == "ours" else 1]
-                                                          for _, row in rows])  # fmt: skip
+    axes.barh(range(len(rows)), starts, color="#bbbbbb", label="the start: the same, of a few instructions")
+    for ours, colour in ((True, drawing.COLOURS[0]), (False, drawing.COLOURS[1])):
+        mine = [place for place, (_, row) in enumerate(rows) if (row["name"] == "ours") == ours]
+        axes.barh(mine, [rest[place] for place in mine], left=[starts[place] for place in mine], color=colour,
+                  label="the rest, ours" if ours else "the rest, others")  # fmt: skip
     for place, (_, row) in enumerate(rows):
         axes.annotate(f"{row['instructions']:,} instructions, {row['rate']:,}/s", (row["seconds"], place), (5, 0),
                       textcoords="offset points", va="center", fontsize=7)  # fmt: skip
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.35 * max((row["seconds"] for _, row in rows), default=1))
-    axes.set_xlabel("seconds of the whole program, median; blue: ours")
+    axes.set_xlim(0, 1.45 * max((row["seconds"] for _, row in rows), default=1))
+    axes.margins(y=0.01)
+    axes.set_xlabel("seconds of the whole program, median")
     axes.set_title("Assembling and disassembling one kernel, from the command line", fontsize=11, loc="left")
     return _finished(figure, axes, found)
 
@@ -558,8 +566,8 @@ def coding(found: results.Json) -> Any:
             axes.annotate(f"{height / 1000:,.0f}k", (place, height), (0, 2), textcoords="offset points", ha="center",
                           fontsize=7)  # fmt: skip
     axes.set_xticks(range(len(groups)), [f"{what}, {arch}" for arch, what in groups])
-    axes.set_yscale("log")
     axes.set_ylabel("instructions a second")
+    axes.ticklabel_format(axis="y", style="plain")
     axes.set_title("turingas.encode and turingas.decode on real code, within a process", fontsize=11, loc="left")
     return _finished(figure, axes, found)
 
