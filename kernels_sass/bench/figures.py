@@ -149,9 +149,9 @@ def opencnn(found: Json) -> Any:
 
 
 def precision(found: Json) -> Any:
-    """Heat map: the fastest of ours (fp32) over PyTorch's TF32 and FP16, which are less accurate."""
+    """Heat map: the fastest of ours over what is less accurate, TF32 and FP16."""
     rows = {name: speedups(found, OURS, name) for name in names(found, ("tf32", "fp16"))}
-    title = "The fastest of our fp32 kernels over TF32 and FP16 of PyTorch, whose errors are 3e-4 and more"
+    title = "The fastest of our kernels, with fp32 accuracy, over what is less accurate: TF32 and FP16"
     return _heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
 
 

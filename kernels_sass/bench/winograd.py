@@ -240,10 +240,15 @@ def speedups(found: results.Json, name: str, over: str) -> dict[str, float]:
 
 
 def names(found: results.Json, groups: Sequence[str]) -> list[str]:
-    """The contenders of some groups that have a time somewhere, groups in this order."""
+    """The contenders of some groups that have a time somewhere, groups in this order. References in half precision are
+    among "fp16"."""
     rows = [row for entry in found["settings"].values() for row in entry["rows"]]
-    return list(dict.fromkeys(row["name"] for group in groups for row in rows
-                              if row["group"] == group and row["status"] == "ok" and row["part"] == "all"))  # fmt: skip
+    there = [row for row in rows if row["status"] == "ok" and row["part"] == "all"]
+    return list(dict.fromkeys(row["name"] for group in groups for row in there if _group(row) == group))
+
+
+def _group(row: Row) -> str:
+    return str(row["group"] if row.get("precision", "fp32") == "fp32" else row["precision"])
 
 
 def status(found: results.Json, name: str) -> str:

@@ -681,11 +681,14 @@ def small():
             ("ours hopper ffma CHWN", "ours", 1.0), ("ours hopper tf32x3 NCHW", "ours", 0.5),
             ("cuDNN WINOGRAD_NONFUSED NCHW", "cudnn", 0.8), ("cuDNN FFT NCHW", "cudnn", 4.0),
             ("PyTorch fp32 NCHW", "torch", 2.0), ("PyTorch tf32 NHWC", "tf32", 0.2), ("PyTorch fp16 NHWC", "fp16", 0.1),
+            ("reference half", "references", 3.0),
             ("reference winograd_opencnn", "opencnn", 1.5), ("reference winograd", "references", 1.6),
         ):  # fmt: skip
             more = {"tflops": 10 / ms, "error": float(f"{number}e-7"), "workspace": 1000}
             more |= {"low": ms * number, "high": ms * number}
             rows.append(row(name, group, ms * number, **more))
+            if name == "reference half":
+                rows[-1]["precision"] = "fp16"
             if group == "ours":
                 rows[-1]["ffma"] = 0.5
                 rows.append(row(f"{name} main", group, ms * number, "main", ffma=0.6, tflops=11.0))
@@ -709,9 +712,10 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
         assert "NVIDIA H200, driver 580.1, 2026-11-22, cuDNN 9.19.0, commit abcdef012" in text, name
         assert str(folder / f"winograd_sm90_{name}.svg") in done.output
     heat = (folder / "winograd_sm90_over_all.svg").read_text()
-    assert "cuDNN FFT NCHW" in heat and ">8.00<" in heat and ">1.60<" in heat and "tf32 NHWC" not in heat
+    assert "cuDNN FFT NCHW" in heat and ">8.00<" in heat and ">1.60<" in heat
+    assert "tf32 NHWC" not in heat and "half" not in heat
     apart = (folder / "winograd_sm90_precision.svg").read_text()
-    assert "PyTorch tf32 NHWC" in apart and ">0.40<" in apart and ">0.20<" in apart
+    assert "PyTorch tf32 NHWC" in apart and "reference half" in apart and ">0.40<" in apart and ">0.20<" in apart
     names = re.findall(r">(Conv\dN\d+)<", heat)
     assert names == ["Conv2N32", "Conv2N128", "Conv3N32", "Conv3N128"]  # as the papers have them
     before = heat
