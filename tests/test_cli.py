@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import turingas
 from turingas.cli import main
 from turingas.info import resident_warps
 from turingas.isa.arch import arch
@@ -263,10 +264,26 @@ def test_info(cubin):
         ("sm_80", 32, 65536, 512, 32, "shared memory"),
         ("sm_86", 32, 0, 1024, 32, "warps"),
         ("sm_90", 168, 0, 128, 12, "registers"),
+        # 228 KB of an SM: 19 blocks of 11 KB and the reserved one; so much is declared, for that one is counted in
+        ("sm_90", 32, 12 * 1024, 32, 19, "shared memory"),
+        ("sm_90", 32, 1024, 64, 64, "warps"),
+        ("sm_90", 32, 0, 64, 64, "warps"),
+        ("sm_80", 32, 11 * 1024, 32, 13, "shared memory"),  # 164 KB; there it is not
     ],
 )
 def test_occupancy(name, registers, shared, threads, warps, limit):
     assert resident_warps(arch(name), registers, shared, threads) == (warps, limit)
+
+
+def test_info_of_what_compilers_reserve(tmp_path):
+    """A compiler's sm_90 kernel with 7 KB of its own declares 8: 28 blocks of those fit in 228 KB, not 25."""
+    source = ".arch sm_90\n.kernel kern\n.registers 32\n.shared {}\n--:-:-:Y:5  EXIT;\n"
+    for size, kept in ((8192, ", 1024 of them the system's"), (512, "")):
+        path = tmp_path / "kern.cubin"
+        path.write_bytes(turingas.assemble(source.format(size), arch="sm_90").to_bytes())
+        text = run("info", str(path)).output
+        assert f"shared memory  {size} bytes, static{kept}\n" in text
+        assert ("32:  28 of 64 ( 44%), limited by shared memory" in text) == (size == 8192)
 
 
 def test_isa():

@@ -16,10 +16,12 @@ BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
 
 
 def resident_warps(arch: Arch, registers: int, shared: int, threads: int) -> tuple[int, str]:
-    """Warps of one SM that blocks of ``threads`` threads can occupy, and what keeps it from being more."""
+    """Warps of one SM that blocks of ``threads`` threads can occupy, and what keeps it from being more. ``shared``:
+    bytes of a block, as a cubin declares them: from sm_90 on, the reserved ones are among them."""
     warps = -(-threads // WARP)
     unit = 256 if arch.sm < 80 else 128
-    shared_block = -(-(shared + arch.shared_reserved) // unit) * unit
+    own = max(shared - arch.shared_counted, 0)
+    shared_block = -(-(own + arch.shared_reserved) // unit) * unit
     per_warp = -(-max(registers, 1) * WARP // REGISTER_ALLOCATION) * REGISTER_ALLOCATION
     by_registers = arch.registers_per_sm // PARTITIONS // per_warp * PARTITIONS
     limits = {
@@ -56,7 +58,9 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     yield f"kernel {kernel.name}"
     yield f"  code           {_count(words, 'instruction')}, {16 * words} bytes"
     yield f"  registers      {kernel.registers} a thread"
-    yield f"  shared memory  {kernel.shared_bytes} bytes, static"
+    counted = kernel.facts.shared_counted
+    kept = f", {counted} of them the system's" if 0 < counted <= kernel.shared_bytes else ""
+    yield f"  shared memory  {kernel.shared_bytes} bytes, static{kept}"
     yield f"  barriers       {kernel.barriers}"
     yield f"  local memory   {kernel.frame_bytes} bytes a thread"
     yield f"  parameters     {_count(len(kernel.params), 'parameter')}, {kernel.param_bytes} bytes"

@@ -95,12 +95,12 @@ def _share(graph: Graph, n: int, share: Share) -> Share:
 
 def _shared(graph: Graph) -> Iterator[Finding]:
     kernel, facts = graph.kernel, graph.kernel.facts
-    most = facts.shared_static + facts.shared_reserved  # compilers for sm_90 count what is reserved in
-    if kernel.shared_bytes > facts.shared_optin + facts.shared_reserved:
+    most = facts.shared_static + facts.shared_counted
+    if kernel.shared_bytes > facts.shared_optin + facts.shared_counted:
         message = f"{kernel.shared_bytes} bytes of shared memory; a block on {facts.name} has {facts.shared_optin}"
         yield of_kernel(graph, "shared-memory", "error", message, "work on smaller tiles")
     elif kernel.shared_bytes > most:
-        message = f"{kernel.shared_bytes} bytes of static shared memory; a cubin may declare {facts.shared_static}"
+        message = f"{kernel.shared_bytes} bytes of static shared memory; a cubin may declare {most}"
         hint = (
             f"declare 0 and pass the size at launch as dynamic shared memory: up to {facts.shared_optin // KB} KB with"
             " cudaFuncAttributeMaxDynamicSharedMemorySize"

@@ -24,7 +24,7 @@ from turingas.emulate.errors import DeviceError, LaunchError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.errors import AsmError
-from turingas.isa.arch import NAMES, Arch, arch
+from turingas.isa.arch import NAMES, arch
 from turingas.program import WORD_BYTES, Cubin, Kernel
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
@@ -180,7 +180,7 @@ class Module:
         if shared < 0:
             raise LaunchError(f"{shared} bytes of shared memory")
         total = kernel.shared_bytes + shared
-        if total > facts.shared_optin + _kept(facts):
+        if total > facts.shared_optin + facts.shared_counted:
             raise LaunchError(
                 f"{kernel.name} needs {total} bytes of shared memory ({kernel.shared_bytes} static, {shared} dynamic); "
                 f"{facts.name} has {facts.shared_optin} a block"
@@ -250,7 +250,8 @@ class Module:
         bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
         bank[SHARED_WINDOW_AT : SHARED_WINDOW_AT + 8] = (SHARED_WINDOW << 32).to_bytes(8, "little")
         bank[LOCAL_WINDOW_AT : LOCAL_WINDOW_AT + 8] = (LOCAL_WINDOW << 32).to_bytes(8, "little")
-        for at, value in ((DYNAMIC_AT, options.shared - kernel.shared_bytes), (SMS_AT, 1), (KEPT_AT, _kept(facts))):
+        dynamic = options.shared - kernel.shared_bytes
+        for at, value in ((DYNAMIC_AT, dynamic), (SMS_AT, 1), (KEPT_AT, facts.shared_counted)):
             bank[at : at + 4] = value.to_bytes(4, "little")
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
@@ -328,11 +329,6 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
         mask = (1 << width) - 1
         word = word & ~(mask << position) | (value + addend >> shift & mask) << position
     data[offset : offset + size] = word.to_bytes(size, "little")
-
-
-def _kept(facts: Arch) -> int:
-    """The bytes of a kernel's own shared memory that are the system's: compilers for sm_90 count them in."""
-    return facts.shared_reserved if facts.sm >= 90 else 0
 
 
 def three(value: int | Sequence[int], name: str, limits: Three) -> Three:

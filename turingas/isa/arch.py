@@ -45,6 +45,12 @@ class Arch:
     block_dim: int = 0x0  # blockDim.x, .y, .z in constant bank 0
     grid_dim: int = 0xC  # gridDim.x, .y, .z in constant bank 0
 
+    @property
+    def shared_counted(self) -> int:
+        """What a kernel's declared shared memory has of the reserved bytes in it: compilers for sm_90 count them in and
+        put the kernel's variables behind them."""
+        return self.shared_reserved if self.sm >= 90 else 0
+
     def params_at(self, size: int) -> int:
         """Address of the first of ``size`` bytes of parameters."""
         return self.param_base if size <= 4096 else self.wide_param_base
