@@ -527,7 +527,7 @@ def stamp(found: results.Json) -> str:
 
 def figures(found: results.Json, folder: Path) -> list[Path]:
     """Both figures as PNG and SVG: the paths. LaunchError without matplotlib."""
-    return drawing.draw(found, {"programs": bars(found), "within": coding(found)}, folder, "assembler")
+    return drawing.draw({"programs": bars(found), "within": coding(found)}, folder, "assembler")
 
 
 def bars(found: results.Json) -> Any:

@@ -13,6 +13,7 @@ from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
 from kernels_sass.winograd import host
 from kernels_sass.winograd.parameters import variants
 from loader.cuda import Buffer, Stream
+from loader.nvrtc import NvrtcError
 from loader.reference import cublas, find
 from loader.reference.runner import Runner
 
@@ -203,10 +204,18 @@ class Reference(Contender):
         x, w = data.arrays("x", self.layout), data.arrays("w", "KCRS")
         for copy in range(data.copies):
             self.runner.launches = []
-            self.entry.function(self.runner, data.problem, x[copy], w[copy], self.y[copy])
+            try:
+                self.entry.function(self.runner, data.problem, x[copy], w[copy], self.y[copy])
+            except NvrtcError as error:
+                raise Refused(str(error)) from None
             self.launches.append(self.runner.launches)
         self.workspace = self.runner.allocated // data.copies
         data.gpu.synchronize()
+
+    def record(self, data: Data) -> Any:
+        if any(kernel is _Cublas for launches in self.launches for kernel, *_ in launches):
+            raise Refused("cuBLAS may allocate its workspace while it is recorded")
+        return super().record(data)
 
     def launch(self, copy: int, stream: Stream) -> None:
         for kernel, args, options in self.launches[copy]:

@@ -41,7 +41,7 @@ def pyplot() -> Any:
     return pyplot
 
 
-def draw(found: Json, figures: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
+def draw(figures: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
     """Files STEM_NAME.png and .svg in the folder for each figure that is not None, closed after it; the paths."""
     plot, made = pyplot(), []
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def winograd(found: Json, folder: Path) -> list[Path]:
     """All figures of `turingas bench winograd`; the paths. LaunchError without matplotlib."""
     found = results.in_order(found)
     stem = f"winograd_{found['arch'].replace('_', '')}"
-    return draw(found, {name: figure(found) for name, figure in WINOGRAD.items()}, folder, stem)
+    return draw({name: figure(found) for name, figure in WINOGRAD.items()}, folder, stem)
 
 
 def speedup(found: Json) -> Any:
@@ -281,8 +281,8 @@ def schedule(found: Json, folder: Path) -> list[Path]:
     asked = found["asked"]
     stem = f"schedule_{found['arch'].replace('_', '')}_{asked['source']}"
     if asked.get("sweep"):
-        return draw(found, {"sweep": sweep(found)}, folder, stem)
-    return draw(found, {name.lower(): values(found, name) for name in asked["vary"]}, folder, stem)
+        return draw({"sweep": sweep(found)}, folder, stem)
+    return draw({name.lower(): values(found, name) for name in asked["vary"]}, folder, stem)
 
 
 def values(found: Json, name: str) -> Any:

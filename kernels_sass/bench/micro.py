@@ -475,4 +475,4 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
     axes.margins(x=0.2 if latencies else 0.1, y=0.01)
-    return drawing.draw(found, {"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")
+    return drawing.draw({"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")

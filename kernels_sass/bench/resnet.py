@@ -448,7 +448,7 @@ COLOURS = {
 def figures(found: results.Json, folder: Path) -> list[Path]:
     """A figure for each batch size that has times, as PNG and SVG: the paths. LaunchError without matplotlib."""
     made = {name: bars(found, entry) for name, entry in found["settings"].items() if ordered(entry)}
-    return drawing.draw(found, made, folder, f"resnet_{found['arch'].replace('_', '')}")
+    return drawing.draw(made, folder, f"resnet_{found['arch'].replace('_', '')}")
 
 
 def bars(found: results.Json, entry: results.Json) -> Any:

@@ -419,7 +419,7 @@ def figures(found: Json, folder: Path) -> list[Path]:
     made = {"steps": step_figure(found) if summary else None}
     if summary.get("points"):
         made |= {"kernels": kernel_figure(found), "breakeven": breakeven_figure(found)}
-    return drawing.draw(found, made, folder, f"roofline_{found['arch'].replace('_', '')}")
+    return drawing.draw(made, folder, f"roofline_{found['arch'].replace('_', '')}")
 
 
 def stamp(found: Json) -> str:

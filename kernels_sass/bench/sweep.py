@@ -57,7 +57,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
             if not asked.schedule and (best := made["best"]) is not None:
                 shape = host.Shape(problem.n, problem.c, problem.h, problem.w, problem.k, problem.padding, asked.layout)
                 facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
-                tuned.keep(gpu, own, shape, best["schedule"], **facts)
+                try:
+                    tuned.keep(gpu, own, shape, best["schedule"], **facts)
+                except OSError as error:
+                    tell(f"{name} is not kept for Conv2d: {error}")
             file.summary = summary(file.settings)
             found = file.write(complete=left == 0)
             tell(f"{name:<10} {brief(made)}; {todo.left()}")

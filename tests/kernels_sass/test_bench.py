@@ -269,15 +269,25 @@ def test_references(card, monkeypatch):
     monkeypatch.setattr(cublas, "products", products)
     monkeypatch.setattr(contenders._Cublas, "launch", products)
     made = winograd.contenders(winograd.Asked(rivals=("references", "opencnn")))
-    monkeypatch.setattr(made[2], "record", Exact(False).record)  # a graph of the stand-in does not see what numpy does
     with Data(SMALL, cuda.device(0)) as data:
         rows, _ = measure.compare(data, made, 6)
         found = {row["name"]: row for row in rows}
         assert list(found) == [f"reference {name}" for name in (there[3], *there[:3])]
         assert found["reference winograd_opencnn"]["runs"] == 6 and found["reference direct"]["runs"] == 2
         assert found["reference im2col"]["status"] == "ok" and found["reference im2col"]["error"] < 1e-6
+        assert [found[name]["how"] for name in list(found)[:3]] == ["graph", "graph", "queued"]
         assert found["reference memory_efficient_single"]["status"] not in ("ok", "wrong")
         assert set(streams) == {0, data.stream.handle}
+
+
+def test_references_without_a_compiler(card, monkeypatch):
+    def none(*args, **options):
+        raise nvrtc.NvrtcError("NVRTC is not installed")
+
+    monkeypatch.setattr(nvrtc, "compile", none)
+    with Data(SMALL, cuda.device(0)) as data:
+        rows, _ = measure.compare(data, [contenders.Reference("direct")], 2)
+    assert rows[0]["status"] == "NVRTC is not installed"
 
 
 # ---- cuDNN -------------------------------------------------------------------------------------------------------
@@ -604,6 +614,15 @@ def test_a_sweep_that_was_interrupted(card, kept, model, tmp_path, monkeypatch):
     assert len(tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))) == 2
 
 
+def test_a_sweep_that_cannot_be_kept(card, model, tmp_path, monkeypatch):
+    """It is told, and goes on."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(tuned, "path", lambda: tmp_path / "file" / "schedules.json")
+    with pytest.warns(RuntimeWarning, match="is ignored"):
+        done = call(*SWEEP, "--vary", "YIELD=cudnn7", "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0 and "Conv2N3 is not kept for Conv2d: " in done.output and "1.111x" in done.output
+
+
 def test_a_sweep_with_something_given(card, kept, model, tmp_path):
     """Then nothing is kept for Conv2d, which takes the source as it is."""
     done = call(*SWEEP, "-D", "YIELD=nvcc8", "--vary", "LDG_INTERLEAVE=2,4", "--json", str(tmp_path / "found.json"))
@@ -718,8 +737,8 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
     assert "PyTorch tf32 NHWC" in apart and "reference half" in apart and ">0.40<" in apart and ">0.20<" in apart
     names = re.findall(r">(Conv\dN\d+)<", heat)
     assert names == ["Conv2N32", "Conv2N128", "Conv3N32", "Conv3N128"]  # as the papers have them
-    before = heat
-    assert figures.winograd(small(), folder) and (folder / "winograd_sm90_over_all.svg").read_text() == before
+    again = {"again": figures.over_all(results.in_order(small()))}
+    assert figures.draw(again, folder, "winograd_sm90")[1].read_text() == heat  # the same results, the same file
 
 
 def test_tables_as_in_the_papers(no_gpu, tmp_path):
