@@ -272,6 +272,112 @@ def test_barriers_flush_sources() -> None:
     assert kinds("--:-:-:-:2 STS [R2], R0\n--:-:-:-:6 BAR.SYNC 0x0\n--:-:-:-:5 MOV R0, R5") == []
 
 
+# -- sources that are read late, without a queue
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ("UIMAD.WIDE UR8, UR9, 0x4, UR32", "ULDC.64 UR32, c[0x0][0x160]"),
+        ("UIMAD.WIDE UR8, UR9, 0x4, UR32", "UMOV UR33, UR4"),  # one of the pair
+        ("UIMAD UR8, UR9, UR32, URZ", "VOTEU.ANY UR32, UPT, PT"),
+        ("UIADD3 UR8, UR32, UR9, URZ", "UMOV UR32, UR4"),
+    ],
+)
+def test_uniform_sources_overwritten_too_early(arch: str, reader: str, writer: str) -> None:
+    """An H200 computes with the new value 1 and 2 cycles apart."""
+    text = f"--:-:-:-:{{}} {reader}\n--:-:-:Y:f {writer}"
+    for apart in (1, 2):
+        assert kinds(text.format(apart), arch) == [("war-stall", 1, 0)]
+    assert kinds(text.format(3), arch) == []
+    between = text.format(1).replace("\n", "\n--:-:-:-:{} NOP\n")
+    assert kinds(between.format(1), arch) == [("war-stall", 2, 0)]
+    assert kinds(between.format(2), arch) == []
+
+
+def test_an_own_result_does_not_hide_that_a_source_is_late() -> None:
+    text = "--:-:-:-:{} UIADD3 UR32, UR32, 0x1, URZ\n--:-:-:-:1 UMOV UR32, UR4"
+    assert ("war-stall", 1, 0) in kinds(text.format(2), "sm_90")
+    assert ("war-stall", 1, 0) not in kinds(text.format(3), "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ("UIMAD UR8, UR32, UR9, URZ", "UIADD3 UR32, UR4, UR5, URZ"),  # in order, in one pipe
+        ("UIMAD UR8, UR9, UR10, URZ", "UMOV UR32, UR4"),
+        ("UMOV UR8, UR32", "ULDC UR32, c[0x0][0x160]"),
+        ("IADD3 R8, R9, UR32, RZ", "UMOV UR32, UR4"),  # vector instructions read at once
+        ("UIMAD UR8, UR9, UR9, URZ", "MOV R32, R4"),
+    ],
+)
+def test_who_may_overwrite_uniform_sources_at_once(reader: str, writer: str) -> None:
+    assert kinds(f"--:-:-:-:1 {reader}\n--:-:-:-:1 {writer}", "sm_90") == []
+
+
+def test_the_last_of_the_readers_counts() -> None:
+    reads = "--:-:-:-:2 UIADD3 UR8, UR9, UR32, URZ\n--:-:-:-:{} UIADD3 UR10, UR9, UR32, URZ\n--:-:-:-:1 UMOV UR32, UR4"
+    assert kinds(reads.format(2), "sm_90") == [("war-stall", 2, 1)]
+    assert kinds(reads.format(3), "sm_90") == []
+    # a writer between the two that keeps its order changes nothing
+    between = "--:-:-:-:1 UIADD3 UR8, UR9, UR32, URZ\n--:-:-:-:{} UIADD3 UR32, UR9, UR9, URZ\n--:-:-:-:1 UMOV UR32, UR4"
+    assert kinds(between.format(1), "sm_90") == [("war-stall", 2, 0)]
+    assert kinds(between.format(2), "sm_90") == []
+
+
+def test_uniform_sources_and_guards() -> None:
+    text = "--:-:-:-:1 @UP0 UIADD3 UR8, UR9, UR32, URZ\n--:-:-:-:1 {} UMOV UR32, UR4"
+    assert kinds(text.format("@!UP0"), "sm_90") == []
+    for guard in ("@UP0", "@UP1", "@!UP1", ""):
+        assert kinds(text.format(guard), "sm_90") == [("war-stall", 1, 0)]
+    first, second = "--:-:-:-:{} UIADD3 UR8, UR9, UR32, URZ\n", "--:-:-:-:1 @UP0 UIADD3 UR10, UR9, UR32, URZ\n"
+    both = first + second + "--:-:-:-:1 UMOV UR32, UR4"
+    assert kinds(both.format(2), "sm_90") == [("war-stall", 2, 1)]
+    assert kinds(both.format(1), "sm_90") == [("war-stall", 2, 0), ("war-stall", 2, 1)]
+
+
+def test_uniform_sources_on_all_paths() -> None:
+    """Round a loop, and by the shorter of two ways."""
+    loop = """
+    L:  --:-:-:-:2 ULDC.64 UR32, c[0x0][0x160]
+        --:-:-:-:{} UIMAD.WIDE UR8, UR9, 0x4, UR32
+        --:-:-:-:1 @P0 BRA L
+    """
+    assert kinds(loop.format(1), "sm_90") == [("war-stall", 0, 1)]
+    assert kinds(loop.format(2), "sm_90") == []
+    ways = """
+        --:-:-:-:1 UIMAD.WIDE UR8, UR9, 0x4, UR32
+        --:-:-:-:{} @P0 BRA L
+        --:-:-:-:8 NOP
+    L:  --:-:-:-:2 UMOV UR33, UR4
+    """
+    assert kinds(ways.format(1), "sm_90") == [("war-stall", 3, 0)]
+    assert kinds(ways.format(2), "sm_90") == []
+    assert kinds(ways.format(1).replace("BRA L", "NOP").replace("L:", ""), "sm_90") == []
+
+
+def test_uniform_sources_and_calls() -> None:
+    call = """
+        --:-:-:-:1 UIMAD UR8, UR9, UR32, URZ
+        --:-:-:-:1 CALL.REL.NOINC F
+        --:-:-:-:1 UMOV UR10, UR4
+        --:-:-:-:5 EXIT
+    F:  --:-:-:-:1 {}
+        --:-:-:-:1 RET.REL.NODEC R20 0x0
+    """
+    assert kinds(call.format("UMOV UR32, UR4"), "sm_90") == [("war-stall", 4, 0)]
+    assert kinds(call.format("UIADD3 UR9, UR10, UR4, URZ"), "sm_90") == [("war-stall", 2, 4)]
+    assert kinds(call.format("UIADD3 UR9, UR11, UR4, URZ"), "sm_90") == []
+
+
+def test_what_is_said_of_uniform_sources() -> None:
+    text = "--:-:-:-:1 UIMAD.WIDE UR8, UR9, 0x4, UR32\n--:-:-:-:1 ULDC.64 UR32, c[0x0][0x160]"
+    (found,) = (f for f in findings(text, "sm_90") if f.severity == "error")
+    assert found.message.startswith("UR32 is overwritten 1 cycle behind an instruction that reads it late")
+    assert "3" in found.message and found.hint == "stall 2 more between the two"
+    assert found.text.startswith("ULDC.64") and found.other_text.startswith("UIMAD.WIDE")
+
+
 # -- scoreboards
 
 

@@ -29,7 +29,7 @@ from turingas.emulate.machine import Image, Wave
 from turingas.emulate.splits import bits_of
 from turingas.isa import control
 from turingas.isa.instruction import instruction
-from turingas.isa.latency import latencies
+from turingas.isa.latency import SOURCES, latencies
 from turingas.program import Cubin
 
 LONGEST = 600  # instructions of a warp that are followed, the first ones
@@ -111,7 +111,7 @@ class Oracle(faults.Oracle):
 
 def whole(register: Register, lanes: int) -> int:
     """Lanes as a register has them: a uniform one has one for all."""
-    return ALL * bool(lanes) if register[0] in ("UR", "UP") else lanes
+    return ALL * bool(lanes) if register[0] in ("UR", "UP", SOURCES) else lanes
 
 
 @contextmanager

@@ -193,6 +193,17 @@ RULES = [
     ("--:-:-:-:2 STS [R2], R0; --:-:0:-:2 LDS.U R0, [R8]", []),
     ("--:-:-:-:2 STS [R2], R0; --:-:-:-:6 BAR.SYNC 0x0; --:-:-:-:5 MOV R0, R5", []),
     ("--:-:-:-:2 STS [R2], R0; --:-:-:-:6 BAR.ARV 0x0, 0x40; --:-:-:-:5 MOV R0, R5", [("no-scoreboard", 0, 2)]),
+    # sources that are read late without a queue
+    ("--:-:-:-:1 UIMAD.WIDE UR8, UR9, 0x4, UR32; --:-:-:Y:f ULDC.64 UR32, c[0x0][0x0]", [("war-stall", 0, 1)]),
+    ("--:-:-:-:2 UIMAD.WIDE UR8, UR9, 0x4, UR32; --:-:-:Y:f ULDC.64 UR32, c[0x0][0x0]", [("war-stall", 0, 1)]),
+    ("--:-:-:-:3 UIMAD.WIDE UR8, UR9, 0x4, UR32; --:-:-:Y:f ULDC.64 UR32, c[0x0][0x0]", []),
+    ("--:-:-:-:2 UIADD3 UR8, UR9, UR32, URZ; --:-:-:Y:f UMOV UR32, UR4", [("war-stall", 0, 1)]),
+    ("--:-:-:-:1 UIADD3 UR8, UR9, UR32, URZ; --:-:-:-:2 NOP; --:-:-:Y:f UMOV UR32, UR4", []),
+    ("--:-:-:-:1 UIADD3 UR8, UR9, UR32, URZ; --:-:-:-:1 UIADD3 UR32, UR9, UR9, URZ; --:-:-:Y:f UMOV UR32, UR4",
+     [("war-stall", 0, 2)]),
+    ("--:-:-:-:1 UIADD3 UR8, UR9, UR32, URZ; --:-:-:Y:f UIADD3 UR32, UR4, UR5, URZ", []),
+    ("--:-:-:-:1 IADD3 R8, R9, UR32, RZ; --:-:-:Y:f UMOV UR32, UR4", []),
+    ("--:-:-:-:1 UMOV UR8, UR32; --:-:-:Y:f UMOV UR32, UR4", []),
     # scoreboards
     ("--:-:0:-:1 LDS.U R0, [R2]; 01:-:-:-:5 MOV R1, R0", [("wait-too-soon", 0, 1)]),
     ("--:-:2:-:2 LDS.U R0, [R2]; --:-:-:-:4 DEPBAR.LE SB0, 0x1, {2,1}; --:-:-:-:5 MOV R1, R0", []),
@@ -260,6 +271,35 @@ def test_a_barrier_at_each_turn_of_a_loop():
     for stalls, wrong in (((1, 6), []), ((6, 5), [("barrier-stall", 5, 6)])):
         hazards = launch(assembled(text.format(*stalls), "sm_90"), "k", 2, 64, [], strict=True).hazards
         assert [(h.kind, h.first.address // 16, h.second.address // 16) for h in hazards] == wrong
+
+
+# -- sources of the uniform datapath
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_uniform_sources_in_a_loop(arch):
+    """The reader of one turn and the writer of the next."""
+    text = "--:-:-:Y:f MOV R9, 0x3; L: --:-:-:-:2 UMOV UR32, 0x1; --:-:-:-:4 IADD3 R9, R9, -0x1, RZ; "
+    text += "--:-:-:Y:f ISETP.NE.AND P0, PT, R9, RZ, PT; --:-:-:-:{} UIADD3 UR8, UR9, UR32, URZ; --:-:-:-:1 @P0 BRA L"
+    assert found(text.format(1), arch) == [("war-stall", 4, 1)]
+    assert found(text.format(2), arch) == []
+
+
+def test_uniform_sources_of_what_does_not_run():
+    text = "--:-:-:Y:f UISETP.{}.AND UP0, UPT, URZ, URZ, UPT; --:-:-:-:1 {} UIADD3 UR8, UR9, UR32, URZ; "
+    text += "--:-:-:-:1 {} UMOV UR32, UR4"
+    for compare, reader, writer, wrong in (
+        ("EQ", "", "@UP0", True), ("NE", "", "@UP0", False), ("EQ", "@UP0", "", True), ("NE", "@UP0", "", False),
+    ):  # fmt: skip
+        assert found(text.format(compare, reader, writer), "sm_90") == ([("war-stall", 1, 2)] if wrong else [])
+
+
+def test_what_is_said_of_uniform_sources():
+    text = "--:-:-:-:2 UIMAD.WIDE UR8, UR9, 0x4, UR32; --:-:-:-:1 UMOV UR33, UR4"
+    for stale in (False, True):
+        (hazard,) = launch(assembled(text, "sm_90"), "k", 2, 64, [], strict=True, stale=stale).hazards
+        assert hazard.message.startswith("UR33 is overwritten 2 cycles behind an instruction that reads it late")
+        assert (hazard.first.text, hazard.second.text) == ("UIMAD.WIDE UR8, UR9, 0x4, UR32", "UMOV UR33, UR4")
 
 
 def test_each_pair_is_reported_once():

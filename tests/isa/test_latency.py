@@ -13,7 +13,7 @@ from tests.tools.mine_latency import Miner
 from turingas.errors import AsmError
 from turingas.isa import forms, table
 from turingas.isa.instruction import Access, Instruction, instruction
-from turingas.isa.latency import EARLY, PIPE_OF, latencies, rows
+from turingas.isa.latency import EARLY, PIPE_OF, SOURCES, latencies, rows
 from turingas.program import Cubin
 
 MEASURED = Path(__file__).parents[2] / "docs" / "results" / "latency_sm90.json"
@@ -184,6 +184,24 @@ def test_barriers() -> None:
             assert rules.reads(other) == other.reads and rules.writes(other) == other.writes
         arrives = decoded("BAR.ARV 0x0, 0x40", arch)
         assert rules.writes(arrives) == arrives.writes and rules.reads(arrives) != arrives.reads
+
+
+def test_sources_of_the_uniform_datapath() -> None:
+    """They are kept like registers beside UR: who reads late writes them, who may overtake that reads them."""
+    assert {row["file"] for row in rows() if row["hazard"] == "war"} == {"UR"}  # SOURCES has no others
+    for arch in ARCHS[1:]:
+        rules = latencies(arch)
+        wide, move = decoded("UIMAD.WIDE UR8, UR9, 0x4, UR32", arch), decoded("UMOV UR33, UR4", arch)
+        late, (over,) = rules.writes(wide)[len(wide.writes) :], rules.reads(move)[len(move.reads) :]
+        assert {register for a in late for register in range(a.first, a.first + a.count)} == {9, 32, 33}
+        assert {a.file for a in (*late, over)} == {SOURCES} and (over.first, over.count) == (33, 1)
+        assert [rules.raw(wide, a, move, over) for a in late if a.first == 32] == [3]
+        assert [rules.raw(wide, a, move, over) for a in late if a.first == 9] == [0]
+        assert rules.war(wide, access(wide.reads, "UR32"), move, move.writes[0]) == 3
+        for text in ("IADD3 R1, R2, UR32, RZ", "FADD R1, R2, R3"):
+            other = decoded(text, arch)
+            assert rules.reads(other) == other.reads and rules.writes(other) == other.writes
+        assert rules.reads(wide) == wide.reads and rules.writes(move) == move.writes
 
 
 MINED = """

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.bench.latency import Pair, classes
 from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
-from turingas.isa.latency import EARLY, Latencies, latencies, reader, writer
+from turingas.isa.latency import EARLY, SOURCES, Latencies, latencies, reader, writer
 from turingas.program import Cubin
 
 HORIZON = 48  # cycles that a dependence is followed
@@ -29,6 +29,7 @@ CASES, ATTESTED = 20, 8  # what makes a row: so many cases, and so many of them 
 SPREAD = 5  # readers of a general register do not need more than this beyond the quickest: rare cases only seem to
 OVERTAKEN = {"half", "half.mma", "fp64", "move64", "r2ur", "uniform"}
 FAST = {"alu", "fma", "half", "half.alu", "umove", "uniform"}
+UNMINED = ("B", SOURCES)  # barriers are guarded by the hardware; of sources "war" tells
 #: architectures with the same distances, wherever one of them has many cases
 TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",)]
 
@@ -111,12 +112,15 @@ class Trail:
 def step(rules: Latencies, i: Instruction) -> Step:
     guard = None if i.guard.zero else ((i.guard.file, i.guard.index), i.guard.inv)
     reads = [
-        ((a.file, a.first + n), reader(rules, i, a, n)) for a in rules.reads(i) if a.file != "B" for n in range(a.count)
+        ((a.file, a.first + n), reader(rules, i, a, n))
+        for a in rules.reads(i)
+        if a.file not in UNMINED
+        for n in range(a.count)
     ]
     writes = [
         ((a.file, a.first + n), writer(rules, i, a, n), not rules.variable(i, a))
         for a in rules.writes(i)
-        if a.file != "B"
+        if a.file not in UNMINED
         for n in range(a.count)
     ]
     return Step(i, guard, reads, writes, rules.queue(i) == "")

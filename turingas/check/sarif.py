@@ -73,6 +73,7 @@ def _uri(file: str) -> str:
 RULES = {
     "raw-stall": "A register is read before the cycles have passed that its writer takes",
     "waw-stall": "A register is overwritten before the cycles have passed that its writer takes",
+    "war-stall": "A register is overwritten before the cycles have passed that its reader takes to read it",
     "barrier-stall": "An access so soon behind a barrier that the warp is not held yet",
     "raw": "A register is read without a wait for its writer",
     "waw": "A register is overwritten without a wait for its writer",

@@ -35,7 +35,7 @@ from turingas.isa.effects import (
     too_early,
 )
 from turingas.isa.instruction import Instruction
-from turingas.isa.latency import BARRIER, NONE, latencies
+from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
 
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
@@ -102,7 +102,8 @@ class Strict:
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
         self.values = {"R": wave.R, "P": wave.P, "UR": wave.UR, "UP": wave.UP, "B": wave.barriers}
-        self.values[BARRIER] = np.zeros((1, *wave.P.shape[1:]), bool)  # no value: only when it was written counts
+        for file, like in ((BARRIER, wave.P[:1]), (SOURCES, wave.UR)):  # no values: only when they were written counts
+            self.values[file] = np.zeros(like.shape, bool)
         self.old = {file: values.copy() for file, values in self.values.items()} if stale else {}
         self.results = {file: Begun(values.shape) for file, values in self.values.items()}
         self.sources: dict[str, dict[str, Begun]] = {file: {} for file in self.values}  # read late, by queue
@@ -328,6 +329,6 @@ class Strict:
 
 def _of_file(file: str, lanes: Array | None) -> Array | None:
     """Lanes (n, 32) as a register of ``file`` has them: uniform registers have one for all (n, 1)."""
-    if lanes is None or file not in ("UR", "UP"):
+    if lanes is None or file not in ("UR", "UP", SOURCES):
         return lanes
     return np.logical_or.reduce(lanes, axis=1, keepdims=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 
 from turingas.isa.instruction import Access, Imm, Instruction, Name
-from turingas.isa.latency import BARRIER, NONE, Latencies
+from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies
 
-# A register of any file has one number: R 0 to 255, then UR, P, UP and B, and what a barrier "writes".
-FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352}
+# A register of any file has one number: R 0 to 255, then UR, P, UP and B, what a barrier "writes", and the UR once more
+# as sources that are read late.
+FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352, SOURCES: 353}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 
@@ -34,12 +35,18 @@ def register_name(number: int) -> str:
 
 def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int) -> tuple[str, str]:
     """Kind and message of a finding: ``i`` reads ("raw") or overwrites ("waw") a register only ``passed`` cycles behind
-    the fixed-latency instruction that writes it, where ``need`` are needed."""
+    the fixed-latency instruction that writes it, where ``need`` are needed. (A barrier and sources that are read late
+    are kept as registers, too.)"""
     cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
     if register == FIRST[BARRIER]:
         return "barrier-stall", (
             f"{i.base} comes {cycles} behind a barrier, which holds the warp only after {need}: it may run before the "
             "others are there"
+        )
+    if register >= FIRST[SOURCES]:
+        return "war-stall", (
+            f"UR{register - FIRST[SOURCES]} is overwritten {cycles} behind an instruction that reads it late, and may "
+            f"compute with the new value; they need {need}"
         )
     what = "read" if hazard == "raw" else "overwritten"
     return f"{hazard}-stall", f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}"

@@ -65,6 +65,11 @@ AT_BARRIER = (Access(BARRIER, 0, 1, "barrier"),)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
 NOT_HELD_BACK = frozenset("DEPBAR LDGDEPBAR NOP YIELD".split())  # of these pipes: they touch nothing outside the warp
 
+# The uniform datapath reads its uniform registers some cycles after the issue: who is quick to overwrite them then may
+# come before that, and it computes with the new value (rows "war" of latency.csv). This is kept like registers beside
+# those, which such a reader writes, and which such a writer reads.
+SOURCES = "UR source"  # their file
+
 # Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
 # for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, B2R, conversions, MUFU, textures).
 UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R".split())
@@ -88,18 +93,24 @@ class Latencies:
             for row in rows()
             if row["arch"] == f"sm_{sm}"
         }
+        self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
+        self.overtaking = {second for hazard, file, _, second in self.cycles if (hazard, file) == ("war", "UR")}
         self._seen: dict[tuple[object, ...], int] = {}
 
     # -- what an instruction is
 
     def reads(self, i: Instruction) -> tuple[Access, ...]:
-        """What ``i`` reads: its registers, and the barrier that has to hold it back."""
+        """What ``i`` reads: its registers, the barrier that has to hold it back, and the sources of others that it may
+        overwrite too early."""
         held_back = PIPE_OF[i.base] in HELD_BACK and i.base not in NOT_HELD_BACK
-        return i.reads + AT_BARRIER if held_back else i.reads
+        overwrites = [a for a in i.writes if a.file == "UR" and writer(self, i, a, 0) in self.overtaking]
+        return i.reads + (AT_BARRIER if held_back else ()) + tuple(_in_file(SOURCES, a) for a in overwrites)
 
     def writes(self, i: Instruction) -> tuple[Access, ...]:
-        """What ``i`` writes: its registers, and the barrier if it is one that the warp waits at."""
-        return i.writes + AT_BARRIER if holds(i) else i.writes
+        """What ``i`` writes: its registers, the barrier if it is one that the warp waits at, and those of its sources
+        that may be overwritten too early."""
+        late = [a for a in i.reads if a.file == "UR" and reader(self, i, a, 0) in self.overtaken]
+        return i.writes + (AT_BARRIER if holds(i) else ()) + tuple(_in_file(SOURCES, a) for a in late)
 
     def pipe(self, i: Instruction) -> str:
         """The pipe that executes ``i``: a key of PIPES."""
@@ -167,6 +178,8 @@ class Latencies:
 
     def raw(self, producer: Instruction, write: Access, consumer: Instruction, read: Access) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""
+        if write.file == read.file == SOURCES:
+            return self.war(producer, _in_file("UR", write), consumer, _in_file("UR", read))
         return self._need("raw", producer, write, writer, consumer, read, reader)
 
     def waw(self, first: Instruction, write: Access, second: Instruction, write2: Access) -> int:
@@ -174,7 +187,7 @@ class Latencies:
         return self._need("waw", first, write, writer, second, write2, writer)
 
     def war(self, consumer: Instruction, read: Access, second: Instruction, write: Access) -> int:
-        """Cycles between a reader that takes its sources at issue and one that overwrites them."""
+        """Cycles between a reader of no queue and one that overwrites its sources."""
         return self._need("war", consumer, read, reader, second, write, writer)
 
     def _need(
@@ -197,6 +210,10 @@ class Latencies:
                 self._seen.clear()
             self._seen[key] = need
         return need
+
+
+def _in_file(file: str, access: Access) -> Access:
+    return Access(file, access.first, access.count, access.what)
 
 
 def holds(i: Instruction) -> bool:
