@@ -68,6 +68,17 @@ def test_site_has_no_dead_link(site):
     assert not dead
 
 
+def test_other_texts_have_no_dead_link(site):
+    """Those outside of docs/, which people read in the repository; anchors in docs/ are those of the site."""
+    for text in [ROOT / "README.md", *ROOT.glob("kernels_sass/*/README.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", text.read_text()):
+            file = (text.parent / target).resolve() if target else text
+            assert file.exists(), (text, target)
+            if anchor and file.is_relative_to(ROOT / "docs"):
+                page = site / file.relative_to(ROOT / "docs").with_suffix(".html")
+                assert anchor in Page(page).names, (text, target, anchor)
+
+
 def test_site_loads_nothing_from_a_network(site):
     for path in site.rglob("*.html"):
         assert not [target for target in Page(path).loads if "//" in target], path
