@@ -279,7 +279,8 @@ def schedule(found: Json, folder: Path) -> list[Path]:
     """A figure for each parameter, or that of a sweep; the paths. LaunchError without matplotlib."""
     found = results.in_order(found)
     asked = found["asked"]
-    stem = f"schedule_{found['arch'].replace('_', '')}_{asked['source']}"
+    given = "".join(f"_{value}" for value in asked.get("schedule", {}).values()).replace(":", "")
+    stem = f"schedule_{found['arch'].replace('_', '')}_{asked['source']}{given}"
     if asked.get("sweep"):
         return draw({"sweep": sweep(found)}, folder, stem)
     return draw({name.lower(): values(found, name) for name in asked["vary"]}, folder, stem)
@@ -288,7 +289,7 @@ def schedule(found: Json, folder: Path) -> list[Path]:
 def values(found: Json, name: str) -> Any:
     """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of paper 004)."""
     asked = found["asked"]
-    title = f"{schedule_.title(name)}. Main kernel, {asked['source']}, {asked['layout']}"
+    title = f"{schedule_.title(name)}. Main kernel, {_kernel(asked)}"
     figure, axes = _figure(found, title, 11, 3.8)
     rows = {}
     for value in asked["vary"][name]:
@@ -300,10 +301,16 @@ def values(found: Json, name: str) -> Any:
     return figure
 
 
+def _kernel(asked: Json) -> str:
+    """What was varied: the source, what -D gave, the layout."""
+    given = [schedule_.label(name, value) for name, value in asked.get("schedule", {}).items()]
+    return ", ".join([asked["source"], *given, asked["layout"]])
+
+
 def sweep(found: Json) -> Any:
     """Bars: how much faster the main kernel is with the best schedule that was found for each shape."""
     asked = found["asked"]
-    title = f"Best schedule found over the source's own. Main kernel, {asked['source']}, {asked['layout']}"
+    title = f"Best schedule found over the source's own. Main kernel, {_kernel(asked)}"
     figure, axes = _figure(found, title, 11, 4.4)
     gains = [100 * (entry["best"]["gain"] - 1) for entry in found["settings"].values()]
     _bars(axes, list(found["settings"]), {"gain": gains})

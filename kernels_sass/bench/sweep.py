@@ -27,7 +27,6 @@ ROUNDS = 8  # while it is searched
 GAIN = 1.004  # a smaller gain is taken for chance
 OWN, BEFORE = "as it is", "before"
 
-Values = Mapping[str, tuple[object, ...]]
 Step = Callable[[float], None]
 
 
@@ -39,7 +38,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     if path is None and asked == whole:
         path = results.default_path("sweep", gpu.arch, source)
     vary = dict(asked.vary) or {
-        name: one.few for name, one in parameters(host.SOURCES[source]).items()
+        name: tuple(value for value in one.few if value != one.default)
+        for name, one in parameters(host.SOURCES[source]).items()
         if name not in VARIANTS and name not in asked.schedule
     }  # fmt: skip
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
@@ -72,7 +72,7 @@ def setting(problem: Problem, gpu: Device, asked: Asked, step: Step = lambda par
     with Data(problem, gpu, asked.seed) as data:
         search = Search(data, asked)
         found = search.best(step)
-        rows, states = search.compare({OWN: {}, "best": found}, asked.runs)
+        rows, states = search.compare({OWN: {}, **({"best": found} if found else {})}, asked.runs)
     times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
     best = None
     if OWN in times:
