@@ -34,8 +34,8 @@ TITLES = {
 LAYOUT = "CHWN"
 
 WITHOUT = (
-    "without one, `turingas bench schedule --show` prints the results that are kept, and `turingas lint "
-    "kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule costs by the instructions themselves"
+    "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
+    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule costs by the instructions themselves"
 )
 
 
