@@ -35,7 +35,8 @@ LAYOUT = "CHWN"
 
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
-    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule costs by the instructions themselves"
+    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule "
+    "costs by the instructions themselves"
 )
 
 

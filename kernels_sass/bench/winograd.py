@@ -71,7 +71,8 @@ def gpu_at_hand(still: str) -> Device:
 
 WITHOUT = (
     "without one, `turingas bench winograd --show` prints the results that are kept, --figures draws them, and "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU device"
+    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "kernel on the CPU device"
 )
 
 
