@@ -1,10 +1,12 @@
-"""docs/adding-an-architecture.md names all that asks for an architecture; docs/architecture.md all rooms."""
+"""What the pages on adding an architecture and an instruction say of the source: all places, and rows that exist."""
 
 from __future__ import annotations
 
 import re
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, listings
+from turingas.isa import table
+from turingas.isa.grammar import ALL
 
 ASKS = re.compile(r"""\bsm\b\ *(?:>=|<=|==|>|<|in)\ *[(\d]|^[A-Z, ]+=.*(?:"sm_89"|\b199\b|\(89,)""", re.M)
 
@@ -18,3 +20,11 @@ def test_all_places():
     ]
     assert len(asking) > 10
     assert not [path for path in asking if not any(path.startswith(name) for name in named)]
+
+
+def test_rows_of_the_table():
+    """Those that docs/adding-an-instruction.md shows are there."""
+    [text] = [one.text for one in listings(DOCS / "adding-an-instruction.md") if one.text.startswith('("')]
+    rows = eval(f"[{text}]", {"ALL": ALL})
+    known = {(row.text, row.opcode, tuple(row.fixed.items()), row.first, row.last) for row in table.ROWS}
+    assert {(text, opcode, tuple(fixed.items()), *archs) for text, opcode, fixed, archs in rows} <= known
