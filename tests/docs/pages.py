@@ -114,6 +114,8 @@ class Desk:
             return printed
         if command.startswith("turingas ") and not SHELL.search(re.sub(r"'[^']*'", "", command)):
             words = [file for word in shlex.split(command, comments=True)[1:] for file in self._expand(word)]
+            if words[0] == "validate" and "--device" not in words:
+                words += ["--device", "cpu"]  # which is what it takes where there is no GPU
             before = os.getcwd()
             os.chdir(self.folder)
             try:
