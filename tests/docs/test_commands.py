@@ -11,6 +11,7 @@ others it is held that they parse: the command, its options and their values exi
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -27,6 +28,8 @@ from turingas.cli import main
 
 MINUTES = ("--layer ",)  # on the CPU device
 FORM = re.compile(r"\b(FILE|KERNEL|MNEMONIC|NAME)\b(?!=)")
+TARGETS = set(re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M))
+SAID_OF_OTHERS = ("turingas.main",)  # the original TuringAs
 EXTRAS = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2], re.M)
 
 
@@ -74,8 +77,7 @@ def test_commands(page, tmp_path, monkeypatch):
                 printed = desk.run(line)
                 assert desk.code == 0, (line, printed)
         elif program == "make":
-            targets = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M)
-            assert set(words) <= set(targets), line
+            assert set(words) <= TARGETS, line
         elif program == "pip":
             assert words[0] == "install" and set(re.findall(r"\[(\w+)\]", line)) <= set(EXTRAS), line
         elif program == "python" and words[0] == "-m" and words[1].startswith("kernels_sass"):
@@ -87,6 +89,32 @@ def test_commands(page, tmp_path, monkeypatch):
             assert desk.code == 0, (line, printed)
         else:
             pytest.fail(f"no test knows what to do with this line: {line}")
+
+
+def in_text(page):
+    """Commands in the middle of a sentence."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    return [" ".join(found.split()) for found in re.findall(r"`((?:turingas|make|python -m) [^`]+)`", text)]
+
+
+@having(in_text)
+def test_commands_in_the_text(page):
+    """They exist, with their options; they are often forms and not whole."""
+    for line in in_text(page):
+        program, *words = line.split()
+        if program == "make":
+            assert words[0] in TARGETS, line
+        elif program == "python":
+            assert words[1] in SAID_OF_OTHERS or importlib.util.find_spec(words[1]), line
+        elif words[0].islower() and words[0] in main.commands:
+            command, rest = main.commands[words[0]], words[1:]
+            while isinstance(command, click.Group) and rest and rest[0] in command.commands:
+                command, rest = command.commands[rest[0]], rest[1:]
+            options = [p for p in command.params if isinstance(p, click.Option)]
+            known = {"--help", *(spelling for p in options for spelling in p.opts + p.secondary_opts)}
+            assert {word for word in rest if re.match(r"--[a-z]", word)} <= known, line
+        else:
+            assert words[0] in ("COMMAND", "--help"), line
 
 
 @having(transcripts)
