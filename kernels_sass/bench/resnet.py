@@ -21,7 +21,7 @@ from kernels_sass.bench.contenders import BOUNDS, Torch, _settings
 from kernels_sass.bench.measure import Data, Refused, Row, torch
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.winograd import gpu_at_hand, ratio
-from kernels_sass.winograd import Conv2d, host
+from kernels_sass.winograd import Conv2d, host, tuned
 from loader import timing
 from loader.cuda import Buffer, Device, Stream
 from turingas.errors import LaunchError
@@ -72,7 +72,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         path = results.default_path("resnet", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
     wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
-    file = results.Results(path, results.facts("bench resnet", gpu, [source]), wanted)
+    facts = {**results.facts("bench resnet", gpu, [source]), "tuned": schedules(gpu, asked)}
+    file = results.Results(path, facts, wanted)
     kept = len(file.settings)
     if kept:
         tell(f"{file.path}: {kept} settings are kept of a run that was interrupted")
@@ -83,6 +84,17 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
             file.summary = summary(file.settings)
             found = file.write(complete=left == 0)
             tell(f"{name:<5} {brief(file.settings[name])}; {todo.left()}")
+    return found
+
+
+def schedules(gpu: Device, asked: Asked) -> results.Json:
+    """What Conv2d has for shapes of the network from `bench schedule --sweep`; without -D it takes that."""
+    if asked.schedule:
+        return {}
+    found = {}
+    for shape, schedule in tuned.best(gpu, host.Kernels.of(host.arch_of(gpu), asked.source)).items():
+        if shape.n in asked.batches and shape.layout in asked.layouts:
+            found[f"{shape.layout} N{shape.n} C{shape.c} {shape.h}x{shape.w} K{shape.k}"] = schedule
     return found
 
 
@@ -130,7 +142,7 @@ class Pictures(Data):
             given, asked = self.tensors(True, "NCHW"), self.asked
             self._ours[layout] = {
                 op.name: Conv2d(given[op.name, "weight"], given[op.name, "bias"], 1, "relu", layout,
-                                kernel=asked.source, schedule=asked.schedule)
+                                kernel=asked.source, schedule=asked.schedule or None)
                 for op in self.ops if op.kind == CONV3
             }  # fmt: skip
         return {name: one if layout == "NCHW" else functools.partial(_channels_last, one)
@@ -364,11 +376,12 @@ def summary(settings: results.Json) -> results.Json:
 
 
 def failures(found: results.Json) -> Iterator[str]:
-    """Rows of ours that have no time, and why; but for what PyTorch refuses in a form of its own too."""
+    """Rows of ours that have no time, and why; but in a form that PyTorch alone has no time in either."""
     for name, entry in found["settings"].items():
         theirs = {(row["form"], row["layout"]): row["status"] for row in entry["rows"] if row["group"] == "torch"}
         for row in entry["rows"]:
-            if row["group"] == "ours" and row["status"] not in ("ok", theirs.get((row["form"], row["layout"]))):
+            there = theirs.get((row["form"], row["layout"])) == "ok"
+            if row["group"] == "ours" and row["status"] != "ok" and there:
                 yield f"{name}: {row['name']}: {row['status']}"
 
 
@@ -427,6 +440,8 @@ def title(found: results.Json, entry: results.Json) -> str:
 
 def lines(found: results.Json) -> Iterator[str]:
     """What has no time, and the speed-ups."""
+    if found.get("tuned"):
+        yield f"ours has schedules that a sweep found on this card for {len(found['tuned'])} shapes"
     for name, entry in found["settings"].items():
         for row in entry["rows"]:
             if row["status"] != "ok":

@@ -7,6 +7,7 @@ installed, its own operations run as well, on tensors in the host's memory.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -19,7 +20,7 @@ import pytest
 
 from kernels_sass.bench import contenders, measure, network, resnet, results
 from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
-from kernels_sass.winograd import conv2d
+from kernels_sass.winograd import conv2d, host, tuned
 from loader import cuda
 from tests.kernels_sass import standin_torch
 from tests.kernels_sass.test_bench import call, card, no_gpu  # noqa: F401
@@ -204,6 +205,21 @@ def _noted(made, name, do, x):
     return made[name]
 
 
+def test_schedules_of_a_sweep(small, tmp_path, monkeypatch):
+    """Those that Conv2d takes stand in the results; with -D it takes none."""
+    monkeypatch.setenv("TURINGAS_CACHE", str(tmp_path))
+    gpu = cuda.device(0)
+    kernels = host.Kernels.of(host.arch_of(gpu), "paper")
+    for n in (2, 3):
+        tuned.keep(gpu, kernels, host.Shape(n, 4, 6, 6, 4, 1, "NHWC"), {"YIELD": "nvcc8"})
+    asked = resnet.Asked(source="paper", batches=(2,))
+    assert resnet.schedules(gpu, asked) == {"NHWC N2 C4 6x6 K4": {"YIELD": "nvcc8"}}
+    assert resnet.schedules(gpu, resnet.Asked(source="paper", batches=(2,), schedule={"YIELD": "natural"})) == {}
+    for given in ({}, {"YIELD": "natural"}):
+        with contextlib.closing(resnet.Pictures(2, gpu, dataclasses.replace(asked, schedule=given))) as data:
+            assert [layer.tuned for layer in data.ours("NCHW").values()] == [not given]
+
+
 def test_ours_are_the_3x3_layers(small, library):
     """Each of stride 1 is done by our kernel, with its ReLU, and nothing else is."""
     asked = resnet.Asked(source="paper", batches=(2,))
@@ -277,7 +293,7 @@ def test_wrong_usage(no_gpu):  # noqa: F811
 
 
 def test_failures():
-    """What PyTorch refuses in a form of its own is none of ours; anything else is."""
+    """What PyTorch cannot do either is no failure of ours; anything else is."""
 
     def row(group, form, status):
         return {"name": f"{group} {form}", "group": group, "form": form, "layout": "NCHW", "status": status}
@@ -286,7 +302,7 @@ def test_failures():
             row("ours", "folded", "launch failed"), row("tf32", "folded", "no memory")]  # fmt: skip
     found = {"settings": {"N1": {"rows": rows}}}
     assert list(resnet.failures(found)) == ["N1: ours folded: launch failed"]
-    rows[1]["status"] = "wrong: 1"
+    rows[0]["status"] = "ok"
     assert len(list(resnet.failures(found))) == 2
 
 
