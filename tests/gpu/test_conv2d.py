@@ -97,13 +97,13 @@ def test_torch(kernel):
 def test_torch_waits_for_nothing(kernel):
     torch = pytest.importorskip("torch")
     case = Case(32, 64, 28, 28, 64)
-    x = torch.zeros(case.x.shape, device="cuda")
+    x, pinned = torch.zeros(case.x.shape, device="cuda"), torch.from_numpy(case.x).pin_memory()
     conv = Conv2d(torch.from_numpy(case.weight).cuda(), kernel=kernel)
     conv(x)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(200_000_000)
-        x.copy_(torch.from_numpy(case.x).pin_memory(), non_blocking=True)
+        x.copy_(pinned, non_blocking=True)
         y = conv(x)
         more = y + 1
         assert not torch.cuda.current_stream().query()
