@@ -100,11 +100,11 @@ class Desk:
         for path, text in files(page).items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
-        program = folder / "bin" / "turingas"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m turingas "$@"\n')
-        program.chmod(0o755)
-        (program.parent / "python").symlink_to(sys.executable)
+        (folder / "bin").mkdir()
+        for program, module in (("turingas", " -m turingas"), ("python", "")):  # a link would leave its environment
+            path = folder / "bin" / program
+            path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{module} "$@"\n')
+            path.chmod(0o755)
         self.code = 0
 
     def run(self, command: str, timeout: float = 120) -> str:
