@@ -47,7 +47,7 @@ sm_75 | I2F.S64 R0, R4                                | R4:2          | R0
 sm_75 | LOP3.LUT P0, R0, R1, R2, R3, 0x96, !PT        | R1 R2 R3      | P0 R0
 sm_75 | PLOP3.LUT P0, P1, P2, P3, PT, 0x80, 0x8       | P2 P3         | P0 P1
 sm_75 | P2R R0, PR, RZ, 0x41                          | P0 P6         | R0
-sm_75 | R2P PR, R3, 0x6                               | R3            | P1 P2
+sm_75 | R2P PR, R3, 0x6                               | P0 P3 P4 P5 P6 R3 | P1 P2
 sm_75 | R2P PR, R3, R4                                | R3 R4         | P0:7
 sm_75 | UP2UR UR16, UPR, URZ, 0x8                     | UP3           | UR16
 sm_75 | SHF.R.U64 R2, R3, R4, R5                      | R3 R4 R5      | R2
