@@ -1,15 +1,16 @@
 """What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
 instructions between others. winograd.sass includes this file, so that ARCH and what -D gives are globals here.
 
-A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall; without a
-control code it waits for nothing, sets nothing and does not yield. So scoreboards are the writer's business. Stalls
-follow from turingas/isa/latency.csv, which the linter uses too.
+A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall, or with the
+least that it shall be; without a control code it waits for nothing, sets nothing and does not yield. So scoreboards are
+the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
 """
 
 import re
 
 from turingas.check.banks import sources
 from turingas.isa.arch import arch
+from turingas.isa.control import parse
 from turingas.isa.forms import isa
 from turingas.isa.instruction import instruction
 from turingas.isa.latency import latencies
@@ -17,7 +18,8 @@ from turingas.source.names import Names
 
 RULES = latencies(ARCH)
 SM = RULES.sm
-LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):\*\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
+LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):(\*|[0-9a-f])\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
+LONGEST = max(cycles for (hazard, *_), cycles in RULES.cycles.items() if hazard in ("raw", "waw"))
 BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
 
 
@@ -27,15 +29,17 @@ class Op:
     def __init__(self, line, names, labels):
         found = LINE.match(line)
         if found is None:
-            raise ValueError(f"no instruction, or a control code without *: {line}")
-        wait, read, write, yields, guard, self.name, rest = found.groups()
+            raise ValueError(f"no instruction: {line}")
+        wait, read, write, yields, least, guard, self.name, rest = found.groups()
         self.wait = int((wait or "0").replace("-", "0"), 16)
         self.read, self.write, self.yields = read or "-", write or "-", yields or "-"
+        self.least = int((least or "*").replace("*", "1"), 16)
         self.guard = guard or ""
         self.operands = (rest or "").split(", ")
         text = f"{names[self.guard]}{self.name} {', '.join(names[o] for o in self.operands)}"
-        self.i = instruction(isa(ARCH), isa(ARCH).encode(text.strip(), 0, labels))
-        self.stall = 1
+        code = parse(f"--:{self.read}:{self.write}:-:1")  # whether HMMA sets a scoreboard tells if its time is fixed
+        self.i = instruction(isa(ARCH), isa(ARCH).encode(text.strip(), 0, labels) | code)
+        self.stall = self.least
         # a flag is a letter here and not .reuse, so that sources() tells of the places alone
         self.places = [slot + (n,) for slot, n, _ in sources(self.i)] if self.i.base == "FFMA" else ()
         self.keeps = set()
@@ -65,19 +69,21 @@ def settle(lines, names):
 def stalls(ops):
     """The least stalls that keep every result of fixed latency, every pipe, and the setting of every scoreboard."""
     at, before = 0, None
-    begun, busy, noted = {}, {}, {}  # register -> (instruction, write, cycle); pipe, scoreboard -> cycle
+    begun, read = {}, {}  # register -> (instruction, access, cycle) of who wrote it last, and read it last
+    busy, noted = {}, {}  # pipe, scoreboard -> cycle
     for op in ops:
         i = op.i
         pipe = RULES.pipe(i)
-        soonest = at + (BEHIND.get(before.i.base, 1 if before.yields == "-" else 2) if before else 0)
+        soonest = at + (max(before.least, BEHIND.get(before.i.base, 1 if before.yields == "-" else 2)) if before else 0)
         soonest = max([soonest, busy.get(pipe, 0)] + [noted.get(sb, 0) for sb in range(6) if op.wait >> sb & 1])
-        for hazard, accesses in ((RULES.raw, i.reads), (RULES.waw, i.writes)):
+        hazards = (RULES.raw, begun, i.reads), (RULES.waw, begun, i.writes), (RULES.war, read, i.writes)
+        for hazard, known, accesses in hazards:
             for access in accesses:
                 for n in range(access.first, access.first + access.count):
-                    if (access.file, n) in begun:
-                        first, write, cycle = begun[access.file, n]
-                        if soonest < cycle + 15:
-                            soonest = max(soonest, cycle + hazard(first, write, i, access))
+                    if (access.file, n) in known:
+                        first, access_then, cycle = known[access.file, n]
+                        if soonest < cycle + LONGEST:
+                            soonest = max(soonest, cycle + hazard(first, access_then, i, access))
         if before:
             before.stall = soonest - at
         at, before = soonest, op
@@ -86,13 +92,17 @@ def stalls(ops):
         for sb in (op.read, op.write):
             if sb != "-":
                 noted[int(sb)] = at + 2
+        for access in i.reads:
+            if access.file == "UR":  # others are read at issue, or guarded by scoreboards
+                for n in range(access.first, access.first + access.count):
+                    read[access.file, n] = i, access, at
         for write in i.writes:
             for n in range(write.first, write.first + write.count):
                 if RULES.variable(i, write):
                     begun.pop((write.file, n), None)
                 else:
                     begun[write.file, n] = i, write, at
-    before.stall = BEHIND[before.i.base]
+    before.stall = max(before.least, BEHIND.get(before.i.base, 1))
 
 
 def flags(out):
