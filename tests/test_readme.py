@@ -119,13 +119,16 @@ def test_times():
 
 
 def test_verdict():
-    def found(mean, least):
-        return {"summary": {"NCHW": {"over_rival": {"mean": mean, "least": least}},
-                            "CHWN": {"over_rival": {"mean": 1.6, "least": 1.2}}}}  # fmt: skip
+    def said(**ratios):
+        settings = {"one": {"verdict": {"ours": {label.replace("_", " "): {} for label in ratios}}}}
+        summary = {label.replace("_", " "): {"over_rival": dict(zip(("mean", "least"), one))}
+                   for label, one in ratios.items()}  # fmt: skip
+        found = {"settings": settings, "summary": summary}
+        return readme.verdict(found, readme.maths(found))
 
-    assert readme.verdict(found(1.5, 1.1), ["NCHW", "CHWN"]).endswith("is reached.")
-    assert readme.verdict(found(1.6, 1.0), ["NCHW", "CHWN"]).endswith("is reached in CHWN alone.")
-    assert readme.verdict(found(1.4, 1.2), ["NCHW"]).endswith("is not reached.")
+    assert said(NCHW=(1.5, 1.1), CHWN=(1.6, 1.2)).endswith("is reached.")
+    assert said(ffma_NCHW=(1.6, 1.0), tf32x3_CHWN=(1.6, 1.2)).endswith("is reached by tf32x3 CHWN alone.")
+    assert said(NCHW=(1.4, 1.2)).endswith("is not reached.")
 
 
 def test_picture():
