@@ -32,9 +32,11 @@ from turingas.errors import LaunchError
 #: Name in the results -> ncu's metric.
 METRICS = {
     "fma": "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    "tensor": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "issued": "smsp__inst_issued.avg.pct_of_peak_sustained_active",
     "instructions": "smsp__inst_executed.sum",
     "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "tensor_instructions": "sm__inst_executed_pipe_tensor.sum",
     "cycles": "sm__cycles_active.avg",
     "elapsed": "sm__cycles_elapsed.max",
     "nanoseconds": "gpu__time_duration.sum",
@@ -42,9 +44,13 @@ METRICS = {
     "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "dram_read": "dram__bytes_read.sum",
     "dram_written": "dram__bytes_write.sum",
+    "l2_sectors": "lts__t_sectors.sum",
     "l2_hits": "lts__t_sector_hit_rate.pct",
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
+
+#: Of an HMMA.1688, of which three take the place of one in FP32 (MATH=tf32x3).
+PRODUCTS = 16 * 8 * 8 / 3
 
 WITHOUT = "without one, `turingas info` and `turingas lint` tell what can be told of the code alone"
 
@@ -74,7 +80,8 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = layer(name, batch)
         per_cycle = peak_ffma(gpu, 1e-6)
-        counted["useful"] = _of(ffmas(p), counted["ffma_threads"], 100)
+        ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
+        counted["useful"] = _of(ffmas(p), ran, 100)
         counted["of_peak"] = _of(ffmas(p) / per_cycle, counted["elapsed"], 100)
         file.settings[f"{name}N{batch} {layout}"] = counted
     return file.write(complete=True)
@@ -127,14 +134,16 @@ def show(found: results.Json) -> None:
     made = Table(title=f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}, main kernel, by ncu",
                  box=SIMPLE_HEAD, padding=(0, 1))  # fmt: skip
     made.add_column("setting", no_wrap=True)
-    for name in ("FMA pipe %", "issue slots %", "products/peak %", "us", "cycles", "conflicts/wavefronts %",
-                 "DRAM MB r", "DRAM MB w", "L2 hits %", "warps %"):  # fmt: skip
+    for name in ("FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %", "us", "cycles",
+                 "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %", "warps %"):  # fmt: skip
         made.add_column(name, justify="right", no_wrap=True)
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
-        cells = (one["fma"], one["issued"], one["of_peak"], one["nanoseconds"] and one["nanoseconds"] / 1e3,
-                 one["elapsed"], conflicts, _megabytes(one["dram_read"]), _megabytes(one["dram_written"]),
-                 one["l2_hits"], one["warps"])  # fmt: skip
+        l2 = one["l2_sectors"] and 32 * one["l2_sectors"]
+        cells = (one["fma"], one["tensor"], one["issued"], one["of_peak"],
+                 one["nanoseconds"] and one["nanoseconds"] / 1e3, one["elapsed"], conflicts, _megabytes(l2),
+                 _megabytes(one["dram_read"]), _megabytes(one["dram_written"]), one["l2_hits"],
+                 one["warps"])  # fmt: skip
         made.add_row(name, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
     results.console().print(made)
 

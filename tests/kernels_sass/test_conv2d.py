@@ -658,12 +658,18 @@ def test_schedules_that_the_source_does_not_take(kept):
 
 
 def test_a_schedule_changes_no_bit():
-    """What Conv2d takes from the file changes when something is computed, and not what."""
+    """What Conv2d takes from the file changes when something is computed, and not what. But MATH does."""
     case = Case(2, 9, 4, 3, 65)
-    for arch, kernel, schedule in (
-        ("sm_75", "paper", {"YIELD": "cudnn7", "LDG_INTERLEAVE": 2, "STS_INTERLEAVE": 2, "OUTPUT": "compact"}),
-        ("sm_90", "hopper", {"YIELD": "nvcc8", "LANES": "paper", "LDS_FIRST": 3, "LDS_INTERLEAVE": 8, "CHECK": 4,
-                             "LDG_INTERLEAVE": 8, "STS_INTERLEAVE": 6}),
+    for arch, kernel, math, schedule in (
+        ("sm_75", "paper", {}, {"YIELD": "cudnn7", "LDG_INTERLEAVE": 2, "STS_INTERLEAVE": 2, "OUTPUT": "compact"}),
+        ("sm_90", "hopper", {}, {"YIELD": "nvcc8", "HMMA_STALL": 4, "FADD_STALL": 2, "LDG_INTERLEAVE": 8,
+                                 "STS_INTERLEAVE": 6}),
+        ("sm_90", "hopper", {"MATH": "ffma"}, {"YIELD": "nvcc8", "LANES": "paper", "LDS_FIRST": 3, "LDS_INTERLEAVE": 8,
+                                               "CHECK": 4, "LDG_INTERLEAVE": 8, "STS_INTERLEAVE": 6}),
     ):  # fmt: skip
-        own, other = (case.conv(arch=arch, kernel=kernel, schedule=one)(case.x) for one in ({}, schedule))
+        own, other = (
+            case.conv(arch=arch, kernel=kernel, schedule={**math, **one})(case.x) for one in ({}, schedule)
+        )
         assert own.tobytes() == other.tobytes()
+    ffma, default = (case.conv(arch="sm_90", schedule=one)(case.x) for one in ({"MATH": "ffma"}, {}))
+    assert ffma.tobytes() != default.tobytes() and relative_error(default, ffma) < 1e-6

@@ -30,13 +30,18 @@ RESULTS = Path(roofline.results.ROOT) / "docs" / "results" / "winograd_sm90.json
 # ---- operations and bytes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("source", "arch"), [("paper", "sm_75"), ("hopper", "sm_90")])
+@pytest.mark.parametrize(("source", "arch", "by"), [
+    ("paper", "sm_75", ""), ("hopper", "sm_90", "tf32x3"), ("hopper", "sm_90", "ffma"),
+])  # fmt: skip
 @pytest.mark.parametrize("sizes", [(32, 16, 5, 6, 64), (32, 8, 4, 3, 128)])
-def test_counted(source, arch, sizes):
-    """FFMA, and bytes that loads and stores of global memory ask for, are those of the formula."""
+def test_counted(source, arch, by, sizes):
+    """FFMA or the products of HMMA, three for each, and bytes that loads and stores of global memory ask for, are those
+    of the formula."""
     n, c, h, w, k = sizes
     there = host.SOURCES[source]
-    cubin = turingas.assemble(there.path.read_text(), arch, {}, [there.path.parent], filename=str(there.path))
+    cubin = turingas.assemble(
+        there.path.read_text(), arch, {"MATH": by} if by else {}, [there.path.parent], filename=str(there.path)
+    )
     options = {"block": 512, "shared": host.HOPPER.shared, "sms": 132} if source == "hopper" else {}
     _, (_, report) = harness.convolve(
         cubin, harness.Shape(n, c, h, w, k, layout="CHWN", ni=32), counters=True, **options
@@ -49,11 +54,13 @@ def test_counted(source, arch, sizes):
         return int(getattr(report.counters, what)[which].sum())
 
     p = Problem(n, c, h, w, k, 3, 3, 1, 1)
-    assert 2 * count("FFMA", "lanes") == 2 * roofline.ffmas(p)
+    hmma = 16 * 8 * 8 * count("HMMA", "warps")
+    assert (count("FFMA", "lanes"), hmma) == ((0, 3 * roofline.ffmas(p)) if by == "tf32x3" else (roofline.ffmas(p), 0))
     work = roofline.fused(p)
     additions = work.operations - 2 * roofline.ffmas(p)
     assert 0 < additions <= count("FADD", "lanes")  # which has bias and residual too
-    bulk = 8192 * count("UBLKCP", "warps")  # Hopper's copies of a quarter of a step's filters
+    # Hopper's copies, by one of four warps that come by: of a step's filters, with tf32x3 of a half of them
+    bulk = (4096 if by == "tf32x3" else 8192) * count("UBLKCP", "warps")
     assert work.asked == 32 * (count("LDG", "sectors") + count("STG", "sectors")) + bulk
     assert bool(bulk) == (source == "hopper")
     once = 4 * (n * c * h * w + 16 * 8 * math.ceil(c / 8) * 64 * math.ceil(k / 64) + n * k * p.p * p.q)
@@ -169,7 +176,8 @@ def test_command(quick, tmp_path):
         assert row["a_cycle"] == pytest.approx(row["work"] / row["ms"] / 1e3 / row["mhz"] / 2, rel=1e-3)
     assert found["settings"]["FFMA"]["work"] == 2 * 512 * 2 * 256  # SMs, FFMA, operations, threads
     assert found["settings"]["shared memory"]["work"] == 2 * 64 * 16 * 256
-    point = found["summary"]["points"]["Conv2N32"]["ours hopper CHWN main"]
+    points = found["summary"]["points"]["Conv2N32"]
+    point = next(points[name] for name in points if name.startswith("ours hopper ") and name.endswith("CHWN main"))
     assert point["tflops"] == pytest.approx(point["operations"] / point["ms"] / 1e9, abs=0.01)
     assert "break-even by the formula of section 8.1: K = " in done.output and "96 images: K = " in done.output
     shown = call("--show", "--json", str(path))
