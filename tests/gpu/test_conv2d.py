@@ -12,13 +12,13 @@ import loader
 from kernels_sass.winograd import Conv2d, host
 from loader.cuda import Buffer, Graph
 from loader.reference.problem import arrange, relative_error
+from tests.gpu.test_winograd import KERNELS
 from tests.kernels_sass.test_conv2d import Case
 from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda:0"
-SOURCES = sorted(host.SOURCES)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,9 +26,10 @@ def gpu():
     assert DEVICE in loader.devices(), "no GPU"
 
 
-@pytest.fixture(scope="module", params=SOURCES)
+@pytest.fixture(scope="module", params=KERNELS)
 def kernel(request):
-    return request.param
+    """What Conv2d takes for it."""
+    return KERNELS[request.param]
 
 
 @pytest.mark.parametrize("layout", host.LAYOUTS)
@@ -36,9 +37,9 @@ def kernel(request):
 def test_numpy_there_and_back(kernel, layout, pad):
     for sizes in ((1, 1, 3, 3, 1), (33, 17, 9, 12, 70), (64, 64, 14, 14, 128), (2, 200, 7, 7, 65)):
         case = Case(*sizes, pad, layout)
-        with case.conv(True, True, device=DEVICE, kernel=kernel) as conv:
+        with case.conv(True, True, device=DEVICE, **kernel) as conv:
             assert relative_error(conv(case.x, case.residual), case.y(1, 1, 1)) < 1e-6, sizes
-    with case.conv(device=DEVICE, kernel=kernel) as conv:
+    with case.conv(device=DEVICE, **kernel) as conv:
         assert relative_error(conv(case.x), case.y()) < 1e-6
 
 
@@ -48,7 +49,7 @@ def test_random_shapes(kernel):
         n, c, h, w, k = (int(random.integers(1, most)) for most in (70, 150, 40, 40, 200))
         pad, layout = int(random.integers(2)), host.LAYOUTS[random.integers(3)]
         case = Case(n, c, h + 2, w + 2, k, pad, layout)
-        with case.conv(True, device=DEVICE, kernel=kernel) as conv:
+        with case.conv(True, device=DEVICE, **kernel) as conv:
             assert relative_error(conv(case.x), case.y(bias=True)) < 1e-6, (n, c, h + 2, w + 2, k, pad, layout)
 
 
@@ -61,7 +62,7 @@ def test_more_than_4_gib(kernel):
     image = case.x[0].nbytes
     for n in (0, 699, 700, 1399):
         x.gpu.call("cuMemcpyHtoD", x.address + n * image, case.x.ctypes.data, image)
-    with case.conv(device=DEVICE, kernel=kernel) as conv:
+    with case.conv(device=DEVICE, **kernel) as conv:
         conv(x, out=y)
     for n in (0, 699, 700, 1399):
         found = np.empty(case.y().shape[1:], np.float32)
@@ -77,7 +78,7 @@ def test_torch(kernel):
         case = Case(5, 20, 9, 8, 70, 1, layout)
         weight, bias = (torch.nn.Parameter(torch.from_numpy(one).cuda()) for one in (case.weight, case.bias))
         x, residual = (torch.from_numpy(one).cuda() for one in (case.x, case.residual))
-        with torch.cuda.stream(torch.cuda.Stream()), Conv2d(weight, bias, 1, "relu", layout, kernel=kernel) as conv:
+        with torch.cuda.stream(torch.cuda.Stream()), Conv2d(weight, bias, 1, "relu", layout, **kernel) as conv:
             y = conv(x, residual)
             assert y.device == x.device and relative_error(y.cpu().numpy(), case.y(1, 1, 1)) < 1e-6
             out = torch.empty_like(y)
@@ -87,18 +88,18 @@ def test_torch(kernel):
     nchw = Case(5, 20, 9, 8, 70)
     last = torch.from_numpy(nchw.x).cuda().contiguous(memory_format=torch.channels_last)
     with pytest.raises(LaunchError, match="channels_last"):
-        nchw.conv(kernel=kernel)(last)
-    y = Conv2d(nchw.weight, layout="NHWC", kernel=kernel)(last.permute(0, 2, 3, 1))
+        nchw.conv(**kernel)(last)
+    y = Conv2d(nchw.weight, layout="NHWC", **kernel)(last.permute(0, 2, 3, 1))
     assert relative_error(arrange(y.cpu().numpy(), "NHWC", "NCHW"), nchw.y()) < 1e-6
     with pytest.raises(LaunchError, match="requires gradients"):
-        nchw.conv(kernel=kernel)(last.clone().requires_grad_())
+        nchw.conv(**kernel)(last.clone().requires_grad_())
 
 
 def test_torch_waits_for_nothing(kernel):
     torch = pytest.importorskip("torch")
     case = Case(32, 64, 28, 28, 64)
     x, pinned = torch.zeros(case.x.shape, device="cuda"), torch.from_numpy(case.x).pin_memory()
-    conv = Conv2d(torch.from_numpy(case.weight).cuda(), kernel=kernel)
+    conv = Conv2d(torch.from_numpy(case.weight).cuda(), **kernel)
     conv(x)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -114,7 +115,7 @@ def test_torch_waits_for_nothing(kernel):
 def test_a_graph_of_torch(kernel):
     torch = pytest.importorskip("torch")
     case = Case(8, 64, 14, 14, 64)
-    conv, x = Conv2d(case.weight, device=DEVICE, kernel=kernel), torch.zeros(case.x.shape, device="cuda")
+    conv, x = Conv2d(case.weight, device=DEVICE, **kernel), torch.zeros(case.x.shape, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = conv(x)
@@ -127,7 +128,7 @@ def test_a_graph_of_torch(kernel):
 def test_a_graph_of_the_loader(kernel):
     case = Case(8, 64, 14, 14, 64)
     x, y, u = Buffer.of(case.x), Buffer(case.residual.shape), Buffer(host.filter_floats(64, 64))
-    kernels = host.Kernels.of(host.arch_of(x.gpu), kernel)
+    kernels = host.Kernels.of(host.arch_of(x.gpu), *kernel.values())
     module, w, shape = kernels.load(DEVICE), Buffer.of(case.weight), host.Shape(8, 64, 14, 14, 64)
 
     def record(stream):
@@ -142,7 +143,7 @@ def test_cupy(kernel):
     cupy = pytest.importorskip("cupy")
     case = Case(5, 20, 9, 8, 70, 1, "CHWN")
     with cupy.cuda.Stream(non_blocking=True):
-        conv = Conv2d(cupy.asarray(case.weight), cupy.asarray(case.bias), 1, "relu", "CHWN", kernel=kernel)
+        conv = Conv2d(cupy.asarray(case.weight), cupy.asarray(case.bias), 1, "relu", "CHWN", **kernel)
         y = conv(cupy.asarray(case.x), cupy.asarray(case.residual))
         assert type(y) is cupy.ndarray and relative_error(y.get(), case.y(1, 1, 1)) < 1e-6
 
@@ -150,7 +151,7 @@ def test_cupy(kernel):
 def test_threads_with_streams_of_their_own(kernel):
     torch = pytest.importorskip("torch")
     cases = [Case(n, 16, 10, 10, 64, seed=0) for n in (1, 2, 3, 4)]
-    conv, errors = Conv2d(torch.from_numpy(cases[0].weight).cuda(), kernel=kernel), {}
+    conv, errors = Conv2d(torch.from_numpy(cases[0].weight).cuda(), **kernel), {}
 
     def work(n):
         case = Case(n + 1, 16, 10, 10, 64, seed=0)
@@ -180,11 +181,11 @@ def test_memory_comes_back():
     assert torch.cuda.mem_get_info()[0] > before - (20 << 20)
 
 
-def test_what_a_call_costs(kernel):
+def test_what_a_call_costs(kernel, request):
     """Of Python and the driver: 1 x 1 images, which take the GPU as long as nothing."""
     torch = pytest.importorskip("torch")
     x = torch.ones((1, 8, 1, 1), device="cuda")
-    conv = Conv2d(np.ones((64, 8, 3, 3), np.float32), device=DEVICE, kernel=kernel)
+    conv = Conv2d(np.ones((64, 8, 3, 3), np.float32), device=DEVICE, **kernel)
     out = conv(x)
 
     def some():
@@ -195,5 +196,5 @@ def test_what_a_call_costs(kernel):
     for _ in range(20):
         torch.cuda.synchronize()
         best = min(best, timeit.timeit(some, number=1) / 50)
-    print(f"{kernel}: {best * 1e6:.1f} us a call")
+    print(f"{request.node.name}: {best * 1e6:.1f} us a call")
     assert best < 60e-6

@@ -1,7 +1,7 @@
 """The Winograd kernels on a GPU: right on the settings of paper 004 and on random shapes, in every layout, with every
 epilogue and schedule, on the caller's stream. compute-sanitizer watches both kernels.
 
-    python -m tests.gpu.test_winograd [SOURCE ...]    # small layers in all layouts, for compute-sanitizer
+    python -m tests.gpu.test_winograd [KERNEL ...]    # small layers in all layouts, for compute-sanitizer
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernels_sass.winograd import Conv2d, host
+from kernels_sass.winograd.parameters import variants
 from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
@@ -34,7 +35,14 @@ pytestmark = pytest.mark.gpu
 BATCHES = (32, 64, 96, 128)
 LAYOUTS = ("CHWN", "NCHW", "NHWC")
 BOUND = 1e-6  # relative L2 error against float64
-SHAPES = 150  # random ones for each source
+SHAPES = 150  # random ones for each kernel
+
+#: Each kernel that a source is, with FFMA or on tensor cores: what Conv2d takes.
+KERNELS: dict[str, dict[str, Any]] = {
+    " ".join([name, *map(str, one.values())]): {"kernel": name, "schedule": one}
+    for name, there in host.SOURCES.items()
+    for one in variants(there, {})
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +62,11 @@ def torch(gpu: cuda.Device) -> Any:
     return found
 
 
-@pytest.fixture(params=list(host.SOURCES))
+@pytest.fixture(params=list(KERNELS))
 def source(request: pytest.FixtureRequest, gpu: cuda.Device) -> str:
     name: str = request.param
     try:
-        host.choose(host.arch_of(gpu), name)
+        host.choose(host.arch_of(gpu), KERNELS[name]["kernel"])
     except LaunchError as why:
         pytest.skip(str(why))  # Hopper's kernel on another card
     return name
@@ -106,12 +114,12 @@ def _setting(torch: Any, name: str) -> tuple[Any, Any, Any]:
 def test_setting(name: str, n: int, source: str, torch: Any) -> None:
     x, w, wanted = _setting(torch, name)
     for layout in LAYOUTS:
-        with Conv2d(w, layout=layout, kernel=source) as conv:
+        with Conv2d(w, layout=layout, **KERNELS[source]) as conv:
             given = to(x[:n], layout)
             out = nan(torch, host.shape_of(tuple(given.shape), w.shape[0], 1, layout).y_shape)
             conv(given, out=out)
             off = error(back(out, layout), wanted[:n])
-            print(f"{name}N{n:<3} {source:<6} {layout} {off:.1e}")
+            print(f"{name}N{n:<3} {source:<13} {layout} {off:.1e}")
             assert off <= BOUND, layout
 
 
@@ -137,7 +145,7 @@ def test_random_shapes(source: str, torch: Any) -> None:
         x, w, b = made(shape.n, shape.c, shape.h, shape.w), made(shape.k, shape.c, 3, 3), made(shape.k)
         wanted = exact(torch, x, w, shape.pad) + b.double()[:, None, None]
         out = nan(torch, shape.y_shape)
-        with Conv2d(w, b, shape.pad, layout=layout, kernel=source) as conv:
+        with Conv2d(w, b, shape.pad, layout=layout, **KERNELS[source]) as conv:
             conv(to(x, layout), out=out)
             torch.cuda.synchronize()
         # a sum of few taps may come out far smaller than what the method adds and takes away again
@@ -154,7 +162,7 @@ def test_real_layers_that_fill_no_block(source: str, torch: Any) -> None:
         x, w = torch.randn(n, c, size, size, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
         wanted = exact(torch, x, w, 1)
         for layout in LAYOUTS:
-            with Conv2d(w, layout=layout, kernel=source) as conv:
+            with Conv2d(w, layout=layout, **KERNELS[source]) as conv:
                 off = error(back(conv(to(x, layout)), layout), wanted)
             assert off <= BOUND, (n, c, size, k, layout)
 
@@ -171,7 +179,7 @@ def test_epilogues(layout: str, source: str, torch: Any) -> None:
         wanted = plain + (0 if b is None else b.double()[:, None, None]) + (0 if r is None else r.double())
         wanted = wanted.relu() if relu else wanted
         given = None if r is None else to(r, layout)
-        with Conv2d(w, b, activation=relu, layout=layout, kernel=source) as conv:
+        with Conv2d(w, b, activation=relu, layout=layout, **KERNELS[source]) as conv:
             y = conv(to(x, layout), given)
             assert error(back(y, layout), wanted) <= BOUND, (b is None, r is None, relu)
             if given is not None:  # in place
@@ -185,20 +193,72 @@ SCHEDULES = {
     "LDG_INTERLEAVE": (2, 4, 8),
     "STS_INTERLEAVE": (2, 4, 6),
     "OUTPUT": ("paper", "sts64", "compact"),
+    "HMMA_STALL": (4, 8),
+    "FADD_STALL": (2, 4),
+    "LANES": ("paper", "tiles", "filters"),
+    "LDS_FIRST": (3, 16),
+    "LDS_INTERLEAVE": (8,),
+    "CHECK": (4, 5),
 }
+ALONE = {"tf32x3": {"HMMA_STALL", "FADD_STALL"}, "ffma": {"LANES", "LDS_FIRST", "LDS_INTERLEAVE", "CHECK"}}
 
 
 def test_every_schedule(source: str, torch: Any) -> None:
-    """What the source has of the paper's parameters; at least the yield flag."""
+    """What the source has of the paper's parameters, and of its own; at least the yield flag."""
     x, w = torch.randn(40, 40, 9, 10, device="cuda"), torch.randn(130, 40, 3, 3, device="cuda")
-    wanted, known, done = exact(torch, x, w, 1), host.parameters(host.SOURCES[source].path.read_text()), 0
+    kernel, own = KERNELS[source]["kernel"], KERNELS[source]["schedule"]
+    wanted, known, done = exact(torch, x, w, 1), set(host.parameters(host.SOURCES[kernel].path.read_text())), 0
+    for other in set(ALONE) - set(own.values()):
+        known -= ALONE[other]
     for name, values in SCHEDULES.items():
         for value in values if name in known else ():
-            with Conv2d(w, kernel=source, schedule={name: value}) as conv:
+            with Conv2d(w, kernel=kernel, schedule={**own, name: value}) as conv:
                 assert error(conv(x), wanted) <= BOUND, (name, value)
                 torch.cuda.synchronize()
             done += 1
     assert done >= 4, known
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_integers_are_exact(source: str, torch: Any) -> None:
+    """Where all sums have a place in 24 bits."""
+    random = torch.Generator("cuda").manual_seed(7)
+    x = torch.randint(-200, 201, (2, 16, 9, 8), device="cuda", generator=random).float()
+    w = torch.randint(-20, 21, (70, 16, 3, 3), device="cuda", generator=random).float()
+    with Conv2d(w, **KERNELS[source]) as conv:
+        assert (conv(x).double() == exact(torch, x, w, 1)).all()
+
+
+def test_powers_of_two_change_no_digit(source: str, torch: Any) -> None:
+    random = torch.Generator("cuda").manual_seed(8)
+    x, w = (torch.randn(shape, device="cuda", generator=random) for shape in ((2, 24, 9, 8), (70, 24, 3, 3)))
+    with Conv2d(w, **KERNELS[source]) as conv:
+        y = conv(x).double()
+        for power in (60, -80):
+            assert (conv(x * 2.0**power).double() == y * 2.0**power).all(), power
+    with Conv2d(w * 2.0**50, **KERNELS[source]) as conv:
+        assert (conv(x * 2.0**50).double() == y * 2.0**100).all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number(value: float, source: str, torch: Any) -> None:
+    """Of x: the outputs that see it are none, tiles that do not are as before. Of a filter: all its outputs."""
+    x, w = torch.randn(1, 9, 8, 8, device="cuda"), torch.randn(3, 9, 3, 3, device="cuda")
+    with Conv2d(w, **KERNELS[source]) as conv:
+        before = conv(x)
+        spoiled = x.clone()
+        spoiled[0, 4, 2, 3] = value
+        y = conv(spoiled)
+    assert not y[:, :, 1:4, 2:5].isfinite().any()
+    assert (y == before)[:, :, 4:].all() and (y == before)[:, :, :, 6:].all()
+    for r, s in ((0, 0), (0, 1), (1, 1)):
+        spoiled = w.clone()
+        spoiled[1, 4, r, s] = value
+        with Conv2d(spoiled, **KERNELS[source]) as conv:
+            y = conv(x)
+        assert not y[:, 1].isfinite().any() and (y == before)[:, ::2].all()
 
 
 # ---- the caller's stream -----------------------------------------------------------------------------------------
@@ -209,7 +269,7 @@ def test_torch_on_a_side_stream(layout: str, source: str, torch: Any) -> None:
     """x is written on the stream just before, y read just after; the default stream is not waited for."""
     x, w = torch.randn(16, 32, 14, 14, device="cuda"), torch.randn(64, 32, 3, 3, device="cuda")
     wanted = exact(torch, x, w, 1)
-    with Conv2d(w, layout=layout, kernel=source) as conv:
+    with Conv2d(w, layout=layout, **KERNELS[source]) as conv:
         given, held = to(x, layout), torch.zeros_like(to(x, layout))
         conv(given)
         torch.cuda.synchronize()
@@ -227,7 +287,7 @@ def test_torch_on_a_side_stream(layout: str, source: str, torch: Any) -> None:
 
 def test_torch_graph(source: str, torch: Any) -> None:
     x, w = torch.randn(8, 16, 12, 12, device="cuda"), torch.randn(64, 16, 3, 3, device="cuda")
-    with Conv2d(w, kernel=source) as conv:
+    with Conv2d(w, **KERNELS[source]) as conv:
         out = conv(x)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -245,7 +305,7 @@ def test_cupy_on_a_side_stream(source: str, gpu: cuda.Device) -> None:
     bias = random.standard_normal(33, np.float32)
     wanted = truth(x, w, Problem(5, 20, 9, 9, 33, 3, 3, 1, 1)) + bias[:, None, None]
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        conv, given = Conv2d(cupy.asarray(w), cupy.asarray(bias), kernel=source), cupy.asarray(x)
+        conv, given = Conv2d(cupy.asarray(w), cupy.asarray(bias), **KERNELS[source]), cupy.asarray(x)
         y = conv(given)
         given.fill(0)
         assert isinstance(y, cupy.ndarray)
@@ -275,7 +335,7 @@ def check(p: Problem, source: str, layout: str, device: str | None = "cuda:0") -
     x, w, bias, residual = (random.standard_normal(shape, np.float32) for shape in shapes)
     wanted = np.maximum(0, truth(x, w, p) + bias[:, None, None] + residual)
     given = [arrange(one, "NCHW", layout) for one in (x, residual)]
-    with Conv2d(w, bias, p.padding, "relu", layout, device, kernel=source) as conv:
+    with Conv2d(w, bias, p.padding, "relu", layout, device, **KERNELS[source]) as conv:
         y = conv(*given) if device else conv(*map(Buffer.of, given)).numpy()
     off = relative_error(arrange(y, layout, "NCHW"), wanted)
     print(f"{source} {layout} N={p.n} {off:.1e}")
@@ -283,7 +343,7 @@ def check(p: Problem, source: str, layout: str, device: str | None = "cuda:0") -
 
 
 def small(sources: list[str]) -> None:
-    """Two layers that fill no block, in all layouts."""
+    """Two layers that fill no block, in all layouts. ``sources``: names of KERNELS."""
     for name, layout, p in itertools.product(sources, LAYOUTS, SMALL):
         check(p, name, layout)
 
@@ -310,9 +370,9 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def available(gpu: cuda.Device) -> list[str]:
-    """The sources that this GPU runs."""
-    arch = host.arch_of(gpu)
-    return [name for name, one in host.SOURCES.items() if arch in one.archs and one.exists]
+    """The kernels that this GPU runs."""
+    arch, there = host.arch_of(gpu), host.SOURCES
+    return [name for name, one in KERNELS.items() if arch in there[one["kernel"]].archs and there[one["kernel"]].exists]
 
 
 @pytest.mark.parametrize("tool", TOOLS)
