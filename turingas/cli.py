@@ -565,6 +565,8 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
 @click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,128]")
 @click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS, help="[default: CHWN]")
 @click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="A parameter of our kernel's source.")  # fmt: skip
 @_RESULTS
 @_SHOW
 def counters(path: Path | None, show: bool, **asked: Any) -> int:

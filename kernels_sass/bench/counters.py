@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class Asked:
     batches: tuple[int, ...] = (min(BATCHES), max(BATCHES))
     layouts: tuple[str, ...] = ("CHWN",)
     source: str = ""  # "": the best for the card
+    schedule: Mapping[str, object] = dataclasses.field(default_factory=dict)  # parameters of the source
 
     def settings(self) -> list[tuple[str, int, str]]:
         """Layer, images, layout."""
@@ -76,6 +77,7 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
         path = results.default_path("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
+    host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before ncu is started
     file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = layer(name, batch)
@@ -93,6 +95,7 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     if found is None:
         raise LaunchError("ncu (Nsight Compute) is not installed")
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
+    words += [f"{name}={value}" for name, value in asked.schedule.items()]
     command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values()),
                "-k", "regex:^winograd$", sys.executable, "-m", "kernels_sass.bench.counters", *words]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -131,8 +134,9 @@ def show(found: results.Json) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(title=f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}, main kernel, by ncu",
-                 box=SIMPLE_HEAD, padding=(0, 1))  # fmt: skip
+    given = "".join(f", {name}={value}" for name, value in found["asked"].get("schedule", {}).items())
+    what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
+    made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
     made.add_column("setting", no_wrap=True)
     for name in ("FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %", "us", "cycles",
                  "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %", "warps %"):  # fmt: skip
@@ -156,10 +160,10 @@ def _megabytes(number: float | None) -> float | None:
     return None if number is None else number / 1e6
 
 
-def launch(layers: str, batches: str, layouts: str, source: str) -> None:
+def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str) -> None:
     """What ncu watches: the main kernel of each setting, twice, on random numbers."""
     gpu, random = cuda.device(0), np.random.default_rng(0)
-    kernels = host.Kernels.of(host.arch_of(gpu), source)
+    kernels = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule))
     module = kernels.load("cuda:0")
     numbers = tuple(map(int, batches.split(",")))
     for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
