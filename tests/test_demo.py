@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shlex
@@ -144,15 +145,32 @@ def gpu(install, monkeypatch):  # noqa: F811
 
 def test_gpu(gpu, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(demo, "turingas", lambda words: asked.append(words) or sys.exit(len(asked)))
+    monkeypatch.setattr(demo, "turingas", lambda words: print("tables") or asked.append(words) or sys.exit(len(asked)))
     done = call(picture(tmp_path / "a.png", 4, 4), "-o", tmp_path / "b.png")
     assert done.exit_code == 1, done.output  # what the benchmark says
     assert "on cuda:0, Fake 0: the first GPU there is" in done.output
     assert re.search(r"time on the GPU +\d+\.\d{4} ms +\d+\.\d{4} ms", done.output) and "MISMATCH" not in done.output
     speed = ["bench", "winograd", "--layer", "Conv3", "--batch", "32", "--json", str(tmp_path / "speed.json")]
     assert asked == [speed]
-    monkeypatch.setattr(demo, "turingas", lambda words: sys.exit(0))
-    assert demo.speed(tmp_path)
+    assert "failed" in done.output and (tmp_path / "speed.txt").read_text() == "tables\n"
+
+
+def test_the_fastest_of_each(gpu, tmp_path, monkeypatch):
+    """What `turingas bench winograd` found on an H200."""
+    kept = json.loads(Path("docs/results/winograd_sm90.json").read_text())
+    kept["settings"] = {"Conv3N32": kept["settings"]["Conv3N32"]}
+
+    def bench(words):
+        Path(words[-1]).write_text(json.dumps(kept))
+        sys.exit(0)
+
+    monkeypatch.setattr(demo, "turingas", bench)
+    done = call(picture(tmp_path / "a.png", 4, 4), "-o", tmp_path / "b.png")
+    assert done.exit_code == 0, done.output
+    rows = kept["settings"]["Conv3N32"]["rows"]
+    for group in demo.GROUPS:
+        there = [row for row in rows if row["group"] == group and row["part"] == "all" and row["status"] == "ok"]
+        assert f"{min(row['ms'] for row in there):.4f}" in done.output
 
 
 def test_gpu_without_kernels(install, monkeypatch):  # noqa: F811
