@@ -281,8 +281,8 @@ def table(layers: Sequence[Layer]) -> Any:
 
 
 def benchmark(path: Path) -> bool:
-    """A layer of ResNet, timed on the GPU beside what else is installed there: `turingas bench winograd`. Its tables go to
-    a text file beside ``path``."""
+    """A layer of ResNet, timed on the GPU beside what else is installed there, by `turingas bench winograd`. Its tables
+    go to a text file beside ``path``."""
     with path.with_suffix(".txt").open("w") as text, redirect_stdout(text):
         try:
             turingas(["bench", "winograd", "--layer", "Conv3", "--batch", "32", "--json", str(path)])
