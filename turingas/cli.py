@@ -489,6 +489,7 @@ def bench() -> None:
       turingas bench winograd        against cuDNN, PyTorch and openCNN's kernel
       turingas bench schedule        the yield flag, the spacing of LDG and STS
       turingas bench counters        what Nsight Compute counts in the main kernel
+      turingas bench shapes          layers of real networks against the nearest shapes that fit
       turingas bench smem            LDS and STS by width and lanes: CPI, bytes a cycle
       turingas bench ffma            FFMA by register banks, reuse flags, yields, neighbours
       turingas bench hmma            tensor cores: products a cycle, latencies
@@ -575,6 +576,24 @@ def counters(path: Path | None, show: bool, **asked: Any) -> int:
         from kernels_sass.bench import command
 
         return command.counters(path, show, asked)
+
+
+@bench.command(short_help="Layers of real networks against the nearest shapes that fit.")
+@click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 1,8,32,100]")
+@click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="[default: NCHW]")
+@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
+              help="A parameter of our kernel's source.")  # fmt: skip
+@_SECONDS
+@_RESULTS
+@_SHOW
+def shapes(path: Path | None, show: bool, **asked: Any) -> int:
+    """How much time a useful operation takes in layers of real networks, over that in the nearest shape with images in
+    multiples of 32, channels of 8 and filters of 64."""
+    with _diagnosed("bench shapes"):
+        from kernels_sass.bench import command
+
+        return command.shapes(path, show, asked, print)
 
 
 def _micro(what: str, short: str, text: str) -> None:

@@ -67,6 +67,16 @@ def counters(path: Path | None, show: bool, asked: Mapping[str, Any]) -> int:
     return 0
 
 
+def shapes(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
+    """`turingas bench shapes`: 1 if a shape has no time, because its result was wrong or it was refused."""
+    from kernels_sass.bench import shapes as shapes_
+
+    results.rich()
+    found = results.recorded("shapes", path) if show else shapes_.run(shapes_.Asked(**_given(asked)), path, tell)
+    shapes_.show(found)
+    return 1 if any(shapes_.failures(found)) else 0
+
+
 def micro(what: str, path: Path | None, figures: Path | None, show: bool, seconds: float | None, tell: Tell) -> int:
     """`turingas bench smem`, `ffma` and `hmma`: 1 if a kernel has no time, because its result was wrong."""
     from kernels_sass.bench import micro as micro_

@@ -1,0 +1,168 @@
+"""`turingas bench shapes`: layers of real networks, and how near they come to shapes that fill the kernel's blocks.
+
+The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
+with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
+1 if nothing is lost, 2 if a shape that fits is twice as fast.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from kernels_sass.bench import measure, results
+from kernels_sass.bench.contenders import Ours
+from kernels_sass.bench.measure import Data
+from kernels_sass.bench.winograd import gpu_at_hand
+from kernels_sass.winograd import host
+from loader.cuda import Device
+from loader.reference.problem import Problem
+
+
+class Layer(NamedTuple):
+    """A 3x3 layer with stride 1 and padding 1: channels, rows and columns of the image, filters."""
+
+    network: str
+    c: int
+    h: int
+    k: int
+
+
+LAYERS = (
+    Layer("VGG conv1_1", 3, 224, 64), Layer("VGG conv2_1", 64, 112, 128), Layer("VGG conv3_1", 128, 56, 256),
+    Layer("VGG conv5_1", 512, 14, 512), Layer("ResNet conv2", 64, 56, 64), Layer("ResNet conv3", 128, 28, 128),
+    Layer("ResNet conv4", 256, 14, 256), Layer("ResNet conv5", 512, 7, 512), Layer("GoogLeNet 3b", 128, 28, 192),
+    Layer("GoogLeNet 4b", 112, 14, 224), Layer("GoogLeNet 5b", 192, 7, 384), Layer("DenseNet 1", 128, 56, 32),
+    Layer("DenseNet 2", 128, 28, 32), Layer("SqueezeNet fire4", 32, 27, 128), Layer("SqueezeNet fire8", 64, 13, 256),
+    Layer("YOLOv3 104", 64, 104, 128), Layer("YOLOv3 13", 512, 13, 1024),
+)  # fmt: skip
+BATCHES = (1, 8, 32, 100)
+LAYOUT = "NCHW"
+MOST = 120_000_000  # elements of x or y; larger ones are left out
+WITHOUT = "without one, `turingas bench shapes --show` prints the results that are kept"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command was asked for."""
+
+    batches: tuple[int, ...] = BATCHES
+    layout: str = LAYOUT
+    source: str = ""  # "": the best for the card
+    schedule: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    runs: int = 12
+    seconds: float = math.inf
+
+    def settings(self) -> dict[str, Problem]:
+        """The problems, by name."""
+        made = {f"{layer.network} N{n}": problem(layer, n) for layer in LAYERS for n in self.batches}
+        return {name: p for name, p in made.items() if size(fitting(p)) <= MOST}
+
+
+def problem(layer: Layer, n: int) -> Problem:
+    return Problem(n, layer.c, layer.h, layer.h, layer.k, 3, 3, 1, 1)
+
+
+def fitting(p: Problem) -> Problem:
+    """The nearest shape that fills blocks of 64 filters, 8 channels and 32 images."""
+    n, c, k = (-(-number // unit) * unit for number, unit in ((p.n, 32), (p.c, 8), (p.k, 64)))
+    return dataclasses.replace(p, n=n, c=c, k=k)
+
+
+def size(p: Problem) -> int:
+    return max(math.prod(p.x_shape), math.prod(p.y_shape))
+
+
+def operations(p: Problem) -> int:
+    """Those of a direct convolution."""
+    return 2 * math.prod(p.y_shape) * p.c * p.r * p.s
+
+
+def jobs(p: Problem) -> int:
+    """Blocks of 64 filters x 32 tiles."""
+    return -(-p.n * -(-p.p // 2) * -(-p.q // 2) // 32) * -(-p.k // 64)
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Measure what is not measured yet, and give the whole file."""
+    gpu = gpu_at_hand(WITHOUT)
+    source = asked.source or host.choose(host.arch_of(gpu)).name
+    if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
+        path = results.default_path("shapes", gpu.arch, source)
+    asked = dataclasses.replace(asked, source=source)
+    host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before anything is measured
+    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
+    file = results.Results(path, results.facts("bench shapes", gpu, [source]), wanted)
+    found = file.write(complete=False) if file.settings else {}
+    times: dict[Problem, results.Json] = {}
+    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
+        for name, p, left in todo:
+            near = fitting(p)
+            for one in (p, near):
+                if one not in times:
+                    times[one] = timed(one, gpu, asked)
+            row: results.Json = {"problem": dataclasses.asdict(p), "jobs": jobs(p)}
+            row |= times[p]
+            file.settings[name] = row
+            if row["status"] == times[near]["status"] == "ok":
+                row["tflops"] = round(operations(p) / row["ms"] / 1e9, 2)
+                row["fitting_ms"] = times[near]["ms"]
+                row["ratio"] = round(row["ms"] / operations(p) * operations(near) / times[near]["ms"], 3)
+            file.summary = summary(file.settings)
+            found = file.write(complete=left == 0)
+            tell(f"{name:<22} {row.get('ratio', row['status'])}; {todo.left()}")
+    return found
+
+
+def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
+    """The main kernel's time, its result having been compared with float64."""
+    with Data(p, gpu) as data:
+        (row,), states = measure.compare(data, [Ours(asked.source, asked.layout, "main", asked.schedule)], asked.runs)
+    kept: results.Json = {key: row[key] for key in ("status", "ms", "low", "high", "error") if key in row}
+    return kept | {"state": states["during"]}
+
+
+def summary(settings: results.Json) -> results.Json:
+    """For each number of images: layers, the largest ratio, and how many are above 2."""
+    made: results.Json = {}
+    for row in settings.values():
+        if "ratio" in row:
+            one = made.setdefault(f"N={row['problem']['n']}", {"layers": 0, "most": 0.0, "above_2": 0})
+            one["layers"] += 1
+            one["most"] = max(one["most"], row["ratio"])
+            one["above_2"] += row["ratio"] > 2
+    return made
+
+
+def failures(found: results.Json) -> list[str]:
+    return [f"{name}: {row['status']}" for name, row in found["settings"].items() if row["status"] != "ok"]
+
+
+def show(found: results.Json) -> None:
+    """Print the table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    asked = found["asked"]
+    what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
+    made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
+    made.caption = ("jobs: blocks of 64 filters x 32 tiles. ratio: time for a useful operation over that of the "
+                    "nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
+    made.add_column("layer")
+    for column in ("C", "H, W", "K", "N", "jobs", "ms", "TFLOPS", "ratio", "error"):
+        made.add_column(column, justify="right")
+    for name, row in found["settings"].items():
+        p = row["problem"]
+        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"])
+        if "ratio" in row:
+            rest = (f"{row['ms']:.4f}", f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", f"{row['error']:.1e}")
+        else:
+            rest = (row["status"], "", "", "")
+        made.add_row(name.rpartition(" ")[0], *map(str, cells), *rest)
+    results.console().print(made)
+    for name, one in found["summary"].items():
+        above = f"{one['above_2']} of {one['layers']} layers above 2"
+        results.console().print(f"{name}: at most {one['most']:.2f}; {above}")

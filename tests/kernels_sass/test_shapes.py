@@ -1,0 +1,74 @@
+"""`turingas bench shapes`, without a GPU: the reckoning, and the command on the stand-in of test_bench.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernels_sass.bench import measure, shapes
+from loader.reference.problem import Problem
+from tests.kernels_sass.test_bench import call, card  # noqa: F401
+from tests.loader.test_cuda import install  # noqa: F401
+
+
+def test_the_nearest_shape_that_fits():
+    p = Problem(33, 3, 14, 14, 65, 3, 3, 1, 1)
+    assert shapes.fitting(p) == Problem(64, 8, 14, 14, 128, 3, 3, 1, 1)
+    assert shapes.fitting(shapes.fitting(p)) == shapes.fitting(p)
+    assert shapes.operations(p) == 2 * 33 * 65 * 14 * 14 * 3 * 9
+    assert shapes.jobs(p) == -(-33 * 49 // 32) * 2
+
+
+def test_layers():
+    """Names are not given twice; those that are too large are left out."""
+    wanted = shapes.Asked().settings()
+    all_of_them = [f"{layer.network} N{n}" for layer in shapes.LAYERS for n in shapes.BATCHES]
+    assert len(all_of_them) == len(set(all_of_them))
+    assert set(all_of_them) - set(wanted) == {"VGG conv1_1 N100", "VGG conv2_1 N100", "YOLOv3 104 N100"}
+    assert all(shapes.size(shapes.fitting(p)) <= shapes.MOST for p in wanted.values())
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two layers; the time is one of jobs, so what is not useful costs."""
+    layers = (shapes.Layer("fits", 8, 4, 64), shapes.Layer("odd", 4, 4, 32))
+    monkeypatch.setattr(shapes, "LAYERS", layers)
+    timed = []
+
+    def compare(data, contenders, runs):
+        p = data.problem
+        timed.append(p)
+        (one,) = contenders
+        assert one.part == "main"
+        ms = shapes.jobs(p) * -(-p.c // 8)
+        status = "ok" if p.k != 7 else "wrong"
+        row = {"name": one.name, "status": status, "error": 1e-7, "ms": float(ms), "low": ms, "high": ms}
+        return [row], {"during": {"sm_mhz": 1000}}
+
+    monkeypatch.setattr(measure, "compare", compare)
+    return timed
+
+
+def test_command(card, two, tmp_path):  # noqa: F811
+    path = tmp_path / "shapes.json"
+    done = call("shapes", "--batch", "16,32", "--json", str(path))
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text())
+    ratios = {name: row["ratio"] for name, row in found["settings"].items()}
+    assert ratios == {"fits N16": 1.0, "fits N32": 1.0, "odd N16": 4.0, "odd N32": 4.0}
+    assert found["summary"] == {f"N={n}": {"layers": 2, "most": 4.0, "above_2": 1} for n in (16, 32)}
+    assert len(two) == len(set(two)) == 4  # the shape that fits, and the three others, each once
+    shown = call("shapes", "--show", "--json", str(path))
+    assert shown.exit_code == 0 and "N=32: at most 4.00; 1 of 2 layers above 2" in shown.output
+
+
+def test_a_wrong_result_is_no_time(card, two, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("odd", 4, 4, 7),))
+    done = call("shapes", "--batch", "32", "--json", str(tmp_path / "a.json"))
+    assert done.exit_code == 1 and "wrong" in done.output
+
+
+def test_without_a_gpu(tmp_path):
+    done = call("shapes")
+    assert done.exit_code == 1 and "--show" in done.output
