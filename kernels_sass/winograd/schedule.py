@@ -1,5 +1,5 @@
 """What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
-instructions between others. winograd.sass includes this file, so that ARCH and what -D gives are globals here.
+instructions between others. Both sources include this file, so that ARCH and what -D gives are globals here.
 
 A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall, or with the
 least that it shall be; without a control code it waits for nothing, sets nothing and does not yield. So scoreboards are

@@ -262,6 +262,11 @@ W = ones(3, 2, 3, 3)
     ({"kernel": "hopper", "arch": "sm_75"}, "the kernel 'hopper' is for sm_90, sm_90a, not for sm_75"),
     ({"schedule": {"YIELDS": 1}}, "winograd.sass has no parameter 'YIELDS'\nhint: it has: YIELD, "),
     ({"schedule": {"YIELD": "never"}}, "winograd.sass cannot be assembled with YIELD=never: .*natural, nvcc8, cudnn7"),
+    ({"schedule": {"MATH": "ffma"}}, "winograd.sass has no parameter 'MATH'"),
+    ({"arch": "sm_90", "schedule": {"MATH": "fp32"}},
+     "winograd_sm90.sass cannot be assembled with MATH=fp32: .*MATH is one of tf32x3, ffma, not fp32"),
+    ({"arch": "sm_90", "schedule": {"LANES": "paper"}},
+     "winograd_sm90.sass cannot be assembled with LANES=paper: .*LANES is there with MATH=ffma alone"),
 ])  # fmt: skip
 def test_layers_that_are_refused(words, message):
     with pytest.raises(LaunchError, match=f"^{message}"):
