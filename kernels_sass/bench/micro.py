@@ -460,7 +460,7 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     values = [row[key] for row in rows.values()]
     colours = [drawing.COLOURS[row["warps"] == 4] for row in rows.values()]
     bars = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
-    texts = [f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in values]
+    texts = [f"{value:.2f}" if key == "cpi" else f"{value:.0f}" for value in values]
     if latencies:
         texts = [f"{text}, latency {latencies.get(row['op'], '?')}" for text, row in zip(texts, rows.values())]
     axes.bar_label(bars, texts, padding=3, fontsize=7)

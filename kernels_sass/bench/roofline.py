@@ -435,7 +435,7 @@ def roofs(found: Json, title: str, memories: Sequence[str], low: float, high: fl
     figure.supxlabel(stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
     flops = ceiling(found, "FFMA")
     axes.plot([low, high], [flops / 1e12] * 2, color="black", linewidth=1.5)
-    axes.text(high, flops / 1e12 * 1.04, f"FFMA {flops / 1e12:.1f} TFLOP/s", ha="right", fontsize=8)
+    axes.text(low, flops / 1e12 * 1.04, f"FFMA {flops / 1e12:.1f} TFLOP/s", fontsize=8)  # where no kernel is
     for memory, style in zip(memories, ("-", "--", ":")):
         ridge = flops / ceiling(found, memory)
         slope = [low * ceiling(found, memory) / 1e12, flops / 1e12]
@@ -468,8 +468,10 @@ def kernel_figure(found: Json) -> Any:
     everyone = found["summary"]["points"]
     names = list(dict.fromkeys(name for rows in everyone.values() for name in rows))
     figure, axes = roofs(found, title, ("DRAM copy", "L2 read"), 4, 512)
+    highest = max(ceiling(found, "FFMA") / 1e12, *(row["tflops"] for row in rows_of(everyone)))
     if any("tf32" in name for name in names):
         parts = ceiling(found, TENSOR) / PARTS / 1e12
+        highest = max(highest, parts)
         axes.axhline(parts, color="black", linestyle="-.", linewidth=1, label=f"TF32 / {PARTS}: {parts:.1f} TFLOP/s")
     for turn, name in enumerate(names):
         rows = {setting: rows[name] for setting, rows in everyone.items() if name in rows}
@@ -484,7 +486,7 @@ def kernel_figure(found: Json) -> Any:
             axes.plot([row["asked_intensity"] for row in rows.values()], high, "o", color=drawing.COLOURS[turn],
                       markersize=6, markerfacecolor="none", label="... by the bytes that it asks for")  # fmt: skip
     axes.set_xlabel("operations for a byte")
-    axes.set_ylim(4, 1.3 * max(ceiling(found, "FFMA") / 1e12, *(row["tflops"] for row in rows_of(everyone))))
+    axes.set_ylim(4, 1.3 * highest)
     axes.legend(fontsize=8, loc="lower right")
     return figure
 
