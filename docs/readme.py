@@ -1,4 +1,4 @@
-"""Writes the README's table of times from docs/results: ``make readme``. Nothing there is typed by hand."""
+"""Writes the README's times and speeds from docs/results: ``make readme``. Nothing of them is typed by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ RESULTS = "docs/results/winograd_sm90.json"
 BATCHES = (32, 128)  # the smallest and the largest; the means are over all
 GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
 
+ASSEMBLER = "docs/results/assembler_cpu.json"
+SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
 BLOCK = re.compile(r"(<!-- times: written by `make readme` from (\S+) -->\n).*?(<!-- end of times -->\n)", re.S)
 
 
@@ -98,8 +100,19 @@ def table(path: str = RESULTS) -> str:
     return "\n".join(line.rstrip() for line in lines(json.loads((ROOT / path).read_text()))) + "\n"
 
 
+def speed(path: str = ASSEMBLER) -> str:
+    """The row that tells how fast code is encoded and decoded: the slowest and the fastest architecture."""
+    rates = [entry["within"] for entry in json.loads((ROOT / path).read_text())["settings"].values()]
+    spans = {what: sorted(round(one[what]["new lines"] / 1000) for one in rates) for what in ("encode", "decode")}
+    told = (f"{span[0]} to {span[-1]} thousand {what}d" for what, span in spans.items())
+    ours = f"{', '.join(told)}: [bench assembler](docs/bench-assembler.md#what-was-measured)"
+    return row("instructions a second", ours, "not at hand", "not at hand") + "\n"
+
+
 def written(text: str) -> str:
-    """The README with its block as it should be."""
+    """The README with its block and its row as they should be."""
+    text, rows = SPEED.subn(lambda _: speed(), text)
+    assert rows == 1, "README.md has no row of instructions a second"
     found = BLOCK.search(text)
     assert found, "README.md has no block of times"
     return text[: found.start()] + found[1] + table(found[2]) + found[3] + text[found.end() :]

@@ -550,7 +550,7 @@ def bars(found: results.Json) -> Any:
     axes.set_xlim(0, 1.45 * max((row["seconds"] for _, row in rows), default=1))
     axes.margins(y=0.01)
     axes.set_xlabel("seconds of the whole program, median")
-    axes.set_title("Assembling and disassembling one kernel, from the command line", fontsize=11, loc="left")
+    axes.set_title("Assembling and disassembling a kernel: whole programs", fontsize=11, loc="left")
     return _finished(figure, axes, found)
 
 

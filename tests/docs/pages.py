@@ -116,17 +116,18 @@ class Desk:
             words = [file for word in shlex.split(command, comments=True)[1:] for file in self._expand(word)]
             if words[0] == "validate" and "--device" not in words:
                 words += ["--device", "cpu"]  # which is what it takes where there is no GPU
-            before = os.getcwd()
+            before, path = os.getcwd(), list(sys.path)
             os.chdir(self.folder)
             try:
                 result = CliRunner().invoke(main, words)
             finally:
                 os.chdir(before)
+                sys.path[:] = path  # the program adds folders of this desk
             self.code = result.exit_code
             broken = result.exception if not isinstance(result.exception, (SystemExit, type(None))) else ""
             return f"{result.output}{broken!r}" if broken else result.output
-        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+        programs = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             ["bash", "-c", command], cwd=self.folder, env=environment, timeout=timeout, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
