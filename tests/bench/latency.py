@@ -131,6 +131,7 @@ PREDICATE_READERS = [
     "IMAD.X R20, R14, R14, RZ, P0", "VOTE.ANY R20, PT, P0", "P2R R20, PR, RZ, 0x1",
     "HSETP2.EQ.AND P1, PT, R24, R24, P0; SEL R20, R14, RZ, P1",
     "DSETP.EQ.AND P1, PT, R18, R18, P0; SEL R20, R14, RZ, P1",
+    "R2P PR, RZ, 0x2; SEL R20, R14, RZ, P0",  # does P0 survive?
 ]  # fmt: skip
 UNIFORM_WRITERS = [
     "UIADD3 UR6, UR8, URZ, URZ", "ULOP3.LUT UR6, UR8, URZ, URZ, 0xfc, !UPT", "USHF.L.U32 UR6, UR8, 0x0, URZ",
@@ -188,7 +189,7 @@ def pairs() -> Iterator[Pair]:
     for producer in (TENSOR[0], TENSOR[2], TENSOR[4], TENSOR[5], TENSOR[7]):  # the last word
         yield Pair("raw", "R", producer, "IADD3 R20, R11, RZ, RZ")
     for file, writers, readers, some in (
-        ("P", PREDICATE_WRITERS, PREDICATE_READERS, (0, 1, 9, 11)),
+        ("P", PREDICATE_WRITERS, PREDICATE_READERS, (0, 1, 9, 11, -1)),
         ("UR", UNIFORM_WRITERS, UNIFORM_READERS, (0, 1, 8)),
         ("UR", UNIFORM_MOVES, UNIFORM_READERS, (0, 8)),
         ("UR", TO_UNIFORM, UNIFORM_READERS, ()),
