@@ -1,11 +1,12 @@
 """What inline Python needs to schedule a kernel: settle() works out stall counts and reuse flags, Weave lays
-instructions between others. Both sources include this file, so that ARCH and what -D gives are globals here.
+instructions between others. Every source includes this file, so that ARCH and what -D gives are globals here.
 
 A line is written as everywhere, `wait:read:write:yield:*  INSTRUCTION`, with `*` in the place of the stall, or with the
 least that it shall be; without a control code it waits for nothing, sets nothing and does not yield. So scoreboards are
 the writer's business. Stalls follow from turingas/isa/latency.csv, which the linter uses too.
 """
 
+import functools
 import re
 
 from turingas.check.banks import sources
@@ -23,10 +24,17 @@ LONGEST = max(cycles for (hazard, *_), cycles in RULES.cycles.items() if hazard 
 BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
 
 
+@functools.cache
+def decoded(text, code):
+    """The instruction; where a branch goes to does not matter. Whether HMMA sets a scoreboard, which ``code`` says, tells
+    if its time is fixed."""
+    return instruction(isa(ARCH), isa(ARCH).encode(text, 0, {text.split()[-1]: 0}) | parse(code))
+
+
 class Op:
     """One line: the parts of its control code, and the decoded instruction ``i``."""
 
-    def __init__(self, line, names, labels):
+    def __init__(self, line, names):
         found = LINE.match(line)
         if found is None:
             raise ValueError(f"no instruction: {line}")
@@ -37,8 +45,7 @@ class Op:
         self.guard = guard or ""
         self.operands = (rest or "").split(", ")
         text = f"{names[self.guard]}{self.name} {', '.join(names[o] for o in self.operands)}"
-        code = parse(f"--:{self.read}:{self.write}:-:1")  # whether HMMA sets a scoreboard tells if its time is fixed
-        self.i = instruction(isa(ARCH), isa(ARCH).encode(text.strip(), 0, labels) | code)
+        self.i = decoded(text.strip(), f"--:{self.read}:{self.write}:-:1")
         self.stall = self.least
         # a flag is a letter here and not .reuse, so that sources() tells of the places alone
         self.places = [slot + (n,) for slot, n, _ in sources(self.i)] if self.i.base == "FFMA" else ()
@@ -55,13 +62,16 @@ class Op:
         return f"{code}  {self.guard}{self.name} {', '.join(operands)};"
 
 
+def parts(lines, names):
+    """The lines' instructions as Op, and labels as they are."""
+    lines = [line.partition("#")[0].strip().rstrip(";") for line in "\n".join(lines).splitlines()]
+    return [line if line.endswith(":") else Op(line, names) for line in lines if line]
+
+
 def settle(lines, names):
-    """The lines with stalls and reuse flags; lines without a control code, such as labels, stay as they are."""
-    lines = [line.strip() for line in "\n".join(lines).splitlines() if line.strip()]
-    labels = {line[:-1]: 0 for line in lines if line.endswith(":")}
-    out = [line if line.endswith(":") else Op(line, names, labels) for line in lines]
-    ops = [op for op in out if isinstance(op, Op)]
-    stalls(ops)
+    """The lines with stalls and reuse flags; labels stay as they are."""
+    out = parts(lines, names)
+    stalls([op for op in out if isinstance(op, Op)])
     flags(out)
     return "\n".join(op.text() if isinstance(op, Op) else op for op in out)
 
