@@ -71,6 +71,7 @@ def recorded() -> dict[str, dict[str, str]]:
     return found
 
 
+def test_the_last_result_of_the_gpu_has_every_case() -> None:
     """A new or changed kernel has to go through tests/gpu/test_agreement.py before it counts. (Hand-written ones are
     left out: their cubins change with the assembler.)"""
     names = {case.name for case in CASES if "sm_90" in case.archs}
