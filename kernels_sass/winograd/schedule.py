@@ -79,19 +79,18 @@ def settle(lines, names):
 def stalls(ops):
     """The least stalls that keep every result of fixed latency, every pipe, and the setting of every scoreboard."""
     at, before = 0, None
-    begun, read = {}, {}  # register -> (instruction, access, cycle) of who wrote it last, and read it last
+    begun = {}  # register -> (instruction, access, cycle) of who wrote it last
     busy, noted = {}, {}  # pipe, scoreboard -> cycle
     for op in ops:
         i = op.i
         pipe = RULES.pipe(i)
         soonest = at + (max(before.least, BEHIND.get(before.i.base, 1 if before.yields == "-" else 2)) if before else 0)
         soonest = max([soonest, busy.get(pipe, 0)] + [noted.get(sb, 0) for sb in range(6) if op.wait >> sb & 1])
-        hazards = (RULES.raw, begun, i.reads), (RULES.waw, begun, i.writes), (RULES.war, read, i.writes)
-        for hazard, known, accesses in hazards:
+        for hazard, accesses in ((RULES.raw, RULES.reads(i)), (RULES.waw, i.writes)):
             for access in accesses:
                 for n in range(access.first, access.first + access.count):
-                    if (access.file, n) in known:
-                        first, access_then, cycle = known[access.file, n]
+                    if (access.file, n) in begun:
+                        first, access_then, cycle = begun[access.file, n]
                         if soonest < cycle + LONGEST:
                             soonest = max(soonest, cycle + hazard(first, access_then, i, access))
         if before:
@@ -102,11 +101,7 @@ def stalls(ops):
         for sb in (op.read, op.write):
             if sb != "-":
                 noted[int(sb)] = at + 2
-        for access in i.reads:
-            if access.file == "UR":  # others are read at issue, or guarded by scoreboards
-                for n in range(access.first, access.first + access.count):
-                    read[access.file, n] = i, access, at
-        for write in i.writes:
+        for write in RULES.writes(i):
             for n in range(write.first, write.first + write.count):
                 if RULES.variable(i, write):
                     begun.pop((write.file, n), None)
