@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from loader.arrays import ASK, BOTH, HOST, Kind, kind_of, memory_of, register
-from loader.module import Kernel, Module, find, label
-from turingas.emulate.arguments import scalar
+from loader.module import Kernel, Module
+from turingas.emulate.arguments import check_count, find, label, scalar
 from turingas.emulate.device import BLOCK, GRID, THREADS, three
 from turingas.errors import LaunchError
 from turingas.program import Cubin, Param
@@ -425,12 +425,7 @@ class CudaKernel(Kernel):
         return found
 
     def _packer(self, types: tuple[type, ...], args: Sequence[Any]) -> Packer:
-        if len(args) != len(self.params):
-            sizes = ", ".join(f"{p.name or n} ({p.size} bytes)" for n, p in enumerate(self.params))
-            raise LaunchError(
-                f"kernel {self.name} takes {len(self.params)} arguments and was given {len(args)}",
-                f"its parameters: {sizes}" if sizes else "it has none",
-            )
+        check_count(self.name, self.params, args)
         made = Packer(self.gpu, self.params, self._labels, args)
         self._packers[types] = made
         return made

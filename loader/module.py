@@ -12,6 +12,7 @@ import numpy as np
 from loader.arrays import kind_of, on_host
 from turingas import emulate
 from turingas.emulate import Report
+from turingas.emulate.arguments import find, label
 from turingas.errors import LaunchError
 from turingas.program import Cubin
 from turingas.program import Kernel as Code
@@ -82,22 +83,6 @@ class Kernel:
         now or at a later call) for what the kernel does.
         """
         raise NotImplementedError
-
-
-def find(cubin: Cubin, name: str | None) -> Code:
-    """The kernel called ``name``, or the only one. LaunchError names those there are."""
-    kernels = {kernel.name: kernel for kernel in cubin.kernels}
-    hint = "there are: " + ", ".join(kernels) if kernels else "it has none at all"
-    if name is None and len(kernels) != 1:
-        raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", hint)
-    if name is not None and name not in kernels:
-        raise LaunchError(f"the cubin has no kernel {name!r}", hint)
-    return next(iter(kernels.values())) if name is None else kernels[name]
-
-
-def label(number: int, param_name: str, kernel: str) -> str:
-    """How messages call an argument."""
-    return f"argument {number}" + (f" ({param_name})" if param_name else "") + f" of {kernel}"
 
 
 class CpuModule(Module):

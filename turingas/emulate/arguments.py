@@ -1,4 +1,4 @@
-"""Kernel arguments: checked against the cubin's parameters and packed as the driver packs them."""
+"""What a launch names: the kernel, and its arguments, checked against the parameters and packed as the driver does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,36 @@ import numpy as np
 
 from turingas.emulate.errors import LaunchError
 from turingas.emulate.memory import Global
-from turingas.program import Kernel
+from turingas.program import Cubin, Kernel, Param
 
 POINTER = 8
 FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+
+
+def find(cubin: Cubin, name: str | None) -> Kernel:
+    """The kernel called ``name``, or the only one. LaunchError names those there are."""
+    kernels = {kernel.name: kernel for kernel in cubin.kernels}
+    hint = "there are: " + ", ".join(kernels) if kernels else "it has none at all"
+    if name is None and len(kernels) != 1:
+        raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", hint)
+    if name is not None and name not in kernels:
+        raise LaunchError(f"the cubin has no kernel {name!r}", hint)
+    return next(iter(kernels.values())) if name is None else kernels[name]
+
+
+def label(number: int, param_name: str, kernel: str) -> str:
+    """How messages call an argument."""
+    return f"argument {number}" + (f" ({param_name})" if param_name else "") + f" of {kernel}"
+
+
+def check_count(kernel: str, params: Sequence[Param], args: Sequence[Any]) -> None:
+    """LaunchError unless there is an argument for each parameter, and no more."""
+    if len(args) != len(params):
+        sizes = ", ".join(f"{p.name or number} ({p.size} bytes)" for number, p in enumerate(params))
+        raise LaunchError(
+            f"kernel {kernel} takes {len(params)} arguments and was given {len(args)}",
+            f"its parameters: {sizes}" if sizes else "it has none",
+        )
 
 
 def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, list[int]]:
@@ -23,17 +49,12 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
     parameter; a numpy scalar or ``bytes`` (a struct) must have that size. LaunchError says what does not fit.
     """
     params = sorted(kernel.params, key=lambda p: p.offset)
-    if len(args) != len(params):
-        sizes = ", ".join(f"{p.name or number} ({p.size} bytes)" for number, p in enumerate(params))
-        raise LaunchError(
-            f"kernel {kernel.name} takes {len(params)} arguments and was given {len(args)}",
-            f"its parameters: {sizes}" if sizes else "it has none",
-        )
+    check_count(kernel.name, params, args)
     area = bytearray(kernel.param_bytes)
     added: dict[tuple[int, int], int] = {}
     try:
         for number, (param, value) in enumerate(zip(params, args)):
-            name = f"argument {number}" + (f" ({param.name})" if param.name else "") + f" of {kernel.name}"
+            name = label(number, param.name, kernel.name)
             if isinstance(value, np.ndarray):
                 data = _address(value, param.size, name, memory, added)
             else:

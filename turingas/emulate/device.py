@@ -17,7 +17,7 @@ from turingas.cubin import elf as e
 from turingas.cubin import relocations
 from turingas.cubin.elf import Symbol
 from turingas.cubin.read import bank_of
-from turingas.emulate.arguments import pack
+from turingas.emulate.arguments import find, pack
 from turingas.emulate.cohort import Array
 from turingas.emulate.counters import Counters
 from turingas.emulate.errors import DeviceError, LaunchError
@@ -120,16 +120,7 @@ class Module:
 
     def kernel(self, name: str | None = None) -> Kernel:
         """The kernel called ``name``, or the only one. LaunchError names those there are."""
-        kernels = self.cubin.kernels
-        names = ", ".join(k.name for k in kernels)
-        if name is None:
-            if len(kernels) != 1:
-                raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", f"there are: {names}")
-            return kernels[0]
-        for kernel in kernels:
-            if kernel.name == name:
-                return kernel
-        raise LaunchError(f"the cubin has no kernel {name!r}", f"there are: {names}" if names else "it has none at all")
+        return find(self.cubin, name)
 
     def variable(self, name: str) -> Array:
         """The bytes of a __device__ variable, uint8, in place. LaunchError when there is none."""
