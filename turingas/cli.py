@@ -480,7 +480,16 @@ _FIGURES = click.option("--figures", metavar="FOLDER", type=click.Path(file_okay
                         help="Draw them, as PNG and SVG.")  # fmt: skip
 
 
-# What these commands tell goes through print, which rich puts above its bar; click.echo would write into it.
+def _bench(name: str, *asked: Any) -> int:
+    """What kernels_sass.bench.command does for `bench NAME`. It tells by print, which rich puts above its bar;
+    click.echo would write into it."""
+    with _diagnosed(f"bench {name}"):
+        from kernels_sass.bench import command
+
+        code: int = getattr(command, name)(*asked, print)
+        return code
+
+
 @main.group(short_help="Measure the kernels on the GPU at hand.")
 def bench() -> None:
     """Measure the kernels of kernels_sass on the GPU at hand, beside what else there is for it.
@@ -526,10 +535,7 @@ def winograd(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
       turingas bench winograd --layer Conv2 --batch 32 --rivals cudnn --rivals opencnn
       turingas bench winograd --show --figures build/figures
     """
-    with _diagnosed("bench winograd"):
-        from kernels_sass.bench import command
-
-        return command.winograd(path, figures, show, asked, print)
+    return _bench("winograd", path, figures, show, asked)
 
 
 @bench.command(short_help="What the schedule of the main kernel costs.")
@@ -555,10 +561,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
       turingas bench schedule --sweep --layout NCHW --seconds 120
       turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
     """
-    with _diagnosed("bench schedule"):
-        from kernels_sass.bench import command
-
-        return command.schedule(path, figures, show, asked, print)
+    return _bench("schedule", path, figures, show, asked)
 
 
 @bench.command(short_help="What Nsight Compute counts in the main kernel.")
@@ -572,10 +575,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
 @_SHOW
 def counters(path: Path | None, show: bool, **asked: Any) -> int:
     """How busy the FMA pipe and the issue slots are, bank conflicts, and bytes from and to memory, by ncu."""
-    with _diagnosed("bench counters"):
-        from kernels_sass.bench import command
-
-        return command.counters(path, show, asked)
+    return _bench("counters", path, show, asked)
 
 
 @bench.command(short_help="Layers of real networks against the nearest shapes that fit.")
@@ -590,10 +590,7 @@ def counters(path: Path | None, show: bool, **asked: Any) -> int:
 def shapes(path: Path | None, show: bool, **asked: Any) -> int:
     """How much time a useful operation takes in layers of real networks, over that in the nearest shape with images in
     multiples of 32, channels of 8 and filters of 64."""
-    with _diagnosed("bench shapes"):
-        from kernels_sass.bench import command
-
-        return command.shapes(path, show, asked, print)
+    return _bench("shapes", path, show, asked)
 
 
 def _micro(what: str, short: str, text: str) -> None:
@@ -605,10 +602,7 @@ def _micro(what: str, short: str, text: str) -> None:
     @_FIGURES
     @_SHOW
     def _(path: Path | None, figures: Path | None, show: bool, seconds: float | None) -> int:
-        with _diagnosed(f"bench {what}"):
-            from kernels_sass.bench import command
-
-            return command.micro(what, path, figures, show, seconds, print)
+        return _bench(what, path, figures, show, seconds)
 
 
 _micro("smem", "LDS and STS by width and lanes.",
@@ -636,10 +630,7 @@ def roofline(
 
     Ceilings are measured: FFMA, tensor cores, shared memory, L2, DRAM. The kernels' times are of `bench winograd`.
     """
-    with _diagnosed("bench roofline"):
-        from kernels_sass.bench import command
-
-        return command.roofline(path, winograd, figures, show, seconds, print)
+    return _bench("roofline", path, winograd, figures, show, seconds)
 
 
 @bench.command(short_help="A ResNet-50 forward pass by kind of operation.")
@@ -665,10 +656,7 @@ def resnet(path: Path | None, figures: Path | None, show: bool, **asked: Any) ->
       turingas bench resnet
       turingas bench resnet --batch 32,64 --figures docs/results
     """
-    with _diagnosed("bench resnet"):
-        from kernels_sass.bench import command
-
-        return command.resnet(path, figures, show, asked, print)
+    return _bench("resnet", path, figures, show, asked)
 
 
 @bench.command(short_help="This assembler beside what else is installed; needs no GPU.")
@@ -688,10 +676,7 @@ def assembler(path: Path | None, figures: Path | None, show: bool, **asked: Any)
       turingas bench assembler --figures docs/results
       turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
     """
-    with _diagnosed("bench assembler"):
-        from kernels_sass.bench import command
-
-        return command.assembler(path, figures, show, asked, print)
+    return _bench("assembler", path, figures, show, asked)
 
 
 @main.command(short_help="Resources, occupancy and instructions of a cubin.")

@@ -71,14 +71,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
              "tools": {name: version(name, place) if place else "" for name, place in there.items()},
              "targets": TARGETS}  # fmt: skip
     file = results.Results(path, found, {"archs": asked.archs})
-    made = file.write(complete=False) if file.settings else {}
-    with results.turns(file.settings, dict.fromkeys(asked.archs), asked.seconds, tell) as todo:
-        for arch, _, left in todo:
-            file.settings[arch] = setting(arch, there, todo.step)
-            file.summary = file.summary or startup()
-            made = file.write(complete=left == 0)
-            tell(f"{arch} {brief(file.settings[arch])}; {todo.left()}")
-    return made
+    return file.fill(
+        dict.fromkeys(asked.archs), asked.seconds, tell, lambda arch, _, step: setting(arch, there, step),
+        lambda settings: file.summary or startup(), brief,
+    )  # fmt: skip
 
 
 def setting(arch: str, there: Mapping[str, Path | None], step: Callable[[float], None]) -> results.Json:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,63 +31,85 @@ def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def winograd(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
-    """`turingas bench winograd`: 1 if a kernel of ours has no time, because it is wrong or was refused."""
+def _command(
+    name: str,
+    path: Path | None,
+    figures: Path | None,
+    show: bool,
+    tell: Tell,
+    measure: Callable[[], results.Json],
+    shown: Callable[[results.Json], object],
+    failures: Callable[[results.Json], Iterable[str]],
+    drawn: Callable[[results.Json, Path], Iterable[Path]] | None = None,
+    arch: str = "sm_90",
+) -> int:
+    """``measure``, or with ``show`` read what is kept; print it, draw it; 1 if there are failures. What is missing for
+    that is told before anything is measured."""
     results.rich()
     if figures:
-        figures_.pyplot()  # told before anything is measured
-    found = results.recorded("winograd", path) if show else winograd_.run(winograd_.Asked(**_given(asked)), path, tell)
-    winograd_.show(found)
-    for made in figures_.winograd(found, figures) if figures else ():
+        figures_.pyplot()
+    found = results.recorded(name, path, arch) if show else measure()
+    shown(found)
+    for made in drawn(found, figures) if drawn and figures else ():
         tell(str(made))
-    return 1 if any(winograd_.failures(found)) else 0
+    return 1 if any(failures(found)) else 0
+
+
+def winograd(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
+    """`turingas bench winograd`: 1 if a kernel of ours has no time, because it is wrong or was refused."""
+    return _command(
+        "winograd", path, figures, show, tell,
+        lambda: winograd_.run(winograd_.Asked(**_given(asked)), path, tell),
+        winograd_.show, winograd_.failures, figures_.winograd,
+    )  # fmt: skip
 
 
 def schedule(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench schedule`: 1 if a schedule has no time, or in a sweep if its result was wrong."""
-    results.rich()
-    if figures:
-        figures_.pyplot()
     wanted = schedule_.Asked(**_given(asked))
-    if show:
-        found = results.recorded("sweep" if wanted.sweep else "schedule", path)
-    else:
-        found = (sweep_ if wanted.sweep else schedule_).run(wanted, path, tell)
-    what = sweep_ if found["asked"].get("sweep") else schedule_
-    what.show(found)
-    for made in figures_.schedule(found, figures) if figures else ():
-        tell(str(made))
-    return 1 if any(what.failures(found)) else 0
+
+    def what(found: results.Json) -> Any:
+        return sweep_ if found["asked"].get("sweep") else schedule_
+
+    return _command(
+        "sweep" if wanted.sweep else "schedule", path, figures, show, tell,
+        lambda: (sweep_ if wanted.sweep else schedule_).run(wanted, path, tell),
+        lambda found: what(found).show(found), lambda found: what(found).failures(found), figures_.schedule,
+    )  # fmt: skip
 
 
-def counters(path: Path | None, show: bool, asked: Mapping[str, Any]) -> int:
+def counters(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench counters`."""
-    results.rich()
-    found = results.recorded("counters", path) if show else counters_.run(counters_.Asked(**_given(asked)), path)
-    counters_.show(found)
-    return 0
+    return _command(
+        "counters", path, None, show, tell,
+        lambda: counters_.run(counters_.Asked(**_given(asked)), path),
+        counters_.show, lambda found: (),
+    )  # fmt: skip
 
 
 def shapes(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench shapes`: 1 if a shape has no time, because its result was wrong or it was refused."""
     from kernels_sass.bench import shapes as shapes_
 
-    results.rich()
-    found = results.recorded("shapes", path) if show else shapes_.run(shapes_.Asked(**_given(asked)), path, tell)
-    shapes_.show(found)
-    return 1 if any(shapes_.failures(found)) else 0
+    return _command(
+        "shapes", path, None, show, tell,
+        lambda: shapes_.run(shapes_.Asked(**_given(asked)), path, tell),
+        shapes_.show, shapes_.failures,
+    )  # fmt: skip
 
 
-def micro(what: str, path: Path | None, figures: Path | None, show: bool, seconds: float | None, tell: Tell) -> int:
+def _micro(what: str, path: Path | None, figures: Path | None, show: bool, seconds: float | None, tell: Tell) -> int:
     """`turingas bench smem`, `ffma` and `hmma`: 1 if a kernel has no time, because its result was wrong."""
     from kernels_sass.bench import micro as micro_
 
-    results.rich()
-    found = results.recorded(what, path) if show else micro_.run(what, path, seconds or math.inf, tell)
-    micro_.show(what, found)
-    for made in micro_.figures(what, found, figures) if figures else ():
-        tell(str(made))
-    return 1 if any(micro_.failures(found)) else 0
+    return _command(
+        what, path, figures, show, tell,
+        lambda: micro_.run(what, path, seconds or math.inf, tell),
+        functools.partial(micro_.show, what), micro_.failures, functools.partial(micro_.figures, what),
+    )  # fmt: skip
+
+
+smem, ffma, hmma = (functools.partial(_micro, what) for what in ("smem", "ffma", "hmma"))
 
 
 def roofline(
@@ -96,42 +119,35 @@ def roofline(
     from kernels_sass.bench import micro as micro_
     from kernels_sass.bench import roofline as roofline_
 
-    results.rich()
-    found = results.recorded("roofline", path) if show else roofline_.run(path, winograd, seconds or math.inf, tell)
-    if show and winograd:
-        found["summary"] = roofline_.placed(found, winograd)
-    roofline_.show(found)
-    for made in roofline_.figures(found, figures) if figures else ():
-        tell(str(made))
-    return 1 if any(micro_.failures(found)) else 0
+    def shown(found: results.Json) -> None:
+        if show and winograd:
+            found["summary"] = roofline_.placed(found, winograd)
+        roofline_.show(found)
+
+    return _command(
+        "roofline", path, figures, show, tell,
+        lambda: roofline_.run(path, winograd, seconds or math.inf, tell),
+        shown, micro_.failures, roofline_.figures,
+    )  # fmt: skip
 
 
 def resnet(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench resnet`: 1 if a network with our convolution has no time, because it is wrong or was refused."""
     from kernels_sass.bench import resnet as resnet_
 
-    results.rich()
-    if figures:
-        figures_.pyplot()
-    found = results.recorded("resnet", path) if show else resnet_.run(resnet_.Asked(**_given(asked)), path, tell)
-    resnet_.show(found)
-    for made in resnet_.figures(found, figures) if figures else ():
-        tell(str(made))
-    return 1 if any(resnet_.failures(found)) else 0
+    return _command(
+        "resnet", path, figures, show, tell,
+        lambda: resnet_.run(resnet_.Asked(**_given(asked)), path, tell),
+        resnet_.show, resnet_.failures, resnet_.figures,
+    )  # fmt: skip
 
 
 def assembler(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench assembler`: 1 if our own command line has no time."""
     from kernels_sass.bench import assembler as assembler_
 
-    results.rich()
-    if figures:
-        figures_.pyplot()
-    if show:
-        found = results.recorded("assembler", path or results.default_path("assembler", "cpu"))
-    else:
-        found = assembler_.run(assembler_.Asked(**_given(asked)), path, tell)
-    assembler_.show(found)
-    for made in assembler_.figures(found, figures) if figures else ():
-        tell(str(made))
-    return 1 if any(assembler_.failures(found)) else 0
+    return _command(
+        "assembler", path, figures, show, tell,
+        lambda: assembler_.run(assembler_.Asked(**_given(asked)), path, tell),
+        assembler_.show, assembler_.failures, assembler_.figures, "cpu",
+    )  # fmt: skip

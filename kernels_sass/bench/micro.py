@@ -7,7 +7,6 @@ computes is compared first, for two rounds; a wrong result has no time. A row is
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -329,34 +328,14 @@ def run(what: str, path: Path | None, seconds: float = math.inf, tell: Callable[
     cases = KINDS[what](gpu.arch)
     asked = {"rounds": ROUNDS, "launches": LAUNCHES}
     file = opened(what, path, gpu, {one.source for one in cases.values()}, asked)
-    return fill(file, cases, lambda case: case.measure(gpu) | {"state": measure.state(gpu)}, seconds, tell)
+    return file.fill(cases, seconds, tell, lambda _, case, step: case.measure(gpu) | {"state": measure.state(gpu)})
 
 
 def opened(what: str, path: Path | None, gpu: Device, sources: set[Path], asked: Json) -> results.Results:
     """The file of a command, with what an interrupted run left in it."""
     facts = results.facts(f"bench {what}", gpu, ())
-    facts["sources"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in sorted(sources)}
+    facts["sources"] = {one.name: results.digest(one) for one in sorted(sources)}
     return results.Results(path or results.default_path(what, gpu.arch), facts, asked)
-
-
-def fill(
-    file: results.Results,
-    cases: Mapping[str, Any],
-    measured: Callable[[Any], Json],
-    seconds: float,
-    tell: Callable[[str], None],
-) -> Json:
-    """Measure the cases that the file does not have, with a bar that tells the time left. Whatever ends it, what was
-    measured is kept, and the same command goes on."""
-    found = {**file.facts, "complete": False, "summary": {}, "settings": file.settings}
-    try:
-        with results.turns(file.settings, cases, seconds, tell) as todo:
-            for name, case, left in todo:
-                file.settings[name] = measured(case)
-                found = file.write(complete=left == 0)
-    except KeyboardInterrupt:
-        tell(f"interrupted: {len(file.settings)} of {len(cases)} are kept in {file.path}; the same command goes on")
-    return found
 
 
 def failures(found: Json) -> Iterator[str]:

@@ -71,20 +71,11 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = results.default_path("resnet", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
     facts = {**results.facts("bench resnet", gpu, [source]), "tuned": schedules(gpu, asked)}
-    file = results.Results(path, facts, wanted)
-    kept = len(file.settings)
-    if kept:
-        tell(f"{file.path}: {kept} settings are kept of a run that was interrupted")
-    found = file.write(complete=False) if kept else {}
-    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
-        for name, batch, left in todo:
-            file.settings[name] = setting(batch, gpu, asked, todo.step)
-            file.summary = summary(file.settings)
-            found = file.write(complete=left == 0)
-            tell(f"{name:<5} {brief(file.settings[name])}; {todo.left()}")
-    return found
+    file = results.Results(path, facts, dataclasses.asdict(asked))
+    return file.fill(
+        asked.settings(), asked.seconds, tell, lambda _, batch, step: setting(batch, gpu, asked, step), summary, brief
+    )
 
 
 def schedules(gpu: Device, asked: Asked) -> results.Json:

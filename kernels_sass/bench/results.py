@@ -53,21 +53,27 @@ def default_path(name: str, arch: str, source: str = "") -> Path:
 
 def read(path: Path) -> Json:
     """LaunchError for what is no result."""
+    another = "name another file, or move it away"
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
-        raise LaunchError(f"{path} holds no results: {error}", "move it away") from None
+        raise LaunchError(f"{path} holds no results: {error}", another) from None
     if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
-        raise LaunchError(f"{path} holds no results of `turingas bench`", "name another file, or move it away")
+        raise LaunchError(f"{path} holds no results of `turingas bench`", another)
     return found
 
 
-def recorded(name: str, path: Path | None) -> Json:
-    """The results that are kept in a file, or of the H200 in the checkout. LaunchError without them."""
-    path = path or default_path(name, "sm_90")
+def recorded(name: str, path: Path | None = None, arch: str = "sm_90") -> Json:
+    """The results of `turingas bench NAME` that are kept in a file, or of the H200 in the checkout. LaunchError without
+    them, and for those of another command."""
+    path = path or default_path(name, arch)
     if not path.is_file():
         raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
-    return read(path)
+    found = read(path)
+    what = str(found.get("what", ""))
+    if what and what.split()[:2] != ["bench", {"sweep": "schedule"}.get(name, name)]:
+        raise LaunchError(f"{path} holds the results of `{what}`", "name another file with --json")
+    return found
 
 
 def in_order(found: Json) -> Json:
@@ -86,6 +92,7 @@ class Results:
     replaced when the first setting is written. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, facts: Json, asked: Json) -> None:
+        asked = {name: value for name, value in asked.items() if name != "seconds"}  # of which no result depends
         self.path, self.facts = path, {**facts, "asked": _plain(asked)}
         self.settings: Json = {}
         self.summary: Json = {}
@@ -106,6 +113,39 @@ class Results:
         draft.write_text(json.dumps(made, indent=1) + "\n")
         os.replace(draft, self.path)
         return made
+
+
+    def fill(
+        self,
+        wanted: Mapping[str, Any],
+        seconds: float,
+        tell: Callable[[str], None],
+        measure: Callable[[str, Any, Callable[[float], None]], Json],
+        summary: Callable[[Json], Json] = lambda settings: {},
+        brief: Callable[[Json], str] | None = None,
+    ) -> Json:
+        """Measure the settings ``wanted`` that are not there yet, by their names, and give what the file holds then.
+
+        ``measure`` is given a setting's name, its value and ``turns.step``. After each setting the summary is made
+        anew, the file is written, and, with ``brief``, a line is told. Whatever ends it, what was measured is kept.
+        """
+        if self.settings:
+            tell(f"{self.path}: {len(self.settings)} settings are kept of a run that was interrupted")
+        found = self.write(complete=False) if self.settings else {}
+        width = max(map(len, wanted), default=0)
+        try:
+            with turns(self.settings, wanted, seconds, tell) as todo:
+                for name, value, left in todo:
+                    self.settings[name] = measure(name, value, todo.step)
+                    self.summary = summary(self.settings)
+                    found = self.write(complete=left == 0)
+                    if brief is not None:
+                        tell(f"{name:<{width}} {brief(self.settings[name])}; {todo.left()}")
+        except KeyboardInterrupt:
+            kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
+            tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")
+            raise
+        return found
 
 
 def _plain(value: Any) -> Any:
@@ -183,7 +223,7 @@ def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:
     found["mhz"] = {name: gpu.attribute(kind) // 1000
                     for name, kind in (("clock", "CLOCK_RATE"), ("memory_clock", "MEMORY_CLOCK_RATE"))}  # fmt: skip
     found["cudnn"], found["torch"] = cudnn.version(), str(torch().__version__) if torch() else ""
-    found["sources"] = {host.SOURCES[name].file: _digest(host.SOURCES[name].path) for name in sources}
+    found["sources"] = {host.SOURCES[name].file: digest(host.SOURCES[name].path) for name in sources}
     return found
 
 
@@ -205,6 +245,6 @@ def _driver() -> str:
     return ""
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     """Of a source: results of another are not gone on with."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""

@@ -226,7 +226,7 @@ def run(
     cases = ceilings(gpu.arch)
     sources = {case.case.source for case in cases.values() if isinstance(case, Loop)} | {micro.FOLDER / "memory.sass"}
     file = micro.opened("roofline", path, gpu, sources, {"rounds": TIMED, "runs": RUNS})
-    found = micro.fill(file, cases, lambda case: case.measure(gpu), seconds, tell)
+    found = file.fill(cases, seconds, tell, lambda _, case, step: case.measure(gpu))
     winograd = winograd or results.default_path("winograd", gpu.arch)
     if len(file.settings) < len(cases):
         return found
@@ -239,7 +239,7 @@ def run(
 
 def placed(found: Json, winograd: Path) -> Json:
     """What the ceilings and a file of `bench winograd` tell together."""
-    times = results.read(winograd)
+    times = results.recorded("winograd", winograd)
     made: Json = {"times": {key: times[key] for key in ("gpu", "date", "commit")}, "steps": steps()}
     if times["gpu"] != found["gpu"]:
         return made | {"refused": f"{winograd.name} is of {times['gpu']}"}

@@ -72,16 +72,11 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     for contender in contenders(asked):
         host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
-    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
-    file = results.Results(path, results.facts("bench schedule", gpu, [source]), wanted)
-    found = file.write(complete=False) if file.settings else {}
-    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
-        for name, problem, left in todo:
-            file.settings[name] = setting(problem, gpu, asked, todo.step)
-            file.summary = summary(file.settings, asked.vary)
-            found = file.write(complete=left == 0)
-            tell(f"{name:<10} {brief(file.settings[name])}; {todo.left()}")
-    return found
+    file = results.Results(path, results.facts("bench schedule", gpu, [source]), dataclasses.asdict(asked))
+    return file.fill(
+        asked.settings(), asked.seconds, tell, lambda _, problem, step: setting(problem, gpu, asked, step),
+        lambda settings: summary(settings, asked.vary), brief,
+    )  # fmt: skip
 
 
 def there_is(

@@ -44,27 +44,24 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     }  # fmt: skip
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     own = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)
-    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
-    file = results.Results(path, results.facts("bench schedule --sweep", gpu, [source]), wanted)
+    file = results.Results(path, results.facts("bench schedule --sweep", gpu, [source]), dataclasses.asdict(asked))
     if asked.schedule:
         tell("with -D nothing is kept for Conv2d: it takes the source as it is")
     else:
         tell(f"what is found is kept for Conv2d in {tuned.path()}")
-    found = file.write(complete=False) if file.settings else {}
-    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
-        for name, problem, left in todo:
-            made = file.settings[name] = setting(problem, gpu, asked, todo.step)
-            if not asked.schedule and (best := made["best"]) is not None:
-                shape = host.Shape(problem.n, problem.c, problem.h, problem.w, problem.k, problem.padding, asked.layout)
-                facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
-                try:
-                    tuned.keep(gpu, own, shape, best["schedule"], **facts)
-                except OSError as error:
-                    tell(f"{name} is not kept for Conv2d: {error}")
-            file.summary = summary(file.settings)
-            found = file.write(complete=left == 0)
-            tell(f"{name:<10} {brief(made)}; {todo.left()}")
-    return found
+
+    def search(name: str, p: Problem, step: Step) -> results.Json:
+        made = setting(p, gpu, asked, step)
+        if not asked.schedule and (best := made["best"]) is not None:
+            shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, asked.layout)
+            facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
+            try:
+                tuned.keep(gpu, own, shape, best["schedule"], **facts)
+            except OSError as error:
+                tell(f"{name} is not kept for Conv2d: {error}")
+        return made
+
+    return file.fill(asked.settings(), asked.seconds, tell, search, summary, brief)
 
 
 def setting(problem: Problem, gpu: Device, asked: Asked, step: Step = lambda part: None) -> results.Json:

@@ -81,23 +81,15 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     sources = asked.sources or (host.choose(host.arch_of(gpu)).name,)
     asked = dataclasses.replace(asked, sources=sources)
-    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
     facts = results.facts("bench winograd", gpu, sources)
     if path is None and asked == dataclasses.replace(Asked(), sources=sources, seconds=asked.seconds):
         path = results.default_path("winograd", gpu.arch, sources[0])  # the whole table: not what a part of it replaces
-    file = results.Results(path, facts, wanted)
+    file = results.Results(path, facts, dataclasses.asdict(asked))
     file.facts["opencnn_recorded"] = RECORDED
-    kept = len(file.settings)
-    if kept:
-        tell(f"{file.path}: {kept} settings are kept of a run that was interrupted")
-    found = file.write(complete=False) if kept else {}
-    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
-        for name, problem, left in todo:
-            file.settings[name] = setting(problem, gpu, asked, todo.step)
-            file.summary = summary(file.settings, asked.sources[0])
-            found = file.write(complete=left == 0)
-            tell(f"{name:<10} {brief(file.settings[name])}; {todo.left()}")
-    return found
+    return file.fill(
+        asked.settings(), asked.seconds, tell, lambda _, problem, step: setting(problem, gpu, asked, step),
+        lambda settings: summary(settings, sources[0]), brief,
+    )  # fmt: skip
 
 
 def contenders(asked: Asked) -> list[Contender]:

@@ -75,6 +75,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(cudnn, "library", lambda: None)
     monkeypatch.setattr(timing, "clocks", lambda gpu: timing.Clocks(1000, 2000))
     monkeypatch.setattr(timing, "nvml", lambda: None)
+    monkeypatch.setattr(timing, "FILL_SECONDS", 1.0)  # nothing here waits for Python: no more than one
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -593,7 +594,7 @@ def test_sweep(card, kept, model, tmp_path):
     tried = found["settings"]["Conv2N2"]["tried"]
     assert {"schedule": {"OUTPUT": "sts64"}, "status": "it has no such parameter"} in tried
     assert {"schedule": {"YIELD": "cudnn7"}, "gain": 1.1111} in tried
-    assert "Conv2N2    1.5000 ms, 1.333x: LDG_INTERLEAVE=4 STS_INTERLEAVE=2; 1 to do" in done.output
+    assert "Conv2N2 1.5000 ms, 1.333x: LDG_INTERLEAVE=4 STS_INTERLEAVE=2; 1 to do" in done.output
     assert f"kept for Conv2d in {kept}" in done.output
     gpu = cuda.device(0)
     shapes = tuned.best(gpu, host.Kernels.of("sm_75", "paper"))
