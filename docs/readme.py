@@ -13,6 +13,7 @@ README = ROOT / "README.md"
 RESULTS = "docs/results/winograd_sm90.json"
 BATCHES = (32, 128)  # the smallest and the largest; the means are over all
 GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
+BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTorch, which take these layouts
 
 ASSEMBLER = "docs/results/assembler_cpu.json"
 SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
@@ -86,13 +87,20 @@ def ms(time: float | None) -> str:
 
 
 def verdict(found: dict[str, Any], groups: dict[str, list[str]]) -> str:
-    """Who reaches the goal."""
+    """Who reaches the goal: which of ours alone, and whether the faster of two layouts does in each setting."""
+
+    def reached(one: dict[str, float]) -> bool:
+        return one["mean"] >= GOAL[0] and one["least"] >= GOAL[1]
+
     over = {label: found["summary"][label]["over_rival"] for labels in groups.values() for label in labels}
-    kept = [label for label, one in over.items() if one["mean"] >= GOAL[0] and one["least"] >= GOAL[1]]
-    goal = f"The goal, {GOAL[0]}x over the fastest in the mean and {GOAL[1]}x at least, is "
+    kept = [label for label, one in over.items() if reached(one)]
+    both = found["summary"].get(BOTH, {}).get("over_rival")
+    goal = f"The goal, {GOAL[0]}x over the fastest in the mean and {GOAL[1]}x at least,\nis "
     if len(kept) == len(over):
         return goal + "reached."
-    return goal + (f"reached by {', '.join(kept)} alone." if kept else "not reached.")
+    if both and reached(both):
+        kept.append(f"the {BOTH} in each setting ({both['mean']:.2f}x, {both['least']:.2f}x at least)")
+    return goal + (f"reached by {' and by '.join(kept)} alone." if kept else "not reached.")
 
 
 def table(path: str = RESULTS) -> str:

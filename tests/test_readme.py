@@ -119,16 +119,20 @@ def test_times():
 
 
 def test_verdict():
-    def said(**ratios):
+    def said(best=(0, 0), **ratios):
         settings = {"one": {"verdict": {"ours": {label.replace("_", " "): {} for label in ratios}}}}
         summary = {label.replace("_", " "): {"over_rival": dict(zip(("mean", "least"), one))}
                    for label, one in ratios.items()}  # fmt: skip
+        summary[readme.BOTH] = {"over_rival": dict(zip(("mean", "least"), best))}
         found = {"settings": settings, "summary": summary}
         return readme.verdict(found, readme.maths(found))
 
     assert said(NCHW=(1.5, 1.1), CHWN=(1.6, 1.2)).endswith("is reached.")
     assert said(ffma_NCHW=(1.6, 1.0), tf32x3_CHWN=(1.6, 1.2)).endswith("is reached by tf32x3 CHWN alone.")
     assert said(NCHW=(1.4, 1.2)).endswith("is not reached.")
+    both = "the best of NCHW, NHWC in each setting (1.52x, 1.20x at least)"
+    assert said((1.52, 1.2), NCHW=(1.4, 1.2), CHWN=(1.6, 1.2)).endswith(f"is reached by CHWN and by {both} alone.")
+    assert said((1.52, 1.2), NCHW=(1.4, 1.2)).endswith(f"is reached by {both} alone.")
 
 
 def test_picture():
