@@ -43,6 +43,7 @@ def install(monkeypatch):
 
 def forget():
     gc.collect()  # what tests before left goes back to the driver that it came from
+    gc.freeze()  # what is left is in use, and need not be looked through the next time
     cuda.driver.cache_clear()
     cuda.count.cache_clear()
     cuda._devices.clear()
