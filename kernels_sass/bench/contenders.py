@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,18 +24,21 @@ from loader.reference.runner import Runner
 class Ours(Contender):
     """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
-    makes of the source. Every copy has a U of its own."""
+    makes of the source. ``splits``: see host.Shape; None: as many as Conv2d takes. Every copy has a U of its own."""
 
     group, bound = "ours", 2e-6
 
     def __init__(
         self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
-        name: str = "", variant: Sequence[object] = (),
+        name: str = "", variant: Sequence[object] = (), splits: int | None = None,
     ) -> None:  # fmt: skip
         words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
+        words += [] if splits is None else [f"{splits} splits"]
         super().__init__(name or " ".join(words))
         self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
+        self.splits = splits
         self.u: list[Buffer] = []
+        self.partial: Buffer | None = None
 
     def prepare(self, data: Data) -> None:
         p, gpu = data.problem, data.gpu
@@ -42,9 +46,12 @@ class Ours(Contender):
             raise Refused(why)
         self.kernels = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule)
         self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
-        self.shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
+        shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
+        self.shape = host.split(shape, str(gpu)) if self.splits is None else replace(shape, splits=self.splits)
         floats = host.filter_floats(p.c, p.k)
-        self.workspace = 4 * floats
+        self.workspace = 4 * floats + 4 * self.shape.floats
+        if self.shape.floats and self.part != "filter":
+            self.partial = Buffer(self.shape.floats, np.float32, gpu).fill(0xFF)
         self.u = [Buffer(floats, np.float32, gpu).fill(0xFF) for _ in range(data.copies)]
         self.x, self.y, self.w = (data.arrays(*what) for what in
                                   (("x", self.layout), ("y", self.layout), ("w", "KCRS")))  # fmt: skip
@@ -58,7 +65,10 @@ class Ours(Contender):
             self._filter(copy, stream)
         if self.part != "filter":
             x, u, y = self.x[copy], self.u[copy], self.y[copy]
-            host.convolve(self.module, self.kernels.source, self.shape, x, u, y, sms=self.sms, stream=stream.handle)
+            host.convolve(
+                self.module, self.kernels.source, self.shape, x, u, y,
+                sms=self.sms, partial=self.partial or 0, stream=stream.handle,
+            )  # fmt: skip
 
     def _filter(self, copy: int, stream: Stream) -> None:
         host.transform(self.module, self.w[copy], self.u[copy], self.shape.c, self.shape.k, stream=stream.handle)
@@ -67,9 +77,10 @@ class Ours(Contender):
         return self.y[copy]
 
     def close(self) -> None:
-        for u in self.u:
-            u.free()
+        for one in (*self.u, *filter(None, [self.partial])):
+            one.free()
         self.u.clear()
+        self.partial = None
 
 
 def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, object]) -> list[Contender]:

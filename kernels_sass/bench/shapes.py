@@ -2,7 +2,8 @@
 
 The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
 with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
-1 if nothing is lost, 2 if a shape that fits is twice as fast.
+1 if nothing is lost, 2 if a shape that fits is twice as fast. A layer is timed with each number of blocks that may
+share the channels of a job too, to tell whether host.split chooses well.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ LAYERS = (
 )  # fmt: skip
 BATCHES = (1, 8, 32, 100)
 LAYOUT = "NCHW"
+BLOCKS = 8  # for one SM: from there on nothing is won by more of them
 MOST = 120_000_000  # elements of x or y; larger ones are left out
 WITHOUT = "without one, `turingas bench shapes --show` prints the results that are kept"
 
@@ -82,7 +84,7 @@ def operations(p: Problem) -> int:
 
 
 def jobs(p: Problem) -> int:
-    """Blocks of 64 filters x 32 tiles."""
+    """Blocks of 64 filters x 32 tiles, none of which share channels."""
     return -(-p.n * -(-p.p // 2) * -(-p.q // 2) // 32) * -(-p.k // 64)
 
 
@@ -118,11 +120,21 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
 
 
 def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
-    """The main kernel's time, its result having been compared with float64."""
+    """The time of the main kernel, with that of add_splits: as Conv2d launches it, its result having been compared with
+    float64. ``of``: milliseconds with each number of splits that leaves no more than BLOCKS blocks an SM."""
+    sms = host.sms(str(gpu))
+    shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, asked.layout)
+    chosen = host.split(shape, str(gpu)).splits
+    able = [one for one in host.SPLITS if shape.steps % one == 0 and (jobs(p) * one <= BLOCKS * sms or one == chosen)]
     with Data(p, gpu) as data:
-        (row,), states = measure.compare(data, [Ours(asked.source, asked.layout, "main", asked.schedule)], asked.runs)
+        every = [Ours(asked.source, asked.layout, "main", asked.schedule, splits=one) for one in able or [chosen]]
+        rows, states = measure.compare(data, every, asked.runs)
+    row = rows[able.index(chosen)] if able else rows[0]
     kept: results.Json = {key: row[key] for key in ("status", "ms", "low", "high", "error") if key in row}
-    return kept | {"state": states["during"]}
+    if wrong := [one for one in rows if one["status"] != "ok"]:
+        kept["status"] = wrong[0]["status"]
+    of = {str(count): one["ms"] for count, one in zip(able, rows) if "ms" in one}
+    return kept | {"splits": chosen, "of": of, "state": states["during"]}
 
 
 def summary(settings: results.Json) -> results.Json:
@@ -149,18 +161,20 @@ def show(found: results.Json) -> None:
     asked = found["asked"]
     what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
     made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
-    made.caption = ("jobs: blocks of 64 filters x 32 tiles. ratio: time for a useful operation over that of the "
-                    "nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
+    made.caption = ("jobs: blocks of 64 filters x 32 tiles. splits: blocks that share the channels of each; best ms: "
+                    "with the best number of them. ratio: time for a useful operation over that of the nearest shape "
+                    "in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
     made.add_column("layer")
-    for column in ("C", "H, W", "K", "N", "jobs", "ms", "TFLOPS", "ratio", "error"):
+    for column in ("C", "H, W", "K", "N", "jobs", "splits", "ms", "best ms", "TFLOPS", "ratio", "error"):
         made.add_column(column, justify="right")
     for name, row in found["settings"].items():
         p = row["problem"]
-        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"])
+        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], row["splits"])
         if "ratio" in row:
-            rest = (f"{row['ms']:.4f}", f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", f"{row['error']:.1e}")
+            best, error = min(row["of"].values(), default=row["ms"]), f"{row['error']:.1e}"
+            rest = (f"{row['ms']:.4f}", f"{best:.4f}", f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", error)
         else:
-            rest = (row["status"], "", "", "")
+            rest = (row["status"], "", "", "", "")
         made.add_row(name.rpartition(" ")[0], *map(str, cells), *rest)
     results.console().print(made)
     for name, one in found["summary"].items():

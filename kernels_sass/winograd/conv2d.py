@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -41,6 +41,11 @@ class Conv2d:
     schedule on this card (``tuned``). "hopper" multiplies on tensor cores, in three parts of TF32 and with relative
     errors of 5e-7; {"MATH": "ffma"} makes its products those of float32.
 
+    ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread, so that a small x fills the GPU
+    too: 1, 2, 4, 8 or 16, of which ceil(C / 8) is a multiple. None: on a GPU what takes the least time for each x, on
+    the CPU device 1. It changes the order of sums, and so last bits: with a number, y[n] depends on x[n] alone and not
+    on how many images there are. Partial results take memory, from the library of x; with Buffers the layer keeps it.
+
     Filters are transformed once for each device, and the stream on which that is done is waited for: while the layer
     is made if the device is known, else when the first x comes from it. Several threads may use one layer. ``close``,
     or ``with``, gives its memory back.
@@ -61,11 +66,13 @@ class Conv2d:
         *,
         kernel: str | None = None,
         schedule: Mapping[str, object] | None = None,
+        splits: int | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
         self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
         self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
+        self.splits = splits
 
         _library("weight", weight)
         shape = tuple(weight.shape)
@@ -73,6 +80,8 @@ class Conv2d:
             raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
         self.filters, self.channels = shape[:2]
         host.filter_floats(self.channels, self.filters)
+        if splits is not None:
+            host.Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
         there = _memory("weight", weight, shape, use="learned")[2]
         also = there if bias is None else _memory("bias", bias, (self.filters,), use="learned")[2]
         self.device = _device(device, there if there != HOST else also)
@@ -117,14 +126,15 @@ class Conv2d:
             return self._through_buffers(x, residual, out)
 
         place = self._places.get(number) or self._place(number)
-        launches = place.launches.get(x.shape) or place.prepare(shape, self.activation == "relu")
+        plan = place.plans.get(x.shape) or place.prepare(shape, self.activation == "relu", self.splits is None)
         y = library.empty(x, y_shape) if out is None else out
+        more = library.empty(x, (plan.floats,)) if plan.floats and not library.kept else None  # freed when queued
         if number == HOST:
-            place.run(launches, x, y, 0 if residual is None else residual)
+            place.run(plan, x, y, 0 if residual is None else residual, 0 if more is None else more)
         else:
-            stream = library.kind.stream
-            target = target or library.kind.read(y, 0)[0]
-            place.run(launches, source, target, added, 0 if stream is None else stream(x))
+            stream, read = library.kind.stream, library.kind.read
+            partial = 0 if not plan.floats else None if more is None else read(more, 0)[0]
+            place.run(plan, source, target or read(y, 0)[0], added, partial, 0 if stream is None else stream(x))
         return y
 
     def close(self) -> None:
@@ -199,6 +209,7 @@ class Conv2d:
         if channels != self.channels:
             raise LaunchError(f"x has {channels} channels ({self.layout} = {given}), the filters {self.channels}")
         shape = host.shape_of(given, self.filters, self.padding, self.layout)
+        shape = shape if self.splits is None else replace(shape, splits=self.splits)
         list(shape.parts())  # says what is too large
         if len(self._shapes) >= PLANS:
             self._shapes.clear()
@@ -218,9 +229,17 @@ class Conv2d:
         return out
 
 
-#: A launch: its images (None: all) and bytes from one image to the next in x and y, the grid, all parameters after the
-#: pointers, and the kernel.
-Launch = tuple[slice | None, tuple[int, int], tuple[int, int, int], Shape, Any]
+#: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, and each
+#: launch with its kernel.
+Part = tuple[slice | None, tuple[int, int], host.Shape, list[tuple[host.Launch, Any]]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is launched for x of a shape. ``floats``: elements of the partial results, which each part takes anew."""
+
+    parts: list[Part]
+    floats: int
 
 
 def _transform(kernels: Kernels) -> list[int]:
@@ -239,13 +258,14 @@ class _Place:
     """A layer on a device: the module, the transformed filters and the bias there."""
 
     def __init__(self, device: str, kernels: Kernels, weight: Any, bias: Any, k: int, c: int) -> None:
-        self.source, self.sms = kernels.source, host.sms(device)
-        self.launches: dict[Shape, list[Launch]] = {}  # by the shape of x
+        self.device, self.source, self.sms = device, kernels.source, host.sms(device)
+        self.plans: dict[Shape, Plan] = {}  # by the shape of x
+        self.kept: Any = None  # partial results of Buffers
         self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
         module = kernels.load(device)
-        self.kernel = module.kernel("winograd")
+        self.kernels = {one.name: module.kernel(one.name) for one in kernels.cubin.kernels}
         floats = host.filter_floats(c, k)
         self.u: Any
         self.bias: Any = 0
@@ -266,38 +286,52 @@ class _Place:
             gpu.call("cuMemcpyDtoDAsync", self.bias.address, source, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
-    def prepare(self, shape: host.Shape, relu: bool) -> list[Launch]:
-        """The launches for x of a shape."""
-        steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Launch]()
+    def prepare(self, shape: host.Shape, relu: bool, choose: bool) -> Plan:
+        """The launches for x of a shape; ``choose``: with the splits that are best for it."""
+        steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Part]()
         for images, part in shape.parts():
-            grid, numbers = host.grid(self.source, part, self.sms), (*part.numbers, int(relu))
-            kernel = self.tuned.get(part, self.kernel)
-            found.append((None if part is shape else images, steps, grid, numbers, kernel))
-        if len(self.launches) >= PLANS:
-            self.launches.clear()
-        return self.launches.setdefault(shape.x_shape, found)
+            tuned = self.tuned.get(replace(part, splits=1), self.kernels["winograd"])
+            kernels, sizes = {**self.kernels, "winograd": tuned}, host.split(part, self.device) if choose else part
+            launches = [(one, kernels[one.kernel]) for one in host.launches(self.source, sizes, self.sms, relu)]
+            found.append((None if part is shape else images, steps, sizes, launches))
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
+        return self.plans.setdefault(shape.x_shape, Plan(found, max(sizes.floats for _, _, sizes, _ in found)))
 
-    def run(self, launches: list[Launch], x: Any, y: Any, residual: Any, stream: int | None = None) -> None:
-        """Queue it all. x, y, residual: addresses on a GPU, arrays on the CPU device; 0: no residual."""
-        block, shared = (self.source.threads, 1, 1), self.source.shared
+    def run(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any, stream: int | None = None) -> None:
+        """Queue it all. x, y, residual, partial: addresses on a GPU, arrays on the CPU device; 0: none. partial None:
+        memory that the layer keeps."""
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            for images, steps, grid, numbers, kernel in launches:
-                pointers = x, self.u, y, self.bias, residual
+            partial = self._keep(plan.floats) if partial is None else partial
+            for images, steps, sizes, launches in plan.parts:
+                mine, ours, added = x, y, residual
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
-                    pointers = mine, self.u, ours, self.bias, _part(residual, images, steps[1])
-                kernel.launch(grid, block, *pointers, *numbers, shared=shared, stream=stream)
+                    added = _part(residual, images, steps[1])
+                pointers = host.pointers(sizes, mine, self.u, ours, self.bias, added, partial)
+                for given, (one, kernel) in zip(pointers, launches):
+                    block = one.threads, 1, 1
+                    kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, stream=stream)
+
+    def _keep(self, floats: int) -> int:
+        """Memory for so many partial results, the same each time: for the default stream alone."""
+        if self.kept is None or self.kept.nbytes < 4 * floats:
+            if self.kept is not None:
+                self.kept.free()
+            self.kept = Buffer(floats, np.float32, self.u.gpu)
+        return int(self.kept.address)
 
     def close(self) -> None:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in (self.u, self.bias):
+            for one in (self.u, self.bias, self.kept):
                 if isinstance(one, Buffer):
                     one.free()
             self.u = self.bias = 0
+            self.kept = None
 
 
 # ---- arrays of other libraries -----------------------------------------------------------------------------------
@@ -307,13 +341,15 @@ class _Place:
 class Library:
     """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is;
     ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so (``_memory``);
-    ``staged``: copied to a GPU and back."""
+    ``staged``: copied to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since
+    allocating it anew would wait for the GPU."""
 
     kind: Kind
     float32: Any
     empty: Callable[[Any, Shape], Any]
     check: Callable[[Any, str], None] | None = None
     staged: bool = False
+    kept: bool = False
 
 
 LIBRARIES: dict[type, Library] = {}  # by exact type, as they are met
@@ -335,7 +371,7 @@ def _made_by(value: Any) -> Callable[[Kind], Library] | None:
     if isinstance(value, np.ndarray):
         return lambda kind: Library(kind, np.dtype("f4"), _numpy_empty, _numpy_check, staged=True)
     if isinstance(value, Buffer):
-        return lambda kind: Library(kind, np.dtype("f4"), _buffer_empty)
+        return lambda kind: Library(kind, np.dtype("f4"), _buffer_empty, kept=True)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(value, torch.Tensor):
         return lambda kind: Library(kind, torch.float32, _torch_empty, _torch_check)

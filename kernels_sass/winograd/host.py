@@ -1,13 +1,15 @@
 """The host's side of the Winograd kernels: sizes and strides, the assembled code, and how both kernels are launched.
 
-Two sources have the same two kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004) and
+Two sources have the same kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004) and
 "hopper" (winograd_sm90.sass). ``filter_transform`` turns the filters w into U, once; ``winograd`` is the convolution:
-y = act(conv(x, w) + bias + residual). ``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
+y = act(conv(x, w) + bias + residual). Where it has too few blocks for the GPU they share their channels, write partial
+results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,8 @@ TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one s
 LIMIT = 1 << 32  # bytes of x, y or U: the kernels count with 32 bits
 CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
 CPU_SMS = 132  # persistent blocks there: those of an H200
+SPLITS = (1, 2, 4, 8, 16)  # blocks that can share the channels of a job
+ADDERS = 256  # threads of a block of add_splits
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -51,6 +55,8 @@ def check_layout(layout: str) -> str:
 @dataclass(frozen=True)
 class Shape:
     """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
+    ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread; if it is not 1, these write
+    partial results.
 
     LaunchError for sizes that give no output, or that the kernels cannot count.
     """
@@ -62,6 +68,7 @@ class Shape:
     k: int
     pad: int = 1
     layout: str = LAYOUT
+    splits: int = 1
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -73,6 +80,10 @@ class Shape:
             raise LaunchError(
                 f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
             )
+        if self.splits not in SPLITS or self.steps % self.splits:
+            able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
+            raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
+                              f"into: {able}")  # fmt: skip
 
     @property
     def p(self) -> int:
@@ -95,9 +106,14 @@ class Shape:
         return ceil_div(self.n, self.ni) * self.ni * ceil_div(self.p, 2) * ceil_div(self.q, 2)
 
     @property
+    def steps(self) -> int:
+        """Of 8 channels."""
+        return ceil_div(self.c, CHANNELS)
+
+    @property
     def blocks(self) -> tuple[int, int]:
-        """Blocks along tiles and along k."""
-        return ceil_div(self.tiles, TILES), ceil_div(self.k, FILTERS)
+        """Blocks along tiles, and along k with those that share channels."""
+        return ceil_div(self.tiles, TILES), ceil_div(self.k, FILTERS) * self.splits
 
     @property
     def x_shape(self) -> tuple[int, ...]:
@@ -108,6 +124,17 @@ class Shape:
     def y_shape(self) -> tuple[int, ...]:
         """In the layout."""
         return self._shape(self.n, self.k, self.p, self.q)
+
+    @property
+    def written(self) -> Shape:
+        """What ``winograd`` writes: y, or the partial results, which are another's y: of 64 filters for each block
+        along k, in the same layout."""
+        return self if self.splits == 1 else replace(self, k=self.blocks[1] * FILTERS, splits=1)
+
+    @property
+    def floats(self) -> int:
+        """Elements of the partial results; 0 if there are none."""
+        return 0 if self.splits == 1 else math.prod(self.written.y_shape)
 
     @property
     def x_strides(self) -> tuple[int, ...]:
@@ -122,18 +149,19 @@ class Shape:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The parameters of ``winograd`` between the pointers and relu."""
-        tiles = ceil_div(self.p, 2), ceil_div(self.q, 2), self.ni
-        sizes = self.n, self.c, self.h, self.w, self.k, self.p, self.q, self.pad
-        return self.tiles, *sizes, *tiles, *self.x_strides, *self.y_strides
+        tiles, written = (ceil_div(self.p, 2), ceil_div(self.q, 2), self.ni), self.written
+        sizes = self.n, self.c, self.h, self.w, written.k, self.p, self.q, self.pad
+        return self.tiles, *sizes, *tiles, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
-        """What single launches can do, and of which images: itself if x and y are below 4 GiB."""
-        most = (LIMIT - 1) // (4 * max(self.c * self.h * self.w, self.k * self.p * self.q))  # images below 4 GiB
+        """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB."""
+        k = max(self.k, self.written.k)
+        most = (LIMIT - 1) // (4 * max(self.c * self.h * self.w, k * self.p * self.q))  # images below 4 GiB
         if self.n <= most:
             yield slice(0, self.n), self
             return
         if self.layout == "CHWN" or not most:
-            what = "x or y" if most else "an image"
+            what = ("x or y" if self.splits == 1 else "x, y or partial results") if most else "an image"
             raise LaunchError(f"{what} of 4 GiB or more: {self.layout} = {self.x_shape} -> {self.y_shape}",
                               "NCHW and NHWC may have many images, of less than 4 GiB each")  # fmt: skip
         most = ceil_div(self.n, ceil_div(self.n, most))  # parts of one size
@@ -282,10 +310,62 @@ def sms(device: str) -> int:
     return CPU_SMS if device == "cpu" else _sms(cuda.device_named(device))
 
 
-def grid(source: Source, shape: Shape, sms: int) -> tuple[int, int, int]:
-    """Blocks of ``winograd``."""
+#: Time in steps of a main kernel: a job beside its steps, a second launch, and 2^20 partial results, which are written
+#: and read. `turingas bench splits` measures what follows from them.
+JOB, LAUNCH, PARTIAL = 1.0, 3.0, 4.0
+
+
+def split(shape: Shape, device: str) -> Shape:
+    """The shape with the ``splits`` that take the least time on a device, as far as steps tell; 1 on the CPU device."""
+    return shape if device == "cpu" else fastest(shape, sms(device))
+
+
+@functools.cache
+def fastest(shape: Shape, sms: int) -> Shape:
+    """The shape with the ``splits`` that take the least time on so many multiprocessors."""
+
+    def time(one: Shape) -> float:
+        jobs = math.prod(one.blocks)
+        steps = ceil_div(jobs, sms) * (one.steps / one.splits + JOB)
+        return steps + (LAUNCH + PARTIAL * one.floats / (1 << 20) if one.splits > 1 else 0)
+
+    able = [replace(shape, splits=count) for count in SPLITS if shape.steps % count == 0]
+    return min((one for one in able if 4 * one.floats < LIMIT), key=time)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's name, grid, threads and dynamic shared memory, and its parameters behind the pointers."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared: int
+    numbers: tuple[int, ...]
+
+
+def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
+    """The convolution's kernels: ``winograd`` of x, U, y, bias, residual; or where the shape is split ``winograd`` of
+    x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial results, y, bias, residual."""
     tiles, filters = shape.blocks
-    return (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
+    grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
+    fused = relu and shape.splits == 1
+    numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
+    main = Launch("winograd", grid, source.threads, source.shared, numbers)
+    if shape.splits == 1:
+        return (main,)
+    count, inner = math.prod(shape.y_shape), shape.y_strides[1]
+    width = 4 if (inner if inner > 1 else shape.k) % 4 == 0 else 1  # elements of a thread
+    numbers = count, shape.k, inner, shape.splits, int(relu)
+    grid = ceil_div(count, ADDERS * width), 1, 1
+    return main, Launch(f"add_splits{width if width > 1 else ''}", grid, ADDERS, 0, numbers)
+
+
+def pointers(shape: Shape, x: Any, u: Any, y: Any, bias: Any, residual: Any, partial: Any) -> tuple[Any, ...]:
+    """What each of the ``launches`` takes before its numbers."""
+    if shape.splits == 1:
+        return ((x, u, y, bias, residual),)
+    return (x, u, partial, 0, 0), (partial, y, bias, residual)
 
 
 def transform(module: Any, w: Any, u: Any, c: int, k: int, strides: tuple[int, ...] = (), **options: Any) -> Any:
@@ -297,12 +377,15 @@ def transform(module: Any, w: Any, u: Any, c: int, k: int, strides: tuple[int, .
 
 def convolve(
     module: Any, source: Source, shape: Shape, x: Any, u: Any, y: Any, bias: Any = 0, residual: Any = 0,
-    relu: bool = False, sms: int = CPU_SMS, **options: Any,
-) -> Any:  # fmt: skip
-    """Launch ``winograd`` for a shape of one part; arrays as ``loader.Kernel.launch`` takes them, or 0."""
-    kernel, block = module.kernel("winograd"), (source.threads, 1, 1)
-    arguments = x, u, y, bias, residual, *shape.numbers, int(relu)
-    return kernel.launch(grid(source, shape, sms), block, *arguments, shared=source.shared, **options)
+    relu: bool = False, sms: int = CPU_SMS, partial: Any = 0, **options: Any,
+) -> list[Any]:  # fmt: skip
+    """Launch the convolution of a shape of one part; arrays as ``loader.Kernel.launch`` takes them, or 0. ``partial``:
+    ``shape.floats`` elements. What the launches gave."""
+    done = []
+    for one, given in zip(launches(source, shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
+        kernel, block = module.kernel(one.kernel), (one.threads, 1, 1)
+        done.append(kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, **options))
+    return done
 
 
 # ---- turingas validate -------------------------------------------------------------------------------------------
@@ -319,10 +402,10 @@ def supports(p: Any) -> str:
 
 def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = LAYOUT) -> None:
     """Filters and convolution of a ``loader.reference.problem.Problem``; x and y in the layout, w as K, C, R, S."""
-    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout)
-    u = run.empty((filter_floats(p.c, p.k),))
+    shape = split(Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout), run.device)
+    u, partial = run.empty((filter_floats(p.c, p.k),)), run.empty((shape.floats,)) if shape.floats else 0
     transform(module, w, u, p.c, p.k)
-    convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device))
+    convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device), partial=partial)
 
 
 def _source_of(cubin: turingas.Cubin) -> Source:

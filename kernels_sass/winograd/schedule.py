@@ -26,8 +26,8 @@ BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers st
 
 @functools.cache
 def decoded(text, code):
-    """The instruction; where a branch goes to does not matter. Whether HMMA sets a scoreboard, which ``code`` says, tells
-    if its time is fixed."""
+    """The instruction; where a branch goes to does not matter. Whether HMMA sets a scoreboard, which ``code`` says,
+    tells if its time is fixed."""
     return instruction(isa(ARCH), isa(ARCH).encode(text, 0, {text.split()[-1]: 0}) | parse(code))
 
 
@@ -170,6 +170,51 @@ def choose(name, default, known):
     if found is None:
         raise ValueError(f"-D {name}={globals()[name]}: there are {', '.join(map(str, known))}")
     return found
+
+
+DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
+
+
+def memory(pair, offset=0):
+    """A global address: the pair of registers from ``pair`` on."""
+    if SM >= 80:
+        return f"{'' if SM >= 90 else '~'}desc[UR4][{pair}.64+0x{offset:x}]"
+    return f"[{pair}+0x{offset:x}]"
+
+
+def ldg(to, address, size=""):
+    return f"LDG.E{size}{'.SYS' if SM < 80 else ''} {to}, {address}"
+
+
+def stg(address, value, size=""):
+    return f"STG.E{size}{'.SYS' if SM < 80 else ''} {address}, {value}"
+
+
+def inverse(n, b):
+    """inv<n>: 2^32 / b, or a little less, for the parameter b. Takes the pair of x0 or y0 or z0, and scoreboard n."""
+    low, high = f"{'xyz'[n]}0", f"{'xyz'[n]}1"
+    return [
+        f"{cc(write=n)} I2F.U32.RP inv{n}, {b}",
+        f"{cc(n, write=n)} MUFU.RCP inv{n}, inv{n}",
+        f"{cc(n)} IADD3 inv{n}, inv{n}, 0xffffffe, RZ",
+        f"{cc(write=n)} F2I.FTZ.U32.TRUNC.NTZ inv{n}, inv{n}",
+        f"{cc(n)} IADD3 {low}, RZ, -inv{n}, RZ",
+        f"IMAD {low}, {low}, {b}, RZ",  # what is missing of 2^32
+        f"IMAD.WIDE.U32 {low}, inv{n}, {low}, RZ",
+        f"IADD3 inv{n}, inv{n}, {high}, RZ",
+    ]
+
+
+def quotient(q, r, a, n, b):
+    """q, r = divmod(a, b). The inverse is too small by less than 2, so that q is by 1 at most for a < 2^31."""
+    return f"""
+                    IMAD.WIDE.U32 x0, inv{n}, {a}, RZ
+                    MOV {q}, x1
+                    IADD3 x0, RZ, -x1, RZ
+                    IMAD {r}, x0, {b}, {a}
+                    ISETP.GE.U32.AND P0, PT, {r}, {b}, PT
+                    @P0 IADD3 {r}, {r}, -{b}, RZ
+                    @P0 IADD3 {q}, {q}, 0x1, RZ"""
 
 
 def table(regs, params):

@@ -33,6 +33,7 @@ class Shape:
     bias: bool = False
     residual: bool = False
     relu: bool = False
+    splits: int = 1
 
     @property
     def p(self) -> int:
@@ -103,13 +104,26 @@ def convolve(
     ]
     assert np.isfinite(u).all()
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
-    args = [x_at + inside, u, y_at, bias if s.bias else 0, there_r if s.residual else 0]
-    args += [s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, s.pad, -(-s.p // 2), -(-s.q // 2), s.ni]
-    args += [*strides_x, *strides_y, int(s.relu)]
-    grid = -(-s.tiles // 32), k_pad // 64
+    last = [bias if s.bias else 0, there_r if s.residual else 0]
+    if s.splits > 1:                # partial results are a y of more filters
+        partial, strides = stored(np.full((s.n, s.splits * k_pad, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
+        args = [x_at + inside, u, partial, 0, 0]
+    else:
+        args, strides = [x_at + inside, u, y_at, *last], strides_y
+    args += [s.tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else s.splits * k_pad, s.p, s.q, s.pad]
+    args += [-(-s.p // 2), -(-s.q // 2), s.ni, *strides_x, *strides]
+    args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
+    grid = -(-s.tiles // 32), k_pad // 64 * s.splits
     if sms:
         grid = min(sms, grid[0] * grid[1]), 1
     reports.append(module.launch("winograd", grid, block, args, shared, **options))
+    if s.splits > 1:
+        assert np.isfinite(partial).all()
+        inner = strides_y[1]
+        width = 4 if (inner if inner > 1 else s.k) % 4 == 0 else 1
+        args = [partial, y_at, *last, there_y.size, s.k, inner, s.splits, int(s.relu)]
+        name, grid = "add_splits" + "4" * (width == 4), -(-there_y.size // (256 * width))
+        reports.append(module.launch(name, grid, 256, args, **options))
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, (memory_x, there_w)))
     assert np.isnan(memory_y[:shift]).all()
     y = memory_y[shift:].reshape(there_y.shape).transpose([s.layout.index(letter) for letter in "NCHW"])

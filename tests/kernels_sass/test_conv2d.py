@@ -105,7 +105,7 @@ def test_epilogues_have_no_hazards(arch, kernel):
     shape = host.shape_of(case.x.shape, 70, 1, "CHWN")
     options = {"strict": True, "races": True}
     first = host.transform(module, case.weight, u, 10, 70, **options)
-    more = host.convolve(module, kernels.source, shape, case.x, u, y, case.bias, y, True, sms=1, **options)
+    (more,) = host.convolve(module, kernels.source, shape, case.x, u, y, case.bias, y, True, sms=1, **options)
     assert not [*first.hazards, *first.races, *more.hazards, *more.races]
     assert error(y, case.y(1, 1, 1)) < 1e-6
 
@@ -166,7 +166,7 @@ def test_shapes_are_forgotten_when_there_are_many(standin, monkeypatch):
     conv = Conv2d(np.ones((1, 1, 3, 3), np.float32))
     for width in range(1, 9):
         assert conv(np.ones((1, 1, 1, width), np.float32)).sum() == 3 * width - 2
-        assert len(conv._shapes) <= 3 and len(conv._places[-1].launches) <= 3
+        assert len(conv._shapes) <= 3 and len(conv._places[-1].plans) <= 3
 
 
 def test_weights_are_read_once(standin):
@@ -186,7 +186,7 @@ def test_tensors_of_more_than_a_launch_can_address(standin, monkeypatch):
         conv = case.conv(bias=True)
         assert error(conv(case.x, case.residual), case.y(bias=True, residual=True)) < 1e-6
         assert error(conv(case.x), case.y(bias=True)) < 1e-6
-        assert [images.start for images, *_ in conv._places[-1].launches[case.x.shape]] == [0, 1, 2, 3, 4]
+        assert [images.start for images, *_ in conv._places[-1].plans[case.x.shape].parts] == [0, 1, 2, 3, 4]
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more: CHWN = "):
         case = Case(5, 2, 41, 40, 3, 1, "CHWN")
         case.conv()(case.x)
