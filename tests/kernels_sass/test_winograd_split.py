@@ -53,7 +53,7 @@ def test_no_channel_of_another_is_read(arch):
 
 @pytest.mark.parametrize(("arch", "source"), [("sm_70", "paper"), ("sm_80", "paper"), ("sm_90", "hopper")])
 def test_sums(arch, source):
-    """add_splits alone: all that y needs is read from where ``winograd`` has written it, wherever y and residual lie."""
+    """add_splits alone: what y needs is read from where ``winograd`` has written it, wherever y and residual lie."""
     module, random = Kernels.of(arch, source).load("cpu"), np.random.default_rng(0)
     cases = [(2, "NCHW", 4, 68, 1), (4, "NHWC", 3, 64, 2), (8, "NHWC", 3, 5, 0), (16, "CHWN", 2, 130, 3),
              (2, "CHWN", 3, 9, 0)]  # fmt: skip
