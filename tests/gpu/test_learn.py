@@ -7,24 +7,11 @@ import pytest
 
 import loader
 from kernels_sass.learn import measure
-from loader import cuda
 from loader.cuda import Buffer
-from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 DEVICE = "cuda:0"
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    pytest.importorskip("cuda.bindings.driver")
-    try:
-        found = cuda.device(0)
-    except LaunchError as error:
-        pytest.skip(str(error))
-    if found.arch not in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"):
-        pytest.skip(f"these kernels are for sm_70 to sm_90, not {found.arch}")
-    return found
 
 
 def run(gpu, step, grid, block, *args, **defines):

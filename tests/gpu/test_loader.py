@@ -13,11 +13,12 @@ import pytest
 
 import loader
 import turingas
-from loader import cuda, timing
+from loader import timing
 from loader.cuda import Buffer, Graph, Stream
 from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
+ARCHS = ("sm_90",)
 
 SOURCE = """
 .arch sm_90
@@ -109,18 +110,6 @@ def check_kernels(module, send, fetch):
         assert fetch(out)[0] == 7
     with pytest.raises(LaunchError, match="bytes of shared memory"):
         module.kernel("last").launch(1, 1, out, 0, shared=229 * 1024)
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    pytest.importorskip("cuda.bindings.driver")
-    try:
-        found = cuda.device(0)
-    except LaunchError as error:
-        pytest.skip(str(error))
-    if found.arch != "sm_90":
-        pytest.skip(f"these kernels are for sm_90, not {found.arch}")
-    return found
 
 
 @pytest.fixture

@@ -5,22 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kernels_sass.bench import micro, roofline
-from loader import cuda
-from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    pytest.importorskip("cuda.bindings.driver")
-    try:
-        found = cuda.device(0)
-    except LaunchError as error:
-        pytest.skip(str(error))
-    if found.arch not in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"):
-        pytest.skip(f"these kernels are for sm_70 to sm_90, not {found.arch}")
-    return found
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 
 @pytest.mark.parametrize("what", micro.KINDS)

@@ -46,15 +46,6 @@ KERNELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def gpu() -> cuda.Device:
-    pytest.importorskip("cuda.bindings.driver")
-    try:
-        return cuda.device(0)
-    except LaunchError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
 def torch(gpu: cuda.Device) -> Any:
     found = pytest.importorskip("torch")
     if not found.cuda.is_available():
