@@ -275,6 +275,17 @@ def test_occupancy(name, registers, shared, threads, warps, limit):
     assert resident_warps(arch(name), registers, shared, threads) == (warps, limit)
 
 
+def test_a_source_is_no_cubin_and_a_cubin_no_source(source):
+    for name in ("info", "check", "disassemble"):
+        done = run(name, source)
+        assert done.exit_code == 1 and "store.sass: error: this is no cubin\nhint: `turingas assemble`" in done.stderr
+    junk = source.with_name("junk.cubin")
+    junk.write_bytes(b"\xb4 not at all")
+    for name in ("lint", "run", "validate"):
+        done = run(name, junk)
+        assert done.exit_code == 1 and "junk.cubin: error: offset 0x0: " in done.stderr
+
+
 def test_info_of_what_compilers_reserve(tmp_path):
     """A compiler's sm_90 kernel with 7 KB of its own declares 8: 28 blocks of those fit in 228 KB, not 25."""
     source = ".arch sm_90\n.kernel kern\n.registers 32\n.shared {}\n--:-:-:Y:5  EXIT;\n"

@@ -141,7 +141,7 @@ def test_a_file_that_is_no_kernel(tmp_path):
     assert found.exit_code == 1 and "x.cubin: error:" in found.stderr
     path.write_bytes(b"")
     found = run(path)
-    assert found.exit_code == 1 and "x.cubin: error: there are no instructions" in found.stderr
+    assert found.exit_code == 1 and "x.cubin: error: offset 0x0: 0 bytes are too few for an ELF header" in found.stderr
     path.write_text("FOO;")
     found = run(path)
     assert found.exit_code == 1 and "error" in found.stderr and "Traceback" not in found.output

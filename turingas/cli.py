@@ -20,6 +20,7 @@ from turingas.errors import UNNAMED, AsmError, CubinError, LaunchError
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
 WRONG = 1  # the input is wrong
+ELF = b"\x7fELF"  # a cubin begins so
 
 
 class _Commands(click.Group):
@@ -144,6 +145,14 @@ def _assemble(file: str, source: bytes, arch: str, include: tuple[str, ...], pyt
     return run(decode(source, name), arch, include=include, filename=name, allow_python=python, **options)
 
 
+def _made(file: str, arch: str, include: tuple[str, ...], python: bool, **options: Any) -> tuple[Any, str]:
+    """The Cubin of a file that is one, or else is assembled; and its source, "" of a cubin."""
+    data = _read(file)
+    if data.startswith(ELF) or file.endswith(".cubin"):
+        return _cubin(data), ""
+    return _assemble(file, data, arch, include, python, **options), data.decode("utf-8", "surrogateescape")
+
+
 @main.command(short_help="Turn a cubin into source.")
 @click.argument("file", type=_CUBIN)
 @click.option("-o", "--output", type=_OUTPUT, default="-", help="Source to write. [default: stdout]")
@@ -230,12 +239,8 @@ def lint(
     for file in files:
         try:
             with _diagnosed(file):
-                data = _read(file)
-                if data.startswith(b"\x7fELF"):
-                    cubin = _cubin(data)
-                else:
-                    options = {"defines": defines, "default_control": default_control}
-                    cubin = _assemble(file, data, arch, include, not no_python, **options)
+                options = {"defines": defines, "default_control": default_control}
+                cubin, _ = _made(file, arch, include, not no_python, **options)
                 report = command.look(cubin, "<stdin>" if file == "-" else file, kernel)
                 reports.append(report)
                 if not as_json:
@@ -322,11 +327,7 @@ def run(
     if options["stale"] and not options["strict"]:
         raise click.UsageError("--stale goes with --strict")
     with _diagnosed(file):
-        data = _read(file)
-        if data.startswith(b"\x7fELF"):
-            cubin = _cubin(data)
-        else:
-            cubin = _assemble(file, data, arch, include, not no_python, defines=defines)
+        cubin, _ = _made(file, arch, include, not no_python, defines=defines)
         show_progress = sys.stderr.isatty() and not as_json
         outcome = command.run(cubin, args, grid, block, save, seed, show_progress, options)
         for path, array in outcome.saved:
@@ -445,12 +446,7 @@ def validate(
     options["options"] = {name: True for name, on in (("strict", strict), ("races", races)) if on}
     results = []
     with _diagnosed(file):
-        data = _read(file)
-        if data.startswith(b"\x7fELF"):
-            cubin, source = _cubin(data), ""
-        else:
-            cubin = _assemble(file, data, arch, include, not no_python, defines=defines)
-            source = data.decode("utf-8", "surrogateescape")
+        cubin, source = _made(file, arch, include, not no_python, defines=defines)
         asked = command.problems(layers, shape, batches, filters, stride, padding)
         try:
             for result in command.command(cubin, file, source, words, asked, python=not no_python, **options):
@@ -755,7 +751,10 @@ def _read(file: str) -> bytes:
 
 
 def _load(file: str) -> Any:
-    return _cubin(_read(file))
+    data = _read(file)
+    if file.endswith(".sass") and not data.startswith(ELF):
+        raise LaunchError("this is no cubin", "`turingas assemble` makes one of a source")
+    return _cubin(data)
 
 
 def _cubin(data: bytes) -> Any:

@@ -37,8 +37,10 @@ def argument(text: str, random: np.random.Generator) -> Any:
     if text.startswith("@"):
         try:
             loaded = np.load(Path(text[1:]), allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise LaunchError(f"argument {text}: {error}") from None
+        except OSError as error:
+            raise LaunchError(f"argument {text}: {error.strerror or error}") from None
+        except (ValueError, EOFError):
+            raise LaunchError(f"argument {text}: this is no file of numpy.save, or one of Python objects") from None
         if not isinstance(loaded, np.ndarray):
             raise LaunchError(f"argument {text} holds several arrays", "save one array with numpy.save")
         return np.array(loaded, order="C")
@@ -48,6 +50,8 @@ def argument(text: str, random: np.random.Generator) -> Any:
         try:
             shape = tuple(int(n) for n in match["shape"].split(","))
             return _filled(shape, kind, match["fill"] or "0", random, text)
+        except LaunchError:  # a ValueError, too
+            raise
         except (ValueError, MemoryError) as error:  # numpy's words for what is too large
             raise LaunchError(f"argument {text[:60]!r}: {error}") from None
     match = TYPED.fullmatch(text)
@@ -75,8 +79,10 @@ def _number(value: str, kind: np.dtype[Any], text: str) -> Any:
         number = float(value) if kind.kind == "f" else int(value, 0)
         with np.errstate(over="ignore"):  # a float beyond the type's range becomes infinity, as numpy has it
             return kind.type(number)
-    except (ValueError, OverflowError) as error:
-        raise LaunchError(f"argument {text!r}: {error}", HINT) from None
+    except ValueError:
+        raise LaunchError(f"argument {text!r}: {value!r} is no {kind.name}", HINT) from None
+    except OverflowError:
+        raise LaunchError(f"argument {text!r}: {value} does not fit {kind.name}", HINT) from None
 
 
 def _filled(shape: tuple[int, ...], kind: np.dtype[Any], fill: str, random: np.random.Generator, text: str) -> Any:

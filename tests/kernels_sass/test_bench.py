@@ -743,6 +743,18 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
     assert figures.draw(again, folder, "winograd_sm90")[1].read_text() == heat  # the same results, the same file
 
 
+@pytest.mark.parametrize("what", "winograd schedule counters shapes smem roofline resnet assembler".split())
+def test_results_of_another_command(no_gpu, what):
+    done = call(what, "--show", "--json", str(results.ROOT / "docs" / "results" / "hmma_sm90.json"))
+    assert done.exit_code == 1 and "hmma_sm90.json holds the results of `bench hmma`" in done.output
+
+
+def test_a_sweep_is_shown_by_either_command(no_gpu):
+    path = str(results.ROOT / "docs" / "results" / "sweep_sm90.json")
+    shown = [call("schedule", "--show", "--json", path, *more) for more in ((), ("--sweep",))]
+    assert shown[0].exit_code == 0 and shown[0].output == shown[1].output
+
+
 def test_tables_as_in_the_papers(no_gpu, tmp_path):
     path = tmp_path / "small.json"
     path.write_text(json.dumps(small()))
