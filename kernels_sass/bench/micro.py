@@ -20,12 +20,14 @@ import turingas
 from kernels_sass.bench import figures as drawing
 from kernels_sass.bench import measure, results
 from kernels_sass.bench.winograd import gpu_at_hand
-from kernels_sass.learn import measure as learn
 from loader.cuda import Buffer, Device
 from turingas.emulate import traffic
 from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
+LEARN = FOLDER.parent / "learn"
+SCHEDULERS = 4  # of an SM
+IN_A_ROUND = 64  # LDS or STS, of 06_smem.sass
 ROUNDS = 512  # of a loop that is timed
 CHECKED = 2  # rounds whose results are compared
 LAUNCHES = 9  # the first is not counted
@@ -48,13 +50,13 @@ class Case:
     right: Callable[[Sequence[Array], int], bool]
     count: int
     threads: int = 256
-    shared_by: int = learn.SCHEDULERS
+    shared_by: int = SCHEDULERS
     more: Json = field(default_factory=dict)
 
     def cubin(self, arch: str, **more: object) -> Cubin:
         """Assembled."""
         text = self.source.read_text()
-        return turingas.assemble(text, arch, {**self.defines, **more}, [learn.FOLDER], filename=str(self.source))
+        return turingas.assemble(text, arch, {**self.defines, **more}, [LEARN], filename=str(self.source))
 
     def measure(self, gpu: Device) -> Json:
         """A row: status, cycles of a round and their spread, cpi."""
@@ -178,7 +180,7 @@ def smem(arch: str) -> dict[str, Case]:
             defines = {"OP": op, "WIDTH": width, "PATTERN": pattern}
             words = np.full(threads, 0xFFFFFFFF, np.uint32)
             cases[name + (", 4 warps" if threads == 128 else "")] = Case(
-                learn.FOLDER / "06_smem.sass", defines, (words,), right, learn.ACCESSES, threads, 1, more
+                LEARN / "06_smem.sass", defines, (words,), right, IN_A_ROUND, threads, 1, more
             )
     return cases
 
@@ -186,15 +188,39 @@ def smem(arch: str) -> dict[str, Case]:
 # ---- ffma --------------------------------------------------------------------------------------------------------
 
 
+def best(**more: object) -> dict[str, object]:
+    return {"PATTERN": "best", **more}
+
+
+#: name -> file, what is defined, cycles that another kernel with this loop took on an H200 before this one was written
+FFMA: dict[str, tuple[str, Mapping[str, object], int | None]] = {
+    "c and a in opposite banks, b kept, a kept at the turn": ("05_outer_product", best(), 1061),
+    "the same, b kept only": ("05_outer_product", {"PATTERN": "b_only"}, 1110),
+    "c and a in one bank, both kept": ("05_outer_product", {"PATTERN": "same_bank"}, 1189),
+    "no reuse flags": ("05_outer_product", {"PATTERN": "no_reuse"}, 1812),
+    "all three in one bank (256 FFMA)": ("05_outer_product", {"PATTERN": "one_bank"}, 1552),
+    **{
+        f"best, yield every {n}": ("05_outer_product", best(YIELD=f"every:{n}"), cycles)
+        for n, cycles in ((32, 1094), (16, 1123), (8, 1126), (7, 1147), (4, 1187))
+    },
+    **{
+        f"best, {n} LDS.128 in 128 FFMA": ("07_mix", {"LDS": n}, cycles)
+        for n, cycles in ((0, None), (4, 1093), (6, 1111), (8, 1125), (12, 1551))
+    },
+    "best, 8 LDS.128 in 128 FFMA, lanes of paper 004": ("07_mix", {"LDS": 8, "LANES": "paper004"}, 1193),
+    "best, 4 STS.128 in 128 FFMA": ("07_mix", {"STS": 4}, 1157),
+}
+
+
 def ffma(arch: str) -> dict[str, Case]:
-    """The FFMA of learn.measure: by register banks, reuse flags, yields and what stands between, one and two warps a
+    """FFMA by register banks, reuse flags, yields and what stands between, one and two warps a
     scheduler."""
     del arch
     a, b = np.arange(1, 9, dtype=np.float32), np.arange(3, 11, dtype=np.float32)
     cases = {}
     for warps in (8, 4):
         threads = 32 * warps
-        for name, (file, defines, before) in learn.FFMA.items():
+        for name, (file, defines, before) in FFMA.items():
             pure = file == "05_outer_product"
             count = 256 if defines.get("PATTERN") == "one_bank" else 512
             given: tuple[Array | int, ...] = (np.full(threads, np.nan, np.float32),)
@@ -209,7 +235,7 @@ def ffma(arch: str) -> dict[str, Case]:
 
             more: Json = {"before": before} if before and warps == 8 else {}
             label = name + ("" if warps == 8 else ", 1 warp a scheduler")
-            cases[label] = Case(learn.FOLDER / f"{file}.sass", defines, given, right, count, threads, more=more)
+            cases[label] = Case(LEARN / f"{file}.sass", defines, given, right, count, threads, more=more)
     return cases
 
 
@@ -369,7 +395,7 @@ def speed(found: Json, row: Json) -> Json:
     if "bytes" in row:
         made["bytes_per_cycle"] = row["bytes"] / row["cpi"]
     if "flops" in row:
-        made["flops_per_cycle"] = row["flops"] * learn.SCHEDULERS / row["cpi"]
+        made["flops_per_cycle"] = row["flops"] * SCHEDULERS / row["cpi"]
         mhz = row.get("state", {}).get("sm_mhz") or found["mhz"]["clock"]
         made["tflops"] = made["flops_per_cycle"] * found["sms"] * mhz / 1e6
     return made

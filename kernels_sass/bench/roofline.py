@@ -22,7 +22,6 @@ from kernels_sass.bench import figures as drawing
 from kernels_sass.bench import measure, micro, results
 from kernels_sass.bench.contenders import OPENCNN
 from kernels_sass.bench.winograd import ffmas, gpu_at_hand, shorter
-from kernels_sass.learn import measure as learn
 from loader import timing
 from loader.cuda import Buffer, Device
 from loader.reference.problem import Problem
@@ -202,7 +201,7 @@ def rate(gpu: Device, total: int, unit: str, launch: Callable[[], object]) -> Js
 
 def ceilings(arch: str) -> dict[str, Any]:
     """What is measured."""
-    best = micro.ffma(arch)[next(iter(learn.FFMA))]
+    best = micro.ffma(arch)[next(iter(micro.FFMA))]
     found: dict[str, Any] = {"FFMA": Loop(best, best.count * 64, "operation")}
     newest = {70: ("HMMA.884.F32.F32",), 75: ("HMMA.1688.F32",)}.get(micro.capability(arch), (TENSOR, "HMMA.16816.F32"))
     for op in newest:

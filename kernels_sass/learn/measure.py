@@ -1,7 +1,5 @@
-"""Times steps 5 to 8 on a GPU: ``python -m kernels_sass.learn.measure [--json FILE] [--only ffma|smem|sgemm]``.
-
-``measure_ffma`` and ``measure_smem`` run one block of 256 threads, two warps a scheduler, and read the SM's own clock
-in the kernel; ``measure_sgemm`` times launches, beside PyTorch's matrix product with TF32 off, if there is PyTorch.
+"""Times step 8 on a GPU, beside PyTorch's matrix product with TF32 off: ``python -m kernels_sass.learn.measure [--json
+FILE]``. Steps 5 and 7 are timed by ``turingas bench ffma``, step 6 by ``turingas bench smem``.
 """
 
 from __future__ import annotations
@@ -10,9 +8,8 @@ import argparse
 import contextlib
 import importlib
 import json
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,26 +24,10 @@ from turingas.errors import LaunchError
 from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
-THREADS, WARPS, SCHEDULERS = 256, 8, 4
-ROUNDS = 512  # of the loop that is timed
-LAUNCHES = 9  # the first is not counted
-ACCESSES = 64  # LDS or STS of step 6 in a round
+THREADS = 256
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Defines = Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class Row:
-    """``cycles``: of one round of the loop, for all warps; ``cpi``: those for each timed instruction that a scheduler
-    issues (FFMA), or the SM (LDS, STS); ``bytes_per_cycle``: that lanes ask for, of the SM; ``before``: cycles that
-    other kernels with these loops took on an H200, before these were written."""
-
-    name: str
-    cycles: float
-    cpi: float
-    bytes_per_cycle: float | None = None
-    before: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,46 +44,6 @@ class Product:
     mhz: int | None
 
 
-def best(**more: object) -> dict[str, object]:
-    return {"PATTERN": "best", **more}
-
-
-#: name -> file, what is defined, cycles on an H200 before
-FFMA: dict[str, tuple[str, Defines, int | None]] = {
-    "c and a in opposite banks, b kept, a kept at the turn": ("05_outer_product", best(), 1061),
-    "the same, b kept only": ("05_outer_product", {"PATTERN": "b_only"}, 1110),
-    "c and a in one bank, both kept": ("05_outer_product", {"PATTERN": "same_bank"}, 1189),
-    "no reuse flags": ("05_outer_product", {"PATTERN": "no_reuse"}, 1812),
-    "all three in one bank (256 FFMA)": ("05_outer_product", {"PATTERN": "one_bank"}, 1552),
-    **{
-        f"best, yield every {n}": ("05_outer_product", best(YIELD=f"every:{n}"), cycles)
-        for n, cycles in ((32, 1094), (16, 1123), (8, 1126), (7, 1147), (4, 1187))
-    },
-    **{
-        f"best, {n} LDS.128 in 128 FFMA": ("07_mix", {"LDS": n}, cycles)
-        for n, cycles in ((0, None), (4, 1093), (6, 1111), (8, 1125), (12, 1551))
-    },
-    "best, 8 LDS.128 in 128 FFMA, lanes of paper 004": ("07_mix", {"LDS": 8, "LANES": "paper004"}, 1193),
-    "best, 4 STS.128 in 128 FFMA": ("07_mix", {"STS": 4}, 1157),
-}
-
-#: name -> OP, WIDTH, PATTERN, cycles on an H200 before
-SMEM: dict[str, tuple[str, int, str, int | None]] = {
-    **{
-        f"{op}.{width}": (op, width, "own", cycles)
-        for op in ("LDS", "STS")
-        for width, cycles in ((32, 513), (64, 1025), (128, 2049))
-    },
-    **{
-        f"{op}.{width}, half of the lanes": (op, width, "half", None)
-        for op in ("LDS", "STS")
-        for width in (32, 64, 128)
-    },
-    "LDS.128, lanes of paper 004": ("LDS", 128, "paper004", 1025),
-    "LDS.32, one word for all": ("LDS", 32, "broadcast", None),
-    **{f"LDS.32, {n} words apart": ("LDS", 32, f"stride:{n}", None) for n in (2, 4, 32)},
-}
-
 SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 512),
          (1000, 1001, 999), (4095, 4097, 1023), (128, 16384, 4096))  # fmt: skip
 SCHEDULED = (4096, 4096, 4096)
@@ -113,51 +54,6 @@ def built(name: str, arch: str, defines: Defines | None = None) -> Cubin:
     """``name``.sass of this folder, assembled."""
     path = FOLDER / f"{name}.sass"
     return turingas.assemble(path.read_text(), arch, dict(defines or {}), [FOLDER], filename=str(path))
-
-
-def elapsed(clocks: Array) -> int:
-    """Cycles from the first start to the last end: (threads, 2) of a 32-bit clock, which may turn over."""
-    ticks = (clocks - clocks[0, 0]).view(np.int32)
-    return int(ticks[:, 1].max() - ticks[:, 0].min())
-
-
-def cycles(cubin: Cubin, device: str, arrays: Sequence[Array]) -> float:
-    """Cycles a round: the median of some launches. The kernel's parameters are ``arrays``, its clocks, its rounds."""
-    found = []
-    with loader.load(cubin, device) as module, contextlib.ExitStack() as stack:
-        buffers = [stack.enter_context(Buffer.of(array, device)) for array in arrays]
-        clocks = stack.enter_context(Buffer.of(np.zeros((THREADS, 2), np.uint32), device))
-        for _ in range(LAUNCHES):
-            module.kernel().launch(1, THREADS, *buffers, clocks, ROUNDS)
-            module.synchronize()
-            found.append(elapsed(clocks.numpy()) / ROUNDS)
-    return statistics.median(found[1:])
-
-
-def measure_ffma(device: str = "cuda:0") -> list[Row]:
-    """Loops of 512 FFMA by register banks, reuse flags, yields, and what else stands between them."""
-    gpu = on(device)
-    ones, product = np.ones(8, np.float32), np.zeros((64, THREADS), np.float32)
-    rows = []
-    for name, (file, defines, before) in FFMA.items():
-        arrays = [product, ones, ones] if file == "05_outer_product" else [product[0]]
-        taken = cycles(built(file, gpu.arch, defines), device, arrays)
-        ffma = 256 if defines.get("PATTERN") == "one_bank" else 512
-        rows.append(Row(name, taken, taken / (ffma * WARPS / SCHEDULERS), None, before))
-    return rows
-
-
-def measure_smem(device: str = "cuda:0") -> list[Row]:
-    """LDS and STS alone: the cycles of 64 a warp, 8 warps; CPI and bytes a cycle as in Table 1 of paper 000."""
-    gpu = on(device)
-    rows = []
-    for name, (op, width, pattern, before) in SMEM.items():
-        cubin = built("06_smem", gpu.arch, {"OP": op, "WIDTH": width, "PATTERN": pattern})
-        taken = cycles(cubin, device, [np.zeros(THREADS, np.uint32)])
-        lanes = 16 if pattern == "half" else 32
-        cpi = taken / (ACCESSES * WARPS)
-        rows.append(Row(name, taken, cpi, lanes * width / 8 / cpi, before))
-    return rows
 
 
 def measure_sgemm(
@@ -226,13 +122,6 @@ def pytorch() -> Any:
 # ---- what is printed ---------------------------------------------------------------------------------------------
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
-    yield f"{'':54} {'cycles':>8} {'before':>7} {'CPI':>7} {'bytes/cycle':>12}"
-    for row in rows:
-        width = "" if row.bytes_per_cycle is None else f"{row.bytes_per_cycle:.1f}"
-        yield f"{row.name:54} {row.cycles:8.0f} {row.before or '':>7} {row.cpi:7.2f} {width:>12}"
-
-
 def products(rows: Sequence[Product]) -> Iterator[str]:
     yield f"{'':20} {'m':>6} {'n':>6} {'k':>6} {'ms':>9} {'TFLOP/s':>8} {'error':>8} {'MHz':>5}"
     for row in rows:
@@ -245,23 +134,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels_sass.learn.measure", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--only", choices=("ffma", "smem", "sgemm"), action="append", help="may be given several times")
     asked = parser.parse_args(words)
     try:
         gpu = on(asked.device)
         from kernels_sass.bench import results  # what dates a result; it needs no GPU, but nobody else here needs it
 
         found: dict[str, Any] = results.facts("learn", gpu, ())
-        parts: list[tuple[str, str, Callable[..., list[Any]], Callable[..., Iterator[str]]]] = [
-            ("ffma", "512 FFMA a warp, 8 warps an SM", measure_ffma, table),
-            ("smem", f"{ACCESSES} LDS or STS a warp, 8 warps an SM", measure_smem, table),
-            ("sgemm", "C = A B, float32", measure_sgemm, products),
-        ]
-        for name, title, measure, shown in parts:
-            if asked.only is None or name in asked.only:
-                rows = measure(asked.device)
-                print(f"{title}, {gpu.name}", *shown(rows), "", sep="\n")
-                found[name] = [asdict(row) for row in rows]
+        rows = measure_sgemm(asked.device)
+        print(f"C = A B, float32, {gpu.name}", *products(rows), sep="\n")
+        found["sgemm"] = [asdict(row) for row in rows]
     except LaunchError as error:
         print(f"nothing is measured: {error.message}", file=sys.stderr)
         return 1

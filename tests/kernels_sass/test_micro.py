@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 import turingas
 from kernels_sass.bench import measure, micro, results
-from kernels_sass.learn import measure as learn
 from tests.kernels_sass.test_bench import Card
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
@@ -157,7 +156,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(micro, "FARTHEST", 3)
     few = {
         "smem": ["LDS.32", "LDS.32, 4 warps", "STS.128 half"],
-        "ffma": [next(iter(learn.FFMA)), "best, 8 LDS.128 in 128 FFMA, lanes of paper 004, 1 warp a scheduler"],
+        "ffma": [next(iter(micro.FFMA)), "best, 8 LDS.128 in 128 FFMA, lanes of paper 004, 1 warp a scheduler"],
         "hmma": ["HMMA.16816.F32, 2 a scheduler", "DMMA.8x8x4, 1 a scheduler", "HMMA.16816.F32, latency"],
     }
     for what, names in few.items():
