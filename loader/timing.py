@@ -103,7 +103,7 @@ def measure(
 
     size = FLUSH * max(gpu.attribute("L2_CACHE_SIZE"), 1 << 20)
 
-    with Buffer(size, "u1", gpu) as scratch, _Events(gpu, runs) as events:
+    with Buffer(size, "u1", gpu) as scratch, Events(gpu, runs) as events:
         start = time.perf_counter()
         for _ in range(warmup):
             launch(*next(turns))
@@ -127,7 +127,7 @@ def measure(
         return Timing(tuple(time / batch for time in events.times()), before, after)
 
 
-class _Events:
+class Events:
     """Pairs of CUDA events."""
 
     def __init__(self, gpu: Device, count: int) -> None:
@@ -137,7 +137,7 @@ class _Events:
     def times(self) -> list[float]:
         return [float(self.gpu.call("cuEventElapsedTime", first, last)) for first, last in self.pairs]
 
-    def __enter__(self) -> _Events:
+    def __enter__(self) -> Events:
         return self
 
     def __exit__(self, *what: object) -> None:

@@ -459,22 +459,17 @@ def ordered(entry: results.Json) -> list[Row]:
 
 def show(found: results.Json) -> None:
     """Print the tables, what has no time, and what this project wants of itself."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console = results.console()
-    made = Table(title=f"instructions a second within a process; {stamp(found)}", box=SIMPLE_HEAD, padding=(0, 1))
-    for name in ("", "instructions", "distinct", *(f"{what} {state}" for what in CODING for state in STATES)):
-        made.add_column(name, justify="right" if name else "left")
+    made = results.table(f"instructions a second within a process; {stamp(found)}", "", "instructions", "distinct",
+                         *(f"{what} {state}" for what in CODING for state in STATES))  # fmt: skip
     for arch, entry in found["settings"].items():
         there = entry["within"]
         made.add_row(arch, f"{there['instructions']:,}", f"{there['distinct']:,}",
                      *(f"{there[what][state]:,}" for what in CODING for state in STATES))  # fmt: skip
     console.print(made)
-    made = Table(title="whole programs: seconds, and instructions a second with the start in it", box=SIMPLE_HEAD,
-                 padding=(0, 1))  # fmt: skip
-    for name in ("", "what", "of", "instructions", "seconds", "quartiles", "the start", "instructions/s"):
-        made.add_column(name, justify="left" if name in ("", "what", "of") else "right")
+    made = results.table("whole programs: seconds, and instructions a second with the start in it", "", "what", "of",
+                         "instructions", "seconds", "quartiles", "the start", "instructions/s",
+                         left=["what", "of"])  # fmt: skip
     for arch, entry in found["settings"].items():
         for row in ordered(entry):
             made.add_row(f"{arch} {row['name']}", row["task"], row["work"], f"{row['instructions']:,}",

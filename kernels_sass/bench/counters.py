@@ -131,16 +131,11 @@ def _number(text: str, unit: str) -> float | None:
 
 def show(found: results.Json) -> None:
     """Print the table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     given = "".join(f", {name}={value}" for name, value in found["asked"].get("schedule", {}).items())
     what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
-    made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
-    made.add_column("setting", no_wrap=True)
-    for name in ("FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %", "us", "cycles",
-                 "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %", "warps %"):  # fmt: skip
-        made.add_column(name, justify="right", no_wrap=True)
+    made = results.table(what, "setting", "FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %", "us",
+                         "cycles", "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %",
+                         "warps %")  # fmt: skip
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
         l2 = one["l2_sectors"] and 32 * one["l2_sectors"]

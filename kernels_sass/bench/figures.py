@@ -320,6 +320,3 @@ def sweep(found: Json) -> Any:
     axes.margins(y=0.25)
     axes.set_ylabel("% faster")
     return figure
-
-
-

@@ -13,7 +13,7 @@ import importlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -293,7 +293,8 @@ def alternate(
     states: list[Row] = []
     random = np.random.default_rng(seed)
     size = 2 * max(gpu.attribute("L2_CACHE_SIZE"), 1 << 20)
-    with Buffer(size, "u1", gpu) as scratch, _events(gpu, replays) as events:
+    with Buffer(size, "u1", gpu) as scratch, timing.Events(gpu, len(replays)) as made:
+        events = dict(zip(replays, made.pairs))
 
         def fill(count: int) -> None:
             for _ in range(count):
@@ -317,17 +318,6 @@ def alternate(
                     times[name].append(gpu.call("cuEventElapsedTime", *events[name]) / data.copies)
     keys = [key for key in states[0] if all(key in one for one in states)] if states else []
     return times, {key: statistics.median(one[key] for one in states) for key in keys}
-
-
-@contextlib.contextmanager
-def _events(gpu: Device, names: Iterable[str]) -> Iterator[dict[str, tuple[Any, Any]]]:
-    pairs = {name: (gpu.call("cuEventCreate", 0), gpu.call("cuEventCreate", 0)) for name in names}
-    try:
-        yield pairs
-    finally:
-        for pair in pairs.values():
-            for event in pair:
-                gpu.quietly("cuEventDestroy", event)
 
 
 # ---- the card ----------------------------------------------------------------------------------------------------

@@ -426,13 +426,7 @@ NOTES = {
 
 def show(what: str, found: Json) -> None:
     """Print the table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    made = Table(title=f"{TITLES[what]}: {heading(found)}", box=SIMPLE_HEAD, padding=(0, 1))
-    made.add_column("")
-    for title, _, _ in COLUMNS[what]:
-        made.add_column(title, justify="right")
+    made = results.table(f"{TITLES[what]}: {heading(found)}", "", *(title for title, _, _ in COLUMNS[what]))
     for name, row in found["settings"].items():
         if row["status"] == "ok":
             row = {**row, **speed(found, row), "spread": row["high"] - row["low"] if "high" in row else None}

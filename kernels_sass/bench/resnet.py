@@ -397,15 +397,10 @@ def ordered(entry: results.Json) -> list[Row]:
 
 def show(found: results.Json) -> None:
     """Print a table for each batch size, what has no time, and the summary last."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console = results.console()
     for entry in found["settings"].values():
-        made = Table(title=f"{title(found, entry)}; {drawing.stamp(found)}", box=SIMPLE_HEAD, padding=(0, 1))
-        made.add_column("milliseconds", no_wrap=True)
-        for name in (*KINDS, "sum", "whole", "pictures/s", "error"):
-            made.add_column(name, justify="right")
+        made = results.table(f"{title(found, entry)}; {drawing.stamp(found)}", "milliseconds", *KINDS, "sum", "whole",
+                             "pictures/s", "error")  # fmt: skip
         for row in ordered(entry):
             made.add_row(row["name"], *(f"{row['kinds'][kind]:.3f}" if kind in row["kinds"] else "-" for kind in KINDS),
                          f"{row['by_kind']:.3f}", f"{row['ms']:.3f}", f"{row['pictures_per_second']:,.0f}",

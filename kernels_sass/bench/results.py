@@ -43,6 +43,17 @@ def console() -> Any:
     return made if made.is_terminal else Console(highlight=False, width=180)
 
 
+def table(title: str, *columns: str, left: Sequence[str] = (), **options: Any) -> Any:
+    """A table of rich: numbers under all columns but the first, which is never wrapped, and those of ``left``."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), **options)
+    for number, name in enumerate(columns):
+        made.add_column(name, justify="left" if not number or name in left else "right", no_wrap=not number)
+    return made
+
+
 def default_path(name: str, arch: str, source: str = "") -> Path:
     """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout. With a source that
     is not the best for the card, NAME_sm90_SOURCE.json."""

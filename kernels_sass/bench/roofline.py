@@ -339,18 +339,9 @@ def breakeven(found: Json, times: Json) -> Json:
 
 def show(found: Json) -> None:
     """Print the ceilings, the steps, the kernels and the break-even."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    def table(title: str, *heads: str) -> Any:
-        made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
-        for number, head in enumerate(heads):
-            made.add_column(head, justify="right" if number and head else "left")
-        return made
-
     console, summary = results.console(), found["summary"]
-    heads = "10^12 a second", "of", "ms", "spread", "a cycle and SM", "MHz"
-    made = table(f"Ceilings: {drawing.stamp(found)}", "", *heads)
+    made = results.table(f"Ceilings: {drawing.stamp(found)}", "", "10^12 a second", "of", "ms", "spread",
+                         "a cycle and SM", "MHz")  # fmt: skip
     for name, row in found["settings"].items():
         if row["status"] == "ok":
             spread = f"{100 * (row['high'] - row['low']) / row['ms']:.1f}%"
@@ -358,22 +349,23 @@ def show(found: Json) -> None:
                          f"{row['a_cycle']:.1f}", str(row["mhz"]))  # fmt: skip
     console.print(made)
     if summary:
-        made = table("Steps of F(2x2,3x3)", "", "operations a byte", "from", "at most TFLOP/s")
+        made = results.table("Steps of F(2x2,3x3)", "", "operations a byte", "from", "at most TFLOP/s")
         for name, row in summary["steps"].items():
             made.add_row(name, f"{row['intensity']:.2f}", row["from"], f"{roof(found, row) / 1e12:.1f}")
         console.print(made)
     if summary.get("points"):
         title = "Kernels: operations counted, over the time of `bench winograd`"
         heads = "", "ms", "TFLOP/s", "operations a byte asked for", "... that DRAM has to give", "of the roof"
-        made = table(title, "setting", *heads)
+        made = results.table(title, "setting", *heads, left=[""])
         for setting, rows in summary["points"].items():
             for name, row in rows.items():
                 made.add_row(setting, shorter(name), f"{row['ms']:.4f}", f"{row['tflops']:.1f}",
                              micro.column(row, "asked_intensity", 1), f"{row['least_intensity']:.1f}",
                              f"{100 * row['of_roof']:.0f}%")  # fmt: skip
         console.print(made)
-        made = table("Non-fused F(4x4,3x3) over fused F(2x2,3x3), times", "setting", "K", "paper's formula",
-                     "every kernel at its roof", *(f"measured, ours {layout}" for layout in LAYOUTS))  # fmt: skip
+        seen = (f"measured, ours {layout}" for layout in LAYOUTS)
+        made = results.table("Non-fused F(4x4,3x3) over fused F(2x2,3x3), times", "setting", "K", "paper's formula",
+                             "every kernel at its roof", *seen)  # fmt: skip
         for setting, row in summary["breakeven"]["settings"].items():
             seen = (micro.column(row["measured"], layout, 2) for layout in LAYOUTS)
             made.add_row(setting, str(row["k"]), f"{row['paper']:.2f}", f"{row['by_roofs']:.2f}", *seen)

@@ -151,15 +151,9 @@ def brief(entry: results.Json) -> str:
 
 def show(found: results.Json) -> None:
     """Print a table for each parameter, and the means last."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console = results.console()
     for name, values in found["asked"]["vary"].items():
-        made = Table(title=title(name), box=SIMPLE_HEAD, padding=(0, 1))
-        made.add_column("setting")
-        for value in values:
-            made.add_column(label(name, value), justify="right")
+        made = results.table(title(name), "setting", *(label(name, value) for value in values))
         for setting, entry in found["settings"].items():
             rows = {row["name"]: row for row in entry["rows"]}
             made.add_row(setting, *(cell(rows[label(name, value)]) for value in values))

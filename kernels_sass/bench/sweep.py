@@ -163,14 +163,9 @@ def failures(found: results.Json) -> Iterator[str]:
 
 def show(found: results.Json) -> None:
     """Print what was found for each shape, and the mean."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     asked, console = found["asked"], results.console()
     title = f"{found['gpu']}, {found['date']}: best schedules, main kernel, {asked['source']}, {asked['layout']}"
-    made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
-    for name in ("setting", "ms", "times as fast", "tried", "schedule"):
-        made.add_column(name, justify="left" if name in ("setting", "schedule") else "right")
+    made = results.table(title, "setting", "ms", "times as fast", "tried", "schedule", left=["schedule"])
     for name, entry in found["settings"].items():
         best = entry["best"]
         cells = (f"{best['ms']:.4f}", f"{best['gain']:.3f}") if best else ("-", "-")

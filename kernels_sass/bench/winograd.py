@@ -283,12 +283,9 @@ def of_source(found: results.Json, source: str) -> results.Json:
 
 
 def _table(title: str, caption: str, *columns: str) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1), min_width=len(title) + 2)
-    for number, name in enumerate(columns):
-        made.add_column(name, justify="right" if number else "left", no_wrap=True)
+    made = results.table(title, *columns, caption=caption, min_width=len(title) + 2)
+    for column in made.columns:
+        column.no_wrap = True
     return made
 
 
