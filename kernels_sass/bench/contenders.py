@@ -135,7 +135,7 @@ class Torch(Contender):
             self._convolve(copy)
 
     def _convolve(self, copy: int) -> None:
-        with _settings(self.torch, self.precision == "tf32"), self.torch.no_grad():
+        with cudnn_settings(self.torch, self.precision == "tf32"), self.torch.no_grad():
             convolve = self.torch.nn.functional.conv2d
             self.y[copy] = convolve(self.x[copy], self.w[copy], stride=self.stride, padding=self.padding)
 
@@ -173,7 +173,7 @@ class _Recorded:
 
 
 @contextlib.contextmanager
-def _settings(library: Any, tf32: bool) -> Iterator[None]:
+def cudnn_settings(library: Any, tf32: bool) -> Iterator[None]:
     """cudnn.benchmark, TF32 on or off; PyTorch's defaults after it."""
     cudnn = library.backends.cudnn
     cudnn.benchmark, cudnn.allow_tf32 = True, tf32

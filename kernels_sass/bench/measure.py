@@ -339,6 +339,12 @@ def state(gpu: Device) -> Row:
     return found
 
 
+def ffma_share(count: int, ms: float, gpu: Device, states: Row) -> float:
+    """The part of the FFMA peak that so many FFMA in a time are, at the clock that was read while they ran."""
+    mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
+    return round(count / (ms * 1e-3 * peak_ffma(gpu, mhz)), 4)
+
+
 def peak_ffma(gpu: Device, mhz: float) -> float:
     """FFMA a second of all SMs at a clock rate: 128 a cycle and SM (sm_70, sm_75, sm_80: 64)."""
     return gpu.attribute("MULTIPROCESSOR_COUNT") * (64 if gpu.arch in ("sm_70", "sm_75", "sm_80") else 128) * mhz * 1e6

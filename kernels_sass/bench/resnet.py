@@ -17,7 +17,7 @@ import numpy as np
 
 from kernels_sass.bench import figures as drawing
 from kernels_sass.bench import measure, network, results
-from kernels_sass.bench.contenders import BOUNDS, Torch, _settings
+from kernels_sass.bench.contenders import BOUNDS, Torch, cudnn_settings
 from kernels_sass.bench.measure import Data, Refused, Row, torch
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.winograd import gpu_at_hand, ratio
@@ -226,7 +226,7 @@ class Forward(Torch):
 
     def forward(self, after: Callable[[int, Any], object] | None = None) -> Any:
         """Queue it all on PyTorch's current stream; the output."""
-        with _settings(self.torch, self.precision == "tf32"), self.torch.no_grad():
+        with cudnn_settings(self.torch, self.precision == "tf32"), self.torch.no_grad():
             return network.forward(self.torch, self.ops, self.tensors, self.pictures, self.layers, after)
 
     def _convolve(self, copy: int) -> None:

@@ -114,11 +114,10 @@ def setting(
     """The results for one problem. ``tflops`` counts Winograd's products: two operations for each of ``ffmas``."""
     with Data(problem, gpu, asked.seed) as data:
         rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed, step)
-    mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
     for row in rows:
         if row["status"] == "ok":
             row["tflops"] = round(2 * ffmas(problem) / row["ms"] / 1e9, 2)
-            row["ffma"] = round(ffmas(problem) / (row["ms"] * 1e-3 * measure.peak_ffma(gpu, mhz)), 4)
+            row["ffma"] = measure.ffma_share(ffmas(problem), row["ms"], gpu, states)
     return {"problem": dataclasses.asdict(problem), "ffmas": ffmas(problem), "state": states, "rows": rows}
 
 

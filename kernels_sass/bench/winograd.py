@@ -115,12 +115,11 @@ def setting(
     with Data(problem, gpu, asked.seed) as data:
         rows, states = measure.compare(data, contenders(asked), asked.runs, asked.seed, step)
         copies = data.copies
-    mhz = states["during"].get("sm_mhz") or gpu.attribute("CLOCK_RATE") / 1000
     for row in rows:
         if row["status"] == "ok" and row["part"] != "filter":
             row["tflops"] = round(problem.flops / row["ms"] / 1e9, 2)
             if row["group"] == "ours":
-                row["ffma"] = round(ffmas(problem) / (row["ms"] * 1e-3 * measure.peak_ffma(gpu, mhz)), 4)
+                row["ffma"] = measure.ffma_share(ffmas(problem), row["ms"], gpu, states)
     made = {"problem": dataclasses.asdict(problem), "flops": problem.flops, "ffmas": ffmas(problem), "copies": copies,
             "state": states, "seconds": round(time.monotonic() - start, 1), "rows": rows}  # fmt: skip
     made["verdict"] = verdict(rows, asked.sources[0])
