@@ -95,7 +95,8 @@ def test_lint(arch, output):
     found = linted(arch, OUTPUT=output).findings
     assert {f.severity for f in found} == {"note"}
     conflicts = {"bank-conflict"} if arch in ("sm_86", "sm_89", "sm_90") else set()
-    assert {f.kind for f in found} <= {"occupancy"} | conflicts
+    assert {f.kind for f in found if f.kernel != "add_splits4"} <= {"occupancy"} | conflicts
+    assert {f.kind for f in found} <= {"occupancy", "uncoalesced"} | conflicts  # y at an odd address
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
