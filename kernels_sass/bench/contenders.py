@@ -24,19 +24,20 @@ from loader.reference.runner import Runner
 class Ours(Contender):
     """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
-    makes of the source. ``splits``: see host.Shape; None: as many as Conv2d takes. Every copy has a U of its own."""
+    makes of the source. ``way``: splits and filters of a block, see host.Shape; None: those that Conv2d takes. Every
+    copy has a U of its own."""
 
     group, bound = "ours", 2e-6
 
     def __init__(
         self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
-        name: str = "", variant: Sequence[object] = (), splits: int | None = None,
+        name: str = "", variant: Sequence[object] = (), way: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
         words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
-        words += [] if splits is None else [f"{splits} splits"]
+        words += [] if way is None else ["{} splits of {}".format(*way)]
         super().__init__(name or " ".join(words))
         self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
-        self.splits = splits
+        self.way = way
         self.u: list[Buffer] = []
         self.partial: Buffer | None = None
 
@@ -44,10 +45,13 @@ class Ours(Contender):
         p, gpu = data.problem, data.gpu
         if why := host.supports(p):
             raise Refused(why)
-        self.kernels = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule)
-        self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
+        every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every()
         shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
-        self.shape = host.split(shape, str(gpu)) if self.splits is None else replace(shape, splits=self.splits)
+        self.shape = host.split(shape, str(gpu), tuple(every))
+        if self.way is not None:
+            self.shape = replace(shape, splits=self.way[0], filters=self.way[1])
+        self.kernels = every[self.shape.filters]
+        self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
         floats = host.filter_floats(p.c, p.k)
         self.workspace = 4 * floats + 4 * self.shape.floats
         if self.shape.floats and self.part != "filter":

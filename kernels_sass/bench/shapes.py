@@ -3,7 +3,7 @@
 The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
 with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
 1 if nothing is lost, 2 if a shape that fits is twice as fast. A layer is timed with each number of blocks that may
-share the channels of a job too, to tell whether host.split chooses well.
+share the channels of a job, and with blocks of 64 and 32 filters, to tell whether host.split chooses well.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from kernels_sass.bench import measure, results
 from kernels_sass.bench.contenders import Ours
@@ -98,43 +100,46 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before anything is measured
     wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
     file = results.Results(path, results.facts("bench shapes", gpu, [source]), wanted)
-    found = file.write(complete=False) if file.settings else {}
     times: dict[Problem, results.Json] = {}
-    with results.turns(file.settings, asked.settings(), asked.seconds, tell) as todo:
-        for name, p, left in todo:
-            near = fitting(p)
-            for one in (p, near):
-                if one not in times:
-                    times[one] = timed(one, gpu, asked)
-            row: results.Json = {"problem": dataclasses.asdict(p), "jobs": jobs(p)}
-            row |= times[p]
-            file.settings[name] = row
-            if row["status"] == times[near]["status"] == "ok":
-                row["tflops"] = round(operations(p) / row["ms"] / 1e9, 2)
-                row["fitting_ms"] = times[near]["ms"]
-                row["ratio"] = round(row["ms"] / operations(p) * operations(near) / times[near]["ms"], 3)
-            file.summary = summary(file.settings)
-            found = file.write(complete=left == 0)
-            tell(f"{name:<22} {row.get('ratio', row['status'])}; {todo.left()}")
-    return found
+
+    def measured(name: str, p: Problem, step: Callable[[float], None]) -> results.Json:
+        near = fitting(p)
+        for one in (p, near):
+            if one not in times:
+                times[one] = timed(one, gpu, asked)
+        row: results.Json = {"problem": dataclasses.asdict(p), "jobs": jobs(p), **times[p]}
+        if row["status"] == times[near]["status"] == "ok":
+            row["tflops"] = round(operations(p) / row["ms"] / 1e9, 2)
+            row["fitting_ms"] = times[near]["ms"]
+            row["ratio"] = round(row["ms"] / operations(p) * operations(near) / times[near]["ms"], 3)
+        return row
+
+    def summed_up(settings: results.Json) -> results.Json:
+        return summary(settings) | {"model": model(settings, asked.layout, host.sms(str(gpu)))}
+
+    def brief(row: results.Json) -> str:
+        return str(row.get("ratio", row["status"]))
+
+    return file.fill(asked.settings(), asked.seconds, tell, measured, summed_up, brief)
 
 
 def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     """The time of the main kernel, with that of add_splits: as Conv2d launches it, its result having been compared with
-    float64. ``of``: milliseconds with each number of splits that leaves no more than BLOCKS blocks an SM."""
-    sms = host.sms(str(gpu))
+    float64. ``of``: milliseconds with each "splits x filters of a block" of no more than BLOCKS blocks an SM."""
+    filters = tuple(host.Kernels.of(host.arch_of(gpu), asked.source, asked.schedule).every())
     shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, asked.layout)
-    chosen = host.split(shape, str(gpu)).splits
-    able = [one for one in host.SPLITS if shape.steps % one == 0 and (jobs(p) * one <= BLOCKS * sms or one == chosen)]
+    chosen = host.split(shape, str(gpu), filters)
+    most = BLOCKS * host.sms(str(gpu))
+    other = [one for one in host.ways(shape, filters) if math.prod(one.blocks) <= most and one != chosen]
+    ways = [(one.splits, one.filters) for one in (chosen, *other)]
     with Data(p, gpu) as data:
-        every = [Ours(asked.source, asked.layout, "main", asked.schedule, splits=one) for one in able or [chosen]]
+        every = [Ours(asked.source, asked.layout, "main", asked.schedule, way=one) for one in ways]
         rows, states = measure.compare(data, every, asked.runs)
-    row = rows[able.index(chosen)] if able else rows[0]
-    kept: results.Json = {key: row[key] for key in ("status", "ms", "low", "high", "error") if key in row}
+    kept: results.Json = {key: rows[0][key] for key in ("status", "ms", "low", "high", "error") if key in rows[0]}
     if wrong := [one for one in rows if one["status"] != "ok"]:
         kept["status"] = wrong[0]["status"]
-    of = {str(count): one["ms"] for count, one in zip(able, rows) if "ms" in one}
-    return kept | {"splits": chosen, "of": of, "state": states["during"]}
+    of = {f"{splits} x {width}": one["ms"] for (splits, width), one in zip(ways, rows) if "ms" in one}
+    return kept | {"splits": chosen.splits, "filters": chosen.filters, "of": of, "state": states["during"]}
 
 
 def summary(settings: results.Json) -> results.Json:
@@ -149,6 +154,28 @@ def summary(settings: results.Json) -> results.Json:
     return made
 
 
+def model(settings: results.Json, layout: str, sms: int) -> results.Json:
+    """Microseconds of a launch, and what host.py reckons with: fitted to all times, their relative errors alike."""
+    rows, times = [], []
+    for row in settings.values():
+        p = row["problem"]
+        for way, ms in row.get("of", {}).items():
+            splits, filters = map(int, way.split(" x "))
+            shape = host.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, splits, filters)
+            turns, steps, second, partial = host.terms(shape, sms)
+            wide = filters == host.FILTERS
+            rows.append([1, steps * wide, steps * (not wide), turns * wide, turns * (not wide), second, partial])
+            times.append(1000 * ms)
+    if not rows:
+        return {}
+    weight = 1 / np.array(times)
+    fitted, *_ = np.linalg.lstsq(np.array(rows) * weight[:, None], np.ones(len(rows)), rcond=None)
+    names = ("launch", "step of 64", "step of 32", "job of 64", "job of 32", "second launch", "2^20 partial results")
+    off = np.abs(np.array(rows) @ fitted * weight - 1).mean()
+    found: results.Json = {name: round(float(us), 2) for name, us in zip(names, fitted)}
+    return found | {"mean relative error": round(float(off), 3)}
+
+
 def failures(found: results.Json) -> list[str]:
     return [f"{name}: {row['status']}" for name, row in found["settings"].items() if row["status"] != "ok"]
 
@@ -161,15 +188,15 @@ def show(found: results.Json) -> None:
     asked = found["asked"]
     what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
     made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
-    made.caption = ("jobs: blocks of 64 filters x 32 tiles. splits: blocks that share the channels of each; best ms: "
-                    "with the best number of them. ratio: time for a useful operation over that of the nearest shape "
-                    "in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
+    made.caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, each of so "
+                    "many filters; best ms: with those that are best here. ratio: time for a useful operation over "
+                    "that of the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
     made.add_column("layer")
-    for column in ("C", "H, W", "K", "N", "jobs", "splits", "ms", "best ms", "TFLOPS", "ratio", "error"):
+    for column in ("C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "TFLOPS", "ratio", "error"):
         made.add_column(column, justify="right")
     for name, row in found["settings"].items():
         p = row["problem"]
-        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], row["splits"])
+        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['filters']}")
         if "ratio" in row:
             best, error = min(row["of"].values(), default=row["ms"]), f"{row['error']:.1e}"
             rest = (f"{row['ms']:.4f}", f"{best:.4f}", f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", error)
@@ -178,5 +205,7 @@ def show(found: results.Json) -> None:
         made.add_row(name.rpartition(" ")[0], *map(str, cells), *rest)
     results.console().print(made)
     for name, one in found["summary"].items():
+        if name == "model":
+            continue
         above = f"{one['above_2']} of {one['layers']} layers above 2"
         results.console().print(f"{name}: at most {one['most']:.2f}; {above}")

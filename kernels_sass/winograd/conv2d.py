@@ -198,7 +198,7 @@ class Conv2d:
                     warnings.warn(f"{tuned.path()}: {schedule} is ignored: {error}", RuntimeWarning, stacklevel=2)
                     continue
                 if _transform(other) == _transform(kernels):  # else the filters would lie otherwise
-                    found[shape] = other.load(device).kernel("winograd")
+                    found[shape] = _loaded(other, device)
         return found
 
     def _shape(self, given: Shape) -> tuple[host.Shape, Shape]:
@@ -247,6 +247,13 @@ def _transform(kernels: Kernels) -> list[int]:
     return next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform")
 
 
+def _loaded(kernels: Kernels, device: str) -> dict[int, dict[str, Any]]:
+    """By the filters of a block: all kernels by name. The CPU device has one kind of block."""
+    every = {kernels.filters: kernels} if device == CPU else kernels.every()
+    return {filters: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
+            for filters, one in every.items()}  # fmt: skip
+
+
 def _part(memory: Any, images: slice, step: int) -> Any:
     """Some images: of an array a part, of an address (0: none) another."""
     if isinstance(memory, int):
@@ -261,11 +268,11 @@ class _Place:
         self.device, self.source, self.sms = device, kernels.source, host.sms(device)
         self.plans: dict[Shape, Plan] = {}  # by the shape of x
         self.kept: Any = None  # partial results of Buffers
-        self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes
+        self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes, as self.kernels
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
         module = kernels.load(device)
-        self.kernels = {one.name: module.kernel(one.name) for one in kernels.cubin.kernels}
+        self.kernels = _loaded(kernels, device)
         floats = host.filter_floats(c, k)
         self.u: Any
         self.bias: Any = 0
@@ -290,9 +297,11 @@ class _Place:
         """The launches for x of a shape; ``choose``: with the splits that are best for it."""
         steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Part]()
         for images, part in shape.parts():
-            tuned = self.tuned.get(replace(part, splits=1), self.kernels["winograd"])
-            kernels, sizes = {**self.kernels, "winograd": tuned}, host.split(part, self.device) if choose else part
-            launches = [(one, kernels[one.kernel]) for one in host.launches(self.source, sizes, self.sms, relu)]
+            kernels = self.tuned.get(replace(part, splits=1), self.kernels)
+            splits = host.SPLITS if choose else (part.splits,)
+            sizes = host.split(part, self.device, tuple(kernels), splits)
+            every = host.launches(self.source, sizes, self.sms, relu)
+            launches = [(one, kernels[sizes.filters][one.kernel]) for one in every]
             found.append((None if part is shape else images, steps, sizes, launches))
         if len(self.plans) >= PLANS:
             self.plans.clear()

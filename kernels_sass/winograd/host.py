@@ -8,6 +8,7 @@ results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -30,10 +31,12 @@ LAYOUTS = ("NCHW", "CHWN", "NHWC")
 LAYOUT = LAYOUTS[0]
 
 TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one step
+NARROW = 32  # k of a block of the other kernel that "hopper" has
 LIMIT = 1 << 32  # bytes of x, y or U: the kernels count with 32 bits
 CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
 CPU_SMS = 132  # persistent blocks there: those of an H200
 SPLITS = (1, 2, 4, 8, 16)  # blocks that can share the channels of a job
+MAIN = "winograd"
 ADDERS = 256  # threads of a block of add_splits
 
 
@@ -56,7 +59,7 @@ def check_layout(layout: str) -> str:
 class Shape:
     """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
     ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread; if it is not 1, these write
-    partial results.
+    partial results. ``filters``: those of a block.
 
     LaunchError for sizes that give no output, or that the kernels cannot count.
     """
@@ -69,6 +72,7 @@ class Shape:
     pad: int = 1
     layout: str = LAYOUT
     splits: int = 1
+    filters: int = FILTERS
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -113,7 +117,7 @@ class Shape:
     @property
     def blocks(self) -> tuple[int, int]:
         """Blocks along tiles, and along k with those that share channels."""
-        return ceil_div(self.tiles, TILES), ceil_div(self.k, FILTERS) * self.splits
+        return ceil_div(self.tiles, TILES), ceil_div(self.k, self.filters) * self.splits
 
     @property
     def x_shape(self) -> tuple[int, ...]:
@@ -127,9 +131,9 @@ class Shape:
 
     @property
     def written(self) -> Shape:
-        """What ``winograd`` writes: y, or the partial results, which are another's y: of 64 filters for each block
-        along k, in the same layout."""
-        return self if self.splits == 1 else replace(self, k=self.blocks[1] * FILTERS, splits=1)
+        """What ``winograd`` writes: y, or the partial results, which are another's y: of a block's filters for each
+        block along k, in the same layout."""
+        return self if self.splits == 1 else replace(self, k=self.blocks[1] * self.filters, splits=1)
 
     @property
     def floats(self) -> int:
@@ -249,13 +253,15 @@ def arch_of(gpu: cuda.Device) -> str:
 
 
 class Kernels:
-    """One source assembled for an architecture, with a schedule; ``of`` keeps what it made for the whole process."""
+    """One source assembled for an architecture, with a schedule; ``of`` keeps what it made for the whole process.
+    ``filters``: those of a block."""
 
     _made: dict[Any, Kernels] = {}
     _lock = threading.RLock()
 
-    def __init__(self, source: Source, arch: str, cubin: turingas.Cubin) -> None:
-        self.source, self.arch, self.cubin = source, arch, cubin
+    def __init__(self, source: Source, arch: str, cubin: turingas.Cubin, schedule: Mapping[str, object]) -> None:
+        self.source, self.arch, self.cubin, self.schedule = source, arch, cubin, schedule
+        self.filters = filters_of(cubin)
         self._modules: dict[Any, loader.Module] = {}
 
     @classmethod
@@ -266,8 +272,17 @@ class Kernels:
         key = chosen.name, arch, tuple(sorted((name, repr(value)) for name, value in given.items()))
         with cls._lock:
             if key not in cls._made:
-                cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given))
+                cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given), given)
             return cls._made[key]
+
+    def every(self) -> dict[int, Kernels]:
+        """By the filters of a block: this one, and the other that the source has, unless the schedule says FILTERS."""
+        found = {self.filters: self}
+        if self.source is HOPPER and "FILTERS" not in self.schedule:
+            with contextlib.suppress(LaunchError):  # MATH=ffma has but one
+                other = Kernels.of(self.arch, self.source.name, {**self.schedule, "FILTERS": NARROW})
+                found[other.filters] = other
+        return found
 
     def load(self, device: str) -> loader.Module:
         """The module on "cpu" or "cuda:0" ..., loaded once and shared by all who ask. LaunchError."""
@@ -292,6 +307,16 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
         raise LaunchError(f"{source.file} cannot be assembled with {given}: {error.message}", error.hint) from error
 
 
+def _main(cubin: turingas.Cubin) -> Any:
+    (kernel,) = (one for one in cubin.kernels if one.name.startswith(MAIN))
+    return kernel
+
+
+def filters_of(cubin: turingas.Cubin) -> int:
+    """The filters of a block: what stands behind the main kernel's name, if it is not 64."""
+    return int(_main(cubin).name.removeprefix(MAIN) or FILTERS)
+
+
 def parameters(text: str) -> list[str]:
     """The names of a source's parameters: its lines ``# -D NAME=value|value ...``, and ``parameter("NAME", ...``."""
     return [one or other for one, other in re.findall(r'^#\s+-D\s+(\w+)=|\bparameter\("(\w+)"', text, re.M)]
@@ -310,27 +335,45 @@ def sms(device: str) -> int:
     return CPU_SMS if device == "cpu" else _sms(cuda.device_named(device))
 
 
-#: Time in steps of a main kernel: a job beside its steps, a second launch, and 2^20 partial results, which are written
-#: and read. `turingas bench splits` measures what follows from them.
-JOB, LAUNCH, PARTIAL = 1.0, 3.0, 4.0
+#: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
+#: beside its steps; of a second launch, and of 2^20 partial results, which are written and read. They are what fits the
+#: times of `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
+STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.95, NARROW: 0.76}, {FILTERS: 2.2, NARROW: 1.3}, 1.4, 2.0
 
 
-def split(shape: Shape, device: str) -> Shape:
-    """The shape with the ``splits`` that take the least time on a device, as far as steps tell; 1 on the CPU device."""
-    return shape if device == "cpu" else fastest(shape, sms(device))
+def split(
+    shape: Shape, device: str, filters: tuple[int, ...] = (FILTERS,), splits: tuple[int, ...] = SPLITS
+) -> Shape:
+    """The shape with those of ``filters`` and ``splits`` that take the least time on a device, as far as steps tell; on
+    the CPU device the first ones."""
+    if device == "cpu":
+        return replace(shape, filters=filters[0], splits=splits[0])
+    return fastest(shape, sms(device), filters, splits)
 
 
 @functools.cache
-def fastest(shape: Shape, sms: int) -> Shape:
-    """The shape with the ``splits`` that take the least time on so many multiprocessors."""
+def fastest(
+    shape: Shape, sms: int, filters: tuple[int, ...] = (FILTERS,), splits: tuple[int, ...] = SPLITS
+) -> Shape:
+    """What takes the least time on so many multiprocessors."""
 
     def time(one: Shape) -> float:
-        jobs = math.prod(one.blocks)
-        steps = ceil_div(jobs, sms) * (one.steps / one.splits + JOB)
-        return steps + (LAUNCH + PARTIAL * one.floats / (1 << 20) if one.splits > 1 else 0)
+        turns, steps, seconds, partial = terms(one, sms)
+        return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + partial * PARTIAL
 
-    able = [replace(shape, splits=count) for count in SPLITS if shape.steps % count == 0]
-    return min((one for one in able if 4 * one.floats < LIMIT), key=time)
+    return min((one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT), key=time)
+
+
+def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
+    """What a multiprocessor does one after another: jobs and steps; then second launches, and 2^20 partial results."""
+    turns = ceil_div(math.prod(shape.blocks), sms)
+    return turns, turns * shape.steps / shape.splits, float(shape.splits > 1), shape.floats / (1 << 20)
+
+
+def ways(shape: Shape, filters: tuple[int, ...], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
+    """The shape with each of ``filters`` and ``splits`` that there can be."""
+    able = [count for count in splits if shape.steps % count == 0]
+    return [replace(shape, splits=count, filters=width) for width in filters for count in able]
 
 
 @dataclass(frozen=True)
@@ -346,12 +389,14 @@ class Launch:
 
 def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
     """The convolution's kernels: ``winograd`` of x, U, y, bias, residual; or where the shape is split ``winograd`` of
-    x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial results, y, bias, residual."""
+    x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial results, y, bias, residual. All are
+    of a module whose blocks have the shape's ``filters``; with 32 of them it is ``winograd32``."""
     tiles, filters = shape.blocks
     grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
     fused = relu and shape.splits == 1
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
-    main = Launch("winograd", grid, source.threads, source.shared, numbers)
+    name = MAIN if shape.filters == FILTERS else f"{MAIN}{shape.filters}"
+    main = Launch(name, grid, source.threads, source.shared, numbers)
     if shape.splits == 1:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
@@ -402,7 +447,9 @@ def supports(p: Any) -> str:
 
 def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = LAYOUT) -> None:
     """Filters and convolution of a ``loader.reference.problem.Problem``; x and y in the layout, w as K, C, R, S."""
-    shape = split(Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout), run.device)
+    width = filters_of(module.cubin)
+    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout, filters=width)
+    shape = split(shape, run.device, (width,))
     u, partial = run.empty((filter_floats(p.c, p.k),)), run.empty((shape.floats,)) if shape.floats else 0
     transform(module, w, u, p.c, p.k)
     convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device), partial=partial)
@@ -410,5 +457,4 @@ def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = 
 
 def _source_of(cubin: turingas.Cubin) -> Source:
     """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
-    (kernel,) = (one for one in cubin.kernels if one.name == "winograd")
-    return PAPER if kernel.shared_bytes >= 32 << 10 else HOPPER
+    return PAPER if _main(cubin).shared_bytes >= 32 << 10 else HOPPER

@@ -96,6 +96,9 @@ def convolve(
     memory_x, memory_y = behind(there_x, shift), behind(there_y, shift)
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
     c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
+    (main,) = (kernel.name for kernel in cubin.kernels if kernel.name.startswith("winograd"))
+    filters = int(main.removeprefix("winograd") or 64)  # of a block
+    k_blocks = -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
     before = [array.copy() for array in (memory_x, there_w)]
     module = Device(cubin.arch).load(cubin)
@@ -106,17 +109,18 @@ def convolve(
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
     last = [bias if s.bias else 0, there_r if s.residual else 0]
     if s.splits > 1:                # partial results are a y of more filters
-        partial, strides = stored(np.full((s.n, s.splits * k_pad, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
+        k_partial = s.splits * k_blocks * filters
+        partial, strides = stored(np.full((s.n, k_partial, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
         args = [x_at + inside, u, partial, 0, 0]
     else:
         args, strides = [x_at + inside, u, y_at, *last], strides_y
-    args += [s.tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else s.splits * k_pad, s.p, s.q, s.pad]
+    args += [s.tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
     args += [-(-s.p // 2), -(-s.q // 2), s.ni, *strides_x, *strides]
     args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
-    grid = -(-s.tiles // 32), k_pad // 64 * s.splits
+    grid = -(-s.tiles // 32), k_blocks * s.splits
     if sms:
         grid = min(sms, grid[0] * grid[1]), 1
-    reports.append(module.launch("winograd", grid, block, args, shared, **options))
+    reports.append(module.launch(main, grid, block, args, shared, **options))
     if s.splits > 1:
         assert np.isfinite(partial).all()
         inner = strides_y[1]

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from kernels_sass.bench import measure, shapes
+from kernels_sass.bench import measure, results, shapes
+from kernels_sass.winograd import host
 from loader.reference.problem import Problem
 from tests.kernels_sass.test_bench import call, card  # noqa: F401
 from tests.loader.test_cuda import install  # noqa: F401
@@ -27,6 +28,30 @@ def test_layers():
     assert len(all_of_them) == len(set(all_of_them))
     assert set(all_of_them) - set(wanted) == {"VGG conv1_1 N100", "VGG conv2_1 N100", "YOLOv3 104 N100"}
     assert all(shapes.size(shapes.fitting(p)) <= shapes.MOST for p in wanted.values())
+
+
+def test_the_model_is_fitted():
+    """Times that are made of the very terms give them back; host.py has those of the file of results."""
+    us = {"launch": 3.5, "step of 64": 0.9, "step of 32": 0.7, "job of 64": 2.0, "job of 32": 1.5, "second launch": 1.2,
+          "2^20 partial results": 2.5}  # fmt: skip
+    settings = {}
+    for name, p in shapes.Asked().settings().items():
+        shape = host.Shape(p.n, p.c, p.h, p.w, p.k)
+        of = {}
+        for one in host.ways(shape, (64, 32)):
+            turns, steps, second, partial = host.terms(one, 132)
+            time = us["launch"] + steps * us[f"step of {one.filters}"] + turns * us[f"job of {one.filters}"]
+            time += second * us["second launch"] + partial * us["2^20 partial results"]
+            of[f"{one.splits} x {one.filters}"] = time / 1000
+        settings[name] = {"problem": vars(p), "of": of}
+    found = shapes.model(settings, "NCHW", 132)
+    assert found.pop("mean relative error") < 1e-9 and found == us
+    assert shapes.model({}, "NCHW", 132) == {}
+    kept = json.loads(results.default_path("shapes", "sm_90").read_text())["summary"]["model"]
+    mine = {"second launch": host.LAUNCH, "2^20 partial results": host.PARTIAL}
+    for what, times in (("step", host.STEP), ("job", host.JOB)):
+        mine |= {f"{what} of {width}": time for width, time in times.items()}
+    assert all(us == pytest.approx(kept[name], rel=0.15) for name, us in mine.items())
 
 
 @pytest.fixture
@@ -57,6 +82,8 @@ def test_command(card, two, tmp_path):  # noqa: F811
     found = json.loads(path.read_text())
     ratios = {name: row["ratio"] for name, row in found["settings"].items()}
     assert ratios == {"fits N16": 1.0, "fits N32": 1.0, "odd N16": 4.0, "odd N32": 4.0}
+    model = found["summary"].pop("model")
+    assert model["job of 64"] == pytest.approx(1000) and model["mean relative error"] < 1e-6
     assert found["summary"] == {f"N={n}": {"layers": 2, "most": 4.0, "above_2": 1} for n in (16, 32)}
     assert len(two) == len(set(two)) == 4  # the shape that fits, and the three others, each once
     shown = call("shapes", "--show", "--json", str(path))

@@ -20,6 +20,7 @@ from turingas.errors import LaunchError
 
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
+    assert kernels.filters == int((schedule or {}).get("FILTERS", 64))
     hopper = {"block": HOPPER.threads, "shared": HOPPER.shared, "sms": sms or 132} if kernels.source is HOPPER else {}
     return harness.convolve(kernels.cubin, shape, **hopper, **options)
 
@@ -35,6 +36,9 @@ def convolve(arch, shape, sms=0, schedule=None, **options):
     ("sm_90", 3, {}, Shape(2, 32, 6, 6, 70, splits=2, bias=True, residual=True, relu=True)),  # several jobs a block
     ("sm_90", 2, {}, Shape(3, 23, 4, 4, 4, splits=1, layout="NHWC", bias=True)),
     ("sm_90", 5, {}, Shape(5, 63, 5, 3, 68, splits=4, layout="CHWN", ni=5, relu=True)),
+    ("sm_90", 3, {"FILTERS": 32}, Shape(2, 24, 6, 6, 70, splits=1, bias=True, residual=True, relu=True)),
+    ("sm_90", 2, {"FILTERS": 32}, Shape(3, 8, 4, 4, 20, splits=1, layout="NHWC")),  # one step a job
+    ("sm_90", 4, {"FILTERS": 32}, Shape(3, 61, 5, 7, 33, pad=0, splits=4, layout="CHWN", ni=3, bias=True)),
     ("sm_90", 0, {"MATH": "ffma"}, Shape(1, 121, 3, 4, 9, splits=16, layout="NHWC", residual=True)),
 ])  # fmt: skip
 def test_against_float64(arch, sms, schedule, shape):
@@ -85,6 +89,26 @@ def test_nan_and_infinity_stay():
     assert np.array_equal(y.ravel(), [np.nan, np.inf, 0, 0], equal_nan=True)
 
 
+def test_blocks_of_32_filters_are_as_exact():
+    """Bit by bit the same, from the same U: so Conv2d may take either."""
+    wide, narrow = Kernels.of("sm_90").every().values()
+    assert (wide.filters, narrow.filters) == (64, 32)
+    first, second = ({one.name: one.words for one in kernels.cubin.kernels} for kernels in (wide, narrow))
+    assert first["filter_transform"] == second["filter_transform"]
+    random = np.random.default_rng(0)
+    x, w = random.standard_normal((2, 19, 5, 6), np.float32), random.standard_normal((70, 19, 3, 3), np.float32)
+    ys = [Conv2d(w, arch="sm_90", schedule={"FILTERS": filters})(x) for filters in (64, 32)]
+    assert np.array_equal(*ys)
+
+
+def test_what_has_no_blocks_of_32():
+    assert list(Kernels.of("sm_75").every()) == [64]
+    assert list(Kernels.of("sm_90", schedule={"MATH": "ffma"}).every()) == [64]
+    assert list(Kernels.of("sm_90", schedule={"FILTERS": 32}).every()) == [32]
+    with pytest.raises(LaunchError, match="FILTERS is there with MATH=tf32x3 alone"):
+        Kernels.of("sm_90", schedule={"MATH": "ffma", "FILTERS": 32})
+
+
 # ---- host.py -----------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +132,9 @@ def test_how_many():
         assert shapes[-1].splits == 1 or math.prod(shapes[-1].blocks) / shapes[-1].splits % 132
         if c == 72:
             assert {one.splits for one in shapes} == {1}
+    assert host.fastest(host.Shape(32, 128, 56, 56, 32), 132, (64, 32)).filters == 32  # half of 64 would be empty
+    assert host.fastest(host.Shape(32, 128, 56, 56, 64), 132, (64, 32)).filters == 64
+    assert host.fastest(host.Shape(8, 64, 13, 13, 256), 132, (64, 32)).filters == 32  # 52 jobs
     assert host.fastest(host.Shape(1, 512, 7, 7, 512), 132).splits == 16
     assert host.fastest(host.Shape(8, 512, 7, 7, 512), 132).splits == 4
     assert host.fastest(host.Shape(32, 512, 7, 7, 512), 132).splits == 1  # 128 jobs
