@@ -71,16 +71,21 @@ def recorded() -> dict[str, dict[str, str]]:
     return found
 
 
-def test_the_last_result_of_the_gpu_has_every_case() -> None:
+def test_the_last_result_of_the_gpu_has_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new or changed kernel has to go through tests/gpu/test_agreement.py before it counts. (Hand-written ones are
-    left out: their cubins change with the assembler.)"""
-    names = {case.name for case in CASES if "sm_90" in case.archs}
-    assert set(recorded()) == names
+    left out: their cubins change with the assembler.) On a busy machine every fifth time NVRTC 12.9 makes other code
+    of memory.cu, so it is asked again."""
+    here = [case for case in CASES if "sm_90" in case.archs]
+    assert set(recorded()) == {case.name for case in here}
     if nvrtc.version() == (12, 9):
-        kept = recorded()
-        stale = [c.name for c in CASES if "sm_90" in c.archs and c.source.endswith(".cu")
-                 and hashlib.sha256(c.cubin("sm_90")).hexdigest()[:16] != kept[c.name]["cubin"]]  # fmt: skip
-        assert stale == []
+        stale = [case for case in here if case.source.endswith(".cu")]
+        for attempt in range(10):
+            made = {source: cases.cubin.__wrapped__(source, "sm_90") for source in {case.source for case in stale}}
+            digests = {source: hashlib.sha256(cubin).hexdigest()[:16] for source, cubin in made.items()}
+            stale = [case for case in stale if digests[case.source] != recorded()[case.name]["cubin"]]
+            for name in ("TURINGAS_CACHE", "TURINGAS_CUBINS"):  # nothing that was kept
+                monkeypatch.setenv(name, str(tmp_path / f"{name} {attempt}"))
+        assert [case.name for case in stale] == []
 
 
 @pytest.mark.parametrize(

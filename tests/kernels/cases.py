@@ -14,8 +14,6 @@ import functools
 import hashlib
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +28,6 @@ from turingas.assembler import assemble
 FOLDER = Path(__file__).parent
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 OPTIONS = {"fast.cu": ("--use_fast_math",)}
-ALONE = """
-import pathlib, sys
-from tests.tools import nvrtc
-path, arch, *options = sys.argv[1:]
-nvrtc.compile_source(pathlib.Path(path).read_text(), arch, options, name=pathlib.Path(path).name)
-"""
 
 Built = tuple[list[Any], list[Any]]
 Near = tuple[float, float]
@@ -85,9 +77,6 @@ def cubin(source: str, arch: str) -> bytes:
     kept = Path(folder, f"{path.stem}-{arch}-{digest}.cubin") if folder else None
     if kept and kept.exists():
         return kept.read_bytes()
-    if arch == "sm_90":  # NVRTC 12.9 at times makes other code behind other sources than what the H200 ran: keep that
-        command = [sys.executable, "-c", ALONE, str(path), arch, *options]
-        subprocess.run(command, cwd=FOLDER.parents[1], check=True)
     data = nvrtc.compile_source(path.read_text(), arch, options, name=source)
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
