@@ -59,8 +59,8 @@ def test_counted(source, arch, by, sizes):
     work = roofline.fused(p)
     additions = work.operations - 2 * roofline.ffmas(p)
     assert 0 < additions <= count("FADD", "lanes")  # which has bias and residual too
-    # Hopper's copies, by one of four warps that come by: of a step's filters, with tf32x3 of a half of them
-    bulk = (4096 if by == "tf32x3" else 8192) * count("UBLKCP", "warps")
+    # Hopper's copies, by one of four warps that come by: of a step's filters, with tf32x3 of a quarter of them
+    bulk = (2048 if by == "tf32x3" else 8192) * count("UBLKCP", "warps")
     assert work.asked == 32 * (count("LDG", "sectors") + count("STG", "sectors")) + bulk
     assert bool(bulk) == (source == "hopper")
     once = 4 * (n * c * h * w + 16 * 8 * math.ceil(c / 8) * 64 * math.ceil(k / 64) + n * k * p.p * p.q)
