@@ -3,7 +3,8 @@
 The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
 with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
 1 if nothing is lost, 2 if a shape that fits is twice as fast. A layer is timed with each number of blocks that may
-share the channels of a job, and with blocks of 64 and 32 filters, to tell whether host.split chooses well.
+share the channels of a job, and with blocks of 64 and 32 filters, to tell whether host.split chooses well; and beside
+PyTorch, which transforms filters anew each time, if its algorithm does at all.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels_sass.bench import measure, results
-from kernels_sass.bench.contenders import Ours
-from kernels_sass.bench.measure import Data
+from kernels_sass.bench.contenders import Ours, Torch
+from kernels_sass.bench.measure import Contender, Data
 from kernels_sass.bench.winograd import gpu_at_hand
 from kernels_sass.winograd import host
 from loader.cuda import Device
@@ -115,7 +116,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return row
 
     def summed_up(settings: results.Json) -> results.Json:
-        return summary(settings) | {"model": model(settings, asked.layout, host.sms(str(gpu)))}
+        fitted = model(settings, asked.layout, host.sms(str(gpu)))
+        return summary(settings, fitted) | {"model": fitted}
 
     def brief(row: results.Json) -> str:
         return str(row.get("ratio", row["status"]))
@@ -133,24 +135,37 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     other = [one for one in host.ways(shape, filters) if math.prod(one.blocks) <= most and one != chosen]
     ways = [(one.splits, one.filters) for one in (chosen, *other)]
     with Data(p, gpu) as data:
-        every = [Ours(asked.source, asked.layout, "main", asked.schedule, way=one) for one in ways]
-        rows, states = measure.compare(data, every, asked.runs)
+        every: list[Contender] = [Ours(asked.source, asked.layout, "main", asked.schedule, way=one) for one in ways]
+        rivals = [Torch("fp32", asked.layout)] if asked.layout != "CHWN" else []
+        found, states = measure.compare(data, [*every, *rivals], asked.runs)
+    rows, beside = found[: len(ways)], found[len(ways) :]
     kept: results.Json = {key: rows[0][key] for key in ("status", "ms", "low", "high", "error") if key in rows[0]}
     if wrong := [one for one in rows if one["status"] != "ok"]:
         kept["status"] = wrong[0]["status"]
     of = {f"{splits} x {width}": one["ms"] for (splits, width), one in zip(ways, rows) if "ms" in one}
-    return kept | {"splits": chosen.splits, "filters": chosen.filters, "of": of, "state": states["during"]}
+    kept |= {"splits": chosen.splits, "filters": chosen.filters, "of": of, "state": states["during"]}
+    return kept | {"pytorch_ms": row["ms"] for row in beside if "ms" in row}
 
 
-def summary(settings: results.Json) -> results.Json:
-    """For each number of images: layers, the largest ratio, and how many are above 2."""
+def summary(settings: results.Json, fitted: results.Json) -> results.Json:
+    """For each number of images: layers, the largest ratio, how many are above 2, and of how many of these one launch
+    of one job with one step (``fitted``: the model) takes that long already; the least and the mean of PyTorch's time
+    over ours."""
     made: results.Json = {}
+    floor = min((fitted["launch"] + fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in host.STEP), default=0)
+    of: dict[str, list[float]] = {}
     for row in settings.values():
         if "ratio" in row:
-            one = made.setdefault(f"N={row['problem']['n']}", {"layers": 0, "most": 0.0, "above_2": 0})
+            name = f"N={row['problem']['n']}"
+            one = made.setdefault(name, {"layers": 0, "most": 0.0, "above_2": 0, "by_launch": 0})
             one["layers"] += 1
             one["most"] = max(one["most"], row["ratio"])
             one["above_2"] += row["ratio"] > 2
+            one["by_launch"] += row["ratio"] > 2 and 2000 * row["ms"] / row["ratio"] < floor
+            if "pytorch_ms" in row:
+                of.setdefault(name, []).append(row["pytorch_ms"] / row["ms"])
+    for name, over in of.items():
+        made[name]["over_pytorch"] = [round(min(over), 2), round(math.exp(sum(map(math.log, over)) / len(over)), 2)]
     return made
 
 
@@ -192,20 +207,23 @@ def show(found: results.Json) -> None:
                     "many filters; best ms: with those that are best here. ratio: time for a useful operation over "
                     "that of the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
     made.add_column("layer")
-    for column in ("C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "TFLOPS", "ratio", "error"):
+    for column in ("C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "PyTorch ms", "TFLOPS", "ratio",
+                   "error"):  # fmt: skip
         made.add_column(column, justify="right")
     for name, row in found["settings"].items():
         p = row["problem"]
         cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['filters']}")
         if "ratio" in row:
             best, error = min(row["of"].values(), default=row["ms"]), f"{row['error']:.1e}"
-            rest = (f"{row['ms']:.4f}", f"{best:.4f}", f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", error)
+            rival = f"{row['pytorch_ms']:.4f}" if "pytorch_ms" in row else "-"
+            rest = (f"{row['ms']:.4f}", f"{best:.4f}", rival, f"{row['tflops']:.1f}", f"{row['ratio']:.2f}", error)
         else:
-            rest = (row["status"], "", "", "", "")
+            rest = (row["status"], "", "", "", "", "")
         made.add_row(name.rpartition(" ")[0], *map(str, cells), *rest)
     results.console().print(made)
     for name, one in found["summary"].items():
         if name == "model":
             continue
-        above = f"{one['above_2']} of {one['layers']} layers above 2"
-        results.console().print(f"{name}: at most {one['most']:.2f}; {above}")
+        above = f"{one['above_2']} of {one['layers']} layers above 2, {one['by_launch']} by a launch alone"
+        over = "; PyTorch's time over ours: {} at least, {} in the mean".format(*one.get("over_pytorch", "--"))
+        results.console().print(f"{name}: at most {one['most']:.2f}; {above}{over if 'over_pytorch' in one else ''}")

@@ -184,6 +184,7 @@ SCHEDULES = {
     "LDG_INTERLEAVE": (2, 4, 8),
     "STS_INTERLEAVE": (2, 4, 6),
     "OUTPUT": ("paper", "sts64", "compact"),
+    "FILTERS": (32,),
     "HMMA_STALL": (4, 8),
     "FADD_STALL": (2, 4),
     "LANES": ("paper", "tiles", "filters"),
@@ -191,7 +192,7 @@ SCHEDULES = {
     "LDS_INTERLEAVE": (8,),
     "CHECK": (4, 5),
 }
-ALONE = {"tf32x3": {"HMMA_STALL", "FADD_STALL"}, "ffma": {"LANES", "LDS_FIRST", "LDS_INTERLEAVE", "CHECK"}}
+ALONE = {"tf32x3": {"FILTERS", "HMMA_STALL", "FADD_STALL"}, "ffma": {"LANES", "LDS_FIRST", "LDS_INTERLEAVE", "CHECK"}}
 
 
 def test_every_schedule(source: str, torch: Any) -> None:
@@ -208,6 +209,28 @@ def test_every_schedule(source: str, torch: Any) -> None:
                 torch.cuda.synchronize()
             done += 1
     assert done >= 4, known
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> None:
+    """As many as there can be, with every epilogue, on the caller's stream and in a graph; and what is chosen."""
+    for n, c, size, k in ((2, 512, 7, 130), (1, 120, 14, 32), (3, 72, 9, 33)):
+        x, w = torch.randn(n, c, size, size, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
+        bias, residual = torch.randn(k, device="cuda"), torch.randn(n, k, size, size, device="cuda") * 20
+        wanted = (exact(torch, x, w, 1) + bias.double()[:, None, None] + residual.double()).relu()
+        shape = host.Shape(n, c, size, size, k)
+        for way, schedule in itertools.product([None, *host.ways(shape, (64,))], blocks(source)):
+            kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}}
+            with Conv2d(w, bias, 1, "relu", layout, splits=way and way.splits, **kernel) as conv:
+                given = to(residual, layout)
+                y = conv(to(x, layout), given)
+                assert error(back(y, layout), wanted) <= BOUND, (way, schedule)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    conv(to(x, layout), given, out=given)
+                graph.replay()
+                torch.cuda.synchronize()
+                assert (given == y).all(), (way, schedule)
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -316,17 +339,23 @@ def test_the_source_that_is_chosen(gpu: cuda.Device) -> None:
 
 # ---- compute-sanitizer -------------------------------------------------------------------------------------------
 
-SMALL = (Problem(3, 9, 6, 7, 67, 3, 3, 1, 1), Problem(34, 24, 5, 5, 128, 3, 3, 1, 0))
+#: And how many blocks share the channels of a job.
+SMALL = ((Problem(3, 9, 6, 7, 67, 3, 3, 1, 1), 1), (Problem(34, 24, 5, 5, 128, 3, 3, 1, 0), 1),
+         (Problem(3, 30, 4, 6, 68, 3, 3, 1, 1), 4))  # fmt: skip
+NARROW: dict[str, Any] = {"FILTERS": 32}
 
 
-def check(p: Problem, source: str, layout: str, device: str | None = "cuda:0") -> None:
+def check(
+    p: Problem, source: str, layout: str, device: str | None = "cuda:0", splits: int | None = None, **schedule: Any
+) -> None:
     """A layer with bias, residual and ReLU: numpy arrays for a layer on a GPU, Buffers where device is None."""
     random = np.random.default_rng(9)
     shapes = p.x_shape, p.w_shape, (p.k,), p.y_shape
     x, w, bias, residual = (random.standard_normal(shape, np.float32) for shape in shapes)
     wanted = np.maximum(0, truth(x, w, p) + bias[:, None, None] + residual)
     given = [arrange(one, "NCHW", layout) for one in (x, residual)]
-    with Conv2d(w, bias, p.padding, "relu", layout, device, **KERNELS[source]) as conv:
+    kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}, "splits": splits}
+    with Conv2d(w, bias, p.padding, "relu", layout, device, **kernel) as conv:
         y = conv(*given) if device else conv(*map(Buffer.of, given)).numpy()
     off = relative_error(arrange(y, layout, "NCHW"), wanted)
     print(f"{source} {layout} N={p.n} {off:.1e}")
@@ -334,9 +363,15 @@ def check(p: Problem, source: str, layout: str, device: str | None = "cuda:0") -
 
 
 def small(sources: list[str]) -> None:
-    """Two layers that fill no block, in all layouts. ``sources``: names of KERNELS."""
-    for name, layout, p in itertools.product(sources, LAYOUTS, SMALL):
-        check(p, name, layout)
+    """Layers that fill no block, in all layouts. ``sources``: names of KERNELS."""
+    for name, layout, (p, splits) in itertools.product(sources, LAYOUTS, SMALL):
+        for schedule in blocks(name):
+            check(p, name, layout, splits=splits, **schedule)
+
+
+def blocks(source: str) -> tuple[dict[str, Any], ...]:
+    """Schedules for each number of filters that a block of the kernel can have."""
+    return ({"FILTERS": 64}, NARROW) if "tf32x3" in source else ({},)
 
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -375,7 +410,7 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
     for source in available(gpu):
-        assert sum(line.startswith(f"{source} ") for line in lines) == len(LAYOUTS) * len(SMALL)
+        assert sum(line.startswith(f"{source} ") for line in lines) == len(LAYOUTS) * len(SMALL) * len(blocks(source))
     assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards
 
 

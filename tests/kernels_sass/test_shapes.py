@@ -64,12 +64,13 @@ def two(monkeypatch):
     def compare(data, contenders, runs):
         p = data.problem
         timed.append(p)
-        (one,) = contenders
-        assert one.part == "main"
+        *mine, rival = contenders
+        assert [one.part for one in mine] == ["main"] * len(mine) and rival.name == "PyTorch fp32 NCHW"
         ms = shapes.jobs(p) * -(-p.c // 8)
         status = "ok" if p.k != 7 else "wrong"
-        row = {"name": one.name, "status": status, "error": 1e-7, "ms": float(ms), "low": ms, "high": ms}
-        return [row], {"during": {"sm_mhz": 1000}}
+        row = {"status": status, "error": 1e-7, "ms": float(ms), "low": ms, "high": ms}
+        rows = [{**row, "name": one.name} for one in mine] + [{**row, "name": rival.name, "ms": 2.0 * p.n}]
+        return rows, {"during": {"sm_mhz": 1000}}
 
     monkeypatch.setattr(measure, "compare", compare)
     return timed
@@ -84,10 +85,16 @@ def test_command(card, two, tmp_path):  # noqa: F811
     assert ratios == {"fits N16": 1.0, "fits N32": 1.0, "odd N16": 4.0, "odd N32": 4.0}
     model = found["summary"].pop("model")
     assert model["job of 64"] == pytest.approx(1000) and model["mean relative error"] < 1e-6
-    assert found["summary"] == {f"N={n}": {"layers": 2, "most": 4.0, "above_2": 1} for n in (16, 32)}
+    jobs = {16: 2, 32: 4}  # of both layers, and the milliseconds; a launch of one job is no longer than one
+    assert found["summary"] == {
+        f"N={n}": {"layers": 2, "most": 4.0, "above_2": 1, "by_launch": 0, "over_pytorch": [2 * n / ms, 2 * n / ms]}
+        for n, ms in jobs.items()
+    }
+    assert all(row["of"] == {"1 x 64": row["ms"]} for row in found["settings"].values())
     assert len(two) == len(set(two)) == 4  # the shape that fits, and the three others, each once
     shown = call("shapes", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "N=32: at most 4.00; 1 of 2 layers above 2" in shown.output
+    assert "PyTorch's time over ours: 16.0 at least, 16.0 in the mean" in " ".join(shown.output.split())
 
 
 def test_a_wrong_result_is_no_time(card, two, monkeypatch, tmp_path):  # noqa: F811

@@ -539,8 +539,8 @@ def transformed(w: np.ndarray, at: Any, strides: list[int], math: str, device: D
 
 
 def as_of_tf32x3(u: np.ndarray) -> np.ndarray:
-    """U of ffma, [element][8 channels][64 filters], in the order of tf32x3: [k / 32][c / 8][elements, even ones first][4 t]
-    [16 places: 8 quarter + (filter % 8 ^ 2 t)][filters f and f + 8 of the quarter][channels t and t + 4]."""
+    """U of ffma, [element][8 channels][64 filters], in the order of tf32x3: [k / 32][c / 8][elements, even ones first]
+    [4 t][16 places: 8 quarter + (filter % 8 ^ 2 t)][filters f and f + 8 of the quarter][channels t and t + 4]."""
     e, h, t, q, m, g = 16, 2, 4, 4, 2, 8  # channel 4 h + t; filter 16 q + 8 m + g
     there = u.reshape(*u.shape[:2], e, h, t, q, m, g)[:, :, [*range(0, 16, 2), *range(1, 16, 2)]]
     there = there.transpose(0, 1, 2, 4, 5, 7, 6, 3)  # e t q g m h
