@@ -144,7 +144,9 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
         kept["status"] = wrong[0]["status"]
     of = {f"{splits} x {width}": one["ms"] for (splits, width), one in zip(ways, rows) if "ms" in one}
     kept |= {"splits": chosen.splits, "filters": chosen.filters, "of": of, "state": states["during"]}
-    return kept | {"pytorch_ms": row["ms"] for row in beside if "ms" in row}
+    for row in beside:
+        kept |= {"pytorch_ms": row["ms"]} if "ms" in row else {}
+    return kept
 
 
 def summary(settings: results.Json, fitted: results.Json) -> results.Json:
