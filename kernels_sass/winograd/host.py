@@ -338,7 +338,7 @@ def sms(device: str) -> int:
 #: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 partial results, which are written and read. They are what fits the
 #: times of `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.95, NARROW: 0.76}, {FILTERS: 2.2, NARROW: 1.3}, 1.4, 2.0
+STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.94, NARROW: 0.78}, {FILTERS: 2.06, NARROW: 1.04}, 1.33, 1.83
 
 
 def split(

@@ -51,7 +51,7 @@ def test_the_model_is_fitted():
     mine = {"second launch": host.LAUNCH, "2^20 partial results": host.PARTIAL}
     for what, times in (("step", host.STEP), ("job", host.JOB)):
         mine |= {f"{what} of {width}": time for width, time in times.items()}
-    assert all(us == pytest.approx(kept[name], rel=0.15) for name, us in mine.items())
+    assert all(us == pytest.approx(kept[name], rel=0.02) for name, us in mine.items())
 
 
 @pytest.fixture
