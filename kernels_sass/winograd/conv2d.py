@@ -35,11 +35,12 @@ class Conv2d:
     the host's memory: copied). What is written to them later has no effect.
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
-    is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75. ``kernel``: "paper"
-    or "hopper", None: the best there is. ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the
-    source as it is. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster
-    schedule on this card (``tuned``). "hopper" multiplies on tensor cores, in three parts of TF32 and with relative
-    errors of 5e-7; {"MATH": "ffma"} makes its products those of float32.
+    is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
+    "hopper" alone has. ``kernel``: "paper" or "hopper", None: the best there is. ``schedule``: parameters of its
+    source, such as {"YIELD": "natural"}; {}: the source as it is. None: the same, but for shapes of x for which
+    `turingas bench schedule --sweep` found a faster schedule on this card (``tuned``). "hopper" multiplies on tensor
+    cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes its products those of
+    float32. Its blocks have 64 filters or 32, which gives the same bits: whichever is faster, unless FILTERS says so.
 
     ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread, so that a small x fills the GPU
     too: 1, 2, 4, 8 or 16, of which ceil(C / 8) is a multiple. None: on a GPU what takes the least time for each x, on
@@ -166,7 +167,8 @@ class Conv2d:
             return self.arch
         if device != CPU:
             return host.arch_of(cuda.device_named(device))
-        return "sm_90" if self.kernel == host.HOPPER.name else host.CPU_ARCH
+        paper, hopper = (host.takes(source, self.schedule) for source in (host.PAPER, host.HOPPER))
+        return "sm_90" if self.kernel == host.HOPPER.name or not (self.kernel or paper) and hopper else host.CPU_ARCH
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""

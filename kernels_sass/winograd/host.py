@@ -317,6 +317,11 @@ def filters_of(cubin: turingas.Cubin) -> int:
     return int(_main(cubin).name.removeprefix(MAIN) or FILTERS)
 
 
+def takes(source: Source, schedule: Mapping[str, object]) -> bool:
+    """Whether a source has all parameters of a schedule."""
+    return set(schedule) <= set(parameters(source.path.read_text()))
+
+
 def parameters(text: str) -> list[str]:
     """The names of a source's parameters: its lines ``# -D NAME=value|value ...``, and ``parameter("NAME", ...``."""
     return [one or other for one, other in re.findall(r'^#\s+-D\s+(\w+)=|\bparameter\("(\w+)"', text, re.M)]
@@ -351,7 +356,7 @@ def split(
     return fastest(shape, sms(device), filters, splits)
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def fastest(
     shape: Shape, sms: int, filters: tuple[int, ...] = (FILTERS,), splits: tuple[int, ...] = SPLITS
 ) -> Shape:

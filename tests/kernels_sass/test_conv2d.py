@@ -122,6 +122,18 @@ def test_schedules(arch, kernel, schedule):
     assert Kernels.of(arch, kernel).cubin.to_bytes() != Kernels.of(arch, kernel, schedule).cubin.to_bytes()
 
 
+def test_a_schedule_that_one_source_has():
+    """On the CPU device it says which source is meant, and so for which architecture."""
+    weight, x = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    cases = ({"MATH": "ffma"}, "sm_90"), ({"OUTPUT": "compact"}, "sm_75"), ({"YIELD": "nvcc8"}, "sm_75")
+    for schedule, arch in cases:
+        conv = Conv2d(weight, schedule=schedule)
+        assert conv(x)[0, 0, 1, 1] == 9 and conv._arch("cpu") == arch
+    for kernel, name in (("paper", "MATH"), ("hopper", "OUTPUT"), (None, "NONE")):
+        with pytest.raises(LaunchError, match=f"has no parameter '{name}'"):
+            Conv2d(weight, kernel=kernel, schedule={name: 1})
+
+
 def test_what_it_takes_by_itself():
     case = Case(1, 2, 4, 4, 3)
     for words, arch, kernel in (({}, "sm_75", "paper"), ({"arch": "sm_90"}, "sm_90", "hopper"),
@@ -262,7 +274,7 @@ W = ones(3, 2, 3, 3)
     ({"kernel": "hopper", "arch": "sm_75"}, "the kernel 'hopper' is for sm_90, sm_90a, not for sm_75"),
     ({"schedule": {"YIELDS": 1}}, "winograd.sass has no parameter 'YIELDS'\nhint: it has: YIELD, "),
     ({"schedule": {"YIELD": "never"}}, "winograd.sass cannot be assembled with YIELD=never: .*natural, nvcc8, cudnn7"),
-    ({"schedule": {"MATH": "ffma"}}, "winograd.sass has no parameter 'MATH'"),
+    ({"arch": "sm_75", "schedule": {"MATH": "ffma"}}, "winograd.sass has no parameter 'MATH'"),
     ({"arch": "sm_90", "schedule": {"MATH": "fp32"}},
      "winograd_sm90.sass cannot be assembled with MATH=fp32: .*MATH is one of tf32x3, ffma, not fp32"),
     ({"arch": "sm_90", "schedule": {"LANES": "paper"}},
