@@ -323,8 +323,9 @@ def takes(source: Source, schedule: Mapping[str, object]) -> bool:
 
 
 def parameters(text: str) -> list[str]:
-    """The names of a source's parameters: its lines ``# -D NAME=value|value ...``, and ``parameter("NAME", ...``."""
-    return [one or other for one, other in re.findall(r'^#\s+-D\s+(\w+)=|\bparameter\("(\w+)"', text, re.M)]
+    """The names of a source's parameters: its lines ``# -D NAME=value|value ...``, and ``choose("NAME", ...``."""
+    found = re.findall(r'^#\s+-D\s+(\w+)=|\bchoose\("(\w+)"', text, re.M)
+    return list(dict.fromkeys(one or other for one, other in found))
 
 
 # ---- launches ----------------------------------------------------------------------------------------------------

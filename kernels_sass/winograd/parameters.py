@@ -1,7 +1,7 @@
 """The parameters of a Winograd source, as it lists them itself: names, defaults and the values that each takes.
 
-A source names them in its head, ``# -D NAME=value|value``, the first being the default, and in its inline Python,
-``parameter("NAME", default, values ...)`` or ``choose("NAME", default, (values ...))``.
+A source names them in its head, ``# -D NAME=value|value``, the first being the default, or in its inline Python,
+``choose("NAME", default, (values ...))``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from kernels_sass.winograd.host import Source
 #: Parameters that say what the products are made with, and not when an instruction is issued. Each value of them is a
 #: kernel of its own: it is measured beside the others, and no search for a schedule changes it.
 VARIANTS = ("MATH",)
-
-FUNCTIONS = ("parameter", "choose")
-
 
 @dataclass(frozen=True)
 class Parameter:
@@ -50,10 +47,10 @@ def parameters(source: Source) -> dict[str, Parameter]:
         found[name] = Parameter(name, known[0], known)
     for block in re.findall(r"^<code>\n(.*?)^</code>", text, re.M | re.S):
         for call in _calls(block):
-            name, default, *more = call.args
+            name, default, values = call.args
             assert isinstance(name, ast.Constant)
             key = str(name.value)
-            found[key] = Parameter(key, ast.literal_eval(default), _values(more))
+            found[key] = Parameter(key, ast.literal_eval(default), _values(values))
     return found
 
 
@@ -64,19 +61,17 @@ def _value(word: str) -> object:
 
 def _calls(block: str) -> Iterator[ast.Call]:
     for node in ast.walk(ast.parse(textwrap.dedent(block))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
-            if len(node.args) > 2 and isinstance(node.args[0], ast.Constant):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose":
+            if len(node.args) == 3 and isinstance(node.args[0], ast.Constant):
                 yield node
 
 
-def _values(more: list[ast.expr]) -> tuple[object, ...]:
-    """What the arguments behind the default are: values, and tuples of them. () for names that only the source has."""
-    wanted = ast.fix_missing_locations(ast.Expression(ast.Tuple(more, ast.Load())))
+def _values(values: ast.expr) -> tuple[object, ...]:
+    """What the argument behind the default holds. () for names that only the source has."""
     try:
-        found = eval(compile(wanted, "<parameter>", "eval"), {"__builtins__": {"range": range}})
+        return tuple(eval(compile(ast.Expression(values), "<values>", "eval"), {"__builtins__": {"range": range}}))
     except NameError:
         return ()
-    return tuple(itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found))
 
 
 def variants(source: Source, given: Mapping[str, object]) -> list[dict[str, object]]:

@@ -165,10 +165,11 @@ def cc(*wait, read="-", write="-", yields="-"):
 
 
 def choose(name, default, known):
-    """The parameter that -D gives, or the default; ValueError names what it can be."""
+    """The parameter that -D gives, or the default; ValueError names what it can be, if these are many the first."""
     found = {str(one): one for one in known}.get(str(globals().get(name, default)))
     if found is None:
-        raise ValueError(f"-D {name}={globals()[name]}: there are {', '.join(map(str, known))}")
+        some = ", ".join(map(str, list(known)[:12]))
+        raise ValueError(f"-D {name}={globals()[name]}: there are {some}{', ...' if len(known) > 12 else ''}")
     return found
 
 

@@ -674,18 +674,17 @@ def test_parameters_of_the_sources(source):
 def test_how_a_source_says_its_parameters(tmp_path, monkeypatch):
     (tmp_path / "a.sass").write_text("""# -D YIELD=natural|nvcc8|every:N     which
 <code>
-def parameter(name, default, *values):
-    return default
-A = parameter("MATH", "ffma", "ffma", "tf32x3")
-B = choose("FIRST", 4, (2, 4)) // 2 if A else 0
-C = parameter("ODD", 1, *SOME)
+A = choose("MATH", "ffma", ("ffma", "tf32x3"))
+B = choose("FIRST", 4, range(2, 5)) // 2 if A else 0
+C = choose("ODD", 1, SOME)
+D = choose("FEW", "a", ("a", *(f"b:{n}" for n in (1, 2))))
 </code>
 """)
     monkeypatch.setattr(parameters.Source, "path", tmp_path / "a.sass")
     found = parameters.parameters(host.PAPER)
     assert found == {"YIELD": Parameter("YIELD", "natural", ("natural", "nvcc8")),
-                     "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 4)),
-                     "ODD": Parameter("ODD", 1, ())}  # fmt: skip
+                     "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 3, 4)),
+                     "ODD": Parameter("ODD", 1, ()), "FEW": Parameter("FEW", "a", ("a", "b:1", "b:2"))}  # fmt: skip
     assert parameters.variants(host.PAPER, {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
     assert parameters.variants(host.PAPER, {"MATH": "other"}) == [{"MATH": "other"}]
 
