@@ -1,5 +1,6 @@
 """The turingas command, as a user runs it."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -206,7 +207,9 @@ def test_output_through_a_link(source, tmp_path):
 def test_interrupt(tmp_path):
     path = tmp_path / "x.sass"
     path.write_text("<code>\nprint('ready')\nimport time\ntime.sleep(60)\n</code>\n--:-:-:Y:5 EXIT;")
-    child = subprocess.Popen([sys.executable, "-m", "turingas", "assemble", path], stderr=subprocess.PIPE)
+    usual = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # the tests may run in the background
+    command = [sys.executable, "-m", "turingas", "assemble", path]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=usual)
     assert child.stderr is not None and child.stderr.readline() == b"ready\n"
     time.sleep(0.2)
     child.send_signal(signal.SIGINT)

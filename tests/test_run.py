@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -159,7 +160,8 @@ def test_ctrl_c_ends_the_run(tmp_path):
     path = tmp_path / "k.sass"
     path.write_text(".arch sm_75\n.kernel k\nhere:\n--:-:-:-:5 IADD3 R0, R0, 0x1, RZ;\n--:-:-:-:5 BRA here;\n")
     words = [sys.executable, "-m", "turingas", "run", str(path), "--grid", "4", "--budget", "1000000000"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    usual = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # the tests may run in the background
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=usual)
     time.sleep(3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)

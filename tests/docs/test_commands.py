@@ -147,7 +147,7 @@ def test_listings(page):
                 assert [str(finding) for finding in turingas.lint(cubin) if finding.severity == "error"] == []
 
 
-RUN = ["adding-a-kernel.md", "adding-an-architecture.md", "adding-an-instruction.md", "emulator.md"]
+RUN = ["adding-a-kernel.md", "adding-an-architecture.md", "adding-an-instruction.md", "conv2d.md", "emulator.md"]
 
 
 @pytest.mark.parametrize("page", RUN)
