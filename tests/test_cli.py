@@ -213,7 +213,10 @@ def test_interrupt(tmp_path):
     assert child.stderr is not None and child.stderr.readline() == b"ready\n"
     time.sleep(0.2)
     child.send_signal(signal.SIGINT)
-    _, stderr = child.communicate(timeout=30)
+    try:
+        _, stderr = child.communicate(timeout=30)
+    finally:
+        child.kill()
     assert child.returncode == 130 and b"Traceback" not in stderr
     assert not path.with_suffix(".cubin").exists()
 

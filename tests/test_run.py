@@ -165,5 +165,8 @@ def test_ctrl_c_ends_the_run(tmp_path):
     time.sleep(3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    try:
+        out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert (process.returncode, out, errors.strip()) == (130, "", "interrupted")
