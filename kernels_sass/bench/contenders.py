@@ -47,13 +47,14 @@ class Ours(Contender):
             raise Refused(why)
         every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every()
         shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
-        self.shape = host.split(shape, str(gpu), tuple(every))
-        if self.way is not None:
+        if self.way is None:
+            self.shape = host.split(shape, str(gpu), tuple(every))
+        else:
             self.shape = replace(shape, splits=self.way[0], filters=self.way[1])
         self.kernels = every[self.shape.filters]
         self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
         floats = host.filter_floats(p.c, p.k)
-        self.workspace = 4 * floats + 4 * self.shape.floats
+        self.workspace = 4 * (floats + self.shape.floats)
         if self.shape.floats and self.part != "filter":
             self.partial = Buffer(self.shape.floats, np.float32, gpu).fill(0xFF)
         self.u = [Buffer(floats, np.float32, gpu).fill(0xFF) for _ in range(data.copies)]

@@ -234,7 +234,7 @@ def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:
     found["mhz"] = {name: gpu.attribute(kind) // 1000
                     for name, kind in (("clock", "CLOCK_RATE"), ("memory_clock", "MEMORY_CLOCK_RATE"))}  # fmt: skip
     found["cudnn"], found["torch"] = cudnn.version(), str(torch().__version__) if torch() else ""
-    found["sources"] = {host.SOURCES[name].file: digest(host.SOURCES[name].path) for name in sources}
+    found["sources"] = {path.name: digest(path) for name in sources for path in host.SOURCES[name].files}
     return found
 
 

@@ -99,11 +99,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         path = results.default_path("shapes", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
     host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before anything is measured
-    wanted = {key: value for key, value in dataclasses.asdict(asked).items() if key != "seconds"}
-    file = results.Results(path, results.facts("bench shapes", gpu, [source]), wanted)
+    file = results.Results(path, results.facts("bench shapes", gpu, [source]), dataclasses.asdict(asked))
     times: dict[Problem, results.Json] = {}
 
-    def measured(name: str, p: Problem, step: Callable[[float], None]) -> results.Json:
+    def measured(_: str, p: Problem, step: Callable[[float], None]) -> results.Json:
         near = fitting(p)
         for one in (p, near):
             if one not in times:
@@ -154,7 +153,9 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
     of one job with one step (``fitted``: the model) takes that long already; the least and the mean of PyTorch's time
     over ours."""
     made: results.Json = {}
-    floor = min((fitted["launch"] + fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in host.STEP), default=0)
+    floor = 0.0
+    if fitted:
+        floor = fitted["launch"] + min(fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in host.STEP)
     of: dict[str, list[float]] = {}
     for row in settings.values():
         if "ratio" in row:
@@ -199,19 +200,13 @@ def failures(found: results.Json) -> list[str]:
 
 def show(found: results.Json) -> None:
     """Print the table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     asked = found["asked"]
     what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
-    made = Table(title=what, box=SIMPLE_HEAD, padding=(0, 1))
-    made.caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, each of so "
-                    "many filters; best ms: with those that are best here. ratio: time for a useful operation over "
-                    "that of the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
-    made.add_column("layer")
-    for column in ("C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "PyTorch ms", "TFLOPS", "ratio",
-                   "error"):  # fmt: skip
-        made.add_column(column, justify="right")
+    caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, each of so "
+               "many filters; best ms: with those that are best here. ratio: time for a useful operation over that of "
+               "the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
+    made = results.table(what, "layer", "C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "PyTorch ms",
+                         "TFLOPS", "ratio", "error", caption=caption)  # fmt: skip
     for name, row in found["settings"].items():
         p = row["problem"]
         cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['filters']}")

@@ -8,7 +8,6 @@ results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import re
@@ -218,6 +217,11 @@ class Source:
         return FOLDER / self.file
 
     @property
+    def files(self) -> list[Path]:
+        """The file and those that it includes."""
+        return [self.path, *(FOLDER / name for name in re.findall(r'^\.include "(.+)"', self.path.read_text(), re.M))]
+
+    @property
     def exists(self) -> bool:
         """Whether it is installed."""
         return self.path.is_file()
@@ -276,12 +280,13 @@ class Kernels:
             return cls._made[key]
 
     def every(self) -> dict[int, Kernels]:
-        """By the filters of a block: this one, and the other that the source has, unless the schedule says FILTERS."""
+        """By the filters of a block: this one, and the other that the source has, unless the schedule says FILTERS.
+        MATH=ffma has but one."""
         found = {self.filters: self}
-        if self.source is HOPPER and "FILTERS" not in self.schedule:
-            with contextlib.suppress(LaunchError):  # MATH=ffma has but one
-                other = Kernels.of(self.arch, self.source.name, {**self.schedule, "FILTERS": NARROW})
-                found[other.filters] = other
+        given = {**self.schedule, "FILTERS": NARROW}
+        if "FILTERS" not in self.schedule and self.schedule.get("MATH") != "ffma" and takes(self.source, given):
+            other = Kernels.of(self.arch, self.source.name, given)
+            found[other.filters] = other
         return found
 
     def load(self, device: str) -> loader.Module:

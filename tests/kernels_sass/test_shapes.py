@@ -46,7 +46,8 @@ def test_the_model_is_fitted():
         settings[name] = {"problem": vars(p), "of": of}
     found = shapes.model(settings, "NCHW", 132)
     assert found.pop("mean relative error") < 1e-9 and found == us
-    assert shapes.model({}, "NCHW", 132) == {}
+    wrong = {"a": {"problem": {"n": 1}, "of": {}, "status": "wrong"}}  # has no time at all
+    assert shapes.model({}, "NCHW", 132) == shapes.model(wrong, "NCHW", 132) == shapes.summary(wrong, {}) == {}
     kept = json.loads(results.default_path("shapes", "sm_90").read_text())["summary"]["model"]
     mine = {"second launch": host.LAUNCH, "2^20 partial results": host.PARTIAL}
     for what, times in (("step", host.STEP), ("job", host.JOB)):
