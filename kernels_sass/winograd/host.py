@@ -201,13 +201,13 @@ def filter_floats(c: int, k: int) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A file with both kernels. ``threads`` and dynamic ``shared`` memory (bytes) of a block of ``winograd``; if it
-    is ``persistent``, there is at most one block an SM, and each takes tile after tile."""
+    """A file with both kernels. ``threads`` of a block of ``winograd``, by its filters, and its dynamic ``shared``
+    memory (bytes); if it is ``persistent``, there is at most one block an SM, and each takes tile after tile."""
 
     name: str
     file: str
     archs: tuple[str, ...]
-    threads: int
+    threads: Mapping[int, int]
     shared: int
     persistent: bool
 
@@ -227,8 +227,8 @@ class Source:
         return self.path.is_file()
 
 
-PAPER = Source("paper", "winograd.sass", NAMES, 256, 0, False)
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), 512, 231696, True)  # SHARED of the file
+PAPER = Source("paper", "winograd.sass", NAMES, {FILTERS: 256}, 0, False)
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, 231696, True)  # SHARED of the file
 SOURCES = {one.name: one for one in (PAPER, HOPPER)}
 
 
@@ -407,7 +407,7 @@ def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tupl
     fused = relu and shape.splits == 1
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
     name = MAIN if shape.filters == FILTERS else f"{MAIN}{shape.filters}"
-    main = Launch(name, grid, source.threads, source.shared, numbers)
+    main = Launch(name, grid, source.threads[shape.filters], source.shared, numbers)
     if shape.splits == 1:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
