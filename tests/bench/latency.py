@@ -3,7 +3,8 @@
 One kernel for each producer, consumer and distance: the register holds an old value, the producer writes a new one,
 and so many cycles later (stall counts alone keep them apart) the consumer takes what it finds. The latency is the
 smallest distance from which on every lane of every warp got what it gets after a long wait. A kernel without the
-producer shows that the two values can be told apart. ``--check`` only assembles the kernels: no GPU is needed.
+producer shows that the two values can be told apart. ``--check`` only assembles the kernels: no GPU is needed. ``--add``
+measures pairs that the file does not have yet, and keeps the others.
 """
 
 from __future__ import annotations
@@ -150,13 +151,16 @@ UNIFORM_PREDICATE_WRITERS = [
 UNIFORM_PREDICATE_READERS = [
     "USEL UR10, UR8, URZ, UP0; MOV R20, UR10", "@UP0 UMOV UR10, UR8; MOV R20, UR10",
     "@UP0 UIADD3 UR10, UR8, URZ, URZ; MOV R20, UR10", "UIADD3.X UR10, URZ, URZ, URZ, UP0, !UPT; MOV R20, UR10",
-    "PLOP3.LUT P1, PT, PT, PT, UP0, 0x80, 0x0; SEL R20, R14, RZ, P1",
+    "PLOP3.LUT P1, PT, PT, PT, UP0, 0x80, 0x0; SEL R20, R14, RZ, P1", "BRA.U UP0, OTHER",
 ]  # fmt: skip
 #: a slow writer, then a fast one: which value stays?
 SECOND_WRITERS = {
     "R": ["MOV R8, R14; MOV R20, R8", "FADD R8, R15, RZ; MOV R20, R8", "HADD2 R8, R24, -RZ; MOV R20, R8"],
     "UR": ["UMOV UR6, UR9; MOV R20, UR6", "UIADD3 UR6, UR9, URZ, URZ; MOV R20, UR6"],
 }
+
+
+KEYS = ("hazard", "file", "producer", "consumer")
 
 
 @dataclass
@@ -354,6 +358,7 @@ def main() -> None:
     options.add_argument("--json", type=Path)
     options.add_argument("--commit", default="", help="what to note down where there is no git")
     options.add_argument("--check", action="store_true")
+    options.add_argument("--add", action="store_true", help="only what the file of --json lacks")
     chosen = options.parse_args()
     if chosen.check:
         for pair in pairs():
@@ -361,20 +366,26 @@ def main() -> None:
             assemble(source(pair))
         return
     gpu = Driver()
+    commit = chosen.commit or git("rev-parse", "HEAD")
+    kept = json.loads(chosen.json.read_text()) if chosen.add else {"results": []}
+    known = {tuple(row[key] for key in KEYS): row for row in kept.pop("results")}
+    added = {"added": f"{datetime.date.today().isoformat()}, {commit}"} if chosen.add else {}
     found = []
     for pair in pairs():
-        row = {"hazard": pair.hazard, "file": pair.file, "producer": pair.producer, "consumer": pair.consumer}
-        found.append({**row, "cycles": measure(gpu, pair)})
-        print(*found[-1].values(), sep="\t", flush=True)
+        row = {key: getattr(pair, key) for key in KEYS}
+        if tuple(row.values()) not in known:
+            known[tuple(row.values())] = {**row, "cycles": measure(gpu, pair), **added}
+            print(*known[tuple(row.values())].values(), sep="\t", flush=True)
+        found.append(known[tuple(row.values())])
     if chosen.json:
         name, driver, clock, most = smi("name,driver_version,clocks.sm,clocks.max.sm").split(", ")
         about = {
             "date": datetime.date.today().isoformat(), "gpu": name, "driver": driver, "sm clock": clock,
-            "most": most, "commit": chosen.commit or git("rev-parse", "HEAD"),
+            "most": most, "commit": commit,
         }  # fmt: skip
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
         rows = ",\n  ".join(json.dumps(row) for row in found)
-        chosen.json.write_text(json.dumps(about)[:-1] + ',\n "results": [\n  ' + rows + "\n ]}\n")
+        chosen.json.write_text(json.dumps(kept or about)[:-1] + ',\n "results": [\n  ' + rows + "\n ]}\n")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ UNMINED = ("B", SOURCES)  # barriers are guarded by the hardware; of sources "wa
 #: Classes that are rare in code. A reader that has no row behind one has that of a commoner class of its pipe, if it
 #: needs more there than any reader behind the rare one.
 LIKE = {("P", "r2p"): "alu", ("R", "HMMA.1688.F32"): "HMMA.1688.F32.TF32"}
+#: The same of readers: BRA.U is rare, too.
+READ_LIKE = {("UP", "branch"): "guard"}
 #: What was seen on an H200 apart from tests/bench/latency.py (docs/latency.md tells how).
 SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("war", "UR", "uniform", "umove"): "3"}
 #: architectures with the same distances, wherever one of them has many cases
@@ -306,6 +308,7 @@ def measured(path: Path) -> dict[Class, list[int]]:
     found: dict[Class, list[int]] = defaultdict(list)
     for row in json.loads(path.read_text())["results"]:
         cycles = row.pop("cycles")
+        row.pop("added", None)  # when, if later than the others
         if cycles is not None:
             first, second = classes(Pair(**row))
             found[row["hazard"], row["file"], first, second].append(cycles)
@@ -339,6 +342,11 @@ def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[
             own = "raw", file, rare, key[3]
             if key[:3] == ("raw", file, common) and own not in lines and cycles > least(own) and "ptxas" in source:
                 lines[own] = cycles, f"as {file} {common} {key[3]}"
+    for (file, rare), common in READ_LIKE.items():
+        for key, (cycles, source) in list(lines.items()):
+            own = (*key[:3], rare)
+            if key[0] == "raw" and key[1] == file and key[3] == common and own not in lines and cycles > least(own):
+                lines[own] = cycles, f"as {file} {key[2]} {common}"
     for key, seen in SEEN.items():
         if arch == "sm_90" and key in lines:
             lines[key] = lines[key][0], f"{lines[key][1]}; H200: {seen}"
