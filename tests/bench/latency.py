@@ -197,7 +197,7 @@ def pairs() -> Iterator[Pair]:
         ("UR", UNIFORM_WRITERS, UNIFORM_READERS, (0, 1, 8)),
         ("UR", UNIFORM_MOVES, UNIFORM_READERS, (0, 8)),
         ("UR", TO_UNIFORM, UNIFORM_READERS, ()),
-        ("UP", UNIFORM_PREDICATE_WRITERS, UNIFORM_PREDICATE_READERS, (0, 1)),
+        ("UP", UNIFORM_PREDICATE_WRITERS, UNIFORM_PREDICATE_READERS, (0, 1, 5)),
     ):
         for n, producer in enumerate(writers):
             whole = n == 0 or (file == "P" and producer.split(".")[0] in ("HSETP2", "DSETP", "IMAD"))
