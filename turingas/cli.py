@@ -562,6 +562,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
 
 @bench.command(short_help="What Nsight Compute counts in the main kernel.")
 @_LAYER
+@click.option("--shapes", is_flag=True, help="The layers of `bench shapes`, with 1 and 8 images, in NCHW.")
 @click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,128]")
 @click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS, help="[default: CHWN]")
 @click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")

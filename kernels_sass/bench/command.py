@@ -80,9 +80,12 @@ def schedule(path: Path | None, figures: Path | None, show: bool, asked: Mapping
 
 def counters(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench counters`."""
+    given = _given(asked)
+    if given.pop("shapes", False):
+        given = counters_.SHAPES | given
     return _command(
         "counters", path, None, show, tell,
-        lambda: counters_.run(counters_.Asked(**_given(asked)), path),
+        lambda: counters_.run(counters_.Asked(**given), path),
         counters_.show, lambda found: (),
     )  # fmt: skip
 

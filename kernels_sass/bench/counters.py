@@ -1,5 +1,5 @@
-"""`turingas bench counters`: what Nsight Compute (ncu) counts while the main kernel runs, setting by setting. Shares
-are percent.
+"""`turingas bench counters`: what Nsight Compute (ncu) counts while the main kernel runs, setting by setting, launched
+as Conv2d does. Shares are percent.
 
 ncu starts this file again, which launches the kernel of each setting twice; the second launch is told.
 """
@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.bench import results
+from kernels_sass.bench import results, shapes
 from kernels_sass.bench.measure import peak_ffma
 from kernels_sass.bench.winograd import BATCHES, ffmas, gpu_at_hand
 from kernels_sass.winograd import host
 from loader import cuda
 from loader.cuda import Buffer
-from loader.reference.problem import rearrange_shape
+from loader.reference.problem import Problem, rearrange_shape
 from loader.validate import LAYERS, layer
 from turingas.errors import LaunchError
 
@@ -52,6 +52,9 @@ METRICS = {
 #: Of an HMMA.1688, of which three take the place of one in FP32 (MATH=tf32x3).
 PRODUCTS = 16 * 8 * 8 / 3
 
+#: What is asked for with --shapes, unless said otherwise.
+SHAPES = {"layers": tuple(one.network for one in shapes.LAYERS), "batches": (1, 8), "layouts": (shapes.LAYOUT,)}
+
 WITHOUT = "without one, `turingas info` and `turingas lint` tell what can be told of the code alone"
 
 
@@ -70,6 +73,19 @@ class Asked:
         return list(itertools.product(self.layers, self.batches, self.layouts))
 
 
+def problem(name: str, batch: int) -> Problem:
+    """A layer of `bench winograd` or of `bench shapes`. LaunchError for what is neither."""
+    for one in shapes.LAYERS:
+        if one.network == name:
+            return shapes.problem(one, batch)
+    return layer(name, batch)
+
+
+def chosen(p: Problem, layout: str, every: Mapping[int, host.Kernels]) -> host.Shape:
+    """With the splits, and filters of a block, that Conv2d takes."""
+    return host.split(host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout), "cuda:0", tuple(every))
+
+
 def run(asked: Asked, path: Path | None) -> results.Json:
     """Count, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
@@ -77,10 +93,12 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
         path = results.default_path("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before ncu is started
+    every = host.Kernels.of(host.arch_of(gpu), source, asked.schedule).every()  # told before ncu is started
     file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
-        p = layer(name, batch)
+        p = problem(name, batch)
+        shape = chosen(p, layout, every)
+        counted |= {"splits": shape.splits, "filters": shape.filters}
         per_cycle = peak_ffma(gpu, 1e-6)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
         counted["useful"] = _of(ffmas(p), ran, 100)
@@ -96,8 +114,8 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
         raise LaunchError("ncu (Nsight Compute) is not installed")
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
-    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values()),
-               "-k", "regex:^winograd$", sys.executable, "-m", "kernels_sass.bench.counters", *words]  # fmt: skip
+    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values())]
+    command += ["-k", f"regex:^{host.MAIN}[0-9]*$", sys.executable, "-m", "kernels_sass.bench.counters", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -133,8 +151,8 @@ def show(found: results.Json) -> None:
     """Print the table."""
     given = "".join(f", {name}={value}" for name, value in found["asked"].get("schedule", {}).items())
     what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
-    made = results.table(what, "setting", "FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %", "us",
-                         "cycles", "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %",
+    made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %",
+                         "us", "cycles", "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %",
                          "warps %")  # fmt: skip
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
@@ -143,7 +161,8 @@ def show(found: results.Json) -> None:
                  one["nanoseconds"] and one["nanoseconds"] / 1e3, one["elapsed"], conflicts, _megabytes(l2),
                  _megabytes(one["dram_read"]), _megabytes(one["dram_written"]), one["l2_hits"],
                  one["warps"])  # fmt: skip
-        made.add_row(name, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
+        blocks = f"{one['splits']} x {one['filters']}" if "splits" in one else "1 x 64"
+        made.add_row(name, blocks, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
     results.console().print(made)
 
 
@@ -158,18 +177,20 @@ def _megabytes(number: float | None) -> float | None:
 def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str) -> None:
     """What ncu watches: the main kernel of each setting, twice, on random numbers."""
     gpu, random = cuda.device(0), np.random.default_rng(0)
-    kernels = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule))
-    module = kernels.load("cuda:0")
+    every = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule)).every()
     numbers = tuple(map(int, batches.split(",")))
     for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
-        p = layer(name, batch)
-        shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout)
+        p = problem(name, batch)
+        shape = chosen(p, layout, every)
+        kernels = every[shape.filters]
+        module = kernels.load("cuda:0")
         x = Buffer.of(random.standard_normal(rearrange_shape(p.x_shape, "NCHW", layout), np.float32), gpu)
         w = Buffer.of(random.standard_normal(p.w_shape, np.float32), gpu)
         y, u = Buffer(p.y_shape, np.float32, gpu), Buffer(host.filter_floats(p.c, p.k), np.float32, gpu)
+        partial = Buffer(shape.floats, np.float32, gpu) if shape.floats else 0
         host.transform(module, w, u, p.c, p.k)
         for _ in range(2):
-            host.convolve(module, kernels.source, shape, x, u, y, sms=host.sms("cuda:0"))
+            host.convolve(module, kernels.source, shape, x, u, y, sms=host.sms("cuda:0"), partial=partial)
         gpu.synchronize()
 
 

@@ -228,7 +228,7 @@ class Source:
 
 
 PAPER = Source("paper", "winograd.sass", NAMES, {FILTERS: 256}, 0, False)
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, 231696, True)  # SHARED of the file
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, 231696, True)  # SHARED
 SOURCES = {one.name: one for one in (PAPER, HOPPER)}
 
 

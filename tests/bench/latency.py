@@ -3,8 +3,8 @@
 One kernel for each producer, consumer and distance: the register holds an old value, the producer writes a new one,
 and so many cycles later (stall counts alone keep them apart) the consumer takes what it finds. The latency is the
 smallest distance from which on every lane of every warp got what it gets after a long wait. A kernel without the
-producer shows that the two values can be told apart. ``--check`` only assembles the kernels: no GPU is needed. ``--add``
-measures pairs that the file does not have yet, and keeps the others.
+producer shows that the two values can be told apart. ``--check`` only assembles the kernels: no GPU is needed.
+``--add`` measures the pairs that the file does not have yet, and keeps the others.
 """
 
 from __future__ import annotations

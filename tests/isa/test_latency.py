@@ -79,6 +79,12 @@ def test_what_an_engineer_knows(first: str, second: str, register: str, volta: i
     assert found == [volta, volta, ampere, ampere, ampere, hopper]
 
 
+def test_branches_wait_for_uniform_predicates() -> None:
+    """What an H200 told by hanging: BRA.U 4 cycles behind UISETP takes the old predicate."""
+    pair = "UISETP.NE.AND UP0, UPT, UR4, UR5, UPT", "BRA.U UP0, OTHER"
+    assert [need(arch, *pair, "UP0") for arch in ARCHS[2:]] == [11, 11, 11, 8]
+
+
 def test_words_of_a_pair_differ() -> None:
     """The low word of IMAD.WIDE is there before the high one, and a source c is read in two steps."""
     wide = "IMAD.WIDE.U32 R4, R1, R2, RZ"

@@ -63,9 +63,9 @@ def code(name: str = "winograd", **defines: object) -> list[Instruction]:
     return [i for i in found if i is not None]
 
 
-def role(name: str, **defines: object) -> range:
+def role(name: str, kernel: str = "winograd", **defines: object) -> range:
     """Where the code of the warps with a role lies; each begins with its registers."""
-    words = code(**defines)
+    words = code(kernel, **defines)
     starts = [n for n, i in enumerate(words) if i.base == "USETMAXREG"] + [len(words)]
     assert len(starts) == len(ROLES) + 1
     at = ROLES.index(name)
@@ -84,7 +84,7 @@ def main_loop(**defines: object) -> list[Instruction]:
 
 def convolve(shape: Shape, defines: Defines, sms: int = 132, **options: Any) -> tuple[float, list[emulate.Report]]:
     made = cubin(**defines)
-    return harness.convolve(made, shape, block=HOPPER.threads, shared=HOPPER.shared, sms=sms, **options)
+    return harness.convolve(made, shape, block=HOPPER.threads[64], shared=HOPPER.shared, sms=sms, **options)
 
 
 @functools.cache
@@ -113,8 +113,28 @@ def test_registers_of_the_roles(math):
     """All that an SM has."""
     counts = [i.operands[-1].value for i in code(MATH=math) if i.base == "USETMAXREG"]
     assert counts == [184, 56, 88]
-    assert 8 * 184 + 4 * 56 + 4 * 88 == HOPPER.threads // 32 * kernel("winograd", MATH=math).registers == 65536 // 32
+    assert 8 * 184 + 4 * 56 + 4 * 88 == HOPPER.threads[64] // 32 * kernel("winograd", MATH=math).registers == 65536 // 32
     assert kernel("filter_transform", MATH=math).registers <= 48
+
+
+def test_registers_of_blocks_of_32_filters():
+    """No more than there are from the start, and no role uses the two that warps keep for themselves."""
+    counts = [i.operands[-1].value for i in code("winograd32", FILTERS=32) if i.base == "USETMAXREG"]
+    assert counts == [120, 56, 88]
+    assert 8 * 120 + 4 * 56 + 8 * 88 <= HOPPER.threads[32] // 32 * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
+    for at, most in zip(("multiply", "store", "fetch"), counts):
+        words = [code("winograd32", FILTERS=32)[n] for n in role(at, "winograd32", FILTERS=32)]
+        used = [a.first + a.count for i in words[1:] for a in (*i.reads, *i.writes) if a.file == "R" and a.first < 255]
+        assert max(used) <= most - 2, at
+
+
+def test_a_step_of_blocks_of_32_filters():
+    """Half of the products of 64; a fetching warp has a tile a lane, and takes 16 elements of it."""
+    words = code("winograd32", FILTERS=32)
+    step = min((loop for loop in linted(FILTERS=32).loops if loop.pipes["tensor"]), key=lambda loop: loop.end - loop.start)
+    assert step.pipes["tensor"] == 48 and step.pipes["fma"] == 64 + 32 and step.conflicts == 0
+    fetch = Counter(words[n].base for n in role("fetch", "winograd32", FILTERS=32))
+    assert fetch["STS"] == 16 + 1 and fetch["LDG"] == 2 * 16  # the first x of all, and that of the next step
 
 
 @both_maths
@@ -417,7 +437,7 @@ def output(x: np.ndarray, w: np.ndarray, math: str, relu: bool = False) -> np.nd
     args = [x, u, y, 0, 0, s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, 1, -(-s.p // 2), -(-s.q // 2), 1]
     args += [stride // 4 for stride in (*x.strides, *y.strides)]
     blocks = -(-s.tiles // 32) * -(-s.k // 64)
-    module.launch("winograd", blocks, HOPPER.threads, [*args, int(relu), -(-s.c // 8), 1], HOPPER.shared)
+    module.launch("winograd", blocks, HOPPER.threads[64], [*args, int(relu), -(-s.c // 8), 1], HOPPER.shared)
     return y
 
 

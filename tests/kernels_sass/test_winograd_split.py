@@ -21,8 +21,8 @@ from turingas.errors import LaunchError
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
     assert kernels.filters == int((schedule or {}).get("FILTERS", 64))
-    hopper = {"block": HOPPER.threads, "shared": HOPPER.shared, "sms": sms or 132} if kernels.source is HOPPER else {}
-    return harness.convolve(kernels.cubin, shape, **hopper, **options)
+    hopper = {"block": HOPPER.threads[kernels.filters], "shared": HOPPER.shared, "sms": sms or 132}
+    return harness.convolve(kernels.cubin, shape, **(hopper if kernels.source is HOPPER else {}), **options)
 
 
 # ---- the kernels -------------------------------------------------------------------------------------------------

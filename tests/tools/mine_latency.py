@@ -33,7 +33,7 @@ UNMINED = ("B", SOURCES)  # barriers are guarded by the hardware; of sources "wa
 #: Classes that are rare in code. A reader that has no row behind one has that of a commoner class of its pipe, if it
 #: needs more there than any reader behind the rare one.
 LIKE = {("P", "r2p"): "alu", ("R", "HMMA.1688.F32"): "HMMA.1688.F32.TF32"}
-#: The same of readers: BRA.U is rare, too.
+#: The same of readers: BRA.U (of sm_80 and later) is rare, too.
 READ_LIKE = {("UP", "branch"): "guard"}
 #: What was seen on an H200 apart from tests/bench/latency.py (docs/latency.md tells how).
 SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("war", "UR", "uniform", "umove"): "3"}
@@ -342,8 +342,8 @@ def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[
             own = "raw", file, rare, key[3]
             if key[:3] == ("raw", file, common) and own not in lines and cycles > least(own) and "ptxas" in source:
                 lines[own] = cycles, f"as {file} {common} {key[3]}"
-    for (file, rare), common in READ_LIKE.items():
-        for key, (cycles, source) in list(lines.items()):
+    for (file, rare), common in READ_LIKE.items() if arch >= "sm_80" else ():
+        for key, (cycles, _) in list(lines.items()):
             own = (*key[:3], rare)
             if key[0] == "raw" and key[1] == file and key[3] == common and own not in lines and cycles > least(own):
                 lines[own] = cycles, f"as {file} {key[2]} {common}"
