@@ -233,6 +233,24 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
                 assert (given == y).all(), (way, schedule)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_many_times(layout: str, source: str, torch: Any) -> None:
+    """What depends on how warps meet shows, or hangs, in one launch of thousands: many steps in each block of a full
+    GPU, and many jobs of one step, always with the same bits."""
+    for n, c, size, k in ((66, 256, 16, 64), (40, 8, 28, 96)):
+        x, w = to(torch.randn(n, c, size, size, device="cuda"), layout), torch.randn(k, c, 3, 3, device="cuda")
+        for schedule in blocks(source):
+            kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}}
+            with Conv2d(w, layout=layout, splits=1, **kernel) as conv:
+                first, y = conv(x).clone(), conv(x).clone()
+                assert error(back(first, layout), exact(torch, back(x, layout), w, 1)) <= BOUND
+                for _ in range(10):
+                    for _ in range(100):
+                        conv(x, out=y)
+                    assert torch.equal(y, first), schedule
+                    y.zero_()
+
+
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 

@@ -113,7 +113,8 @@ def test_registers_of_the_roles(math):
     """All that an SM has."""
     counts = [i.operands[-1].value for i in code(MATH=math) if i.base == "USETMAXREG"]
     assert counts == [184, 56, 88]
-    assert 8 * 184 + 4 * 56 + 4 * 88 == HOPPER.threads[64] // 32 * kernel("winograd", MATH=math).registers == 65536 // 32
+    warps = HOPPER.threads[64] // 32
+    assert 8 * 184 + 4 * 56 + 4 * 88 == warps * kernel("winograd", MATH=math).registers == 65536 // 32
     assert kernel("filter_transform", MATH=math).registers <= 48
 
 
@@ -121,7 +122,8 @@ def test_registers_of_blocks_of_32_filters():
     """No more than there are from the start, and no role uses the two that warps keep for themselves."""
     counts = [i.operands[-1].value for i in code("winograd32", FILTERS=32) if i.base == "USETMAXREG"]
     assert counts == [120, 56, 88]
-    assert 8 * 120 + 4 * 56 + 8 * 88 <= HOPPER.threads[32] // 32 * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
+    warps = HOPPER.threads[32] // 32
+    assert 8 * 120 + 4 * 56 + 8 * 88 <= warps * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
     for at, most in zip(("multiply", "store", "fetch"), counts):
         words = [code("winograd32", FILTERS=32)[n] for n in role(at, "winograd32", FILTERS=32)]
         used = [a.first + a.count for i in words[1:] for a in (*i.reads, *i.writes) if a.file == "R" and a.first < 255]
@@ -131,7 +133,8 @@ def test_registers_of_blocks_of_32_filters():
 def test_a_step_of_blocks_of_32_filters():
     """Half of the products of 64; a fetching warp has a tile a lane, and takes 16 elements of it."""
     words = code("winograd32", FILTERS=32)
-    step = min((loop for loop in linted(FILTERS=32).loops if loop.pipes["tensor"]), key=lambda loop: loop.end - loop.start)
+    loops = [loop for loop in linted(FILTERS=32).loops if loop.pipes["tensor"]]
+    step = min(loops, key=lambda loop: loop.end - loop.start)
     assert step.pipes["tensor"] == 48 and step.pipes["fma"] == 64 + 32 and step.conflicts == 0
     fetch = Counter(words[n].base for n in role("fetch", "winograd32", FILTERS=32))
     assert fetch["STS"] == 16 + 1 and fetch["LDG"] == 2 * 16  # the first x of all, and that of the next step
