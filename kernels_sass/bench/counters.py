@@ -151,17 +151,19 @@ def show(found: results.Json) -> None:
     """Print the table."""
     given = "".join(f", {name}={value}" for name, value in found["asked"].get("schedule", {}).items())
     what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
-    made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "products/peak %",
-                         "us", "cycles", "conflicts/wavefronts %", "L2 MB", "DRAM MB r", "DRAM MB w", "L2 hits %",
-                         "warps %")  # fmt: skip
+    made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "shared %",
+                         "products/peak %", "us", "cycles", "active %", "conflicts/wavefronts %", "L2 MB", "DRAM MB r",
+                         "DRAM MB w", "L2 hits %", "warps %")  # fmt: skip
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
         l2 = one["l2_sectors"] and 32 * one["l2_sectors"]
-        cells = (one["fma"], one["tensor"], one["issued"], one["of_peak"],
-                 one["nanoseconds"] and one["nanoseconds"] / 1e3, one["elapsed"], conflicts, _megabytes(l2),
+        shared = _of(one["shared_wavefronts"], (one["cycles"] or 0) * found["sms"], 100)
+        cells = (one["fma"], one["tensor"], one["issued"], shared, one["of_peak"],
+                 one["nanoseconds"] and one["nanoseconds"] / 1e3, one["elapsed"],
+                 _of(one["cycles"], one["elapsed"], 100), conflicts, _megabytes(l2),
                  _megabytes(one["dram_read"]), _megabytes(one["dram_written"]), one["l2_hits"],
                  one["warps"])  # fmt: skip
-        blocks = f"{one['splits']} x {one['filters']}" if "splits" in one else "1 x 64"
+        blocks = f"{one['splits']} x {one['filters']}"
         made.add_row(name, blocks, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
     results.console().print(made)
 

@@ -350,7 +350,7 @@ def sms(device: str) -> int:
 #: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 partial results, which are written and read. They are what fits the
 #: times of `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.97, NARROW: 0.66}, {FILTERS: 1.97, NARROW: 1.11}, 1.73, 1.73
+STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.96, NARROW: 0.66}, {FILTERS: 1.97, NARROW: 1.09}, 1.73, 1.72
 
 
 def split(

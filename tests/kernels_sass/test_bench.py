@@ -6,6 +6,7 @@ The kernels are standin.cu's, compiled by NVRTC; cuDNN is a small one in Python;
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import io
 import json
 import re
@@ -18,7 +19,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from kernels_sass.bench import command, contenders, counters, cudnn, figures, measure, results, schedule, winograd
+from kernels_sass.bench import (
+    command,
+    contenders,
+    counters,
+    cudnn,
+    figures,
+    measure,
+    results,
+    schedule,
+    shapes,
+    winograd,
+)
 from kernels_sass.bench.measure import Contender, Data
 from kernels_sass.winograd import host, parameters, tuned
 from kernels_sass.winograd.parameters import Parameter
@@ -840,6 +852,30 @@ def test_counters(card, tmp_path, monkeypatch):
     assert found["useful"] == pytest.approx(100 * useful / ran)
     assert found["of_peak"] == pytest.approx(100 * useful / (found["elapsed"] * 2 * 64))
     assert "Conv2N2 NHWC" in done.output and call("counters", "--show", "--json", str(path)).output in done.output
+
+
+def test_counters_of_the_layers_of_networks(card, tmp_path, monkeypatch):
+    """As Conv2d launches them: two blocks share channels here, and only the main kernel is counted."""
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
+    assert counters.problem("DenseNet 2", 8) == Problem(8, 128, 28, 28, 32, 3, 3, 1, 1)
+    monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("Tiny 1", 16, 4, 8),))
+    monkeypatch.setattr(counters, "SHAPES", counters.SHAPES | {"layers": ("Tiny 1",), "batches": (1,)})
+    monkeypatch.setattr(host, "fastest", lambda shape, *_: dataclasses.replace(shape, splits=2))
+
+    def ncu(command, **options):
+        counters.launch(*command[command.index("kernels_sass.bench.counters") + 1 :])
+        assert re.fullmatch(command[command.index("-k") + 1].removeprefix("regex:"), "winograd32")
+        return subprocess.CompletedProcess(command, 0, "\n".join(table_of_ncu(2)), "")
+
+    monkeypatch.setattr(subprocess, "run", ncu)
+    path = tmp_path / "found.json"
+    done = call("counters", "--shapes", "--json", str(path))
+    assert done.exit_code == 0, done.output
+    assert [launch[0] for launch in card.launches] == ["filter_transform", *["winograd", "add_splits4"] * 2]
+    found = json.loads(path.read_text())["settings"]["Tiny 1N1 NCHW"]
+    assert (found["splits"], found["filters"]) == (2, 64) and "2 x 64" in done.output
+    with pytest.raises(LaunchError, match="there is no layer 'DenseNet'"):
+        counters.problem("DenseNet", 8)
 
 
 # ---- without a GPU, and wrong usage ------------------------------------------------------------------------------
