@@ -107,6 +107,18 @@ def test_defines_and_architecture_are_variables():
     assert "no Python name" in failure("", defines={"2x": 1}).message
 
 
+def test_a_define_that_nobody_uses(tmp_path):
+    """A slip of the pen would else be measured as if it were another schedule."""
+    found = failure("<code>\nn = YIELD\n</code>\nNOP", defines={"YEILD": 3})
+    assert found.message.startswith("nothing here is called YEILD") and found.hint == "did you mean 'YIELD'?"
+    assert failure("NOP", defines={"N": 1}).hint == ""
+    (tmp_path / "more.py").write_text("M = N")
+    (tmp_path / "more.sass").write_text("{K}")
+    text = '.include "more.py"\n.include "more.sass"'
+    assert texts(text, defines={"N": 1, "K": 2}, include=[str(tmp_path)]) == ["2"]
+    assert "called N" in failure("{n} NOPN # KN", defines={"n": 1, "N": 1}).message  # whole words
+
+
 def test_print_goes_to_stderr(capsys):
     texts("<code>\nprint('hello')\n</code>")
     captured = capsys.readouterr()

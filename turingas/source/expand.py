@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
+from turingas.isa.diagnose import nearest
 from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
 from turingas.source.python import Python
 
 MAX_LINES = 1_000_000  # generated and included
 _SPECIAL = re.compile(r"[\"#/{*]")  # a line without one of these needs no closer look
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
+_WORD = re.compile(r"[^\W\d]\w*")
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
 _END_CODE = re.compile(r"\s*</code>(.*)", re.I)
 _INCLUDE = re.compile(r'\s*\.include\b\s*(?:"([^"]*)"|([^\s"]+))?\s*(.*)')
@@ -38,9 +40,10 @@ def expand(
     without any Python: they may hold mistakes of their own.
 
     ``include``: folders that .include searches, and Python files to run first (TuringAs's -inc).
-    ``defines`` and ARCH (the architecture's name) are variables of the inline Python.
+    ``defines`` and ARCH (the architecture's name) are variables of the inline Python. A name that is defined and stands
+    nowhere is an error: it is a slip of the pen.
     """
-    name = filename or "<source>"
+    name, given = filename or "<source>", list(defines or ())
     defines = {"ARCH": arch, **(defines or {})}
     for key in defines:
         if not key.isidentifier():
@@ -53,9 +56,19 @@ def expand(
     check_text(source, name)
     path = Path(filename) if filename else Path()
     expander.text(source, name, path.parent, None, (path.resolve(),))
+    expander.errors[:0] = _unused(given, name, expander.python.sources.values())
     if expander.errors:  # the expressions may need what a failed block would have set
         return [line for line in expander.lines if "{" not in line.text], expander.errors
     return expander.expressions(), expander.errors
+
+
+def _unused(defines: Sequence[str], file: str, sources: Iterable[Sequence[str]]) -> list[AsmError]:
+    """What is defined though no line of the source, or of what it includes, has a word of that name."""
+    if not defines:
+        return []
+    words = {word for lines in sources for line in lines for word in _WORD.findall(line)}
+    said = "nothing here is called {0}, so that it makes no difference what {0} is defined to be"
+    return [AsmError(said.format(one), file, hint=nearest(one, words)) for one in defines if one not in words]
 
 
 class _Expander:
