@@ -46,7 +46,7 @@ class Ours(Contender):
         if why := host.supports(p):
             raise Refused(why)
         every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every()
-        shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, self.layout)
+        shape = host.Shape.of(p, self.layout)
         if self.way is None:
             self.shape = host.split(shape, str(gpu), tuple(every))
         else:

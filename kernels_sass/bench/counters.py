@@ -83,7 +83,7 @@ def problem(name: str, batch: int) -> Problem:
 
 def chosen(p: Problem, layout: str, every: Mapping[int, host.Kernels]) -> host.Shape:
     """With the splits, and filters of a block, that Conv2d takes."""
-    return host.split(host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout), "cuda:0", tuple(every))
+    return host.split(host.Shape.of(p, layout), "cuda:0", tuple(every))
 
 
 def run(asked: Asked, path: Path | None) -> results.Json:

@@ -128,7 +128,7 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     """The time of the main kernel, with that of add_splits: as Conv2d launches it, its result having been compared with
     float64. ``of``: milliseconds with each "splits x filters of a block" of no more than BLOCKS blocks an SM."""
     filters = tuple(host.Kernels.of(host.arch_of(gpu), asked.source, asked.schedule).every())
-    shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, asked.layout)
+    shape = host.Shape.of(p, asked.layout)
     chosen = host.split(shape, str(gpu), filters)
     most = BLOCKS * host.sms(str(gpu))
     other = [one for one in host.ways(shape, filters) if math.prod(one.blocks) <= most and one != chosen]

@@ -53,7 +53,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     def search(name: str, p: Problem, step: Step) -> results.Json:
         made = setting(p, gpu, asked, step)
         if not asked.schedule and (best := made["best"]) is not None:
-            shape = host.Shape(p.n, p.c, p.h, p.w, p.k, p.padding, asked.layout)
+            shape = host.Shape.of(p, asked.layout)
             facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
             try:
                 tuned.keep(gpu, own, shape, best["schedule"], **facts)

@@ -13,7 +13,7 @@ import math
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,12 @@ class Shape:
             able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
             raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
                               f"into: {able}")  # fmt: skip
+
+    @classmethod
+    def of(cls, problem: Any, layout: str, filters: int = FILTERS) -> Shape:
+        """That of a ``loader.reference.problem.Problem``."""
+        p = problem
+        return cls(p.n, p.c, p.h, p.w, p.k, p.padding, layout, filters=filters)
 
     @property
     def p(self) -> int:
@@ -207,7 +213,7 @@ class Source:
     name: str
     file: str
     archs: tuple[str, ...]
-    threads: Mapping[int, int]
+    threads: Mapping[int, int] = field(hash=False)
     shared: int
     persistent: bool
 
@@ -460,8 +466,7 @@ def supports(p: Any) -> str:
 def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = LAYOUT) -> None:
     """Filters and convolution of a ``loader.reference.problem.Problem``; x and y in the layout, w as K, C, R, S."""
     width = filters_of(module.cubin)
-    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.padding, layout, filters=width)
-    shape = split(shape, run.device, (width,))
+    shape = split(Shape.of(p, layout, width), run.device, (width,))
     u, partial = run.empty((filter_floats(p.c, p.k),)), run.empty((shape.floats,)) if shape.floats else 0
     transform(module, w, u, p.c, p.k)
     convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device), partial=partial)

@@ -360,6 +360,8 @@ def main() -> None:
     options.add_argument("--check", action="store_true")
     options.add_argument("--add", action="store_true", help="only what the file of --json lacks")
     chosen = options.parse_args()
+    if chosen.add and not chosen.json:
+        options.error("--add needs --json")
     if chosen.check:
         for pair in pairs():
             print(pair.hazard, pair.file, *classes(pair), pair.producer, "->", pair.consumer, sep="\t")
@@ -372,11 +374,11 @@ def main() -> None:
     added = {"added": f"{datetime.date.today().isoformat()}, {commit}"} if chosen.add else {}
     found = []
     for pair in pairs():
-        row = {key: getattr(pair, key) for key in KEYS}
-        if tuple(row.values()) not in known:
-            known[tuple(row.values())] = {**row, "cycles": measure(gpu, pair), **added}
-            print(*known[tuple(row.values())].values(), sep="\t", flush=True)
-        found.append(known[tuple(row.values())])
+        row = known.get(tuple(getattr(pair, key) for key in KEYS))
+        if row is None:
+            row = {**{key: getattr(pair, key) for key in KEYS}, "cycles": measure(gpu, pair), **added}
+            print(*row.values(), sep="\t", flush=True)
+        found.append(row)
     if chosen.json:
         name, driver, clock, most = smi("name,driver_version,clocks.sm,clocks.max.sm").split(", ")
         about = {

@@ -6,113 +6,26 @@ The kernels are standin.cu's, compiled by NVRTC; cuDNN is a small one in Python;
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import io
 import json
 import re
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from kernels_sass.bench import (
-    command,
-    contenders,
-    counters,
-    cudnn,
-    figures,
-    measure,
-    results,
-    schedule,
-    shapes,
-    winograd,
-)
+from kernels_sass.bench import command, contenders, cudnn, figures, measure, results, schedule, winograd
 from kernels_sass.bench.measure import Contender, Data
-from kernels_sass.winograd import host, parameters, tuned
+from kernels_sass.winograd import host, parameters
 from kernels_sass.winograd.parameters import Parameter
-from loader import cuda, nvrtc, timing, validate
+from loader import cuda, nvrtc
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
-from tests.loader.driver import Driver, enum
-from tests.loader.test_cuda import install  # noqa: F401
-from turingas.cli import main
+from tests.kernels_sass.card import SMALL, call, row
 from turingas.errors import LaunchError
-from turingas.program import Cubin
-
-STANDIN = Path(__file__).parent / "standin.cu"
-SMALL = Problem(2, 3, 4, 5, 4, 3, 3, 1, 1)
-
-
-class Card(Driver):
-    """With what a benchmark asks beside."""
-
-    CUdevice_attribute = enum("CUdevice_attribute", *(kind.name for kind in Driver.CUdevice_attribute),
-                              "CU_DEVICE_ATTRIBUTE_CLOCK_RATE", "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE")  # fmt: skip
-
-    def do_cuGraphLaunch(self, graph, stream):
-        """The first time alone, when outputs are checked: the CPU device takes its time."""
-        super().do_cuGraphLaunch(graph, stream)
-        self.handles[graph].clear()
-
-    def do_cuDeviceGetAttribute(self, kind, device):
-        name = self.CUdevice_attribute(kind).name.removeprefix("CU_DEVICE_ATTRIBUTE_")
-        known = {"L2_CACHE_SIZE": 512, "MULTIPROCESSOR_COUNT": 2, "CLOCK_RATE": 1_000_000,
-                 "MEMORY_CLOCK_RATE": 2_000_000}  # fmt: skip
-        return known[name] if name in known else super().do_cuDeviceGetAttribute(kind, device)
-
-
-@pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
-    """A GPU, standin.cu in the place of both sources, a small Conv2 and Conv3, no PyTorch, no cuDNN, nothing of git."""
-    card = install(Card(gpus=1))
-
-    def assemble(source, arch, given):
-        if unknown := set(given) - {"YIELD", "LDG_INTERLEAVE", "STS_INTERLEAVE"}:
-            raise LaunchError(f"{source.file} has no parameter {unknown.pop()!r}")
-        return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text(), arch))
-
-    monkeypatch.setattr(host, "_assemble", assemble)
-    monkeypatch.setattr(host.Source, "exists", True)
-    monkeypatch.setattr(host.Kernels, "_made", {})
-    host._sms.cache_clear()
-    for name, size in (("Conv2", (3, 4)), ("Conv3", (5, 3))):
-        monkeypatch.setitem(validate.LAYERS, name, size)
-    monkeypatch.setattr(measure, "torch", lambda: None)
-    monkeypatch.setattr(contenders, "torch", lambda: None)
-    monkeypatch.setattr(results, "torch", lambda: None)
-    monkeypatch.setattr(cudnn, "library", lambda: None)
-    monkeypatch.setattr(timing, "clocks", lambda gpu: timing.Clocks(1000, 2000))
-    monkeypatch.setattr(timing, "nvml", lambda: None)
-    monkeypatch.setattr(timing, "FILL_SECONDS", 1.0)  # nothing here waits for Python: no more than one
-    monkeypatch.setattr(results, "_driver", lambda: "1.2")
-    monkeypatch.setenv("TURINGAS_COMMIT", "abc")
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    cudnn._handle.cache_clear()
-    yield card
-    host.Kernels._made.clear()
-
-
-@pytest.fixture
-def no_gpu(install):  # noqa: F811
-    install(Driver(gpus=0))
-
-
-def call(*words):
-    return CliRunner().invoke(main, ["bench", *words])
-
 
 SOME = [word for name in ("cudnn", "torch", "tf32", "fp16", "opencnn") for word in ("--rivals", name)]
 PART = ["winograd", "--layer", "Conv2", "--batch", "2", "--runs", "20", *SOME]
-
-
-def row(name, group, ms=None, part="all", **more):
-    """A row of results; without ms one that was wrong."""
-    return {"name": name, "group": group, "part": part, **({"status": "ok", "ms": ms} if ms else {"status": "wrong"}),
-            **more}  # fmt: skip
 
 
 # ---- the whole way -----------------------------------------------------------------------------------------------
@@ -390,14 +303,14 @@ def test_cudnn(card, monkeypatch):
         rows, _ = measure.compare(data, cudnn.contenders(), runs=2)
     found = {row["name"]: row for row in rows}
     assert len(found) == 16
-    for name, row in found.items():
+    for name, one in found.items():
         if " WINOGRAD " in name:
             what = "status 3000: CUDNN_STATUS_NOT_SUPPORTED (cudnnGetConvolutionForwardWorkspaceSize)"
-            assert row["status"] == what
+            assert one["status"] == what
         elif " GEMM " in name:  # as TF32 would be: no float32
-            assert row["status"].startswith("wrong: a relative L2 error of 3.0e-04")
+            assert one["status"].startswith("wrong: a relative L2 error of 3.0e-04")
         else:
-            assert row["status"] == "ok" and row["error"] < 1e-6 and row["ms"] > 0, row
+            assert one["status"] == "ok" and one["error"] < 1e-6 and one["ms"] > 0, one
     assert found["cuDNN FFT_TILING NHWC"]["workspace"] == 5000
     assert list(small.made) == [1]  # descriptors are given back, the handle is kept
 
@@ -505,202 +418,6 @@ def test_not_a_file_of_ours(card, tmp_path):
         assert done.exit_code == 1 and "holds no results" in done.output
 
 
-# ---- the schedule ------------------------------------------------------------------------------------------------
-
-
-def test_schedule(card, tmp_path):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "found.json"
-    words = ["schedule", "--layer", "Conv2", "--batch", "2", "--runs", "20", "--json", str(path)]
-    done = call(*words, "--figures", str(tmp_path / "new"))
-    assert done.exit_code == 0, done.output
-    found = json.loads(path.read_text())
-    rows = {row["name"]: row for row in found["settings"]["Conv2N2"]["rows"]}
-    assert list(rows) == ["as it is", "YIELD=natural", "YIELD=nvcc8", "YIELD=cudnn7", "LDG_INTERLEAVE=8",
-                          "LDG_INTERLEAVE=4", "LDG_INTERLEAVE=2", "STS_INTERLEAVE=6", "STS_INTERLEAVE=4",
-                          "STS_INTERLEAVE=2"]  # fmt: skip
-    assert all(row["status"] == "ok" and row["error"] < 1e-6 for row in rows.values())
-    ratio = rows["YIELD=nvcc8"]["ms"] / rows["YIELD=natural"]["ms"]
-    assert found["summary"]["YIELD"]["natural over nvcc8"] == pytest.approx(ratio, abs=1e-3)
-    assert f"YIELD: natural over nvcc8: {found['summary']['YIELD']['natural over nvcc8']:.3f}x" in done.output
-    for name in ("yield", "ldg_interleave", "sts_interleave"):
-        assert (tmp_path / "new" / f"schedule_sm75_paper_{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (tmp_path / "new" / f"schedule_sm75_paper_{name}.svg").read_text()
-    shown = call("schedule", "--show", "--json", str(path))
-    assert shown.exit_code == 0 and "YIELD: natural over nvcc8" in shown.output
-
-
-def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
-    real = host._assemble
-
-    def assemble(source, arch, given):
-        if "LDG_INTERLEAVE" in given or given.get("STS_INTERLEAVE") == 2:
-            raise LaunchError("winograd.sass has none of that")
-        return real(source, arch, given)
-
-    monkeypatch.setattr(host, "_assemble", assemble)
-    told = []
-    found = dict(schedule.there_is(schedule.Asked(), "sm_75", "paper", told.append))
-    assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
-    assert len(told) == 4 and told[-1] == "STS_INTERLEAVE=2 is left out: winograd.sass has none of that"
-
-
-def test_schedule_of_ones_own(card, tmp_path):
-    words = ["schedule", "--layer", "Conv2", "--batch", "2", "--runs", "20", "--json", str(tmp_path / "a.json")]
-    done = call(*words, "--vary", "YIELD=every:4,7", "-D", "STS_INTERLEAVE=a:1", "--figures", str(tmp_path))
-    assert done.exit_code == 0, done.output
-    assert "paper, STS_INTERLEAVE=a:1, CHWN" in (tmp_path / "schedule_sm75_paper_a1_yield.svg").read_text()
-    asked = json.loads((tmp_path / "a.json").read_text())["asked"]
-    assert asked["vary"] == {"YIELD": ["every:4", 7]} and asked["source"] == "paper"
-    done = call(*words, "--vary", "COLOUR=1")
-    assert done.exit_code == 1 and "has no parameter 'COLOUR'" in done.output
-    assert call(*words, "--vary", "COLOUR").exit_code == 2 and call(*words, "--vary", "2=3").exit_code == 2
-
-
-# ---- the sweep ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def kept(monkeypatch, tmp_path):
-    """The file of schedules for Conv2d."""
-    monkeypatch.setattr(tuned, "path", lambda: tmp_path / "schedules.json")
-    return tmp_path / "schedules.json"
-
-
-@pytest.fixture
-def model(monkeypatch):
-    """Times of schedules by a rule; what ran is kept."""
-    ran = []
-
-    def compare(data, contenders, runs, seed):
-        rows = []
-        for one in contenders:
-            s = one.schedule
-            ran.append(s)
-            ms = 1.0 - 0.1 * (s.get("YIELD") == "cudnn7") - 0.2 * (s.get("LDG_INTERLEAVE") == 4)
-            ms += 0.3 * (s.get("YIELD") == "cudnn7" and s.get("LDG_INTERLEAVE") == 4)  # not both
-            ms -= 0.05 * (s.get("STS_INTERLEAVE") == 2) + 0.001 * (s.get("STS_INTERLEAVE") == 4)
-            rows.append({"name": one.name, "group": "ours", "status": "ok", "ms": ms * data.problem.n})
-            if "OUTPUT" in s:
-                rows[-1] = {"name": one.name, "group": "ours", "status": "it has no such parameter"}
-        return rows, {"during": {}}
-
-    monkeypatch.setattr(measure, "compare", compare)
-    return ran
-
-
-SWEEP = ["schedule", "--sweep", "--layer", "Conv2", "--batch", "2,3"]
-
-
-def test_sweep(card, kept, model, tmp_path):
-    path = tmp_path / "found.json"
-    done = call(*SWEEP, "--json", str(path), "--figures", str(tmp_path / "new"))
-    assert done.exit_code == 0, done.output
-    found = json.loads(path.read_text())
-    assert found["asked"]["layout"] == "NCHW" and found["asked"]["source"] == "paper" and found["complete"]
-    assert found["asked"]["vary"] == {"YIELD": ["nvcc8", "cudnn7"], "LDG_INTERLEAVE": [2, 4], "STS_INTERLEAVE": [2, 4],
-                                      "OUTPUT": ["sts64", "compact"]}  # fmt: skip
-    best = {"LDG_INTERLEAVE": 4, "STS_INTERLEAVE": 2}
-    assert found["settings"]["Conv2N3"]["best"] == {"schedule": best, "ms": pytest.approx(2.25), "gain": 1.3333}
-    assert found["summary"] == {"mean": 1.3333, "least": 1.3333, "most": 1.3333}
-    tried = found["settings"]["Conv2N2"]["tried"]
-    assert {"schedule": {"OUTPUT": "sts64"}, "status": "it has no such parameter"} in tried
-    assert {"schedule": {"YIELD": "cudnn7"}, "gain": 1.1111} in tried
-    assert "Conv2N2 1.5000 ms, 1.333x: LDG_INTERLEAVE=4 STS_INTERLEAVE=2; 1 to do" in done.output
-    assert f"kept for Conv2d in {kept}" in done.output
-    gpu = cuda.device(0)
-    shapes = tuned.best(gpu, host.Kernels.of("sm_75", "paper"))
-    assert shapes == {host.Shape(n, 3, 4, 4, 3, 1, "NCHW"): best for n in (2, 3)}
-    assert (tmp_path / "new" / "schedule_sm75_paper_sweep.png").exists()
-    assert "LDG_INTERLEAVE=4" in (tmp_path / "new" / "schedule_sm75_paper_sweep.svg").read_text()
-    shown = call("schedule", "--show", "--json", str(path))
-    assert shown.exit_code == 0 and "1.333x in the mean" in shown.output and "STS_INTERLEAVE=2" in shown.output
-
-
-def test_a_sweep_that_was_interrupted(card, kept, model, tmp_path, monkeypatch):
-    words = [*SWEEP, "--layout", "CHWN", "--json", str(tmp_path / "found.json")]
-    assert call(*words, "--seconds", "0").exit_code == 0
-    assert [shape.n for shape in tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))] == [2]
-    count = len(model)
-    done = call(*words)
-    assert done.exit_code == 0 and len(model) == 2 * count  # the second shape alone
-    assert list(json.loads((tmp_path / "found.json").read_text())["settings"]) == ["Conv2N2", "Conv2N3"]
-    assert len(tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))) == 2
-
-
-def test_a_sweep_that_cannot_be_kept(card, model, tmp_path, monkeypatch):
-    """It is told, and goes on."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(tuned, "path", lambda: tmp_path / "file" / "schedules.json")
-    with pytest.warns(RuntimeWarning, match="is ignored"):
-        done = call(*SWEEP, "--vary", "YIELD=cudnn7", "--json", str(tmp_path / "found.json"))
-    assert done.exit_code == 0 and "Conv2N3 is not kept for Conv2d: " in done.output and "1.111x" in done.output
-
-
-def test_a_sweep_with_something_given(card, kept, model, tmp_path):
-    """Then nothing is kept for Conv2d, which takes the source as it is."""
-    done = call(*SWEEP, "-D", "YIELD=nvcc8", "--vary", "LDG_INTERLEAVE=2,4", "--json", str(tmp_path / "found.json"))
-    assert done.exit_code == 0 and "nothing is kept" in done.output and not kept.exists()
-    assert all(one["YIELD"] == "nvcc8" and set(one) <= {"YIELD", "LDG_INTERLEAVE"} for one in model)
-
-
-def test_a_sweep_that_gains_nothing(card, kept, model, tmp_path):
-    done = call(*SWEEP, "--vary", "YIELD=nvcc8", "--json", str(tmp_path / "found.json"))
-    assert done.exit_code == 0 and "3.0000 ms, 1.000x: as it is; 0 to do" in done.output
-    assert set(map(str, tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper")).values())) == {"{}"}
-
-
-def test_a_schedule_with_a_wrong_result(card, kept, tmp_path, monkeypatch):
-    """It is told, and not taken; here everything really runs."""
-    assembled = host._assemble
-
-    def assemble(source, arch, given):
-        if given.get("YIELD") != "nvcc8":
-            return assembled(source, arch, given)
-        return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text().replace("sum += (bias", "sum += 1 + (bias"), arch))
-
-    monkeypatch.setattr(host, "_assemble", assemble)
-    words = ["schedule", "--sweep", "--layer", "Conv2", "--batch", "2", "--json", str(tmp_path / "found.json")]
-    done = call(*words, "--vary", "YIELD=nvcc8,cudnn7")
-    assert done.exit_code == 1 and "NOT OK Conv2N2: YIELD=nvcc8: wrong: a relative L2 error of" in done.output
-    entry = json.loads((tmp_path / "found.json").read_text())["settings"]["Conv2N2"]
-    assert entry["best"]["schedule"] in ({}, {"YIELD": "cudnn7"}) and entry["rows"][0]["runs"] == measure.RUNS
-
-
-def test_values_to_try():
-    many = Parameter("YIELD", "natural", ("natural", *(f"{at}:{n}" for at in ("every", "lds") for n in range(1, 129))))
-    assert many.few == ("natural", *(f"{at}:{2**n}" for at in ("every", "lds") for n in range(8)))
-    assert Parameter("A", 5, (3, 4, 5)).few == (3, 4, 5)
-
-
-@pytest.mark.parametrize("source", host.SOURCES.values(), ids=str)
-def test_parameters_of_the_sources(source):
-    """All that the source takes, with defaults and values that it takes."""
-    found = parameters.parameters(source)
-    assert sorted(found) == sorted(set(host.parameters(source.path.read_text())))
-    for name, one in found.items():
-        assert one.name == name and one.default in one.values, one
-    assert found["YIELD"].values[:1] and {"natural", "nvcc8", "cudnn7"} <= set(found["YIELD"].values)
-
-
-def test_how_a_source_says_its_parameters(tmp_path, monkeypatch):
-    (tmp_path / "a.sass").write_text("""# -D YIELD=natural|nvcc8|every:N     which
-<code>
-A = choose("MATH", "ffma", ("ffma", "tf32x3"))
-B = choose("FIRST", 4, range(2, 5)) // 2 if A else 0
-C = choose("ODD", 1, SOME)
-D = choose("FEW", "a", ("a", *(f"b:{n}" for n in (1, 2))))
-</code>
-""")
-    monkeypatch.setattr(parameters.Source, "path", tmp_path / "a.sass")
-    found = parameters.parameters(host.PAPER)
-    assert found == {"YIELD": Parameter("YIELD", "natural", ("natural", "nvcc8")),
-                     "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 3, 4)),
-                     "ODD": Parameter("ODD", 1, ()), "FEW": Parameter("FEW", "a", ("a", "b:1", "b:2"))}  # fmt: skip
-    assert parameters.variants(host.PAPER, {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
-    assert parameters.variants(host.PAPER, {"MATH": "other"}) == [{"MATH": "other"}]
-
-
 # ---- figures -----------------------------------------------------------------------------------------------------
 
 
@@ -799,83 +516,6 @@ def test_without_matplotlib(card, quick, monkeypatch):
         done = call(*words, "--figures", "new")
         assert done.exit_code == 1 and "figures are drawn with matplotlib" in done.output, done.output
         assert 'pip install "turingas[bench]"' in done.output and not card.launches  # before anything is measured
-
-
-# ---- counters ----------------------------------------------------------------------------------------------------
-
-
-def table_of_ncu(launches):
-    """What ncu --csv --page raw prints."""
-    names = list(counters.METRICS.values())
-    yield "==PROF== Connected to process 7"
-    yield ",".join(f'"{title}"' for title in ("ID", "Kernel Name", *names))
-    units = {"gpu__time_duration.sum": "us", "dram__bytes_read.sum": "Mbyte"}
-    yield ",".join(f'"{unit}"' for unit in ("", "", *(units.get(name, "") for name in names)))
-    for number in range(launches):
-        cells = (str(number), "winograd", *(f"{1000 * number + place:,}" for place in range(len(names))))
-        yield ",".join(f'"{cell}"' for cell in cells)
-
-
-def test_what_ncu_prints():
-    made = counters.read(list(table_of_ncu(4)))
-    places = {name: place for place, name in enumerate(counters.METRICS)}
-    assert [one["fma"] for one in made] == [1000, 3000]  # every second launch
-    assert made[0]["nanoseconds"] == 1e3 * (1000 + places["nanoseconds"])
-    assert made[1]["dram_read"] == 1e6 * (3000 + places["dram_read"])
-    assert made[0]["dram_written"] == 1000 + places["dram_written"]
-    assert counters._number("n/a", "") is None
-    with pytest.raises(LaunchError, match="no launch: ==ERROR== no permission"):
-        counters.read(["==ERROR== no permission"])
-
-
-def test_counters(card, tmp_path, monkeypatch):
-    path = tmp_path / "found.json"
-    words = ["counters", "--layer", "Conv2", "--batch", "2", "--layout", "NHWC", "--json", str(path)]
-    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
-    done = call(*words)
-    assert done.exit_code == 1 and "ncu (Nsight Compute) is not installed" in done.output
-    monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
-    asked = []
-
-    def ncu(command, **options):
-        asked.append(command)
-        counters.launch(*command[command.index("kernels_sass.bench.counters") + 1 :])
-        return subprocess.CompletedProcess(command, 0, "\n".join(table_of_ncu(2)), "")
-
-    monkeypatch.setattr(subprocess, "run", ncu)
-    done = call(*words)
-    assert done.exit_code == 0, done.output
-    assert [launch[0] for launch in card.launches] == ["filter_transform", "winograd", "winograd"]
-    found = json.loads(path.read_text())["settings"]["Conv2N2 NHWC"]
-    useful = 16 * 3 * 3 * 2 * 4
-    ran = found["ffma_threads"] + 1024 / 3 * found["tensor_instructions"]
-    assert found["useful"] == pytest.approx(100 * useful / ran)
-    assert found["of_peak"] == pytest.approx(100 * useful / (found["elapsed"] * 2 * 64))
-    assert "Conv2N2 NHWC" in done.output and call("counters", "--show", "--json", str(path)).output in done.output
-
-
-def test_counters_of_the_layers_of_networks(card, tmp_path, monkeypatch):
-    """As Conv2d launches them: two blocks share channels here, and only the main kernel is counted."""
-    monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
-    assert counters.problem("DenseNet 2", 8) == Problem(8, 128, 28, 28, 32, 3, 3, 1, 1)
-    monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("Tiny 1", 16, 4, 8),))
-    monkeypatch.setattr(counters, "SHAPES", counters.SHAPES | {"layers": ("Tiny 1",), "batches": (1,)})
-    monkeypatch.setattr(host, "fastest", lambda shape, *_: dataclasses.replace(shape, splits=2))
-
-    def ncu(command, **options):
-        counters.launch(*command[command.index("kernels_sass.bench.counters") + 1 :])
-        assert re.fullmatch(command[command.index("-k") + 1].removeprefix("regex:"), "winograd32")
-        return subprocess.CompletedProcess(command, 0, "\n".join(table_of_ncu(2)), "")
-
-    monkeypatch.setattr(subprocess, "run", ncu)
-    path = tmp_path / "found.json"
-    done = call("counters", "--shapes", "--json", str(path))
-    assert done.exit_code == 0, done.output
-    assert [launch[0] for launch in card.launches] == ["filter_transform", *["winograd", "add_splits4"] * 2]
-    found = json.loads(path.read_text())["settings"]["Tiny 1N1 NCHW"]
-    assert (found["splits"], found["filters"]) == (2, 64) and "2 x 64" in done.output
-    with pytest.raises(LaunchError, match="there is no layer 'DenseNet'"):
-        counters.problem("DenseNet", 8)
 
 
 # ---- without a GPU, and wrong usage ------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_grids():
     for source, sms, grid in ((host.PAPER, 132, (49, 3, 1)), *hopper):
         (one,) = host.launches(source, shape, sms, relu=True)
         assert one == host.Launch("winograd", grid, source.threads[64], source.shared, (*shape.numbers, 1, 8, 1))
-    assert host.sms("cpu") == host.CPU_SMS
+    assert host.sms("cpu") == host.CPU_SMS and len({host.PAPER, host.HOPPER, host.HOPPER}) == 2
 
 
 # ---- sources

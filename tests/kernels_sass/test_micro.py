@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import turingas
 from kernels_sass.bench import measure, micro, results
-from tests.kernels_sass.test_bench import Card
+from tests.kernels_sass.card import Card
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cli import main

@@ -23,8 +23,7 @@ from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
 from kernels_sass.winograd import conv2d, host, tuned
 from loader import cuda
 from tests.kernels_sass import standin_torch
-from tests.kernels_sass.test_bench import call, card, no_gpu  # noqa: F401
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.kernels_sass.card import call
 from turingas.errors import LaunchError
 
 #: He et al., Table 1: what a stage makes, for a picture of 224 x 224, and its blocks.
@@ -145,7 +144,7 @@ def test_forward(library):
 
 
 @pytest.fixture
-def small(card, library, monkeypatch):  # noqa: F811
+def small(card, library, monkeypatch):
     """A card with PyTorch, and a small network."""
     for module in (measure, contenders, results, resnet):
         monkeypatch.setattr(module, "torch", lambda: library)
@@ -274,20 +273,20 @@ def test_interrupted_and_resumed(small, tmp_path, monkeypatch):
     assert second["complete"] and second["settings"]["N1"] == first["settings"]["N1"] and "N2" in second["settings"]
 
 
-def test_where_there_is_no_torch(card, monkeypatch):  # noqa: F811
+def test_where_there_is_no_torch(card, monkeypatch):
     monkeypatch.setattr(resnet, "torch", lambda: None)
     done = call("resnet")
     assert done.exit_code == 1 and "PyTorch is not installed, or sees no GPU" in done.output
 
 
-def test_without_a_gpu(no_gpu, tmp_path):  # noqa: F811
+def test_without_a_gpu(no_gpu, tmp_path):
     done = call("resnet")
     assert done.exit_code == 1 and "there is no GPU here" in done.output and "bench resnet --show" in done.output
     done = call("resnet", "--show", "--json", str(tmp_path / "none.json"))
     assert done.exit_code == 1 and "there are no results in" in done.output
 
 
-def test_wrong_usage(no_gpu):  # noqa: F811
+def test_wrong_usage(no_gpu):
     for words in (["--batch", "0"], ["--layout", "CHWN"], ["--form", "melted"], ["--source", "volta"]):
         assert call("resnet", *words).exit_code == 2, words
 

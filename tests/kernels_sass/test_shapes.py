@@ -1,4 +1,4 @@
-"""`turingas bench shapes`, without a GPU: the reckoning, and the command on the stand-in of test_bench.py."""
+"""`turingas bench shapes`, without a GPU: the reckoning, and the command on the GPU that is none of card.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from kernels_sass.bench import measure, results, shapes
 from kernels_sass.winograd import host
 from loader.reference.problem import Problem
-from tests.kernels_sass.test_bench import call, card  # noqa: F401
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.kernels_sass.card import call
 
 
 def test_the_nearest_shape_that_fits():
@@ -77,7 +76,7 @@ def two(monkeypatch):
     return timed
 
 
-def test_command(card, two, tmp_path):  # noqa: F811
+def test_command(card, two, tmp_path):
     path = tmp_path / "shapes.json"
     done = call("shapes", "--batch", "16,32", "--json", str(path))
     assert done.exit_code == 0, done.output
@@ -98,7 +97,7 @@ def test_command(card, two, tmp_path):  # noqa: F811
     assert "PyTorch's time over ours: 16.0 at least, 16.0 in the mean" in " ".join(shown.output.split())
 
 
-def test_a_wrong_result_is_no_time(card, two, monkeypatch, tmp_path):  # noqa: F811
+def test_a_wrong_result_is_no_time(card, two, monkeypatch, tmp_path):
     monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("odd", 4, 4, 7),))
     done = call("shapes", "--batch", "32", "--json", str(tmp_path / "a.json"))
     assert done.exit_code == 1 and "wrong" in done.output

@@ -124,7 +124,7 @@ def test_registers_of_blocks_of_32_filters():
     assert counts == [120, 56, 88]
     warps = HOPPER.threads[32] // 32
     assert 8 * 120 + 4 * 56 + 8 * 88 <= warps * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
-    for at, most in zip(("multiply", "store", "fetch"), counts):
+    for at, most in zip(ROLES, counts):
         words = [code("winograd32", FILTERS=32)[n] for n in role(at, "winograd32", FILTERS=32)]
         used = [a.first + a.count for i in words[1:] for a in (*i.reads, *i.writes) if a.file == "R" and a.first < 255]
         assert max(used) <= most - 2, at

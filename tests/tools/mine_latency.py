@@ -30,11 +30,11 @@ SPREAD = 5  # readers of a general register do not need more than this beyond th
 OVERTAKEN = {"half", "half.mma", "fp64", "move64", "r2ur", "uniform"}
 FAST = {"alu", "fma", "half", "half.alu", "umove", "uniform"}
 UNMINED = ("B", SOURCES)  # barriers are guarded by the hardware; of sources "war" tells
-#: Classes that are rare in code. A reader that has no row behind one has that of a commoner class of its pipe, if it
-#: needs more there than any reader behind the rare one.
-LIKE = {("P", "r2p"): "alu", ("R", "HMMA.1688.F32"): "HMMA.1688.F32.TF32"}
-#: The same of readers: BRA.U (of sm_80 and later) is rare, too.
-READ_LIKE = {("UP", "branch"): "guard"}
+WRITER, READER = 2, 3  # in a Class
+#: Classes that are rare in code. A pair with one of them that has no row has that of the pair with a commoner class, if
+#: that asks for more than what there is. R2P is like ISETP, BRA.U like a guard.
+LIKE = {("P", WRITER, "r2p"): "alu", ("R", WRITER, "HMMA.1688.F32"): "HMMA.1688.F32.TF32",
+        ("UP", READER, "branch"): "guard"}  # fmt: skip
 #: What was seen on an H200 apart from tests/bench/latency.py (docs/latency.md tells how).
 SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("war", "UR", "uniform", "umove"): "3"}
 #: architectures with the same distances, wherever one of them has many cases
@@ -337,16 +337,13 @@ def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[
         if arch == "sm_90" and there:  # no reader was common enough
             rest = [min(cases) for key, cases in found.found.items() if key[:3] == whole[:3] and key not in lines]
             lines[whole] = min([max(there), *rest]), span(there)
-    for (file, rare), common in LIKE.items():
+    for (file, place, rare), common in LIKE.items():
         for key, (cycles, source) in list(lines.items()):
-            own = "raw", file, rare, key[3]
-            if key[:3] == ("raw", file, common) and own not in lines and cycles > least(own) and "ptxas" in source:
-                lines[own] = cycles, f"as {file} {common} {key[3]}"
-    for (file, rare), common in READ_LIKE.items() if arch >= "sm_80" else ():
-        for key, (cycles, _) in list(lines.items()):
-            own = (*key[:3], rare)
-            if key[0] == "raw" and key[1] == file and key[3] == common and own not in lines and cycles > least(own):
-                lines[own] = cycles, f"as {file} {key[2]} {common}"
+            hazard, writer_, reader_ = key[0], *(rare if n == place else key[n] for n in (WRITER, READER))
+            own = hazard, file, writer_, reader_
+            like = (hazard, key[1], key[place]) == ("raw", file, common)
+            if like and own not in lines and cycles > least(own) and "ptxas" in source:
+                lines[own] = cycles, "as " + " ".join(key[1:])
     for key, seen in SEEN.items():
         if arch == "sm_90" and key in lines:
             lines[key] = lines[key][0], f"{lines[key][1]}; H200: {seen}"

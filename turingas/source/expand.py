@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
-from turingas.isa.diagnose import nearest
 from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
 from turingas.source.python import Python
 
 MAX_LINES = 1_000_000  # generated and included
 _SPECIAL = re.compile(r"[\"#/{*]")  # a line without one of these needs no closer look
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
-_WORD = re.compile(r"[^\W\d]\w*")
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
 _END_CODE = re.compile(r"\s*</code>(.*)", re.I)
 _INCLUDE = re.compile(r'\s*\.include\b\s*(?:"([^"]*)"|([^\s"]+))?\s*(.*)')
@@ -62,13 +60,18 @@ def expand(
     return expander.expressions(), expander.errors
 
 
-def _unused(defines: Sequence[str], file: str, sources: Iterable[Sequence[str]]) -> list[AsmError]:
+def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]]) -> list[AsmError]:
     """What is defined though no line of the source, or of what it includes, has a word of that name."""
-    if not defines:
-        return []
-    words = {word for lines in sources for line in lines for word in _WORD.findall(line)}
-    said = "nothing here is called {0}, so that it makes no difference what {0} is defined to be"
-    return [AsmError(said.format(one), file, hint=nearest(one, words)) for one in defines if one not in words]
+    found = []
+    for name in defines:
+        word = re.compile(rf"\b{name}\b")
+        if not any(name in line and word.search(line) for lines in sources for line in lines):
+            from turingas.isa.diagnose import nearest
+
+            words = set(re.findall(r"\w+", "\n".join(line for lines in sources for line in lines)))
+            said = f"nothing here is called {name}, so that it makes no difference what {name} is defined to be"
+            found.append(AsmError(said, file, hint=nearest(name, words)))
+    return found
 
 
 class _Expander:

@@ -1,0 +1,42 @@
+"""What the tests of `turingas bench` share: a driver that stands for a GPU, and the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from loader.reference.problem import Problem
+from tests.loader.driver import Driver, enum
+from turingas.cli import main
+
+STANDIN = Path(__file__).parent / "standin.cu"
+SMALL = Problem(2, 3, 4, 5, 4, 3, 3, 1, 1)
+
+
+class Card(Driver):
+    """With what a benchmark asks beside."""
+
+    CUdevice_attribute = enum("CUdevice_attribute", *(kind.name for kind in Driver.CUdevice_attribute),
+                              "CU_DEVICE_ATTRIBUTE_CLOCK_RATE", "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE")  # fmt: skip
+
+    def do_cuGraphLaunch(self, graph, stream):
+        """The first time alone, when outputs are checked: the CPU device takes its time."""
+        super().do_cuGraphLaunch(graph, stream)
+        self.handles[graph].clear()
+
+    def do_cuDeviceGetAttribute(self, kind, device):
+        name = self.CUdevice_attribute(kind).name.removeprefix("CU_DEVICE_ATTRIBUTE_")
+        known = {"L2_CACHE_SIZE": 512, "MULTIPROCESSOR_COUNT": 2, "CLOCK_RATE": 1_000_000,
+                 "MEMORY_CLOCK_RATE": 2_000_000}  # fmt: skip
+        return known[name] if name in known else super().do_cuDeviceGetAttribute(kind, device)
+
+
+def call(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def row(name, group, ms=None, part="all", **more):
+    """A row of results; without ms one that was wrong."""
+    return {"name": name, "group": group, "part": part, **({"status": "ok", "ms": ms} if ms else {"status": "wrong"}),
+            **more}  # fmt: skip
