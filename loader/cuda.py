@@ -49,6 +49,7 @@ TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 DRIVERS = ("cuda.bindings.driver", "cuda.cuda")  # the second in cuda-python before 12.6
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 SHAPES = 256  # launch shapes that a kernel remembers
+EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
 CODES = {np.dtype(kind).char: code for kind, code in (
     ("i1", "b"), ("u1", "B"), ("i2", "h"), ("u2", "H"), ("i4", "i"), ("u4", "I"), ("i8", "q"), ("u8", "Q"),
     ("f2", "e"), ("f4", "f"), ("f8", "d"), ("?", "?"),
@@ -339,6 +340,7 @@ class CudaKernel(Kernel):
         self._table_address = ctypes.addressof(self._table)
         self._packers: dict[tuple[type, ...], Packer] = {}
         self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._early: dict[Any, Any] = {}  # what cuLaunchKernelEx takes
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -357,6 +359,7 @@ class CudaKernel(Kernel):
         *args: Any,
         shared: int = 0,
         stream: Any = None,
+        early: bool = False,
         **options: Any,
     ) -> None:
         gpu, module = self.gpu, self.module
@@ -383,13 +386,17 @@ class CudaKernel(Kernel):
                 self._explain(args)
                 raise
             table = self._table_address
+            if early and gpu.major >= EARLY:
+                name, given = "cuLaunchKernelEx", (self._begins_early(numbers, handle), self.handle, table, 0)
+            else:
+                name, given = "cuLaunchKernel", (self.handle, *numbers, handle, table, 0)
             if int(bindings.cuCtxGetCurrent()[1]) == gpu._current:
-                (error,) = bindings.cuLaunchKernel(self.handle, *numbers, handle, table, 0)
+                (error,) = getattr(bindings, name)(*given)
             else:
                 with gpu.current():
-                    (error,) = bindings.cuLaunchKernel(self.handle, *numbers, handle, table, 0)
+                    (error,) = getattr(bindings, name)(*given)
         if error:
-            raise gpu.failed(error, "cuLaunchKernel", self.name)
+            raise gpu.failed(error, name, self.name)
         gpu.kernel = self.name
 
     # -- preparation
@@ -422,6 +429,24 @@ class CudaKernel(Kernel):
             self._shapes.clear()
         with contextlib.suppress(TypeError):
             self._shapes[grid, block, shared] = found
+        return found
+
+    def _begins_early(self, numbers: tuple[int, ...], stream: int) -> Any:
+        """The CUlaunchConfig of a launch that may begin before the kernel before it has ended."""
+        found = self._early.get((numbers, stream))
+        if found is None:
+            driver = self.gpu.driver
+            value, early, found = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute(), driver.CUlaunchConfig()
+            value.programmaticStreamSerializationAllowed = 1
+            early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            early.value = value
+            sizes = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"]
+            for name, number in zip([*sizes, "sharedMemBytes"], numbers):
+                setattr(found, name, number)
+            found.hStream, found.attrs, found.numAttrs = stream, [early], 1
+            if len(self._early) >= SHAPES:
+                self._early.clear()
+            self._early[numbers, stream] = found
         return found
 
     def _packer(self, types: tuple[type, ...], args: Sequence[Any]) -> Packer:

@@ -67,13 +67,16 @@ class Kernel:
         *args: Any,
         shared: int = 0,
         stream: Any = None,
+        early: bool = False,
         **options: Any,
     ) -> Report | None:
         """Run the kernel.
 
         ``grid`` and ``block`` are one to three numbers. ``args``, one for each parameter: arrays in C order, used in
         place (``loader.arrays``); Python and numpy numbers of the parameter's size; bytes for a struct. ``shared``:
-        dynamic shared memory in bytes. ``stream``: where a GPU queues it, see ``loader.cuda``.
+        dynamic shared memory in bytes. ``stream``: where a GPU queues it, see ``loader.cuda``. ``early``: from sm_90 on
+        the kernel may begin before the one before it in the stream has ended (programmatic dependent launch), and must
+        wait for that itself, by ACQBULK, before it touches memory; elsewhere it makes no difference.
 
         On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` there:
         counters, races, strict, stale, written, budget, workers (``turingas.emulate.launch``). A GPU has only been
@@ -125,6 +128,7 @@ class CpuKernel(Kernel):
         *args: Any,
         shared: int = 0,
         stream: Any = None,
+        early: bool = False,
         **options: Any,
     ) -> Report:
         if stream is not None:

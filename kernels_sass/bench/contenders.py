@@ -72,11 +72,12 @@ class Ours(Contender):
             x, u, y = self.x[copy], self.u[copy], self.y[copy]
             host.convolve(
                 self.module, self.kernels.source, self.shape, x, u, y,
-                sms=self.sms, partial=self.partial or 0, stream=stream.handle,
+                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.kernels.source.early,
             )  # fmt: skip
 
     def _filter(self, copy: int, stream: Stream) -> None:
-        host.transform(self.module, self.w[copy], self.u[copy], self.shape.c, self.shape.k, stream=stream.handle)
+        sizes, early = (self.shape.c, self.shape.k), self.kernels.source.early
+        host.transform(self.module, self.w[copy], self.u[copy], *sizes, stream=stream.handle, early=early)
 
     def output(self, copy: int) -> Any:
         return self.y[copy]

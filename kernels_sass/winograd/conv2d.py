@@ -324,7 +324,8 @@ class _Place:
                 pointers = host.pointers(sizes, mine, self.u, ours, self.bias, added, partial)
                 for given, (one, kernel) in zip(pointers, launches):
                     block = one.threads, 1, 1
-                    kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, stream=stream)
+                    early = self.source.early
+                    kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, stream=stream, early=early)
 
     def _keep(self, floats: int) -> int:
         """Memory for so many partial results, the same each time: for the default stream alone."""

@@ -218,6 +218,11 @@ class Source:
     persistent: bool
 
     @property
+    def early(self) -> bool:
+        """Whether its kernels may begin before the kernel before them has ended: they wait for that themselves."""
+        return self.persistent
+
+    @property
     def path(self) -> Path:
         """Where it lies."""
         return FOLDER / self.file

@@ -251,6 +251,45 @@ def test_many_times(layout: str, source: str, torch: Any) -> None:
                     y.zero_()
 
 
+def test_kernels_that_begin_before_others_have_ended(source: str, torch: Any) -> None:
+    """A chain in which each kernel needs what the one before it wrote, and overwrites what an earlier one read: ours
+    among themselves and between PyTorch's, some of which share channels, on a stream and in a graph."""
+    layers = [Conv2d(torch.randn(64, 64, 3, 3, device="cuda") / 24, activation="relu", splits=n, **KERNELS[source])
+              for n in (1, 4, 2, 8)]  # fmt: skip
+    given = torch.randn(2, 64, 14, 14, device="cuda")
+    a, b = given.clone(), torch.empty_like(given)
+
+    def chain(slow: bool) -> None:
+        nonlocal a, b
+        for n in range(24):
+            layers[n % 4](a, residual=a, out=b)
+            if slow:
+                torch.cuda.synchronize()
+            if n % 5 == 4:
+                b.mul_(0.5)
+            a, b = b, a
+
+    chain(True)
+    wanted = a.clone()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    for _ in range(50):
+        a.copy_(given)
+        chain(False)
+        assert torch.equal(a, wanted)
+    with torch.cuda.stream(stream):
+        a.copy_(given)
+        chain(False)
+        stream.synchronize()
+        assert torch.equal(a, wanted)
+    with torch.cuda.graph(graph):
+        a.copy_(given)
+        chain(False)
+    for _ in range(50):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(a, wanted)
+
+
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 

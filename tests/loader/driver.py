@@ -170,6 +170,23 @@ class Driver:
             self.run(launch)
         return None
 
+    class CUlaunchConfig:
+        """With the other two what cuLaunchKernelEx takes."""
+
+    class CUlaunchAttribute:
+        pass
+
+    class CUlaunchAttributeValue:
+        pass
+
+    CUlaunchAttributeID = enum("CUlaunchAttributeID", CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
+
+    def do_cuLaunchKernelEx(self, config: Any, handle: int, table: int, extra: int) -> Any:
+        (early,) = config.attrs
+        assert config.numAttrs == 1 and early.id == 6 and early.value.programmaticStreamSerializationAllowed == 1
+        sizes = [getattr(config, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
+        return self.do_cuLaunchKernel(handle, *sizes, config.sharedMemBytes, config.hStream, table, extra)
+
     def run(self, launch: tuple[Any, ...]) -> None:
         module, *rest = launch
         try:
@@ -251,4 +268,4 @@ class Driver:
 #: functions that answer even after a fault
 FREE = {"cuGetErrorName", "cuGetErrorString", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
         "cuDriverGetVersion"}  # fmt: skip
-VOID = {"cuInit", "cuLaunchKernel"}  # with those that return None: functions without a result
+VOID = {"cuInit", "cuLaunchKernel", "cuLaunchKernelEx"}  # with those that return None: functions without a result

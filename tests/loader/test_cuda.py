@@ -73,6 +73,31 @@ def test_a_launch(driver, cubin, grid):
     assert out.freed and values.freed
 
 
+@pytest.mark.parametrize("since", [7, 9])
+def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
+    """From sm_90 (here: 7) on the driver is told so, each time with what was made at first; else nothing changes."""
+    assert cuda.EARLY == 9
+    monkeypatch.setattr(cuda, "EARLY", since)
+    kernel, stream = loader.load(cubin).kernel("add"), Stream()
+    for scale, options in ((2.0, {"early": True}), (3.0, {"early": True, "stream": stream}), (4.0, {"early": False})):
+        for _ in range(2):
+            out, values = arrays()
+            kernel.launch(2, 32, out, values, N, scale, **options)
+            stream.synchronize()
+            assert (out.numpy() == scale * np.arange(N)).all()
+    early = 4 if since == 7 else 0
+    assert (driver.calls["cuLaunchKernelEx"], driver.calls["cuLaunchKernel"]) == (early, 6 - early)
+    assert {launch[3] for launch in driver.launches} == {0, stream.handle} and len(kernel._early) == early // 2
+    driver.fails["cuLaunchKernelEx"] = 1
+    if early:
+        with pytest.raises(CudaError, match="cuLaunchKernelEx"):
+            kernel.launch(2, 32, *arrays(), N, 2.0, early=True)
+    driver.fails.clear()
+    here = [np.zeros(N, np.float32), np.ones(N, np.float32)]
+    loader.load(cubin, "cpu").kernel("add").launch(2, 32, *here, N, 2.0, early=True)
+    assert (here[0] == 2).all()
+
+
 @pytest.mark.parametrize(
     ("n", "scale"), [(N, 2), (np.int32(N), np.float32(2)), (np.uint32(N), b"\0\0\0\x40"), (N, np.float32(2).view("i4"))]
 )
