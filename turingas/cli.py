@@ -465,7 +465,9 @@ _LAYER = click.option("--layer", "layers", metavar="NAME", multiple=True,
                       help="Conv2, Conv3, Conv4 or Conv5. [default: all]")  # fmt: skip
 _BATCH = click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,64,96,128]")
 _LAYOUTS = click.Choice(["CHWN", "NCHW", "NHWC"])
-_SOURCES = click.Choice(["hopper", "paper"])
+_SOURCES = click.Choice(["hopper", "paper", "direct"])
+_ONE_SOURCE = click.option("--source", metavar="NAME", type=_SOURCES,
+                           help="hopper, paper or direct. [default: the best for the GPU]")  # fmt: skip
 _RUNS = click.option("--runs", type=click.IntRange(min=20), help="Of which the median is taken. [default: 24]")
 _SECONDS = click.option("--seconds", type=click.FloatRange(min=0),
                         help="Begin no setting that would end later; the same command goes on.")  # fmt: skip
@@ -510,7 +512,7 @@ def bench() -> None:
 @click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS,
               help="Of our kernel's x and y: CHWN, NCHW or NHWC. [default: all three]")  # fmt: skip
 @click.option("--source", "sources", metavar="NAME", multiple=True, type=_SOURCES,
-              help="hopper (winograd_sm90.sass) or paper (winograd.sass). [default: the best for the GPU]")  # fmt: skip
+              help="hopper (winograd_sm90.sass), paper, direct. [default: the best for the GPU]")  # fmt: skip
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter of our kernel's source.")  # fmt: skip
 @click.option("--rivals", metavar="NAME", multiple=True,
@@ -538,7 +540,7 @@ def winograd(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
 @_LAYER
 @_BATCH
 @click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="Of x and y. [default: CHWN, with --sweep NCHW]")
-@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@_ONE_SOURCE
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter that does not vary.")  # fmt: skip
 @click.option("--vary", metavar="NAME=VALUE,...", multiple=True, callback=_several,
@@ -565,7 +567,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
 @click.option("--shapes", is_flag=True, help="The layers of `bench shapes`, with 1 and 8 images, in NCHW.")
 @click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 32,128]")
 @click.option("--layout", "layouts", metavar="LAYOUT", multiple=True, type=_LAYOUTS, help="[default: CHWN]")
-@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@_ONE_SOURCE
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter of our kernel's source.")  # fmt: skip
 @_RESULTS
@@ -578,7 +580,7 @@ def counters(path: Path | None, show: bool, **asked: Any) -> int:
 @bench.command(short_help="Layers of real networks against the nearest shapes that fit.")
 @click.option("--batch", "batches", metavar="N[,N...]", callback=_sizes, help="Images. [default: 1,8,32,100]")
 @click.option("--layout", metavar="LAYOUT", type=_LAYOUTS, help="[default: NCHW]")
-@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@_ONE_SOURCE
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter of our kernel's source.")  # fmt: skip
 @_SECONDS
@@ -636,7 +638,7 @@ def roofline(
               help="NCHW or NHWC, which is PyTorch's channels_last. [default: both]")  # fmt: skip
 @click.option("--form", "forms", metavar="FORM", multiple=True, type=click.Choice(["plain", "folded", "fused"]),
               help="plain; batch norm folded; ReLU and addition fused too. [default: all three]")  # fmt: skip
-@click.option("--source", metavar="NAME", type=_SOURCES, help="hopper or paper. [default: the best for the GPU]")
+@_ONE_SOURCE
 @click.option("-D", "--define", "schedule", metavar="NAME[=VALUE]", multiple=True, callback=_definitions,
               help="A parameter of our kernel's source.")  # fmt: skip
 @_RUNS

@@ -45,8 +45,8 @@ class Ours(Contender):
         p, gpu = data.problem, data.gpu
         if why := host.supports(p):
             raise Refused(why)
-        every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every()
         shape = host.Shape.of(p, self.layout)
+        every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every(shape if self.way else None)
         if self.way is None:
             self.shape = host.split(shape, str(gpu), tuple(every))
         else:

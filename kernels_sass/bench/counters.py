@@ -81,9 +81,12 @@ def problem(name: str, batch: int) -> Problem:
     return layer(name, batch)
 
 
-def chosen(p: Problem, layout: str, every: Mapping[int, host.Kernels]) -> host.Shape:
+def chosen(p: Problem, layout: str, kernels: host.Kernels) -> tuple[host.Shape, host.Kernels]:
     """With the splits, and filters of a block, that Conv2d takes."""
-    return host.split(host.Shape.of(p, layout), "cuda:0", tuple(every))
+    shape = host.Shape.of(p, layout)
+    every = kernels.every(shape)
+    shape = host.split(shape, "cuda:0", tuple(every))
+    return shape, every[shape.filters]
 
 
 def run(asked: Asked, path: Path | None) -> results.Json:
@@ -93,11 +96,11 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
         path = results.default_path("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    every = host.Kernels.of(host.arch_of(gpu), source, asked.schedule).every()  # told before ncu is started
+    kernels = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before ncu is started
     file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = problem(name, batch)
-        shape = chosen(p, layout, every)
+        shape, _ = chosen(p, layout, kernels)
         counted |= {"splits": shape.splits, "filters": shape.filters}
         per_cycle = peak_ffma(gpu, 1e-6)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
@@ -115,7 +118,8 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
     command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values())]
-    command += ["-k", f"regex:^{host.MAIN}[0-9]*$", sys.executable, "-m", "kernels_sass.bench.counters", *words]
+    command += ["-k", f"regex:^({'|'.join(one.kernel for one in host.BLOCKS.values())})$"]
+    command += [sys.executable, "-m", "kernels_sass.bench.counters", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -179,12 +183,11 @@ def _megabytes(number: float | None) -> float | None:
 def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str) -> None:
     """What ncu watches: the main kernel of each setting, twice, on random numbers."""
     gpu, random = cuda.device(0), np.random.default_rng(0)
-    every = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule)).every()
+    of = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule))
     numbers = tuple(map(int, batches.split(",")))
     for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
         p = problem(name, batch)
-        shape = chosen(p, layout, every)
-        kernels = every[shape.filters]
+        shape, kernels = chosen(p, layout, of)
         module = kernels.load("cuda:0")
         x = Buffer.of(random.standard_normal(rearrange_shape(p.x_shape, "NCHW", layout), np.float32), gpu)
         w = Buffer.of(random.standard_normal(p.w_shape, np.float32), gpu)

@@ -36,7 +36,8 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "hopper" alone has. ``kernel``: "paper" or "hopper", None: the best there is. ``schedule``: parameters of its
+    "hopper" alone has. ``kernel``: "paper", "hopper" or "direct"; None: the best there is. With fewer than 8 channels,
+    or at most 8 filters, that may be "direct" on Hopper, which does without Winograd. ``schedule``: parameters of its
     source, such as {"YIELD": "natural"}; {}: the source as it is. None: the same, but for shapes of x for which
     `turingas bench schedule --sweep` found a faster schedule on this card (``tuned``). "hopper" multiplies on tensor
     cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes its products those of
@@ -168,7 +169,8 @@ class Conv2d:
         if device != CPU:
             return host.arch_of(cuda.device_named(device))
         paper, hopper = (host.takes(source, self.schedule) for source in (host.PAPER, host.HOPPER))
-        return "sm_90" if self.kernel == host.HOPPER.name or not (self.kernel or paper) and hopper else host.CPU_ARCH
+        new = self.kernel in (host.HOPPER.name, host.DIRECT.name) or not (self.kernel or paper) and hopper
+        return "sm_90" if new else host.CPU_ARCH
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""
@@ -180,8 +182,12 @@ class Conv2d:
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
                 kernels = Kernels.of(self._arch(device), self.kernel, self.schedule)
-                sizes = self.filters, self.channels
-                place = _Place(device, kernels, self._weight, self._bias, *sizes)
+                sizes = host.Shape(1, self.channels, 3, 3, self.filters, 1, self.layout)
+                every = {kernels.filters: kernels}
+                if device != CPU:
+                    free = self.kernel is None and self.tuned and self.splits is None
+                    every = kernels.every(sizes if free else None)
+                place = _Place(device, kernels.source, every, self._weight, self._bias, sizes)
                 if self.tuned and device != CPU:
                     place.tuned = self._tuned(device, kernels)
                 self._places[number] = place
@@ -200,7 +206,7 @@ class Conv2d:
                     warnings.warn(f"{tuned.path()}: {schedule} is ignored: {error}", RuntimeWarning, stacklevel=2)
                     continue
                 if _transform(other) == _transform(kernels):  # else the filters would lie otherwise
-                    found[shape] = _loaded(other, device)
+                    found[shape] = _loaded(other.every(), device)
         return found
 
     def _shape(self, given: Shape) -> tuple[host.Shape, Shape]:
@@ -244,14 +250,13 @@ class Plan:
     floats: int
 
 
-def _transform(kernels: Kernels) -> list[int]:
+def _transform(kernels: Kernels) -> tuple[int, ...]:
     """The code that transforms filters."""
-    return next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform")
+    return tuple(next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform"))
 
 
-def _loaded(kernels: Kernels, device: str) -> dict[int, dict[str, Any]]:
-    """By the filters of a block: all kernels by name. The CPU device has one kind of block."""
-    every = {kernels.filters: kernels} if device == CPU else kernels.every()
+def _loaded(every: Mapping[int, Kernels], device: str) -> dict[int, dict[str, Any]]:
+    """By the filters of a block: all kernels by name."""
     return {filters: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
             for filters, one in every.items()}  # fmt: skip
 
@@ -264,35 +269,44 @@ def _part(memory: Any, images: slice, step: int) -> Any:
 
 
 class _Place:
-    """A layer on a device: the module, the transformed filters and the bias there."""
+    """A layer on a device: the kernels, the transformed filters and the bias there. ``sizes``: those of the layer;
+    ``every``: by the filters of a block, its kernels. ``u``: the same, filters as these kernels want them."""
 
-    def __init__(self, device: str, kernels: Kernels, weight: Any, bias: Any, k: int, c: int) -> None:
-        self.device, self.source, self.sms = device, kernels.source, host.sms(device)
+    def __init__(
+        self, device: str, source: host.Source, every: Mapping[int, Kernels], weight: Any, bias: Any, sizes: host.Shape
+    ) -> None:
+        self.device, self.source, self.sms = device, source, host.sms(device)
         self.plans: dict[Shape, Plan] = {}  # by the shape of x
         self.kept: Any = None  # partial results of Buffers
         self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes, as self.kernels
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
-        module = kernels.load(device)
-        self.kernels = _loaded(kernels, device)
+        self.kernels = _loaded(every, device)
+        c, k = sizes.c, sizes.k
         floats = host.filter_floats(c, k)
-        self.u: Any
+        made: dict[tuple[int, ...], Any] = {}
+        self.u: dict[int, Any] = {}
         self.bias: Any = 0
         if device == CPU:
-            self.u = np.empty(floats, np.float32)
-            host.transform(module, weight, self.u, c, k)
+            ((filters, kernels),) = every.items()
+            self.u[filters] = np.empty(floats, np.float32)
+            host.transform(kernels.load(device), weight, self.u[filters], c, k)
             self.bias = 0 if bias is None else _copy("bias", bias)
             return
         gpu = cuda.device_named(device)
-        self.u = Buffer(floats, np.float32, gpu)
         there, stream = _there("weight", weight, gpu)
-        host.transform(module, there, self.u, c, k, stream=stream)
+        for filters, kernels in every.items():
+            code = _transform(kernels)
+            if code not in made:
+                made[code] = Buffer(floats, np.float32, gpu)
+                host.transform(kernels.load(device), there, made[code], c, k, stream=stream)
+            self.u[filters] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
             there, stream = _there("bias", bias, gpu)
             self.bias = Buffer(k, np.float32, gpu)
-            source = _memory("bias", there, use="learned")[0]
-            gpu.call("cuMemcpyDtoDAsync", self.bias.address, source, 4 * k, stream)
+            address = _memory("bias", there, use="learned")[0]
+            gpu.call("cuMemcpyDtoDAsync", self.bias.address, address, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
     def prepare(self, shape: host.Shape, relu: bool, choose: bool) -> Plan:
@@ -321,7 +335,7 @@ class _Place:
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     added = _part(residual, images, steps[1])
-                pointers = host.pointers(sizes, mine, self.u, ours, self.bias, added, partial)
+                pointers = host.pointers(sizes, mine, self.u[sizes.filters], ours, self.bias, added, partial)
                 for given, (one, kernel) in zip(pointers, launches):
                     block = one.threads, 1, 1
                     early = self.source.early
@@ -332,17 +346,17 @@ class _Place:
         if self.kept is None or self.kept.nbytes < 4 * floats:
             if self.kept is not None:
                 self.kept.free()
-            self.kept = Buffer(floats, np.float32, self.u.gpu)
+            self.kept = Buffer(floats, np.float32, cuda.device_named(self.device))
         return int(self.kept.address)
 
     def close(self) -> None:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in (self.u, self.bias, self.kept):
+            for one in {id(one): one for one in (*self.u.values(), self.bias, self.kept)}.values():
                 if isinstance(one, Buffer):
                     one.free()
-            self.u = self.bias = 0
+            self.u, self.bias = {}, 0
             self.kept = None
 
 

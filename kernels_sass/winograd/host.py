@@ -1,9 +1,11 @@
-"""The host's side of the Winograd kernels: sizes and strides, the assembled code, and how both kernels are launched.
+"""The host's side of the kernels: sizes and strides, the assembled code, and how they are launched.
 
-Two sources have the same kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004) and
-"hopper" (winograd_sm90.sass). ``filter_transform`` turns the filters w into U, once; ``winograd`` is the convolution:
-y = act(conv(x, w) + bias + residual). Where it has too few blocks for the GPU they share their channels, write partial
-results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
+Three sources have kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004), "hopper"
+(winograd_sm90.sass), and "direct" (direct.sass), which multiplies as the definition says, and wins where Winograd's
+blocks would be filled with zeros. ``filter_transform`` turns the filters w into U, once; ``winograd``, or ``direct8``,
+is the convolution: y = act(conv(x, w) + bias + residual). Where it has too few blocks for the GPU they share their
+channels, write partial results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS, ``supports``
+and ``launch`` here.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import loader
 import turingas
@@ -31,11 +33,30 @@ LAYOUT = LAYOUTS[0]
 
 TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one step
 NARROW = 32  # k of a block of the other kernel that "hopper" has
+STRIP, FEW = 8, 4  # k of a block of "direct", and with -D FILTERS=4
+
+
+class Block(NamedTuple):
+    """A kernel's name; the tiles of a block, and rows and columns of y in each; how many blocks an SM has room for."""
+
+    kernel: str
+    tiles: int
+    rows: int
+    columns: int
+    an_sm: int
+
+
+#: By the filters of a block.
+BLOCKS = {
+    FILTERS: Block("winograd", TILES, 2, 2, 1), NARROW: Block("winograd32", TILES, 2, 2, 1),
+    STRIP: Block("direct8", 128, 8, 1, 3), FEW: Block("direct4", 128, 8, 1, 4),
+}  # fmt: skip
+MANY = 128  # channels whose products "direct" sums up: relative errors of 6e-7
+TURNS = 4  # blocks of "direct" that an SM's room is filled with so often have several groups of filters each
 LIMIT = 1 << 32  # bytes of x, y or U: the kernels count with 32 bits
 CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
 CPU_SMS = 132  # persistent blocks there: those of an H200
 SPLITS = (1, 2, 4, 8, 16)  # blocks that can share the channels of a job
-MAIN = "winograd"
 ADDERS = 256  # threads of a block of add_splits
 
 
@@ -57,8 +78,8 @@ def check_layout(layout: str) -> str:
 @dataclass(frozen=True)
 class Shape:
     """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
-    ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread; if it is not 1, these write
-    partial results. ``filters``: those of a block.
+    ``splits``: over how many blocks the channels of one's filters and tiles are spread; if it is not 1, these write
+    partial results. ``filters``: those of a block, which say whose kernel's it is (``BLOCKS``).
 
     LaunchError for sizes that give no output, or that the kernels cannot count.
     """
@@ -110,9 +131,19 @@ class Shape:
         return ceil_div(self.n, ceil_div(self.n, TILES)) if self.layout == "CHWN" else 1
 
     @property
+    def block(self) -> Block:
+        """What a block is."""
+        return BLOCKS[self.filters]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        return ceil_div(self.p, self.block.rows), ceil_div(self.q, self.block.columns)
+
+    @property
     def tiles(self) -> int:
-        """Tiles of 2 x 2 outputs, with those of images n and beyond that fill up the last ``ni``."""
-        return ceil_div(self.n, self.ni) * self.ni * ceil_div(self.p, 2) * ceil_div(self.q, 2)
+        """Tiles, with those of images n and beyond that fill up the last ``ni``."""
+        return ceil_div(self.n, self.ni) * self.ni * math.prod(self.grid)
 
     @property
     def steps(self) -> int:
@@ -122,7 +153,7 @@ class Shape:
     @property
     def blocks(self) -> tuple[int, int]:
         """Blocks along tiles, and along k with those that share channels."""
-        return ceil_div(self.tiles, TILES), ceil_div(self.k, self.filters) * self.splits
+        return ceil_div(self.tiles, self.block.tiles), ceil_div(self.k, self.filters) * self.splits
 
     @property
     def x_shape(self) -> tuple[int, ...]:
@@ -157,10 +188,10 @@ class Shape:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The parameters of ``winograd`` between the pointers and relu."""
-        tiles, written = (ceil_div(self.p, 2), ceil_div(self.q, 2), self.ni), self.written
+        """The parameters of the main kernel between the pointers and relu."""
+        written = self.written
         sizes = self.n, self.c, self.h, self.w, written.k, self.p, self.q, self.pad
-        return self.tiles, *sizes, *tiles, *self.x_strides, *written.y_strides
+        return self.tiles, *sizes, *self.grid, self.ni, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
         """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB."""
@@ -195,7 +226,7 @@ def shape_of(x_shape: tuple[int, ...], k: int, pad: int, layout: str) -> Shape:
 
 
 def filter_floats(c: int, k: int) -> int:
-    """Elements of U: 16 for each filter, c filled up to 8 and k to 64."""
+    """Elements of U: 16 for each filter, c filled up to 8 and k to 64. "direct" needs fewer."""
     floats = 16 * ceil_div(c, CHANNELS) * CHANNELS * ceil_div(k, FILTERS) * FILTERS
     if 4 * floats >= LIMIT:
         raise LaunchError(f"{k} filters of {c} channels take {4 * floats} bytes; the kernels count to 4 GiB")
@@ -207,8 +238,9 @@ def filter_floats(c: int, k: int) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A file with both kernels. ``threads`` of a block of ``winograd``, by its filters, and its dynamic ``shared``
-    memory (bytes); if it is ``persistent``, there is at most one block an SM, and each takes tile after tile."""
+    """A file with the kernels. ``threads`` of a block of the main one, by its filters, and its dynamic ``shared``
+    memory (bytes); if it is ``persistent``, there is at most one block an SM, and each takes tile after tile; if it is
+    ``early``, its kernels may begin before the one before them has ended: they wait for that themselves."""
 
     name: str
     file: str
@@ -216,11 +248,7 @@ class Source:
     threads: Mapping[int, int] = field(hash=False)
     shared: int
     persistent: bool
-
-    @property
-    def early(self) -> bool:
-        """Whether its kernels may begin before the kernel before them has ended: they wait for that themselves."""
-        return self.persistent
+    early: bool
 
     @property
     def path(self) -> Path:
@@ -238,14 +266,16 @@ class Source:
         return self.path.is_file()
 
 
-PAPER = Source("paper", "winograd.sass", NAMES, {FILTERS: 256}, 0, False)
+PAPER = Source("paper", "winograd.sass", NAMES, {FILTERS: 256}, 0, False, False)
 SHARED = 231696  # SHARED of the file, of blocks of 64 filters; those of 32 have less
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, SHARED, True)
-SOURCES = {one.name: one for one in (PAPER, HOPPER)}
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, SHARED, True, True)
+DIRECT = Source("direct", "direct.sass", NAMES[NAMES.index("sm_80") :], {STRIP: 128, FEW: 128}, 0, False, True)
+SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT)}
 
 
 def choose(arch: str, source: str | None = None) -> Source:
-    """The source called "paper" or "hopper"; None: the best that there is for the architecture. LaunchError."""
+    """The source called "paper", "hopper" or "direct"; None: the best of the first two that there is for the
+    architecture. LaunchError."""
     if arch not in NAMES:
         raise LaunchError(f"there is no architecture {arch!r}", "there are: " + ", ".join(NAMES))
     if source is None:
@@ -291,14 +321,20 @@ class Kernels:
                 cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given), given)
             return cls._made[key]
 
-    def every(self) -> dict[int, Kernels]:
+    def every(self, shape: Shape | None = None) -> dict[int, Kernels]:
         """By the filters of a block: this one, and the other that the source has, unless the schedule says FILTERS.
-        MATH=ffma has but one."""
+        MATH=ffma has but one. Beside Hopper's without a schedule, "direct" if it may win for a ``shape``: blocks of
+        Winograd's fill up c to 8 and k to 32. In NHWC its lanes, side by side, would read and write far apart."""
         found = {self.filters: self}
         given = {**self.schedule, "FILTERS": NARROW}
-        if "FILTERS" not in self.schedule and self.schedule.get("MATH") != "ffma" and takes(self.source, given):
+        alone = "FILTERS" in self.schedule or self.schedule.get("MATH") == "ffma" or self.source is DIRECT
+        if not alone and takes(self.source, given):
             other = Kernels.of(self.arch, self.source.name, given)
             found[other.filters] = other
+        if shape is not None and self.source.name == "hopper" and not self.schedule and shape.layout != "NHWC":
+            if shape.c < CHANNELS or shape.k <= STRIP:
+                other = Kernels.of(self.arch, DIRECT.name, {"FILTERS": FEW} if shape.k <= FEW else {})
+                found[other.filters] = other
         return found
 
     def load(self, device: str) -> loader.Module:
@@ -324,14 +360,16 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
         raise LaunchError(f"{source.file} cannot be assembled with {given}: {error.message}", error.hint) from error
 
 
-def _main(cubin: turingas.Cubin) -> Any:
-    (kernel,) = (one for one in cubin.kernels if one.name.startswith(MAIN))
-    return kernel
+def _main(cubin: turingas.Cubin) -> tuple[int, Any]:
+    """The filters of a block, and the main kernel."""
+    of = {one.kernel: filters for filters, one in BLOCKS.items()}
+    ((filters, kernel),) = ((of[one.name], one) for one in cubin.kernels if one.name in of)
+    return filters, kernel
 
 
 def filters_of(cubin: turingas.Cubin) -> int:
-    """The filters of a block: what stands behind the main kernel's name, if it is not 64."""
-    return int(_main(cubin).name.removeprefix(MAIN) or FILTERS)
+    """The filters of a block: the main kernel's name says it."""
+    return _main(cubin)[0]
 
 
 def takes(source: Source, schedule: Mapping[str, object]) -> bool:
@@ -359,9 +397,11 @@ def sms(device: str) -> int:
 
 
 #: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
-#: beside its steps; of a second launch, and of 2^20 partial results, which are written and read. They are what fits the
-#: times of `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP, JOB, LAUNCH, PARTIAL = {FILTERS: 0.96, NARROW: 0.66}, {FILTERS: 1.97, NARROW: 1.09}, 1.73, 1.72
+#: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
+#: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
+STEP = {FILTERS: 0.95, NARROW: 0.64, STRIP: 2.74, FEW: 1.49}
+JOB = {FILTERS: 2.21, NARROW: 1.13, STRIP: 0.60, FEW: 0.51}
+LAUNCH, SUMS = 1.16, 2.71
 
 
 def split(
@@ -370,7 +410,7 @@ def split(
     """The shape with those of ``filters`` and ``splits`` that take the least time on a device, as far as steps tell; on
     the CPU device the first ones."""
     if device == "cpu":
-        return replace(shape, filters=filters[0], splits=splits[0])
+        return ways(shape, filters[:1], splits)[0]
     return fastest(shape, sms(device), filters, splits)
 
 
@@ -381,22 +421,28 @@ def fastest(
     """What takes the least time on so many multiprocessors."""
 
     def time(one: Shape) -> float:
-        turns, steps, seconds, partial = terms(one, sms)
-        return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + partial * PARTIAL
+        turns, steps, seconds, sums = terms(one, sms)
+        return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + sums * SUMS
 
     return min((one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT), key=time)
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
-    """What a multiprocessor does one after another: jobs and steps; then second launches, and 2^20 partial results."""
-    turns = ceil_div(math.prod(shape.blocks), sms)
-    return turns, turns * shape.steps / shape.splits, float(shape.splits > 1), shape.floats / (1 << 20)
+    """What a multiprocessor does one after another: jobs and steps; then second launches, and 2^20 elements of y that
+    these sum up. Blocks that do not fill an SM's room take as long as those that do."""
+    turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
+    steps = shape.c / CHANNELS if shape.filters in DIRECT.threads else shape.steps
+    sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
+    return turns, turns * steps / shape.splits, float(shape.splits > 1), sums
 
 
 def ways(shape: Shape, filters: tuple[int, ...], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
-    """The shape with each of ``filters`` and ``splits`` that there can be."""
+    """The shape with each of ``filters`` and ``splits`` that there can be, or ought to: "direct" sums up one product
+    after another, with errors that grow, and so has at most MANY channels unless no number of splits makes that so."""
     able = [count for count in splits if shape.steps % count == 0]
-    return [replace(shape, splits=count, filters=width) for width in filters for count in able]
+    few = [count for count in able if shape.c <= MANY * count] or able[-1:]
+    return [replace(shape, splits=count, filters=width) for width in filters
+            for count in (few if width in DIRECT.threads else able)]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -411,19 +457,21 @@ class Launch:
 
 
 def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
-    """The convolution's kernels: ``winograd`` of x, U, y, bias, residual; or where the shape is split ``winograd`` of
-    x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial results, y, bias, residual. All are
-    of a module whose blocks have the shape's ``filters``; with 32 of them it is ``winograd32``."""
+    """The convolution's kernels, of the source or of "direct": the main one of x, U, y, bias, residual; or where the
+    shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial
+    results, y, bias, residual. All are of a module whose blocks have the shape's ``filters``."""
     tiles, filters = shape.blocks
+    if shape.filters in DIRECT.threads:
+        source, room = DIRECT, sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
+        filters = min(filters, shape.splits * ceil_div(room, tiles * shape.splits))
     grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
     fused = relu and shape.splits == 1
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
-    name = MAIN if shape.filters == FILTERS else f"{MAIN}{shape.filters}"
-    main = Launch(name, grid, source.threads[shape.filters], source.shared, numbers)
+    main = Launch(shape.block.kernel, grid, source.threads[shape.filters], source.shared, numbers)
     if shape.splits == 1:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
-    width = 4 if (inner if inner > 1 else shape.k) % 4 == 0 else 1  # elements of a thread
+    width = 4 if shape.splits <= 4 and (inner if inner > 1 else shape.k) % 4 == 0 else 1  # elements of a thread
     numbers = count, shape.k, inner, shape.splits, int(relu)
     grid = ceil_div(count, ADDERS * width), 1, 1
     return main, Launch(f"add_splits{width if width > 1 else ''}", grid, ADDERS, 0, numbers)
@@ -479,4 +527,7 @@ def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = 
 
 def _source_of(cubin: turingas.Cubin) -> Source:
     """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
-    return PAPER if _main(cubin).shared_bytes >= 32 << 10 else HOPPER
+    filters, kernel = _main(cubin)
+    if filters in DIRECT.threads:
+        return DIRECT
+    return PAPER if kernel.shared_bytes >= 32 << 10 else HOPPER

@@ -199,6 +199,8 @@ def test_every_schedule(source: str, torch: Any) -> None:
     """What the source has of the paper's parameters, and of its own; at least the yield flag."""
     x, w = torch.randn(40, 40, 9, 10, device="cuda"), torch.randn(130, 40, 3, 3, device="cuda")
     kernel, own = KERNELS[source]["kernel"], KERNELS[source]["schedule"]
+    if kernel == "direct":
+        pytest.skip("it has FILTERS alone, which the other tests vary")
     wanted, known, done = exact(torch, x, w, 1), set(host.parameters(host.SOURCES[kernel].path.read_text())), 0
     for other in set(ALONE) - set(own.values()):
         known -= ALONE[other]
@@ -218,8 +220,8 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
         x, w = torch.randn(n, c, size, size, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
         bias, residual = torch.randn(k, device="cuda"), torch.randn(n, k, size, size, device="cuda") * 20
         wanted = (exact(torch, x, w, 1) + bias.double()[:, None, None] + residual.double()).relu()
-        shape = host.Shape(n, c, size, size, k)
-        for way, schedule in itertools.product([None, *host.ways(shape, (64,))], blocks(source)):
+        ways = host.ways(host.Shape(n, c, size, size, k), tuple(host.SOURCES[KERNELS[source]["kernel"]].threads)[:1])
+        for way, schedule in itertools.product([None, *ways], blocks(source)):
             kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}}
             with Conv2d(w, bias, 1, "relu", layout, splits=way and way.splits, **kernel) as conv:
                 given = to(residual, layout).clone()
@@ -231,6 +233,21 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
                 graph.replay()
                 torch.cuda.synchronize()
                 assert (given == y).all(), (way, schedule)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device) -> None:
+    """What Conv2d takes by itself where "direct" may be faster."""
+    for n, c, size, k in ((8, 3, 64, 64), (2, 1, 50, 70), (4, 7, 33, 30), (32, 96, 40, 4), (3, 320, 24, 3),
+                          (9, 40, 61, 8), (2, 512, 64, 8)):  # fmt: skip
+        x, w = torch.randn(n, c, size, size + 3, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
+        bias, residual = torch.randn(k, device="cuda"), torch.randn(n, k, size, size + 3, device="cuda") * 5
+        wanted = (exact(torch, x, w, 1) + bias.double()[:, None, None] + residual.double()).relu()
+        with Conv2d(w, bias, 1, "relu", layout) as conv:
+            given, added = to(x, layout), to(residual, layout)
+            y = conv(given, added)
+            assert error(back(y, layout), wanted) <= BOUND, (n, c, size, k)
+            assert conv(given, added, out=added) is added and torch.equal(added, y)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -428,6 +445,8 @@ def small(sources: list[str]) -> None:
 
 def blocks(source: str) -> tuple[dict[str, Any], ...]:
     """Schedules for each number of filters that a block of the kernel can have."""
+    if source == "direct":
+        return {"FILTERS": 8}, {"FILTERS": 4}
     return ({"FILTERS": 64}, NARROW) if "tf32x3" in source else ({},)
 
 

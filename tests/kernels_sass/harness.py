@@ -1,7 +1,8 @@
 """Runs a Winograd file of kernels_sass on the CPU device, and the same convolution in float64.
 
-What both files take is one interface: U of filter_transform has 16 Cpad Kpad floats, of winograd every tensor has
-strides in elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
+What all files take is one interface: U of filter_transform has 16 Cpad Kpad floats (direct.sass: 9 Cpad, and K filled
+up to the filters of a block), of winograd and direct8 every tensor has strides in elements. Here nothing is known of
+host.py, so that tests of the kernels do not depend on it.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ class Shape:
     def q(self) -> int:
         return self.w + 2 * self.pad - 2
 
-    @property
-    def tiles(self) -> int:
-        return -(-self.n // self.ni) * -(-self.p // 2) * -(-self.q // 2) * self.ni
+    def tiles(self, rows: int, columns: int) -> int:
+        return -(-self.n // self.ni) * -(-self.p // rows) * -(-self.q // columns) * self.ni
 
 
 def stored(array: np.ndarray, names: str, layout: str) -> tuple[np.ndarray, list[int]]:
@@ -73,13 +73,14 @@ def behind(array: np.ndarray, words: int) -> np.ndarray:
 
 def convolve(
     cubin: Cubin, s: Shape, seed: int = 0, around: float | None = None, shift: int = 0,
-    block: int = 256, shared: int = 0, sms: int = 0, **options: Any,
+    block: int = 256, shared: int = 0, sms: int = 0, groups: int = 0, **options: Any,
 ) -> tuple[float, list[Report]]:  # fmt: skip
     """Random data through both kernels. The relative L2 error against float64, and the reports of the launches. What
     may not be written, or must be, shows: y and U hold NaN before, and inputs are compared with what they were. With
     ``around``, x is part of larger images that hold this number elsewhere; x and y begin ``shift`` elements behind an
     address that is aligned. ``block``, ``shared``: threads and dynamic shared memory of a block of `winograd`; with
-    ``sms`` there is at most one for each of so many SMs."""
+    ``sms`` there is at most one for each of so many SMs; with ``groups`` there are blocks for so many groups of
+    filters, and each takes several."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
     w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
@@ -96,16 +97,18 @@ def convolve(
     memory_x, memory_y = behind(there_x, shift), behind(there_y, shift)
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
     c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
-    (main,) = (kernel.name for kernel in cubin.kernels if kernel.name.startswith("winograd"))
-    filters = int(main.removeprefix("winograd") or 64)  # of a block
-    k_blocks = -(-s.k // filters)
+    (main,) = (kernel.name for kernel in cubin.kernels if kernel.name.startswith(("winograd", "direct")))
+    filters = int(main.lstrip("abcdefghijklmnopqrstuvwxyz") or 64)  # of a block
+    a_block, rows, columns = (128, 8, 1) if main.startswith("direct") else (32, 2, 2)
+    tiles, k_blocks = s.tiles(rows, columns), -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
     before = [array.copy() for array in (memory_x, there_w)]
     module = Device(cubin.arch).load(cubin)
     reports = [
         module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
     ]
-    assert np.isfinite(u).all()
+    used = 9 * c_pad * k_blocks * filters if main.startswith("direct") else u.size
+    assert np.isfinite(u[:used]).all() and np.isnan(u[used:]).all()
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
     last = [bias if s.bias else 0, there_r if s.residual else 0]
     if s.splits > 1:                # partial results are a y of more filters
@@ -114,17 +117,17 @@ def convolve(
         args = [x_at + inside, u, partial, 0, 0]
     else:
         args, strides = [x_at + inside, u, y_at, *last], strides_y
-    args += [s.tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
-    args += [-(-s.p // 2), -(-s.q // 2), s.ni, *strides_x, *strides]
+    args += [tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
+    args += [-(-s.p // rows), -(-s.q // columns), s.ni, *strides_x, *strides]
     args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
-    grid = -(-s.tiles // 32), k_blocks * s.splits
+    grid = -(-tiles // a_block), (groups or k_blocks) * s.splits
     if sms:
         grid = min(sms, grid[0] * grid[1]), 1
     reports.append(module.launch(main, grid, block, args, shared, **options))
     if s.splits > 1:
         assert np.isfinite(partial).all()
         inner = strides_y[1]
-        width = 4 if (inner if inner > 1 else s.k) % 4 == 0 else 1
+        width = 4 if s.splits <= 4 and (inner if inner > 1 else s.k) % 4 == 0 else 1
         args = [partial, y_at, *last, there_y.size, s.k, inner, s.splits, int(s.relu)]
         name, grid = "add_splits" + "4" * (width == 4), -(-there_y.size // (256 * width))
         reports.append(module.launch(name, grid, 256, args, **options))

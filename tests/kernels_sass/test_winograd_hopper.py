@@ -437,9 +437,9 @@ def output(x: np.ndarray, w: np.ndarray, math: str, relu: bool = False) -> np.nd
     y = np.zeros((s.n, s.k, s.h, s.w), "f4")
     module = Device(ARCH).load(cubin(MATH=math))
     module.launch("filter_transform", (-(-s.k // 64), -(-s.c // 8)), 256, [w, u, s.c, s.k, 9 * s.c, 9, 3, 1])
-    args = [x, u, y, 0, 0, s.tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, 1, -(-s.p // 2), -(-s.q // 2), 1]
+    args = [x, u, y, 0, 0, s.tiles(2, 2), s.n, s.c, s.h, s.w, s.k, s.p, s.q, 1, -(-s.p // 2), -(-s.q // 2), 1]
     args += [stride // 4 for stride in (*x.strides, *y.strides)]
-    blocks = -(-s.tiles // 32) * -(-s.k // 64)
+    blocks = -(-s.tiles(2, 2) // 32) * -(-s.k // 64)
     module.launch("winograd", blocks, HOPPER.threads[64], [*args, int(relu), -(-s.c // 8), 1], HOPPER.shared)
     return y
 

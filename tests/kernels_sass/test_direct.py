@@ -1,0 +1,157 @@
+"""Direct convolution, kernels_sass/winograd/direct.sass: its words, what it computes on the CPU device, and when it is
+taken.
+
+TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import turingas
+from kernels_sass import winograd
+from kernels_sass.winograd import Conv2d, host
+from kernels_sass.winograd.host import Kernels
+from tests.kernels_sass import harness
+from tests.kernels_sass.harness import LAYOUTS, Shape
+from tests.kernels_sass.test_conv2d import Case, error
+from turingas.check.command import look
+from turingas.errors import LaunchError
+
+SOURCE = Path(winograd.__file__).with_name("direct.sass")
+ARCHS = host.DIRECT.archs
+SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+both = pytest.mark.parametrize("filters", [8, 4])
+
+
+@functools.cache
+def cubin(arch, filters):
+    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+
+
+def convolve(arch, filters, shape, **options):
+    """The error; nothing else may be wrong."""
+    found, reports = harness.convolve(cubin(arch, filters), shape, block=128, strict=True, races=True, **options)
+    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
+    return found
+
+
+# ---- what it computes --------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(("arch", "shape", "groups"), [
+    ("sm_80", Shape(1, 3, 9, 7, 13), 0),
+    ("sm_86", Shape(2, 1, 10, 33, 17, bias=True, relu=True), 1),            # several groups a block, several blocks
+    ("sm_89", Shape(5, 7, 17, 3, 16, layout="CHWN", ni=5, residual=True), 1),
+    ("sm_90a", Shape(3, 4, 8, 8, 24, pad=0, layout="NHWC", bias=True, residual=True, relu=True), 2),
+    ("sm_90", Shape(1, 5, 3, 3, 1, filter_layout="CRSK"), 0),               # four channels, and one more
+    ("sm_90", Shape(1, 30, 5, 5, 3, splits=4, layout="CHWN", bias=True), 0),
+    ("sm_90", Shape(1, 23, 9, 5, 20, splits=1, residual=True), 1),          # all buffers, one group after another
+    ("sm_90", Shape(1, 16, 5, 5, 12, splits=2), 1),                         # groups and splits
+    ("sm_90", Shape(1, 1, 1, 1, 1), 0),
+])  # fmt: skip
+def test_against_float64(arch, shape, groups, filters):
+    assert convolve(arch, filters, shape, groups=groups) < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_random_shapes(seed):
+    made = random.Random(seed)
+    layout = LAYOUTS[seed % 3]
+    n, pad = made.randint(1, 5), made.randint(0, 1)
+    h, w = (made.randint(3 - 2 * pad, 19) for _ in "hw")
+    shape = Shape(n, made.randint(1, 9), h, w, made.randint(1, 20), pad, layout, ni=n if layout == "CHWN" else 1,
+                  bias=seed % 2 > 0, residual=seed % 5 > 2, relu=seed % 3 > 0)  # fmt: skip
+    options = {"groups": made.randint(0, 1), "shift": made.randint(0, 3), "around": made.choice((None, np.nan, 1e30))}
+    assert convolve(ARCHS[seed % len(ARCHS)], made.choice((8, 4)), shape, seed=seed, **options) < 1e-6
+
+
+def test_nan_and_infinity_stay():
+    """ReLU of NaN is NaN; what is outside of the image is 0, whatever lies there."""
+    x, w = np.zeros((1, 1, 1, 4), np.float32), np.ones((2, 1, 3, 3), np.float32)
+    x[..., 0], x[..., 3], w[1] = np.nan, np.inf, -1
+    y = Conv2d(w, activation="relu", kernel="direct")(x)
+    assert np.array_equal(y[0, :, 0], [[np.nan, np.nan, np.inf, np.inf], [np.nan, np.nan, 0, 0]], equal_nan=True)
+
+
+def test_integers_are_exact():
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-9, 9, size).astype("f4") for size in ((2, 6, 9, 9), (9, 6, 3, 3)))
+    wanted = harness.exact(x, w, Shape(2, 6, 9, 9, 9), None, None)
+    assert np.array_equal(Conv2d(w, kernel="direct")(x), wanted)
+
+
+# ---- its words ---------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_linter_finds_nothing(arch, filters):
+    """No error, no warning; in a step, no bank conflict."""
+    found = look(cubin(arch, filters), str(SOURCE))
+    assert not [one for one in found.findings if one.severity != "note"]
+    (step,) = (loop for loop in found.loops if loop.math == "FFMA")
+    assert step.pipes["fma"] == 72 * filters and step.conflicts == 0
+
+
+def test_registers():
+    """For three blocks an SM, and four."""
+    for filters, most in ((8, 168), (4, 128)):
+        (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"direct{filters}")
+        assert main.registers <= most and 65536 // (128 * most) == host.BLOCKS[filters].an_sm
+
+
+# ---- when it is taken --------------------------------------------------------------------------------------------
+
+
+def test_where_it_may_win():
+    """On Hopper, with few channels or few filters, not in NHWC, and where nobody asked for something else."""
+    hopper = Kernels.of("sm_90")
+    for c, k, layout, wanted in ((3, 64, "NCHW", 8), (7, 9, "CHWN", 8), (320, 4, "NCHW", 4), (64, 5, "CHWN", 8),
+                                 (8, 64, "NCHW", 0), (64, 9, "NCHW", 0), (3, 64, "NHWC", 0)):  # fmt: skip
+        shape = host.Shape(1, c, 9, 9, k, layout=layout)
+        assert list(hopper.every(shape)) == [64, 32] + [wanted] * (wanted > 0), shape
+        others = Kernels.of("sm_75"), Kernels.of("sm_90", "paper"), Kernels.of("sm_90", schedule={"MATH": "tf32x3"})
+        assert all(not {8, 4} & set(one.every(shape)) for one in others)
+    assert list(hopper.every()) == [64, 32] and list(Kernels.of("sm_90", "direct").every(shape)) == [8]
+
+
+def test_few_channels_are_summed_up_at_once():
+    """Errors of long sums: no more channels than MANY, where that can be."""
+    def splits(c, filters):
+        return [one.splits for one in host.ways(host.Shape(1, c, 9, 9, 4), (filters,))]
+
+    assert splits(128, 4) == [1, 2, 4, 8, 16] and splits(512, 4) == [4, 8, 16] and splits(512, 64)[0] == 1
+    assert splits(4096, 8) == [16] and splits(1000, 8) == [1]  # 125 steps
+    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", (8,)).splits == 2
+
+
+def test_groups_of_filters():
+    """Few tiles: a block for each group; many: blocks that take several, of one part of the channels."""
+    def grid(n, c, size, k, splits=1):
+        return host.launches(host.HOPPER, host.Shape(n, c, size, size, k, splits=splits, filters=8), 132)[0].grid
+
+    assert grid(1, 3, 224, 64) == (49, 8, 1)
+    assert grid(32, 3, 224, 64) == (1568, 2, 1) and grid(128, 3, 224, 64) == (6272, 1, 1)
+    assert grid(8, 64, 64, 20, 2) == (32, 6, 1) and grid(128, 64, 112, 20, 4) == (1568, 4, 1)
+
+
+def test_as_a_layer():
+    """By name, on the CPU device; with a schedule, and with what there is not."""
+    case = Case(2, 5, 6, 7, 11)
+    y = case.conv(kernel="direct", splits=1)(case.x, case.residual)
+    assert error(y, case.y(residual=True)) < 1e-6
+    assert y.tobytes() == case.conv(kernel="direct", schedule={"FILTERS": 4})(case.x, case.residual).tobytes()
+    with pytest.raises(LaunchError, match="^direct.sass has no parameter 'YIELD'\nhint: it has: FILTERS"):
+        case.conv(kernel="direct", schedule={"YIELD": "nvcc8"})
+    with pytest.raises(LaunchError, match="^the kernel 'direct' is for sm_80, .*, not for sm_75"):
+        case.conv(kernel="direct", arch="sm_75")
+    with pytest.raises(LaunchError, match=r"FILTERS=3: .*there are 8, 4"):
+        case.conv(kernel="direct", schedule={"FILTERS": 3})
