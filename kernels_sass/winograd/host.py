@@ -399,9 +399,9 @@ def sms(device: str) -> int:
 #: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
 #: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP = {FILTERS: 0.95, NARROW: 0.64, STRIP: 2.74, FEW: 1.49}
-JOB = {FILTERS: 2.21, NARROW: 1.13, STRIP: 0.60, FEW: 0.51}
-LAUNCH, SUMS = 1.16, 2.71
+STEP = {FILTERS: 0.95, NARROW: 0.65, STRIP: 2.69, FEW: 1.70}
+JOB = {FILTERS: 2.24, NARROW: 1.12, STRIP: 0.64, FEW: 0.22}
+LAUNCH, SUMS = 1.15, 2.64
 
 
 def split(
