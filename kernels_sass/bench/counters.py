@@ -89,6 +89,11 @@ def chosen(p: Problem, layout: str, kernels: host.Kernels) -> tuple[host.Shape, 
     return shape, every[shape.filters]
 
 
+def needed(p: Problem, shape: host.Shape) -> int:
+    """Products of the method that is launched: Winograd's, or those of the definition."""
+    return shapes.operations(p) // 2 if shape.direct else ffmas(p)
+
+
 def run(asked: Asked, path: Path | None) -> results.Json:
     """Count, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
@@ -104,8 +109,8 @@ def run(asked: Asked, path: Path | None) -> results.Json:
         counted |= {"splits": shape.splits, "filters": shape.filters}
         per_cycle = peak_ffma(gpu, 1e-6)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
-        counted["useful"] = _of(ffmas(p), ran, 100)
-        counted["of_peak"] = _of(ffmas(p) / per_cycle, counted["elapsed"], 100)
+        counted["useful"] = _of(needed(p, shape), ran, 100)
+        counted["of_peak"] = _of(needed(p, shape) / per_cycle, counted["elapsed"], 100)
         file.settings[f"{name}N{batch} {layout}"] = counted
     return file.write(complete=True)
 

@@ -136,6 +136,11 @@ class Shape:
         return BLOCKS[self.filters]
 
     @property
+    def direct(self) -> bool:
+        """Whether it is for the kernels of "direct"."""
+        return self.filters in DIRECT.threads
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of tiles."""
         return ceil_div(self.p, self.block.rows), ceil_div(self.q, self.block.columns)
@@ -431,7 +436,7 @@ def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
     """What a multiprocessor does one after another: jobs and steps; then second launches, and 2^20 elements of y that
     these sum up. Blocks that do not fill an SM's room take as long as those that do."""
     turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
-    steps = shape.c / CHANNELS if shape.filters in DIRECT.threads else shape.steps
+    steps = shape.c / CHANNELS if shape.direct else shape.steps
     sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
     return turns, turns * steps / shape.splits, float(shape.splits > 1), sums
 
@@ -461,7 +466,7 @@ def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tupl
     shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial
     results, y, bias, residual. All are of a module whose blocks have the shape's ``filters``."""
     tiles, filters = shape.blocks
-    if shape.filters in DIRECT.threads:
+    if shape.direct:
         source, room = DIRECT, sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
         filters = min(filters, shape.splits * ceil_div(room, tiles * shape.splits))
     grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)

@@ -129,7 +129,8 @@ def test_a_graph_of_the_loader(kernel):
     case = Case(8, 64, 14, 14, 64)
     x, y, u = Buffer.of(case.x), Buffer(case.residual.shape), Buffer(host.filter_floats(64, 64))
     kernels = host.Kernels.of(host.arch_of(x.gpu), *kernel.values())
-    module, w, shape = kernels.load(DEVICE), Buffer.of(case.weight), host.Shape(8, 64, 14, 14, 64)
+    module, w = kernels.load(DEVICE), Buffer.of(case.weight)
+    shape = host.Shape(8, 64, 14, 14, 64, filters=kernels.filters)
 
     def record(stream):
         host.transform(module, w, u, 64, 64, stream=stream)

@@ -67,6 +67,14 @@ def test_counters(card, tmp_path, monkeypatch):
     assert "Conv2N2 NHWC" in done.output and call("counters", "--show", "--json", str(path)).output in done.output
 
 
+def test_needed_products():
+    """Those of the method: a tile of 2 x 2 outputs takes 16, or 4 times 9."""
+    p = Problem(2, 3, 4, 6, 5, 3, 3, 1, 1)
+    assert [counters.needed(p, host.Shape.of(p, "NCHW", filters)) for filters in (64, 32, 8, 4)] == [
+        16 * 3 * 5 * 2 * 6, 16 * 3 * 5 * 2 * 6, 9 * 3 * 5 * 2 * 24, 9 * 3 * 5 * 2 * 24
+    ]  # fmt: skip
+
+
 def test_counters_of_the_layers_of_networks(card, tmp_path, monkeypatch):
     """As Conv2d launches them: two blocks share channels here, and only the main kernel is counted."""
     monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
