@@ -189,7 +189,8 @@ class Conv2d:
                     every = kernels.every(sizes if free else None)
                 place = _Place(device, kernels.source, every, self._weight, self._bias, sizes)
                 if self.tuned and device != CPU:
-                    place.tuned = self._tuned(device, kernels)
+                    of = self._tuned(device, kernels)
+                    place.tuned = {shape: {**place.kernels, **tuned} for shape, tuned in of.items()}
                 self._places[number] = place
             return self._places[number]
 

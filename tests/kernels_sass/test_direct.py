@@ -16,11 +16,14 @@ import pytest
 
 import turingas
 from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host
+from kernels_sass.winograd import Conv2d, host, tuned
 from kernels_sass.winograd.host import Kernels
+from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.test_conv2d import Case, error
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import LaunchError
 
@@ -141,6 +144,57 @@ def test_groups_of_filters():
     assert grid(1, 3, 224, 64) == (49, 8, 1)
     assert grid(32, 3, 224, 64) == (1568, 2, 1) and grid(128, 3, 224, 64) == (6272, 1, 1)
     assert grid(8, 64, 64, 20, 2) == (32, 6, 1) and grid(128, 64, 112, 20, 4) == (1568, 4, 1)
+
+
+@pytest.fixture
+def driver(install, monkeypatch):  # noqa: F811
+    """A GPU of sm_90 that is none, for which the model finds "direct" to be the fastest wherever it may be."""
+    for times in (host.STEP, host.JOB):
+        monkeypatch.setitem(times, 8, 1e-3)
+    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
+    host.fastest.cache_clear()
+    yield install(Driver(major=9, minor=0))
+    host.fastest.cache_clear()
+
+
+def test_taken_on_a_gpu(driver, monkeypatch):
+    """Both kernels' filters are there, and each shape of x has what is fastest; what one asks for is what one gets."""
+    case = Case(1, 3, 8, 9, 10)
+    x, residual = Buffer.of(case.x), Buffer.of(case.residual)
+
+    def called(x, **more):
+        driver.launches.clear()
+        conv = case.conv(**more)
+        y = conv(x, residual)
+        assert error(y.numpy(), case.y(residual=True)) < 1e-6
+        return conv, [name for name, *_ in driver.launches]
+
+    conv, names = called(x)
+    assert names == ["filter_transform", "filter_transform", "direct8"]
+    monkeypatch.setitem(host.STEP, 8, 1e3)
+    host.fastest.cache_clear()
+    conv(Buffer((2, 3, 8, 9)), out=Buffer((2, 10, 8, 9)))
+    assert driver.launches[-1][0] in ("winograd", "winograd32")
+    freed = driver.calls["cuMemFree"]
+    conv.close()
+    assert driver.calls["cuMemFree"] == freed + 2
+    for more in ({"kernel": "hopper"}, {"schedule": {}}, {"splits": 1}):
+        monkeypatch.setitem(host.STEP, 8, 1e-3)
+        host.fastest.cache_clear()
+        assert {"direct8"}.isdisjoint(called(x, **more)[1]), more
+    assert called(x, kernel="direct")[1] == ["filter_transform", "direct8"]
+
+
+def test_beside_a_schedule_that_was_found(driver, monkeypatch):
+    """A schedule of Hopper's kernel, from the file, leaves the choice between that and "direct"."""
+    case = Case(1, 3, 8, 9, 10)
+    shape = host.Shape(1, 3, 8, 9, 10)
+    monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"YIELD": "nvcc8"}})
+    x = Buffer.of(case.x)
+    assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "direct8"
+    monkeypatch.setitem(host.STEP, 8, 1e3)
+    host.fastest.cache_clear()
+    assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0].startswith("winograd")
 
 
 def test_as_a_layer():

@@ -146,7 +146,9 @@ class Driver:
 
     def do_cuFuncGetAttribute(self, kind: int, handle: int) -> int:
         kernel = self.handles[handle][1]
-        return (kernel.registers, kernel.shared_bytes, 1024 if kernel.registers <= 64 else 512)[kind]
+        warps = 65536 // (32 * -(-kernel.registers // 8) * 8) // 4 * 4  # registers are given out by 8, warps by 4
+        static = max(0, kernel.shared_bytes - 1024) if self.major >= 9 else kernel.shared_bytes  # without the system's
+        return (kernel.registers, static, min(1024, 32 * warps))[kind]
 
     def do_cuFuncSetAttribute(self, handle: int, kind: int, value: int) -> None:
         assert kind == self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
