@@ -24,8 +24,8 @@ from loader.reference.runner import Runner
 class Ours(Contender):
     """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
-    makes of the source. ``way``: splits and filters of a block, see host.Shape; None: those that Conv2d takes. Every
-    copy has a U of its own."""
+    makes of the source. ``way``: splits and filters of a block, see host.Shape; None: those that Conv2d takes if it is
+    told the source. Every copy has a U of its own."""
 
     group, bound = "ours", 2e-6
 

@@ -21,6 +21,7 @@ from kernels_sass.winograd import host, tuned
 from kernels_sass.winograd.parameters import VARIANTS, parameters
 from loader.cuda import Device
 from loader.reference.problem import Problem
+from turingas.errors import LaunchError
 
 LAYOUT = host.LAYOUT  # that of Conv2d, if none is asked for
 ROUNDS = 8  # while it is searched
@@ -34,6 +35,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     """Search for the shapes that are not done yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
+    if source == host.DIRECT.name:
+        raise LaunchError("direct.sass has no schedule to search", "it has FILTERS alone, which Conv2d chooses")
     whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
     if path is None and asked == whole:
         path = results.default_path("sweep", gpu.arch, source)

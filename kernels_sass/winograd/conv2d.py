@@ -38,10 +38,11 @@ class Conv2d:
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
     "hopper" alone has. ``kernel``: "paper", "hopper" or "direct"; None: the best there is. With fewer than 8 channels,
     or at most 8 filters, that may be "direct" on Hopper, which does without Winograd. ``schedule``: parameters of its
-    source, such as {"YIELD": "natural"}; {}: the source as it is. None: the same, but for shapes of x for which
-    `turingas bench schedule --sweep` found a faster schedule on this card (``tuned``). "hopper" multiplies on tensor
-    cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes its products those of
-    float32. Its blocks have 64 filters or 32, which gives the same bits: whichever is faster, unless FILTERS says so.
+    source, such as {"YIELD": "natural"}; {}: the source as it is, and no other. None: the same, but for shapes of x for
+    which `turingas bench schedule --sweep` found a faster schedule on this card (``tuned``), or "direct" is faster.
+    "hopper" multiplies on tensor cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes
+    its products those of float32. Its blocks have 64 filters or 32, which gives the same bits: whichever is faster,
+    unless FILTERS says so.
 
     ``splits``: over how many blocks the channels of 64 filters x 32 tiles are spread, so that a small x fills the GPU
     too: 1, 2, 4, 8 or 16, of which ceil(C / 8) is a multiple. None: on a GPU what takes the least time for each x, on
@@ -181,7 +182,10 @@ class Conv2d:
                 device = _called(number)
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
-                kernels = Kernels.of(self._arch(device), self.kernel, self.schedule)
+                schedule = self.schedule
+                if self.kernel == host.DIRECT.name and self.tuned:
+                    schedule = host.of_direct(self.filters)
+                kernels = Kernels.of(self._arch(device), self.kernel, schedule)
                 sizes = host.Shape(1, self.channels, 3, 3, self.filters, 1, self.layout)
                 every = {kernels.filters: kernels}
                 if device != CPU:
@@ -189,8 +193,9 @@ class Conv2d:
                     every = kernels.every(sizes if free else None)
                 place = _Place(device, kernels.source, every, self._weight, self._bias, sizes)
                 if self.tuned and device != CPU:
-                    of = self._tuned(device, kernels)
-                    place.tuned = {shape: {**place.kernels, **tuned} for shape, tuned in of.items()}
+                    direct = {f: one for f, one in place.kernels.items() if f in host.DIRECT.threads}
+                    found = self._tuned(device, kernels)
+                    place.tuned = {shape: {**of, **direct} for shape, of in found.items()}
                 self._places[number] = place
             return self._places[number]
 

@@ -199,9 +199,11 @@ class Shape:
         return self.tiles, *sizes, *self.grid, self.ni, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
-        """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB."""
+        """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB, and the
+        column beyond x too, up to which "direct" counts."""
         k = max(self.k, self.written.k)
-        most = (LIMIT - 1) // (4 * max(self.c * self.h * self.w, k * self.p * self.q))  # images below 4 GiB
+        of_x, of_y = 4 * self.c * self.h * self.w, 4 * k * self.p * self.q  # bytes of an image
+        most = min((LIMIT - 1 - 4 * self.x_strides[3]) // of_x, (LIMIT - 1) // of_y)
         if self.n <= most:
             yield slice(0, self.n), self
             return
@@ -338,7 +340,7 @@ class Kernels:
             found[other.filters] = other
         if shape is not None and self.source.name == "hopper" and not self.schedule and shape.layout != "NHWC":
             if shape.c < CHANNELS or shape.k <= STRIP:
-                other = Kernels.of(self.arch, DIRECT.name, {"FILTERS": FEW} if shape.k <= FEW else {})
+                other = Kernels.of(self.arch, DIRECT.name, of_direct(shape.k))
                 found[other.filters] = other
         return found
 
@@ -363,6 +365,11 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
             raise
         given = ", ".join(f"{name}={value}" for name, value in schedule.items())
         raise LaunchError(f"{source.file} cannot be assembled with {given}: {error.message}", error.hint) from error
+
+
+def of_direct(k: int) -> dict[str, object]:
+    """The schedule of "direct" for k filters."""
+    return {"FILTERS": FEW} if k <= FEW else {}
 
 
 def _main(cubin: turingas.Cubin) -> tuple[int, Any]:
@@ -415,7 +422,7 @@ def split(
     """The shape with those of ``filters`` and ``splits`` that take the least time on a device, as far as steps tell; on
     the CPU device the first ones."""
     if device == "cpu":
-        return ways(shape, filters[:1], splits)[0]
+        return replace(shape, filters=filters[0], splits=splits[0])
     return fastest(shape, sms(device), filters, splits)
 
 
@@ -429,7 +436,8 @@ def fastest(
         turns, steps, seconds, sums = terms(one, sms)
         return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + sums * SUMS
 
-    return min((one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT), key=time)
+    able = [one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT]
+    return min(able or [replace(shape, filters=filters[0])], key=time)  # parts() has seen to it that this one is able
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:

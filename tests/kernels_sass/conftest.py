@@ -16,7 +16,7 @@ from turingas.program import Cubin
 
 @pytest.fixture
 def card(install, monkeypatch, tmp_path):  # noqa: F811
-    """A GPU, standin.cu in the place of both sources, a small Conv2 and Conv3, no PyTorch, no cuDNN, nothing of git."""
+    """A GPU, standin.cu in the place of each source, a small Conv2 and Conv3, no PyTorch, no cuDNN, nothing of git."""
     card = install(Card(gpus=1))
 
     def assemble(source, arch, given):

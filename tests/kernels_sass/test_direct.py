@@ -7,6 +7,7 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import random
 from pathlib import Path
@@ -26,6 +27,8 @@ from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import LaunchError
+from turingas.isa.forms import isa
+from turingas.isa.instruction import instruction
 
 SOURCE = Path(winograd.__file__).with_name("direct.sass")
 ARCHS = host.DIRECT.archs
@@ -94,6 +97,27 @@ def test_integers_are_exact():
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
+GLOBAL = {"LDG", "STG", "LDGSTS", "UBLKCP", "RED", "ATOMG"}
+
+
+@pytest.mark.parametrize(("source", "schedule"), [
+    ("hopper", {}), ("hopper", {"FILTERS": 32}), ("hopper", {"MATH": "ffma"}), ("direct", {}),
+    ("direct", {"FILTERS": 4}),
+])  # fmt: skip
+def test_no_memory_before_acqbulk(source, schedule):
+    """A kernel that begins early lets the next one begin, and each role of its warps waits for the one before it, ahead
+    of what it does to global memory."""
+    for kernel in Kernels.of("sm_90", source, schedule).cubin.kernels:
+        names = [instruction(isa("sm_90"), word, 16 * n).base for n, word in enumerate(kernel.words)]
+        assert "PREEXIT" in names, kernel.name
+        starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
+        roles = [names[first:last] for first, last in zip(starts, starts[1:])]
+        touch = [role for role in roles if GLOBAL & set(role)]
+        assert len(touch) == (2 if len(roles) > 1 else 1), kernel.name  # those that fetch and store
+        for role in touch:
+            assert "ACQBULK" in role and not GLOBAL & set(role[: role.index("ACQBULK")]), kernel.name
+
+
 @both
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, filters):
@@ -133,7 +157,18 @@ def test_few_channels_are_summed_up_at_once():
 
     assert splits(128, 4) == [1, 2, 4, 8, 16] and splits(512, 4) == [4, 8, 16] and splits(512, 64)[0] == 1
     assert splits(4096, 8) == [16] and splits(1000, 8) == [1]  # 125 steps
-    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", (8,)).splits == 2
+    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", (8,)).splits == 1  # as docs/conv2d.md has it
+    assert host.fastest(host.Shape(128, 256, 128, 128, 256), 132, (8,)).splits == 1  # partial results above 4 GiB
+
+
+def test_offsets_of_32_bits():
+    """The column behind x, up to which a thread counts, has a place in them too."""
+    large = host.Shape(33, 7, 993, 4681, 7, layout="CHWN", filters=8)
+    size, column = 4 * math.prod(large.x_shape), 4 * large.x_strides[3]
+    assert size < host.LIMIT <= size - 4 + column  # where off2 is in the last row's last strip but one
+    with pytest.raises(LaunchError, match="^x or y of 4 GiB or more"):
+        list(large.parts())
+    assert len(list(host.Shape(32, 7, 993, 4681, 7, layout="CHWN", filters=8).parts())) == 1
 
 
 def test_groups_of_filters():
@@ -171,6 +206,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
 
     conv, names = called(x)
     assert names == ["filter_transform", "filter_transform", "direct8"]
+    assert driver.calls["cuLaunchKernelEx"] == 1  # begins early; the filters' are waited for
     monkeypatch.setitem(host.STEP, 8, 1e3)
     host.fastest.cache_clear()
     conv(Buffer((2, 3, 8, 9)), out=Buffer((2, 10, 8, 9)))
@@ -183,6 +219,12 @@ def test_taken_on_a_gpu(driver, monkeypatch):
         host.fastest.cache_clear()
         assert {"direct8"}.isdisjoint(called(x, **more)[1]), more
     assert called(x, kernel="direct")[1] == ["filter_transform", "direct8"]
+    before = driver.calls["cuLaunchKernelEx"]
+    assert called(x, kernel="paper")[1] == ["filter_transform", "winograd"]
+    assert driver.calls["cuLaunchKernelEx"] == before
+    few = Case(1, 3, 8, 9, 4)
+    with few.conv(kernel="direct", device="cuda:0") as conv:
+        assert error(conv(x).numpy(), few.y()) < 1e-6 and driver.launches[-1][0] == "direct4"
 
 
 def test_beside_a_schedule_that_was_found(driver, monkeypatch):
@@ -195,6 +237,10 @@ def test_beside_a_schedule_that_was_found(driver, monkeypatch):
     monkeypatch.setitem(host.STEP, 8, 1e3)
     host.fastest.cache_clear()
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0].startswith("winograd")
+    monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"FILTERS": 32}})
+    monkeypatch.setitem(host.JOB, 32, 1e3)  # it would not be chosen
+    host.fastest.cache_clear()
+    assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "winograd32"
 
 
 def test_as_a_layer():

@@ -52,7 +52,7 @@ def test_the_model_is_fitted():
     mine = {"second launch": host.LAUNCH, "2^20 sums": host.SUMS}
     for what, times in (("step", host.STEP), ("job", host.JOB)):
         mine |= {f"{what} of {width}": time for width, time in times.items()}
-    assert all(us == pytest.approx(kept[name], rel=0.1, abs=0.1) for name, us in mine.items())  # each run's are others
+    assert all(us == pytest.approx(kept[name], rel=0.02) for name, us in mine.items())
 
 
 @pytest.fixture
