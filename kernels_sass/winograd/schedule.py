@@ -164,6 +164,12 @@ def cc(*wait, read="-", write="-", yields="-"):
     return f"{mask}:{read}:{write}:{yields}:* "
 
 
+def needs(least):
+    """ValueError for an architecture before sm_<least>."""
+    if SM < least:
+        raise ValueError(f"this is for sm_{least} and later, not for {ARCH}: say --arch sm_90")
+
+
 def choose(name, default, known):
     """The parameter that -D gives, or the default; ValueError names what it can be, if these are many the first."""
     found = {str(one): one for one in known}.get(str(globals().get(name, default)))

@@ -26,7 +26,7 @@ from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, LaunchError
 from turingas.isa.forms import isa
 from turingas.isa.instruction import instruction
 
@@ -126,6 +126,13 @@ def test_the_linter_finds_nothing(arch, filters):
     assert not [one for one in found.findings if one.severity != "note"]
     (step,) = (loop for loop in found.loops if loop.math == "FFMA")
     assert step.pipes["fma"] == 72 * filters and step.conflicts == 0
+
+
+@pytest.mark.parametrize(("file", "least"), [("direct.sass", 80), ("winograd_sm90.sass", 90)])
+def test_for_newer_architectures(file, least):
+    text = SOURCE.with_name(file).read_text()
+    with pytest.raises(AsmError, match=f"this is for sm_{least} and later, not for sm_75: say --arch sm_90"):
+        turingas.assemble(text, "sm_75", include=[str(SOURCE.parent)], filename=file)
 
 
 def test_registers():
