@@ -107,10 +107,10 @@ def run(asked: Asked, path: Path | None) -> results.Json:
         p = problem(name, batch)
         shape, _ = chosen(p, layout, kernels)
         counted |= {"splits": shape.splits, "filters": shape.filters}
-        per_cycle = peak_ffma(gpu, 1e-6)
+        per_cycle, products = peak_ffma(gpu, 1e-6), needed(p, shape)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
-        counted["useful"] = _of(needed(p, shape), ran, 100)
-        counted["of_peak"] = _of(needed(p, shape) / per_cycle, counted["elapsed"], 100)
+        counted["useful"] = _of(products, ran, 100)
+        counted["of_peak"] = _of(products / per_cycle, counted["elapsed"], 100)
         file.settings[f"{name}N{batch} {layout}"] = counted
     return file.write(complete=True)
 

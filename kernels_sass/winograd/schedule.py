@@ -179,6 +179,9 @@ def choose(name, default, known):
     return found
 
 
+SMEM = 1024 if SM >= 90 else 0  # where a block's shared memory begins; the system has what lies before
+# The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, until the one before has ended.
+PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if SM >= 90 else ([], [])
 DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
 
 

@@ -7,6 +7,7 @@ host.py, so that tests of the kernels do not depend on it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,7 @@ def convolve(
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
     c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
     (main,) = (kernel.name for kernel in cubin.kernels if kernel.name.startswith(("winograd", "direct")))
-    filters = int(main.lstrip("abcdefghijklmnopqrstuvwxyz") or 64)  # of a block
+    filters = int(re.sub(r"\D", "", main) or 64)  # of a block
     a_block, rows, columns = (128, 8, 1) if main.startswith("direct") else (32, 2, 2)
     tiles, k_blocks = s.tiles(rows, columns), -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
