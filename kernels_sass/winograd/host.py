@@ -437,7 +437,7 @@ def fastest(
         return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + sums * SUMS
 
     able = [one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT]
-    return min(able or [replace(shape, filters=filters[0])], key=time)  # parts() has seen to it that this one is able
+    return min(able or [replace(shape, filters=filters[0])], key=time)  # parts() has looked at this one
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
@@ -451,11 +451,10 @@ def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
 
 def ways(shape: Shape, filters: tuple[int, ...], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
     """The shape with each of ``filters`` and ``splits`` that there can be, or ought to: "direct" sums up one product
-    after another, with errors that grow, and so has at most MANY channels unless no number of splits makes that so."""
-    able = [count for count in splits if shape.steps % count == 0]
-    few = [count for count in able if shape.c <= MANY * count] or able[-1:]
-    return [replace(shape, splits=count, filters=width) for width in filters
-            for count in (few if width in DIRECT.threads else able)]  # fmt: skip
+    after another, with errors that grow, and so has no more than MANY channels."""
+    able = [replace(shape, splits=count, filters=width) for width in filters for count in splits
+            if shape.steps % count == 0]  # fmt: skip
+    return [one for one in able if not one.direct or one.c <= MANY * one.splits]
 
 
 @dataclass(frozen=True)

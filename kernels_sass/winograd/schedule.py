@@ -180,7 +180,7 @@ def choose(name, default, known):
 
 
 SMEM = 1024 if SM >= 90 else 0  # where a block's shared memory begins; the system has what lies before
-# The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, until the one before has ended.
+# The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, for the one before it to end.
 PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if SM >= 90 else ([], [])
 DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
 

@@ -158,12 +158,15 @@ def test_where_it_may_win():
 
 
 def test_few_channels_are_summed_up_at_once():
-    """Errors of long sums: no more channels than MANY, where that can be."""
+    """Errors of long sums: no more channels than MANY, else it is not taken, unless it is asked for by name."""
     def splits(c, filters):
         return [one.splits for one in host.ways(host.Shape(1, c, 9, 9, 4), (filters,))]
 
     assert splits(128, 4) == [1, 2, 4, 8, 16] and splits(512, 4) == [4, 8, 16] and splits(512, 64)[0] == 1
-    assert splits(4096, 8) == [16] and splits(1000, 8) == [1]  # 125 steps
+    assert splits(2048, 8) == [16] and splits(2056, 8) == splits(1000, 8) == []  # the last has 125 steps
+    for c, k, wanted in ((2048, 8, {8}), (4096, 8, {64, 32})):
+        assert host.fastest(host.Shape(32, c, 32, 32, k), 132, (64, 32, 8)).filters in wanted
+    assert host.fastest(host.Shape(8, 1000, 64, 64, 4), 132, (4,)).splits == 1
     assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", (8,)).splits == 1  # as docs/conv2d.md has it
     assert host.fastest(host.Shape(128, 256, 128, 128, 256), 132, (8,)).splits == 1  # partial results above 4 GiB
 
