@@ -24,17 +24,17 @@ from loader.reference.runner import Runner
 class Ours(Contender):
     """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
-    makes of the source. ``way``: splits and filters of a block, see host.Shape; None: those that Conv2d takes if it is
+    makes of the source. ``way``: splits and main kernel, see host.Shape; None: those that Conv2d takes if it is
     told the source. Every copy has a U of its own."""
 
     group, bound = "ours", 2e-6
 
     def __init__(
         self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
-        name: str = "", variant: Sequence[object] = (), way: tuple[int, int] | None = None,
+        name: str = "", variant: Sequence[object] = (), way: tuple[int, str] | None = None,
     ) -> None:  # fmt: skip
         words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
-        words += [] if way is None else ["{} splits of {}".format(*way)]
+        words += [] if way is None else ["{} x {}".format(*way)]
         super().__init__(name or " ".join(words))
         self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
         self.way = way
@@ -50,8 +50,8 @@ class Ours(Contender):
         if self.way is None:
             self.shape = host.split(shape, str(gpu), tuple(every))
         else:
-            self.shape = replace(shape, splits=self.way[0], filters=self.way[1])
-        self.kernels = every[self.shape.filters]
+            self.shape = replace(shape, splits=self.way[0], kernel=self.way[1])
+        self.kernels = every[self.shape.kernel]
         self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
         floats = host.filter_floats(p.c, p.k)
         self.workspace = 4 * (floats + self.shape.floats)

@@ -82,11 +82,11 @@ def problem(name: str, batch: int) -> Problem:
 
 
 def chosen(p: Problem, layout: str, kernels: host.Kernels) -> tuple[host.Shape, host.Kernels]:
-    """With the splits, and filters of a block, that Conv2d takes."""
+    """With the splits and the main kernel that Conv2d takes."""
     shape = host.Shape.of(p, layout)
     every = kernels.every(shape)
     shape = host.split(shape, "cuda:0", tuple(every))
-    return shape, every[shape.filters]
+    return shape, every[shape.kernel]
 
 
 def needed(p: Problem, shape: host.Shape) -> int:
@@ -106,7 +106,7 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = problem(name, batch)
         shape, _ = chosen(p, layout, kernels)
-        counted |= {"splits": shape.splits, "filters": shape.filters}
+        counted |= {"splits": shape.splits, "kernel": shape.kernel}
         per_cycle, products = peak_ffma(gpu, 1e-6), needed(p, shape)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
         counted["useful"] = _of(products, ran, 100)
@@ -123,7 +123,7 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
     command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values())]
-    command += ["-k", f"regex:^({'|'.join(one.kernel for one in host.BLOCKS.values())})$"]
+    command += ["-k", f"regex:^({'|'.join(host.BLOCKS)})$"]
     command += [sys.executable, "-m", "kernels_sass.bench.counters", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -172,7 +172,7 @@ def show(found: results.Json) -> None:
                  _of(one["cycles"], one["elapsed"], 100), conflicts, _megabytes(l2),
                  _megabytes(one["dram_read"]), _megabytes(one["dram_written"]), one["l2_hits"],
                  one["warps"])  # fmt: skip
-        blocks = f"{one['splits']} x {one['filters']}"
+        blocks = f"{one['splits']} x {one['kernel']}"
         made.add_row(name, blocks, *("-" if cell is None else f"{cell:.1f}" for cell in cells))
     results.console().print(made)
 

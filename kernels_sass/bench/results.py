@@ -44,13 +44,15 @@ def console() -> Any:
 
 
 def table(title: str, *columns: str, left: Sequence[str] = (), **options: Any) -> Any:
-    """A table of rich: numbers under all columns but the first, which is never wrapped, and those of ``left``."""
+    """A table of rich: numbers under all columns but the first and those of ``left``. The first, and one that is
+    called blocks, are never wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), **options)
     for number, name in enumerate(columns):
-        made.add_column(name, justify="left" if not number or name in left else "right", no_wrap=not number)
+        whole = not number or name == "blocks"
+        made.add_column(name, justify="left" if not number or name in left else "right", no_wrap=whole)
     return made
 
 

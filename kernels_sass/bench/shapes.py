@@ -3,8 +3,8 @@
 The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
 with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
 1 if nothing is lost, 2 if a shape that fits is twice as fast. A layer is timed with each number of blocks that may
-share the channels of a job, and with blocks of 64 and 32 filters, to tell whether host.split chooses well; and beside
-PyTorch, which transforms filters anew each time, if its algorithm does at all.
+share the channels of a job, and with each kernel that Conv2d may take, to tell whether host.split chooses well; and
+beside PyTorch, which transforms filters anew each time, if its algorithm does at all.
 """
 
 from __future__ import annotations
@@ -128,15 +128,14 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
 
 def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     """The time of the main kernel, with that of add_splits: as Conv2d launches it, its result having been compared with
-    float64. ``of``: milliseconds with each "splits x filters of a block", splits of no more than BLOCKS blocks an SM.
-    """
+    float64. ``of``: milliseconds with each "splits x main kernel", splits of no more than BLOCKS blocks an SM."""
     shape = host.Shape.of(p, asked.layout)
-    filters = tuple(host.Kernels.of(host.arch_of(gpu), asked.source, asked.schedule).every(shape))
-    chosen = host.split(shape, str(gpu), filters)
+    kernels = tuple(host.Kernels.of(host.arch_of(gpu), asked.source, asked.schedule).every(shape))
+    chosen = host.split(shape, str(gpu), kernels)
     most = BLOCKS * host.sms(str(gpu))
-    other = [one for one in host.ways(shape, filters)
+    other = [one for one in host.ways(shape, kernels)
              if (one.splits == 1 or math.prod(one.blocks) <= most) and one != chosen]  # fmt: skip
-    ways = [(one.splits, one.filters) for one in (chosen, *other)]
+    ways = [(one.splits, one.kernel) for one in (chosen, *other)]
     with Data(p, gpu) as data:
         every: list[Contender] = [Ours(asked.source, asked.layout, "main", asked.schedule, way=one) for one in ways]
         rivals = [Torch("fp32", asked.layout)] if asked.layout != "CHWN" else []
@@ -145,8 +144,8 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     kept: results.Json = {key: rows[0][key] for key in ("status", "ms", "low", "high", "error") if key in rows[0]}
     if wrong := [one for one in rows if one["status"] != "ok"]:
         kept["status"] = wrong[0]["status"]
-    of = {f"{splits} x {width}": one["ms"] for (splits, width), one in zip(ways, rows) if "ms" in one}
-    kept |= {"splits": chosen.splits, "filters": chosen.filters, "of": of, "state": states["during"]}
+    of = {f"{splits} x {kernel}": one["ms"] for (splits, kernel), one in zip(ways, rows) if "ms" in one}
+    kept |= {"splits": chosen.splits, "kernel": chosen.kernel, "of": of, "state": states["during"]}
     for row in beside:
         kept |= {"pytorch_ms": row["ms"]} if "ms" in row else {}
     return kept
@@ -187,10 +186,11 @@ def model(settings: results.Json, layout: str, sms: int) -> results.Json:
         for way, ms in of.items():
             if ms > SLOW * min(of.values()):
                 continue
-            splits, filters = map(int, way.split(" x "))
-            shape = host.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, splits, filters)
+            splits, kernel = way.split(" x ")
+            shape = host.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, int(splits), kernel)
+            kind = shape.block.times
             turns, steps, second, sums = host.terms(shape, sms)
-            rows.append({"launch": 1, f"step of {filters}": steps, f"job of {filters}": turns, "second launch": second,
+            rows.append({"launch": 1, f"step of {kind}": steps, f"job of {kind}": turns, "second launch": second,
                          "2^20 sums": sums})  # fmt: skip
             times.append(1000 * ms)
     if not rows:
@@ -211,14 +211,14 @@ def show(found: results.Json) -> None:
     """Print the table."""
     asked = found["asked"]
     what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
-    caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, each of so "
-               "many filters; best ms: with those that are best here. ratio: time for a useful operation over that of "
+    caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, of this "
+               "kernel; best ms: with those that are best here. ratio: time for a useful operation over that of "
                "the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
     made = results.table(what, "layer", "C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "PyTorch ms",
                          "TFLOPS", "ratio", "error", caption=caption)  # fmt: skip
     for name, row in found["settings"].items():
         p = row["problem"]
-        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['filters']}")
+        cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['kernel']}")
         if "ratio" in row:
             best, error = min(row["of"].values(), default=row["ms"]), f"{row['error']:.1e}"
             rival = f"{row['pytorch_ms']:.4f}" if "pytorch_ms" in row else "-"

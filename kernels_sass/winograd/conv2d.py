@@ -36,10 +36,11 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "hopper" alone has. ``kernel``: "paper", "hopper" or "direct"; None: the best there is. With fewer than 8 channels,
-    or at most 8 filters, that may be "direct" on Hopper, which does without Winograd. ``schedule``: parameters of its
-    source, such as {"YIELD": "natural"}; {}: the source as it is, and no other. None: the same, but for shapes of x for
-    which `turingas bench schedule --sweep` found a faster schedule on this card (``tuned``), or "direct" is faster.
+    "hopper" alone has. ``kernel``: "paper", "hopper", "direct" or "nhwc"; None: the best there is. On Hopper with fewer
+    than 8 channels, or at most 8 filters, that may be "direct", or in NHWC with at most 4 channels "nhwc", which do
+    without Winograd. ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is, and
+    no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
+    this card (``tuned``), or a kernel without Winograd is faster.
     "hopper" multiplies on tensor cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes
     its products those of float32. Its blocks have 64 filters or 32, which gives the same bits: whichever is faster,
     unless FILTERS says so.
@@ -102,7 +103,7 @@ class Conv2d:
             self._weight = self._bias = None
             return
         if arch is not None or kernel is not None or schedule:  # tell now of what there is not
-            Kernels.of(self._arch(CPU), kernel, self.schedule)
+            self._kernels(CPU)
         self._weight = _copy("weight", weight)
         self._bias = None if bias is None else _copy("bias", bias)
 
@@ -170,8 +171,21 @@ class Conv2d:
         if device != CPU:
             return host.arch_of(cuda.device_named(device))
         paper, hopper = (host.takes(source, self.schedule) for source in (host.PAPER, host.HOPPER))
-        new = self.kernel in (host.HOPPER.name, host.DIRECT.name) or not (self.kernel or paper) and hopper
+        new = self.kernel not in (None, host.PAPER.name) or not (self.kernel or paper) and hopper
         return "sm_90" if new else host.CPU_ARCH
+
+    def _kernels(self, device: str) -> Kernels:
+        """Those that the arguments ask for. LaunchError."""
+        schedule = self.schedule
+        if self.kernel in host.SOURCES:
+            schedule = {**host.own_schedule(host.SOURCES[self.kernel], self.channels, self.filters), **schedule}
+        kernels = Kernels.of(self._arch(device), self.kernel, schedule)
+        self._sizes(kernels.main)
+        return kernels
+
+    def _sizes(self, kernel: str = host.MAIN) -> host.Shape:
+        """Those of the layer. LaunchError if the kernel is not for them."""
+        return host.Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, kernel=kernel)
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""
@@ -182,20 +196,16 @@ class Conv2d:
                 device = _called(number)
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
-                schedule = self.schedule
-                if self.kernel == host.DIRECT.name and self.tuned:
-                    schedule = host.of_direct(self.filters)
-                kernels = Kernels.of(self._arch(device), self.kernel, schedule)
-                sizes = host.Shape(1, self.channels, 3, 3, self.filters, 1, self.layout)
-                every = {kernels.filters: kernels}
+                kernels, sizes = self._kernels(device), self._sizes()
+                every = {kernels.main: kernels}
                 if device != CPU:
                     free = self.kernel is None and self.tuned and self.splits is None
                     every = kernels.every(sizes if free else None)
                 place = _Place(device, kernels.source, every, self._weight, self._bias, sizes)
                 if self.tuned and device != CPU:
-                    direct = {f: one for f, one in place.kernels.items() if f in host.DIRECT.threads}
+                    others = {name: one for name, one in place.kernels.items() if name not in kernels.source.threads}
                     found = self._tuned(device, kernels)
-                    place.tuned = {shape: {**of, **direct} for shape, of in found.items()}
+                    place.tuned = {shape: {**of, **others} for shape, of in found.items()}
                 self._places[number] = place
             return self._places[number]
 
@@ -261,10 +271,10 @@ def _transform(kernels: Kernels) -> tuple[int, ...]:
     return tuple(next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform"))
 
 
-def _loaded(every: Mapping[int, Kernels], device: str) -> dict[int, dict[str, Any]]:
-    """By the filters of a block: all kernels by name."""
-    return {filters: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
-            for filters, one in every.items()}  # fmt: skip
+def _loaded(every: Mapping[str, Kernels], device: str) -> dict[str, dict[str, Any]]:
+    """By the main kernel's name: all kernels by name."""
+    return {main: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
+            for main, one in every.items()}  # fmt: skip
 
 
 def _part(memory: Any, images: slice, step: int) -> Any:
@@ -276,10 +286,10 @@ def _part(memory: Any, images: slice, step: int) -> Any:
 
 class _Place:
     """A layer on a device: the kernels, the transformed filters and the bias there. ``sizes``: those of the layer;
-    ``every``: by the filters of a block, its kernels. ``u``: the same, filters as these kernels want them."""
+    ``every``: kernels by the main one's name. ``u``: by the same, the filters as these kernels want them."""
 
     def __init__(
-        self, device: str, source: host.Source, every: Mapping[int, Kernels], weight: Any, bias: Any, sizes: host.Shape
+        self, device: str, source: host.Source, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: host.Shape
     ) -> None:
         self.device, self.source, self.sms = device, source, host.sms(device)
         self.plans: dict[Shape, Plan] = {}  # by the shape of x
@@ -291,22 +301,22 @@ class _Place:
         c, k = sizes.c, sizes.k
         floats = host.filter_floats(c, k)
         made: dict[tuple[int, ...], Any] = {}
-        self.u: dict[int, Any] = {}
+        self.u: dict[str, Any] = {}
         self.bias: Any = 0
         if device == CPU:
-            ((filters, kernels),) = every.items()
-            self.u[filters] = np.empty(floats, np.float32)
-            host.transform(kernels.load(device), weight, self.u[filters], c, k)
+            ((main, kernels),) = every.items()
+            self.u[main] = np.empty(floats, np.float32)
+            host.transform(kernels.load(device), weight, self.u[main], c, k)
             self.bias = 0 if bias is None else _copy("bias", bias)
             return
         gpu = cuda.device_named(device)
         there, stream = _there("weight", weight, gpu)
-        for filters, kernels in every.items():
+        for main, kernels in every.items():
             code = _transform(kernels)
             if code not in made:
                 made[code] = Buffer(floats, np.float32, gpu)
                 host.transform(kernels.load(device), there, made[code], c, k, stream=stream)
-            self.u[filters] = made[code]
+            self.u[main] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
             there, stream = _there("bias", bias, gpu)
@@ -323,7 +333,7 @@ class _Place:
             splits = host.SPLITS if choose else (part.splits,)
             sizes = host.split(part, self.device, tuple(kernels), splits)
             every = host.launches(self.source, sizes, self.sms, relu)
-            launches = [(one, kernels[sizes.filters][one.kernel]) for one in every]
+            launches = [(one, kernels[sizes.kernel][one.kernel]) for one in every]
             found.append((None if part is shape else images, steps, sizes, launches))
         if len(self.plans) >= PLANS:
             self.plans.clear()
@@ -341,7 +351,7 @@ class _Place:
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     added = _part(residual, images, steps[1])
-                pointers = host.pointers(sizes, mine, self.u[sizes.filters], ours, self.bias, added, partial)
+                pointers = host.pointers(sizes, mine, self.u[sizes.kernel], ours, self.bias, added, partial)
                 for given, (one, kernel) in zip(pointers, launches):
                     block = one.threads, 1, 1
                     early = self.source.early

@@ -1,11 +1,11 @@
 """The host's side of the kernels: sizes and strides, the assembled code, and how they are launched.
 
-Three sources have kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004), "hopper"
-(winograd_sm90.sass), and "direct" (direct.sass), which multiplies as the definition says, and wins where Winograd's
-blocks would be filled with zeros. ``filter_transform`` turns the filters w into U, once; ``winograd``, or ``direct8``,
-is the convolution: y = act(conv(x, w) + bias + residual). Where it has too few blocks for the GPU they share their
-channels, write partial results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS, ``supports``
-and ``launch`` here.
+Four sources have kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004), "hopper"
+(winograd_sm90.sass), and two that multiply as the definition says, and win where Winograd's blocks would be filled with
+zeros: "direct" (direct.sass), and for few channels in NHWC "nhwc" (nhwc.sass). ``filter_transform`` turns the filters w
+into U, once; the main kernel, one of BLOCKS, is the convolution: y = act(conv(x, w) + bias + residual). Where it has
+too few blocks for the GPU they share their channels, write partial results, and ``add_splits`` makes y of them.
+``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
 """
 
 from __future__ import annotations
@@ -34,22 +34,29 @@ LAYOUT = LAYOUTS[0]
 TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one step
 NARROW = 32  # k of a block of the other kernel that "hopper" has
 STRIP, FEW = 8, 4  # k of a block of "direct", and with -D FILTERS=4
+THIN = (1, 2, 3, 4)  # channels that there is an "nhwc" for
+NARROWER, ENOUGH = (32, 16, 8), 512  # columns of its blocks: the first that give as many blocks
 
 
 class Block(NamedTuple):
-    """A kernel's name; the tiles of a block, and rows and columns of y in each; how many blocks an SM has room for."""
+    """Filters and tiles of a block, and rows and columns of y in a tile; how many blocks an SM has room for; what the
+    kernel is called in STEP and JOB."""
 
-    kernel: str
+    filters: int
     tiles: int
     rows: int
     columns: int
     an_sm: int
+    times: str
 
 
-#: By the filters of a block.
+MAIN = "winograd"  # of the paper's source and of Hopper's
+
+#: By the main kernel's name.
 BLOCKS = {
-    FILTERS: Block("winograd", TILES, 2, 2, 1), NARROW: Block("winograd32", TILES, 2, 2, 1),
-    STRIP: Block("direct8", 128, 8, 1, 3), FEW: Block("direct4", 128, 8, 1, 4),
+    MAIN: Block(FILTERS, TILES, 2, 2, 1, MAIN), "winograd32": Block(NARROW, TILES, 2, 2, 1, "winograd32"),
+    "direct8": Block(STRIP, 128, 8, 1, 3, "direct8"), "direct4": Block(FEW, 128, 8, 1, 4, "direct4"),
+    **{f"nhwc{c}": Block(FILTERS, 1, 16, NARROWER[0], 3, "nhwc") for c in THIN},
 }  # fmt: skip
 MANY = 128  # channels whose products "direct" sums up: relative errors of 6e-7
 TURNS = 4  # blocks of "direct" that an SM's room is filled with so often have several groups of filters each
@@ -79,7 +86,7 @@ def check_layout(layout: str) -> str:
 class Shape:
     """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
     ``splits``: over how many blocks the channels of one's filters and tiles are spread; if it is not 1, these write
-    partial results. ``filters``: those of a block, which say whose kernel's it is (``BLOCKS``).
+    partial results. ``kernel``: the main one (``BLOCKS``).
 
     LaunchError for sizes that give no output, or that the kernels cannot count.
     """
@@ -92,7 +99,7 @@ class Shape:
     pad: int = 1
     layout: str = LAYOUT
     splits: int = 1
-    filters: int = FILTERS
+    kernel: str = MAIN
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -104,16 +111,19 @@ class Shape:
             raise LaunchError(
                 f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
             )
+        if self.kernel in THINS.threads and (self.layout, self.kernel) != ("NHWC", f"nhwc{self.c}"):
+            able = f"{self.kernel[-1]} channels in NHWC"
+            raise LaunchError(f"the kernel {self.kernel!r} is for {able}, not for {self.c} in {self.layout}")
         if self.splits not in SPLITS or self.steps % self.splits:
             able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
             raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
                               f"into: {able}")  # fmt: skip
 
     @classmethod
-    def of(cls, problem: Any, layout: str, filters: int = FILTERS) -> Shape:
+    def of(cls, problem: Any, layout: str, kernel: str = MAIN) -> Shape:
         """That of a ``loader.reference.problem.Problem``."""
         p = problem
-        return cls(p.n, p.c, p.h, p.w, p.k, p.padding, layout, filters=filters)
+        return cls(p.n, p.c, p.h, p.w, p.k, p.padding, layout, kernel=kernel)
 
     @property
     def p(self) -> int:
@@ -133,17 +143,26 @@ class Shape:
     @property
     def block(self) -> Block:
         """What a block is."""
-        return BLOCKS[self.filters]
+        return BLOCKS[self.kernel]
 
     @property
     def direct(self) -> bool:
-        """Whether it is for the kernels of "direct"."""
-        return self.filters in DIRECT.threads
+        """Whether the kernel multiplies as the definition says."""
+        return self.kernel in DIRECT.threads or self.kernel in THINS.threads
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of tiles."""
-        return ceil_div(self.p, self.block.rows), ceil_div(self.q, self.block.columns)
+        return ceil_div(self.p, self.block.rows), ceil_div(self.q, self.columns)
+
+    @property
+    def columns(self) -> int:
+        """Of a tile. Blocks of "nhwc" are narrow where there are few."""
+        if self.kernel not in THINS.threads:
+            return self.block.columns
+        others = self.n * ceil_div(self.p, self.block.rows) * ceil_div(self.k, self.block.filters)
+        able = (width for width in NARROWER if others * ceil_div(self.q, width) >= ENOUGH)
+        return next(able, NARROWER[-1])
 
     @property
     def tiles(self) -> int:
@@ -158,7 +177,7 @@ class Shape:
     @property
     def blocks(self) -> tuple[int, int]:
         """Blocks along tiles, and along k with those that share channels."""
-        return ceil_div(self.tiles, self.block.tiles), ceil_div(self.k, self.filters) * self.splits
+        return ceil_div(self.tiles, self.block.tiles), ceil_div(self.k, self.block.filters) * self.splits
 
     @property
     def x_shape(self) -> tuple[int, ...]:
@@ -174,7 +193,7 @@ class Shape:
     def written(self) -> Shape:
         """What ``winograd`` writes: y, or the partial results, which are another's y: of a block's filters for each
         block along k, in the same layout."""
-        return self if self.splits == 1 else replace(self, k=self.blocks[1] * self.filters, splits=1)
+        return self if self.splits == 1 else replace(self, k=self.blocks[1] * self.block.filters, splits=1)
 
     @property
     def floats(self) -> int:
@@ -196,14 +215,16 @@ class Shape:
         """The parameters of the main kernel between the pointers and relu."""
         written = self.written
         sizes = self.n, self.c, self.h, self.w, written.k, self.p, self.q, self.pad
-        return self.tiles, *sizes, *self.grid, self.ni, *self.x_strides, *written.y_strides
+        ni = self.columns if self.kernel in THINS.threads else self.ni
+        return self.tiles, *sizes, *self.grid, ni, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
-        """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB, and the
-        column beyond x too, up to which "direct" counts."""
+        """What single launches can do, and of which images: itself if x, y and partial results are below 4 GiB, and
+        what is beyond x too: a column, up to which "direct" counts, and in NHWC a row, where "nhwc" begins."""
         k = max(self.k, self.written.k)
         of_x, of_y = 4 * self.c * self.h * self.w, 4 * k * self.p * self.q  # bytes of an image
-        most = min((LIMIT - 1 - 4 * self.x_strides[3]) // of_x, (LIMIT - 1) // of_y)
+        beyond = 4 * (self.x_strides[3] + (self.x_strides[2] if self.layout == "NHWC" else 0))
+        most = min((LIMIT - 1 - beyond) // of_x, (LIMIT - 1) // of_y)
         if self.n <= most:
             yield slice(0, self.n), self
             return
@@ -233,7 +254,7 @@ def shape_of(x_shape: tuple[int, ...], k: int, pad: int, layout: str) -> Shape:
 
 
 def filter_floats(c: int, k: int) -> int:
-    """Elements of U: 16 for each filter, c filled up to 8 and k to 64. "direct" needs fewer."""
+    """Elements of U: 16 for each filter, c filled up to 8 and k to 64. "direct" and "nhwc" need fewer."""
     floats = 16 * ceil_div(c, CHANNELS) * CHANNELS * ceil_div(k, FILTERS) * FILTERS
     if 4 * floats >= LIMIT:
         raise LaunchError(f"{k} filters of {c} channels take {4 * floats} bytes; the kernels count to 4 GiB")
@@ -245,14 +266,14 @@ def filter_floats(c: int, k: int) -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """A file with the kernels. ``threads`` of a block of the main one, by its filters, and its dynamic ``shared``
+    """A file with the kernels. ``threads`` of a block of the main one, by its name, and its dynamic ``shared``
     memory (bytes); if it is ``persistent``, there is at most one block an SM, and each takes tile after tile; if it is
     ``early``, its kernels may begin before the one before them has ended: they wait for that themselves."""
 
     name: str
     file: str
     archs: tuple[str, ...]
-    threads: Mapping[int, int] = field(hash=False)
+    threads: Mapping[str, int] = field(hash=False)
     shared: int
     persistent: bool
     early: bool
@@ -273,16 +294,17 @@ class Source:
         return self.path.is_file()
 
 
-PAPER = Source("paper", "winograd.sass", NAMES, {FILTERS: 256}, 0, False, False)
+PAPER = Source("paper", "winograd.sass", NAMES, {MAIN: 256}, 0, False, False)
 SHARED = 231696  # SHARED of the file, of blocks of 64 filters; those of 32 have less
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {FILTERS: 512, NARROW: 640}, SHARED, True, True)
-DIRECT = Source("direct", "direct.sass", NAMES[NAMES.index("sm_80") :], {STRIP: 128, FEW: 128}, 0, False, True)
-SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT)}
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {MAIN: 512, "winograd32": 640}, SHARED, True, True)
+AMPERE = NAMES[NAMES.index("sm_80") :]  # and later
+DIRECT = Source("direct", "direct.sass", AMPERE, {"direct8": 128, "direct4": 128}, 0, False, True)
+THINS = Source("nhwc", "nhwc.sass", AMPERE, {f"nhwc{c}": 128 for c in THIN}, 0, False, True)
+SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT, THINS)}
 
 
 def choose(arch: str, source: str | None = None) -> Source:
-    """The source called "paper", "hopper" or "direct"; None: the best of the first two that there is for the
-    architecture. LaunchError."""
+    """The source of a name; None: the best of "paper" and "hopper" that there is for the architecture. LaunchError."""
     if arch not in NAMES:
         raise LaunchError(f"there is no architecture {arch!r}", "there are: " + ", ".join(NAMES))
     if source is None:
@@ -307,14 +329,14 @@ def arch_of(gpu: cuda.Device) -> str:
 
 class Kernels:
     """One source assembled for an architecture, with a schedule; ``of`` keeps what it made for the whole process.
-    ``filters``: those of a block."""
+    ``main``: the main kernel's name."""
 
     _made: dict[Any, Kernels] = {}
     _lock = threading.RLock()
 
     def __init__(self, source: Source, arch: str, cubin: turingas.Cubin, schedule: Mapping[str, object]) -> None:
         self.source, self.arch, self.cubin, self.schedule = source, arch, cubin, schedule
-        self.filters = filters_of(cubin)
+        self.main = main_of(cubin)
         self._modules: dict[Any, loader.Module] = {}
 
     @classmethod
@@ -328,20 +350,19 @@ class Kernels:
                 cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given), given)
             return cls._made[key]
 
-    def every(self, shape: Shape | None = None) -> dict[int, Kernels]:
-        """By the filters of a block: this one, and the other that the source has, unless the schedule says FILTERS.
-        MATH=ffma has but one. Beside Hopper's without a schedule, "direct" if it may win for a ``shape``: blocks of
-        Winograd's fill up c to 8 and k to 32. In NHWC its lanes, side by side, would read and write far apart."""
-        found = {self.filters: self}
+    def every(self, shape: Shape | None = None) -> dict[str, Kernels]:
+        """By the main kernel's name: this one, and the other that the source has, unless the schedule says FILTERS.
+        MATH=ffma has but one. Beside Hopper's without a schedule, what may win for a ``shape`` that leaves blocks of
+        Winograd's, which fill up c to 8 and k to 32, half empty."""
+        found = {self.main: self}
         given = {**self.schedule, "FILTERS": NARROW}
-        alone = "FILTERS" in self.schedule or self.schedule.get("MATH") == "ffma" or self.source is DIRECT
-        if not alone and takes(self.source, given):
-            other = Kernels.of(self.arch, self.source.name, given)
-            found[other.filters] = other
-        if shape is not None and self.source.name == "hopper" and not self.schedule and shape.layout != "NHWC":
-            if shape.c < CHANNELS or shape.k <= STRIP:
-                other = Kernels.of(self.arch, DIRECT.name, of_direct(shape.k))
-                found[other.filters] = other
+        alone = "FILTERS" in self.schedule or self.schedule.get("MATH") == "ffma" or self.main in DIRECT.threads
+        others = [(self.source, given)] if not alone and takes(self.source, given) else []
+        if shape is not None and self.source.name == "hopper" and not self.schedule:
+            others += by_definition(shape)
+        for source, schedule in others:
+            other = Kernels.of(self.arch, source.name, schedule)
+            found[other.main] = other
         return found
 
     def load(self, device: str) -> loader.Module:
@@ -367,21 +388,28 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
         raise LaunchError(f"{source.file} cannot be assembled with {given}: {error.message}", error.hint) from error
 
 
-def of_direct(k: int) -> dict[str, object]:
-    """The schedule of "direct" for k filters."""
-    return {"FILTERS": FEW} if k <= FEW else {}
+def by_definition(shape: Shape) -> list[tuple[Source, dict[str, object]]]:
+    """The source without Winograd's method that may win for a shape, and its schedule. Threads of "direct" stand side
+    by side along columns, those of "nhwc" along filters: so they read and write neighbours."""
+    if shape.layout == "NHWC":
+        return [(THINS, own_schedule(THINS, shape.c, shape.k))] if shape.c in THIN else []
+    few = shape.c < CHANNELS or shape.k <= STRIP
+    return [(DIRECT, own_schedule(DIRECT, shape.c, shape.k))] if few else []
 
 
-def _main(cubin: turingas.Cubin) -> tuple[int, Any]:
-    """The filters of a block, and the main kernel."""
-    of = {one.kernel: filters for filters, one in BLOCKS.items()}
-    ((filters, kernel),) = ((of[one.name], one) for one in cubin.kernels if one.name in of)
-    return filters, kernel
+def own_schedule(source: Source, c: int, k: int) -> dict[str, object]:
+    """What a source is assembled with for c channels and k filters, if nobody says otherwise. LaunchError."""
+    if source is THINS and c not in THIN:
+        raise LaunchError(f"the kernel {source.name!r} is for at most {max(THIN)} channels, not for {c}")
+    if source is THINS:
+        return {"CHANNELS": c}
+    return {"FILTERS": FEW} if source is DIRECT and k <= FEW else {}
 
 
-def filters_of(cubin: turingas.Cubin) -> int:
-    """The filters of a block: the main kernel's name says it."""
-    return _main(cubin)[0]
+def main_of(cubin: turingas.Cubin) -> str:
+    """The main kernel's name."""
+    (name,) = (one.name for one in cubin.kernels if one.name in BLOCKS)
+    return name
 
 
 def takes(source: Source, schedule: Mapping[str, object]) -> bool:
@@ -408,51 +436,52 @@ def sms(device: str) -> int:
     return CPU_SMS if device == "cpu" else _sms(cuda.device_named(device))
 
 
-#: Times of Hopper's kernels on an H200, in microseconds, by the filters of a block: a step of 8 channels, and a job
+#: Times on an H200, in microseconds, by Block.times: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
 #: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP = {FILTERS: 0.95, NARROW: 0.65, STRIP: 2.69, FEW: 1.70}
-JOB = {FILTERS: 2.24, NARROW: 1.12, STRIP: 0.64, FEW: 0.22}
+STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57}
+JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27}
 LAUNCH, SUMS = 1.15, 2.64
 
 
 def split(
-    shape: Shape, device: str, filters: tuple[int, ...] = (FILTERS,), splits: tuple[int, ...] = SPLITS
+    shape: Shape, device: str, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
 ) -> Shape:
-    """The shape with those of ``filters`` and ``splits`` that take the least time on a device, as far as steps tell; on
+    """The shape with those of ``kernels`` and ``splits`` that take the least time on a device, as far as steps tell; on
     the CPU device the first ones."""
     if device == "cpu":
-        return replace(shape, filters=filters[0], splits=splits[0])
-    return fastest(shape, sms(device), filters, splits)
+        return replace(shape, kernel=kernels[0], splits=splits[0])
+    return fastest(shape, sms(device), kernels, splits)
 
 
 @functools.lru_cache(1024)
 def fastest(
-    shape: Shape, sms: int, filters: tuple[int, ...] = (FILTERS,), splits: tuple[int, ...] = SPLITS
+    shape: Shape, sms: int, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
 ) -> Shape:
     """What takes the least time on so many multiprocessors."""
 
     def time(one: Shape) -> float:
         turns, steps, seconds, sums = terms(one, sms)
-        return steps * STEP[one.filters] + turns * JOB[one.filters] + seconds * LAUNCH + sums * SUMS
+        kind = one.block.times
+        return steps * STEP[kind] + turns * JOB[kind] + seconds * LAUNCH + sums * SUMS
 
-    able = [one for one in ways(shape, filters, splits) if 4 * one.floats < LIMIT]
-    return min(able or [replace(shape, filters=filters[0])], key=time)  # parts() has looked at this one
+    able = [one for one in ways(shape, kernels, splits) if 4 * one.floats < LIMIT]
+    return min(able or [replace(shape, kernel=kernels[0])], key=time)  # parts() has looked at this one
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
-    """What a multiprocessor does one after another: jobs and steps; then second launches, and 2^20 elements of y that
-    these sum up. Blocks that do not fill an SM's room take as long as those that do."""
+    """What a multiprocessor does one after another: jobs and steps, of narrow blocks parts; then second launches, and
+    2^20 elements of y that these sum up. Blocks that do not fill an SM's room take as long as those that do."""
     turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
-    steps = shape.c / CHANNELS if shape.direct else shape.steps
+    steps = shape.c / CHANNELS * shape.columns / shape.block.columns if shape.direct else shape.steps
     sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
     return turns, turns * steps / shape.splits, float(shape.splits > 1), sums
 
 
-def ways(shape: Shape, filters: tuple[int, ...], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
-    """The shape with each of ``filters`` and ``splits`` that there can be, or ought to: "direct" sums up one product
+def ways(shape: Shape, kernels: tuple[str, ...], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
+    """The shape with each of ``kernels`` and ``splits`` that there can be, or ought to: "direct" sums up one product
     after another, with errors that grow, and so has no more than MANY channels."""
-    able = [replace(shape, splits=count, filters=width) for width in filters for count in splits
+    able = [replace(shape, splits=count, kernel=kernel) for kernel in kernels for count in splits
             if shape.steps % count == 0]  # fmt: skip
     return [one for one in able if not one.direct or one.c <= MANY * one.splits]
 
@@ -469,17 +498,19 @@ class Launch:
 
 
 def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
-    """The convolution's kernels, of the source or of "direct": the main one of x, U, y, bias, residual; or where the
-    shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial
-    results, y, bias, residual. All are of a module whose blocks have the shape's ``filters``."""
+    """The convolution's kernels, of the source or of one ``by_definition``: the main one of x, U, y, bias, residual; or
+    where the shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of
+    partial results, y, bias, residual. All are of the module that has the shape's kernel."""
     tiles, filters = shape.blocks
     if shape.direct:
-        source, room = DIRECT, sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
+        source = DIRECT if shape.kernel in DIRECT.threads else THINS
+    if source is DIRECT:
+        room = sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
         filters = min(filters, shape.splits * ceil_div(room, tiles * shape.splits))
     grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
     fused = relu and shape.splits == 1
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
-    main = Launch(shape.block.kernel, grid, source.threads[shape.filters], source.shared, numbers)
+    main = Launch(shape.kernel, grid, source.threads[shape.kernel], source.shared, numbers)
     if shape.splits == 1:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
@@ -530,16 +561,18 @@ def supports(p: Any) -> str:
 
 def launch(run: Any, module: Any, p: Any, x: Any, w: Any, y: Any, layout: str = LAYOUT) -> None:
     """Filters and convolution of a ``loader.reference.problem.Problem``; x and y in the layout, w as K, C, R, S."""
-    width = filters_of(module.cubin)
-    shape = split(Shape.of(p, layout, width), run.device, (width,))
+    kernel, source = main_of(module.cubin), _source_of(module.cubin)
+    shape = split(Shape.of(p, layout, kernel), run.device, (kernel,))
     u, partial = run.empty((filter_floats(p.c, p.k),)), run.empty((shape.floats,)) if shape.floats else 0
     transform(module, w, u, p.c, p.k)
-    convolve(module, _source_of(module.cubin), shape, x, u, y, sms=sms(run.device), partial=partial)
+    convolve(module, source, shape, x, u, y, sms=sms(run.device), partial=partial)
 
 
 def _source_of(cubin: turingas.Cubin) -> Source:
     """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
-    filters, kernel = _main(cubin)
-    if filters in DIRECT.threads:
-        return DIRECT
-    return PAPER if kernel.shared_bytes >= 32 << 10 else HOPPER
+    name = main_of(cubin)
+    (main,) = (one for one in cubin.kernels if one.name == name)
+    for source in (DIRECT, THINS):
+        if name in source.threads:
+            return source
+    return PAPER if main.shared_bytes >= 32 << 10 else HOPPER

@@ -130,7 +130,7 @@ def test_a_graph_of_the_loader(kernel):
     x, y, u = Buffer.of(case.x), Buffer(case.residual.shape), Buffer(host.filter_floats(64, 64))
     kernels = host.Kernels.of(host.arch_of(x.gpu), *kernel.values())
     module, w = kernels.load(DEVICE), Buffer.of(case.weight)
-    shape = host.Shape(8, 64, 14, 14, 64, filters=kernels.filters)
+    shape = host.Shape(8, 64, 14, 14, 64, kernel=kernels.main)
 
     def record(stream):
         host.transform(module, w, u, 64, 64, stream=stream)

@@ -42,7 +42,9 @@ KERNELS: dict[str, dict[str, Any]] = {
     " ".join([name, *map(str, one.values())]): {"kernel": name, "schedule": one}
     for name, there in host.SOURCES.items()
     for one in variants(there, {})
+    if there is not host.THINS
 }
+THINS = {"nhwc": {"kernel": "nhwc", "schedule": {}}}  # of at most four channels in NHWC: tested apart
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +238,7 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device) -> None:
-    """What Conv2d takes by itself where "direct" may be faster: some of it is, but not in NHWC."""
+    """What Conv2d takes by itself where a kernel without Winograd's method may be faster: some of it is."""
     taken = set()
     for n, c, size, k in ((8, 3, 128, 64), (2, 1, 50, 70), (4, 7, 33, 30), (32, 96, 64, 4), (3, 320, 24, 3),
                           (9, 40, 61, 8), (2, 512, 64, 8)):  # fmt: skip
@@ -250,8 +252,31 @@ def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device)
             assert conv(given, added, out=added) is added and torch.equal(added, y)
             taken |= {kernel.name for place in conv._places.values() for plan in place.plans.values()
                       for *_, launches in plan.parts for _, kernel in launches}  # fmt: skip
-    both = {"direct8", "direct4"} if host.arch_of(gpu) in host.HOPPER.archs and layout != "NHWC" else set()
-    assert both == taken & {"direct8", "direct4"}
+    wanted = {"nhwc3", "nhwc1"} if layout == "NHWC" else {"direct8", "direct4"}
+    there = {kernel for kernel in taken if not kernel.startswith(("winograd", "add_splits"))}
+    assert there == (wanted if host.arch_of(gpu) in host.HOPPER.archs else set())
+
+
+@pytest.mark.parametrize("channels", host.THIN)
+def test_few_channels_in_nhwc(channels: int, torch: Any, gpu: cuda.Device) -> None:
+    """By name: odd sizes and large ones, with every epilogue, always with the same bits."""
+    if host.arch_of(gpu) not in host.THINS.archs:
+        pytest.skip(f"nhwc.sass is not for {gpu.arch}")
+    for n, h, w, k, pad in ((3, 35, 67, 70, 1), (1, 3, 3, 5, 0), (8, 224, 224, 64, 1), (2, 18, 33, 320, 0)):
+        x, weight = torch.randn(n, channels, h, w, device="cuda"), torch.randn(k, channels, 3, 3, device="cuda")
+        plain = exact(torch, x, weight, pad)
+        bias, residual = torch.randn(k, device="cuda"), torch.randn(plain.shape, device="cuda") * 3
+        given, added = to(x, "NHWC"), to(residual, "NHWC")
+        for b, r, relu in itertools.product((None, bias), (None, residual), (False, True)):
+            wanted = plain + (0 if b is None else b.double()[:, None, None]) + (0 if r is None else r.double())
+            with Conv2d(weight, b, pad, "relu" if relu else None, "NHWC", kernel="nhwc") as conv:
+                out = nan(torch, tuple(added.shape))
+                y = conv(given, None if r is None else added, out=out)
+                assert error(back(y, "NHWC"), wanted.relu() if relu else wanted) <= BOUND, (n, h, w, k, b, r, relu)
+                first = y.clone()
+                for _ in range(50):
+                    conv(given, None if r is None else added, out=out)
+                assert torch.equal(out, first)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -432,7 +457,8 @@ def check(
     x, w, bias, residual = (random.standard_normal(shape, np.float32) for shape in shapes)
     wanted = np.maximum(0, truth(x, w, p) + bias[:, None, None] + residual)
     given = [arrange(one, "NCHW", layout) for one in (x, residual)]
-    kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}, "splits": splits}
+    own = (KERNELS | THINS)[source]
+    kernel = {**own, "schedule": {**own["schedule"], **schedule}, "splits": splits}
     with Conv2d(w, bias, p.padding, "relu", layout, device, **kernel) as conv:
         y = conv(*given) if device else conv(*map(Buffer.of, given)).numpy()
     off = relative_error(arrange(y, layout, "NCHW"), wanted)
@@ -441,8 +467,11 @@ def check(
 
 
 def small(sources: list[str]) -> None:
-    """Layers that fill no block, in all layouts. ``sources``: names of KERNELS."""
-    for name, layout, (p, splits) in itertools.product(sources, LAYOUTS, SMALL):
+    """Layers that fill no block, in all layouts. ``sources``: names of KERNELS and THINS."""
+    for channels in host.THIN if "nhwc" in sources else ():
+        check(Problem(2, channels, 19, 37, 67, 3, 3, 1, channels % 2), "nhwc", "NHWC")
+    others = [name for name in sources if name in KERNELS]
+    for name, layout, (p, splits) in itertools.product(others, LAYOUTS, SMALL):
         for schedule in blocks(name):
             check(p, name, layout, splits=splits, **schedule)
 
@@ -479,8 +508,9 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def available(gpu: cuda.Device) -> list[str]:
     """The kernels that this GPU runs."""
-    arch, there = host.arch_of(gpu), host.SOURCES
-    return [name for name, one in KERNELS.items() if arch in there[one["kernel"]].archs and there[one["kernel"]].exists]
+    arch = host.arch_of(gpu)
+    of = {name: host.SOURCES[one["kernel"]] for name, one in (KERNELS | THINS).items()}
+    return [name for name, one in of.items() if arch in one.archs and one.exists]
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -490,7 +520,8 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
     for source in available(gpu):
-        assert sum(line.startswith(f"{source} ") for line in lines) == len(LAYOUTS) * len(SMALL) * len(blocks(source))
+        wanted = len(host.THIN) if source in THINS else len(LAYOUTS) * len(SMALL) * len(blocks(source))
+        assert sum(line.startswith(f"{source} ") for line in lines) == wanted
     assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards
 
 
@@ -520,7 +551,7 @@ def test_bench(torch: Any, tmp_path: Path) -> None:
 if __name__ == "__main__":
     kernels = [word for word in sys.argv[1:] if "=" not in word] or available(cuda.device(0))
     for name, value in (word.split("=") for word in sys.argv[1:] if "=" in word):
-        for kernel in kernels:
+        for kernel in set(kernels) & set(KERNELS):
             if name in parameters(host.SOURCES[KERNELS[kernel]["kernel"]]):
                 KERNELS[kernel]["schedule"] = {**KERNELS[kernel]["schedule"], name: value}
     small(kernels)

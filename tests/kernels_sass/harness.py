@@ -1,13 +1,12 @@
 """Runs a Winograd file of kernels_sass on the CPU device, and the same convolution in float64.
 
 What all files take is one interface: U of filter_transform has 16 Cpad Kpad floats (direct.sass: 9 Cpad, and K filled
-up to the filters of a block), of winograd and direct8 every tensor has strides in elements. Here nothing is known of
-host.py, so that tests of the kernels do not depend on it.
+up to the filters of a block; nhwc.sass: 9 C Kpad), of the main kernel every tensor has strides in elements. Here
+nothing is known of host.py, so that tests of the kernels do not depend on it.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,12 @@ from turingas.emulate import Device, Report
 from turingas.program import Cubin
 
 LAYOUTS = ("NCHW", "CHWN", "NHWC")
+
+#: Main kernels: filters and tiles of a block, rows and columns of the output in a tile.
+BLOCKS = {
+    "winograd": (64, 32, 2, 2), "winograd32": (32, 32, 2, 2), "direct8": (8, 128, 8, 1), "direct4": (4, 128, 8, 1),
+    **{f"nhwc{channels}": (64, 1, 16, 32) for channels in (1, 2, 3, 4)},  # or 16, 8 columns: ``columns``
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,14 @@ def behind(array: np.ndarray, words: int) -> np.ndarray:
 
 def convolve(
     cubin: Cubin, s: Shape, seed: int = 0, around: float | None = None, shift: int = 0,
-    block: int = 256, shared: int = 0, sms: int = 0, groups: int = 0, **options: Any,
+    block: int = 256, shared: int = 0, sms: int = 0, groups: int = 0, columns: int = 0, **options: Any,
 ) -> tuple[float, list[Report]]:  # fmt: skip
     """Random data through both kernels. The relative L2 error against float64, and the reports of the launches. What
     may not be written, or must be, shows: y and U hold NaN before, and inputs are compared with what they were. With
     ``around``, x is part of larger images that hold this number elsewhere; x and y begin ``shift`` elements behind an
     address that is aligned. ``block``, ``shared``: threads and dynamic shared memory of a block of `winograd`; with
     ``sms`` there is at most one for each of so many SMs; with ``groups`` there are blocks for so many groups of
-    filters, and each takes several."""
+    filters, and each takes several. ``columns``: of a block of nhwc."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
     w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
@@ -98,9 +103,9 @@ def convolve(
     memory_x, memory_y = behind(there_x, shift), behind(there_y, shift)
     there_r = stored(residual, "NCHW", s.layout)[0] if residual is not None else None
     c_pad, k_pad = -(-s.c // 8) * 8, -(-s.k // 64) * 64
-    (main,) = (kernel.name for kernel in cubin.kernels if kernel.name.startswith(("winograd", "direct")))
-    filters = int(re.sub(r"\D", "", main) or 64)  # of a block
-    a_block, rows, columns = (128, 8, 1) if main.startswith("direct") else (32, 2, 2)
+    (main,) = (kernel.name for kernel in cubin.kernels if kernel.name in BLOCKS)
+    filters, a_block, rows, width = BLOCKS[main]
+    columns = columns or width
     tiles, k_blocks = s.tiles(rows, columns), -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
     before = [array.copy() for array in (memory_x, there_w)]
@@ -108,7 +113,8 @@ def convolve(
     reports = [
         module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
     ]
-    used = 9 * c_pad * k_blocks * filters if main.startswith("direct") else u.size
+    used = 9 * (s.c if main.startswith("nhwc") else c_pad) * k_blocks * filters
+    used = u.size if main.startswith("winograd") else used
     assert np.isfinite(u[:used]).all() and np.isnan(u[used:]).all()
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
     last = [bias if s.bias else 0, there_r if s.residual else 0]
@@ -119,7 +125,8 @@ def convolve(
     else:
         args, strides = [x_at + inside, u, y_at, *last], strides_y
     args += [tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
-    args += [-(-s.p // rows), -(-s.q // columns), s.ni, *strides_x, *strides]
+    side = columns if main.startswith("nhwc") else s.ni
+    args += [-(-s.p // rows), -(-s.q // columns), side, *strides_x, *strides]
     args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
     grid = -(-tiles // a_block), (groups or k_blocks) * s.splits
     if sms:

@@ -70,7 +70,8 @@ def test_counters(card, tmp_path, monkeypatch):
 def test_needed_products():
     """Those of the method: a tile of 2 x 2 outputs takes 16, or 4 times 9."""
     p = Problem(2, 3, 4, 6, 5, 3, 3, 1, 1)
-    assert [counters.needed(p, host.Shape.of(p, "NCHW", filters)) for filters in (64, 32, 8, 4)] == [
+    assert [counters.needed(p, host.Shape.of(p, "NCHW", kernel))
+            for kernel in ("winograd", "winograd32", "direct8", "direct4")] == [
         16 * 3 * 5 * 2 * 6, 16 * 3 * 5 * 2 * 6, 9 * 3 * 5 * 2 * 24, 9 * 3 * 5 * 2 * 24
     ]  # fmt: skip
 
@@ -94,6 +95,6 @@ def test_counters_of_the_layers_of_networks(card, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert [launch[0] for launch in card.launches] == ["filter_transform", *["winograd", "add_splits4"] * 2]
     found = json.loads(path.read_text())["settings"]["Tiny 1N1 NCHW"]
-    assert (found["splits"], found["filters"]) == (2, 64) and "2 x 64" in done.output
+    assert (found["splits"], found["kernel"]) == (2, "winograd") and "2 x winograd" in done.output
     with pytest.raises(LaunchError, match="there is no layer 'DenseNet'"):
         counters.problem("DenseNet", 8)

@@ -139,7 +139,7 @@ def test_registers():
     """For three blocks an SM, and four."""
     for filters, most in ((8, 168), (4, 128)):
         (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"direct{filters}")
-        assert main.registers <= most and 65536 // (128 * most) == host.BLOCKS[filters].an_sm
+        assert main.registers <= most and 65536 // (128 * most) == host.BLOCKS[f"direct{filters}"].an_sm
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -148,43 +148,49 @@ def test_registers():
 def test_where_it_may_win():
     """On Hopper, with few channels or few filters, not in NHWC, and where nobody asked for something else."""
     hopper = Kernels.of("sm_90")
-    for c, k, layout, wanted in ((3, 64, "NCHW", 8), (7, 9, "CHWN", 8), (320, 4, "NCHW", 4), (64, 5, "CHWN", 8),
-                                 (8, 64, "NCHW", 0), (64, 9, "NCHW", 0), (3, 64, "NHWC", 0)):  # fmt: skip
+    for c, k, layout, *wanted in (
+        (3, 64, "NCHW", "direct8"), (7, 9, "CHWN", "direct8"), (320, 4, "NCHW", "direct4"), (64, 5, "CHWN", "direct8"),
+        (8, 64, "NCHW"), (64, 9, "NCHW"), (3, 64, "NHWC", "nhwc3"), (4, 3, "NHWC", "nhwc4"), (5, 64, "NHWC"),
+        (64, 3, "NHWC"),
+    ):  # fmt: skip
         shape = host.Shape(1, c, 9, 9, k, layout=layout)
-        assert list(hopper.every(shape)) == [64, 32] + [wanted] * (wanted > 0), shape
+        assert list(hopper.every(shape)) == ["winograd", "winograd32", *wanted], shape
         others = Kernels.of("sm_75"), Kernels.of("sm_90", "paper"), Kernels.of("sm_90", schedule={"MATH": "tf32x3"})
-        assert all(not {8, 4} & set(one.every(shape)) for one in others)
-    assert list(hopper.every()) == [64, 32] and list(Kernels.of("sm_90", "direct").every(shape)) == [8]
+        assert all({*one.every(shape)} <= {"winograd", "winograd32"} for one in others)
+    assert list(hopper.every()) == ["winograd", "winograd32"]
+    assert list(Kernels.of("sm_90", "direct").every(shape)) == ["direct8"]
 
 
 def test_few_channels_are_summed_up_at_once():
     """Errors of long sums: no more channels than MANY, else it is not taken, unless it is asked for by name."""
-    def splits(c, filters):
-        return [one.splits for one in host.ways(host.Shape(1, c, 9, 9, 4), (filters,))]
+    def splits(c, kernel):
+        return [one.splits for one in host.ways(host.Shape(1, c, 9, 9, 4), (kernel,))]
 
-    assert splits(128, 4) == [1, 2, 4, 8, 16] and splits(512, 4) == [4, 8, 16] and splits(512, 64)[0] == 1
-    assert splits(2048, 8) == [16] and splits(2056, 8) == splits(1000, 8) == []  # the last has 125 steps
-    for c, k, wanted in ((2048, 8, {8}), (4096, 8, {64, 32})):
-        assert host.fastest(host.Shape(32, c, 32, 32, k), 132, (64, 32, 8)).filters in wanted
-    assert host.fastest(host.Shape(8, 1000, 64, 64, 4), 132, (4,)).splits == 1
-    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", (8,)).splits == 1  # as docs/conv2d.md has it
-    assert host.fastest(host.Shape(128, 256, 128, 128, 256), 132, (8,)).splits == 1  # partial results above 4 GiB
+    assert splits(128, "direct4") == [1, 2, 4, 8, 16] and splits(512, "direct4") == [4, 8, 16]
+    assert splits(512, "winograd")[0] == 1
+    assert splits(2048, "direct8") == [16] and splits(2056, "direct8") == splits(1000, "direct8") == []  # 125 steps
+    for c, k, wanted in ((2048, 8, {"direct8"}), (4096, 8, {"winograd", "winograd32"})):
+        every = "winograd", "winograd32", "direct8"
+        assert host.fastest(host.Shape(32, c, 32, 32, k), 132, every).kernel in wanted
+    assert host.fastest(host.Shape(8, 1000, 64, 64, 4), 132, ("direct4",)).splits == 1
+    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", ("direct8",)).splits == 1  # as docs/conv2d.md has it
+    assert host.fastest(host.Shape(128, 256, 128, 128, 256), 132, ("direct8",)).splits == 1  # partial results > 4 GiB
 
 
 def test_offsets_of_32_bits():
     """The column behind x, up to which a thread counts, has a place in them too."""
-    large = host.Shape(33, 7, 993, 4681, 7, layout="CHWN", filters=8)
+    large = host.Shape(33, 7, 993, 4681, 7, layout="CHWN", kernel="direct8")
     size, column = 4 * math.prod(large.x_shape), 4 * large.x_strides[3]
     assert size < host.LIMIT <= size - 4 + column  # where off2 is in the last row's last strip but one
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more"):
         list(large.parts())
-    assert len(list(host.Shape(32, 7, 993, 4681, 7, layout="CHWN", filters=8).parts())) == 1
+    assert len(list(host.Shape(32, 7, 993, 4681, 7, layout="CHWN", kernel="direct8").parts())) == 1
 
 
 def test_groups_of_filters():
     """Few tiles: a block for each group; many: blocks that take several, of one part of the channels."""
     def grid(n, c, size, k, splits=1):
-        return host.launches(host.HOPPER, host.Shape(n, c, size, size, k, splits=splits, filters=8), 132)[0].grid
+        return host.launches(host.HOPPER, host.Shape(n, c, size, size, k, splits=splits, kernel="direct8"), 132)[0].grid
 
     assert grid(1, 3, 224, 64) == (49, 8, 1)
     assert grid(32, 3, 224, 64) == (1568, 2, 1) and grid(128, 3, 224, 64) == (6272, 1, 1)
@@ -195,7 +201,7 @@ def test_groups_of_filters():
 def driver(install, monkeypatch):  # noqa: F811
     """A GPU of sm_90 that is none, for which the model finds "direct" to be the fastest wherever it may be."""
     for times in (host.STEP, host.JOB):
-        monkeypatch.setitem(times, 8, 1e-3)
+        monkeypatch.setitem(times, "direct8", 1e-3)
     monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
     host.fastest.cache_clear()
     yield install(Driver(major=9, minor=0))
@@ -217,7 +223,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     conv, names = called(x)
     assert names == ["filter_transform", "filter_transform", "direct8"]
     assert driver.calls["cuLaunchKernelEx"] == 1  # begins early; the filters' are waited for
-    monkeypatch.setitem(host.STEP, 8, 1e3)
+    monkeypatch.setitem(host.STEP, "direct8", 1e3)
     host.fastest.cache_clear()
     conv(Buffer((2, 3, 8, 9)), out=Buffer((2, 10, 8, 9)))
     assert driver.launches[-1][0] in ("winograd", "winograd32")
@@ -225,7 +231,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     conv.close()
     assert driver.calls["cuMemFree"] == freed + 2
     for more in ({"kernel": "hopper"}, {"schedule": {}}, {"splits": 1}):
-        monkeypatch.setitem(host.STEP, 8, 1e-3)
+        monkeypatch.setitem(host.STEP, "direct8", 1e-3)
         host.fastest.cache_clear()
         assert {"direct8"}.isdisjoint(called(x, **more)[1]), more
     assert called(x, kernel="direct")[1] == ["filter_transform", "direct8"]
@@ -244,11 +250,11 @@ def test_beside_a_schedule_that_was_found(driver, monkeypatch):
     monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"YIELD": "nvcc8"}})
     x = Buffer.of(case.x)
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "direct8"
-    monkeypatch.setitem(host.STEP, 8, 1e3)
+    monkeypatch.setitem(host.STEP, "direct8", 1e3)
     host.fastest.cache_clear()
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0].startswith("winograd")
     monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"FILTERS": 32}})
-    monkeypatch.setitem(host.JOB, 32, 1e3)  # it would not be chosen
+    monkeypatch.setitem(host.JOB, "winograd32", 1e3)  # it would not be chosen
     host.fastest.cache_clear()
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "winograd32"
 

@@ -104,7 +104,8 @@ def test_grids():
     hopper = (host.HOPPER, 132, (132, 1, 1)), (host.HOPPER, 200, (147, 1, 1))
     for source, sms, grid in ((host.PAPER, 132, (49, 3, 1)), *hopper):
         (one,) = host.launches(source, shape, sms, relu=True)
-        assert one == host.Launch("winograd", grid, source.threads[64], source.shared, (*shape.numbers, 1, 8, 1))
+        numbers = *shape.numbers, 1, 8, 1
+        assert one == host.Launch("winograd", grid, source.threads["winograd"], source.shared, numbers)
     assert host.sms("cpu") == host.CPU_SMS and len({host.PAPER, host.HOPPER, host.HOPPER}) == 2
 
 

@@ -1,8 +1,15 @@
-"""Direct convolution in NHWC, kernels_sass/winograd/nhwc.sass, on the CPU device."""
+"""Direct convolution for few channels in NHWC, kernels_sass/winograd/nhwc.sass: its words, what it computes on the CPU
+device, and when it is taken.
+
+TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +17,21 @@ import pytest
 
 import turingas
 from kernels_sass import winograd
+from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.winograd.host import Kernels
+from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
+from tests.kernels_sass.test_conv2d import Case, error
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.emulate import Device
+from turingas.errors import AsmError, LaunchError
 
 SOURCE = Path(winograd.__file__).with_name("nhwc.sass")
+ARCHS = host.THINS.archs
+SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 
 
 @functools.cache
@@ -23,38 +39,157 @@ def cubin(arch, channels):
     return turingas.assemble(SOURCE.read_text(), arch, {"CHANNELS": channels}, filename=str(SOURCE))
 
 
-@pytest.mark.parametrize(("arch", "s"), [
-    ("sm_90", Shape(1, 3, 9, 7, 5, bias=True, residual=True, relu=True)),
-    ("sm_90", Shape(2, 3, 20, 40, 70, bias=True, relu=True)),              # several blocks, and filters beyond the last
-    ("sm_86", Shape(1, 1, 17, 33, 64, pad=0, residual=True)),
-    ("sm_89", Shape(1, 2, 5, 5, 33)),
-    ("sm_90a", Shape(1, 4, 18, 34, 100, bias=True)),
-    ("sm_80", Shape(1, 3, 1, 1, 1)),
-])  # fmt: skip
-def test_against_float64(arch, s):
-    random, module = np.random.default_rng(0), Device(arch).load(cubin(arch, s.c))
-    x, w = (random.standard_normal(size, np.float32) for size in ((s.n, s.c, s.h, s.w), (s.k, s.c, 3, 3)))
-    bias = random.standard_normal(s.k, np.float32) if s.bias else None
-    residual = random.standard_normal((s.n, s.k, s.p, s.q), np.float32) if s.residual else None
-    wanted = harness.exact(x, w, s, bias, residual)
-    there_x, strides_x = harness.stored(x, "NCHW", "NHWC")
-    y, strides_y = harness.stored(np.full((s.n, s.k, s.p, s.q), np.nan, np.float32), "NCHW", "NHWC")
-    added = 0 if residual is None else harness.stored(residual, "NCHW", "NHWC")[0]
-    groups, rows, columns = -(-s.k // 64), -(-s.p // 16), -(-s.q // 32)
-    u = np.full(groups * 64 * 9 * s.c, np.nan, np.float32)
-    args = [w, u, s.c, s.k, 9 * s.c, 9, 3, 1]
-    reports = [module.launch("filter_transform", groups, 256, args, strict=True, races=True)]
-    assert np.isfinite(u).all()
-    tiles = s.n * rows * columns
-    args = [there_x, u, y, 0 if bias is None else bias, added, tiles, s.n, s.c, s.h, s.w, s.k, s.p, s.q, s.pad]
-    args += [rows, columns, 1, *strides_x, *strides_y, int(s.relu), 1, 1]
-    reports.append(module.launch("nhwc", (tiles, groups), 128, args, strict=True, races=True))
+def convolve(arch, shape, **options):
+    """The error; nothing else may be wrong."""
+    found, reports = harness.convolve(cubin(arch, shape.c), shape, block=128, strict=True, races=True, **options)
     assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    off = y.transpose(0, 3, 1, 2) - wanted
-    assert np.linalg.norm(off) < 1e-6 * np.linalg.norm(wanted)
+    return found
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_the_linter_finds_no_error(channels):
-    found = look(cubin("sm_90", channels), str(SOURCE))
+# ---- what it computes --------------------------------------------------------------------------------------------
+
+
+def nhwc(*sizes, **options):
+    return Shape(*sizes, layout="NHWC", **options)
+
+
+@pytest.mark.parametrize(("arch", "shape"), [
+    ("sm_90", nhwc(1, 3, 9, 7, 5, bias=True, residual=True, relu=True)),
+    ("sm_90", nhwc(2, 3, 20, 40, 70, bias=True, relu=True)),          # several blocks, and filters beyond the last
+    ("sm_86", nhwc(1, 1, 17, 33, 64, pad=0, residual=True)),
+    ("sm_89", nhwc(1, 2, 5, 5, 33)),
+    ("sm_90a", nhwc(1, 4, 18, 34, 100, bias=True)),
+    ("sm_80", nhwc(1, 3, 1, 1, 1)),
+    ("sm_90", nhwc(3, 4, 3, 66, 32, pad=0, filter_layout="CRSK", residual=True, bias=True)),
+    ("sm_90", nhwc(2, 2, 35, 4, 65, relu=True)),
+])  # fmt: skip
+@pytest.mark.parametrize("columns", host.NARROWER)
+def test_against_float64(arch, shape, columns):
+    assert convolve(arch, shape, columns=columns) < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_random_shapes(seed):
+    of = random.Random(seed)
+    pad, flag = of.randint(0, 1), lambda: of.random() < 0.5
+    n, c, h, w, k = of.randint(1, 3), of.randint(1, 4), of.randint(3, 36), of.randint(3, 70), of.randint(1, 140)
+    shape = nhwc(n, c, h, w, k, pad=pad, bias=flag(), residual=flag(), relu=flag())
+    more = {"shift": of.randint(0, 3), "columns": of.choice(host.NARROWER)}
+    assert convolve(of.choice(ARCHS), shape, seed=seed, **more) < 1e-6, shape
+
+
+def test_what_lies_around_an_image_is_not_read():
+    """NaN in rows and columns beyond the image, and behind it."""
+    assert convolve("sm_90", nhwc(2, 3, 17, 33, 8), around=math.nan) < 1e-6
+
+
+def test_nan_and_infinity_reach_their_outputs_alone():
+    module = Device("sm_90").load(cubin("sm_90", 1))
+    x = np.ones((1, 20, 40, 1), np.float32)
+    x[0, 5, 7], x[0, 15, 33] = np.nan, np.inf
+    y, u = np.zeros((1, 20, 40, 64), np.float32), np.zeros(host.filter_floats(1, 64), np.float32)
+    module.launch("filter_transform", 1, 256, [np.ones((64, 1, 3, 3), np.float32), u, 1, 64, 9, 9, 3, 1])
+    shape = host.Shape(1, 1, 20, 40, 64, layout="NHWC", kernel="nhwc1")
+    (one,) = host.launches(host.THINS, shape, 132, relu=True)
+    module.launch(one.kernel, one.grid, one.threads, [x, u, y, 0, 0, *one.numbers])
+    wrong = np.argwhere(~np.isfinite(y[..., 0]))
+    assert {(r, c) for _, r, c in wrong} == {(r + i, c + j) for r, c in ((5, 7), (15, 33))
+                                             for i in (-1, 0, 1) for j in (-1, 0, 1)}  # fmt: skip
+    assert np.isnan(y[0, 5, 7]).all() and np.isinf(y[0, 15, 33]).all()
+
+
+# ---- its words ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", host.THIN)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_linter_finds_nothing(arch, channels):
+    """No error, no warning. 288 FFMA a channel, for 16 outputs of two filters."""
+    found = look(cubin(arch, channels), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
+    (step,) = (loop for loop in found.loops if loop.math == "FFMA")
+    assert 288 * channels <= step.pipes["fma"] <= 288 * channels + 32
+
+
+def test_registers():
+    """For three blocks an SM."""
+    for channels in host.THIN:
+        (main,) = (one for one in cubin("sm_90", channels).kernels if one.name == f"nhwc{channels}")
+        assert main.registers <= 168 and 65536 // (128 * 168) == host.BLOCKS[main.name].an_sm
+
+
+def test_parameters():
+    with pytest.raises(AsmError, match="CHANNELS=5: there are 3, 1, 2, 4"):
+        cubin("sm_90", 5)
+    with pytest.raises(AsmError, match="this is for sm_80 and later, not for sm_75: say --arch sm_90"):
+        turingas.assemble(SOURCE.read_text(), "sm_75", include=[str(SOURCE.parent)], filename="nhwc.sass")
+
+
+# ---- when it is taken --------------------------------------------------------------------------------------------
+
+
+def test_what_it_is_for():
+    shape = host.Shape(2, 3, 40, 70, 65, layout="NHWC", kernel="nhwc3")
+    assert shape.direct and shape.grid == (3, 9) and shape.blocks == (54, 2) and shape.splits == 1
+    (one,) = host.launches(host.HOPPER, shape, 132)
+    assert (one.kernel, one.grid, one.threads, one.shared) == ("nhwc3", (54, 2, 1), 128, 0)
+    for n, columns in ((1, 8), (8, 32), (32, 32)):  # VGG conv1_1
+        assert host.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").columns == columns
+    assert host.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").columns == 16
+    for c, layout in ((4, "NHWC"), (3, "NCHW")):
+        with pytest.raises(LaunchError, match=f"'nhwc3' is for 3 channels in NHWC, not for {c} in {layout}"):
+            host.Shape(2, c, 40, 70, 65, layout=layout, kernel="nhwc3")
+
+
+def test_offsets_of_32_bits():
+    """A block counts from a row and a column before x; these have a place in 32 bits too."""
+    n, h, w = 3, 1193, 100003
+    shape = host.Shape(n, 3, h, w, 1, layout="NHWC")
+    assert 4 * math.prod(shape.x_shape) < host.LIMIT < 4 * (math.prod(shape.x_shape) + sum(shape.x_strides[2:]))
+    assert [part.n for _, part in shape.parts()] == [2, 1]
+
+
+@pytest.fixture
+def driver(install, monkeypatch):  # noqa: F811
+    """A GPU of sm_90 that is none, for which the model finds "nhwc" to be the fastest wherever it may be."""
+    for times in (host.STEP, host.JOB):
+        monkeypatch.setitem(times, "nhwc", 1e-3)
+    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
+    host.fastest.cache_clear()
+    yield install(Driver(major=9, minor=0))
+    host.fastest.cache_clear()
+
+
+def test_taken_on_a_gpu(driver, monkeypatch):
+    """And not where one asks for something else, or where the model finds Winograd's to be faster."""
+    for c in host.THIN:
+        case = Case(1, c, 8, 9, 10, layout="NHWC")
+        x, residual = Buffer.of(case.x), Buffer.of(case.residual)
+        with case.conv() as conv:
+            assert error(conv(x, residual).numpy(), case.y(residual=True)) < 1e-6
+        assert driver.launches[-1][0] == f"nhwc{c}"
+    with case.conv(splits=1) as conv:
+        conv(x)
+    assert driver.launches[-1][0].startswith("winograd")
+    monkeypatch.setitem(host.STEP, "nhwc", 1e3)
+    host.fastest.cache_clear()
+    with case.conv() as conv:
+        conv(x)
+    assert driver.launches[-1][0].startswith("winograd")
+
+
+def test_as_a_layer():
+    """By name, on the CPU device; and what there is not, which is told at once."""
+    case = Case(2, 4, 6, 7, 11, layout="NHWC")
+    assert error(case.conv(kernel="nhwc")(case.x, case.residual), case.y(residual=True)) < 1e-6
+    w, four = np.zeros((4, 5, 3, 3), np.float32), np.zeros((4, 4, 3, 3), np.float32)
+    for device in ("cpu", None):
+        with pytest.raises(LaunchError, match="^the kernel 'nhwc' is for at most 4 channels, not for 5"):
+            Conv2d(w, kernel="nhwc", layout="NHWC", device=device)
+        with pytest.raises(LaunchError, match="^the kernel 'nhwc4' is for 4 channels in NHWC, not for 4 in NCHW"):
+            Conv2d(four, kernel="nhwc", device=device)
+        with pytest.raises(LaunchError, match="^the kernel 'nhwc3' is for 3 channels in NHWC, not for 4 in NHWC"):
+            Conv2d(four, kernel="nhwc", layout="NHWC", schedule={"CHANNELS": 3}, device=device)
+        with pytest.raises(LaunchError, match="no kernel 'thin'\nhint: there are: paper, hopper, direct, nhwc"):
+            Conv2d(w, kernel="thin", device=device)
+    assert Kernels.of("sm_80", "nhwc", {"CHANNELS": 2}).main == "nhwc2"

@@ -32,26 +32,28 @@ def test_layers():
 
 def test_the_model_is_fitted():
     """Times that are made of the very terms give them back; host.py has those of the file of results."""
-    us = {"launch": 3.5, "step of 64": 0.9, "step of 32": 0.7, "job of 64": 2.0, "job of 32": 1.5, "second launch": 1.2,
-          "2^20 sums": 2.5}  # fmt: skip
+    us = {"launch": 3.5, "step of winograd": 0.9, "step of winograd32": 0.7, "job of winograd": 2.0,
+          "job of winograd32": 1.5, "second launch": 1.2, "2^20 sums": 2.5}  # fmt: skip
     settings = {}
     for name, p in shapes.Asked().settings().items():
         shape = host.Shape(p.n, p.c, p.h, p.w, p.k)
         of = {}
-        for one in host.ways(shape, (64, 32)):
+        for one in host.ways(shape, ("winograd", "winograd32")):
             turns, steps, second, sums = host.terms(one, 132)
-            time = us["launch"] + steps * us[f"step of {one.filters}"] + turns * us[f"job of {one.filters}"]
+            time = us["launch"] + steps * us[f"step of {one.block.times}"] + turns * us[f"job of {one.block.times}"]
             time += second * us["second launch"] + sums * us["2^20 sums"]
-            of[f"{one.splits} x {one.filters}"] = time / 1000
+            of[f"{one.splits} x {one.kernel}"] = time / 1000
         settings[name] = {"problem": vars(p), "of": of}
     found = shapes.model(settings, "NCHW", 132)
     assert found.pop("mean relative error") < 1e-9 and found == us
     wrong = {"a": {"problem": {"n": 1}, "of": {}, "status": "wrong"}}  # has no time at all
     assert shapes.model({}, "NCHW", 132) == shapes.model(wrong, "NCHW", 132) == shapes.summary(wrong, {}) == {}
-    kept = json.loads(results.default_path("shapes", "sm_90").read_text())["summary"]["model"]
+    path = results.default_path("shapes", "sm_90")
+    nhwc, nchw = (json.loads(path.with_stem(path.stem + of).read_text())["summary"]["model"] for of in ("_nhwc", ""))
+    kept = nhwc | nchw
     mine = {"second launch": host.LAUNCH, "2^20 sums": host.SUMS}
     for what, times in (("step", host.STEP), ("job", host.JOB)):
-        mine |= {f"{what} of {width}": time for width, time in times.items()}
+        mine |= {f"{what} of {kernel}": time for kernel, time in times.items()}
     assert all(us == pytest.approx(kept[name], rel=0.02) for name, us in mine.items())
 
 
@@ -85,13 +87,13 @@ def test_command(card, two, tmp_path):
     ratios = {name: row["ratio"] for name, row in found["settings"].items()}
     assert ratios == {"fits N32": 1.0, "fits N64": 1.0, "odd N32": 4.0, "odd N64": 4.0}
     model = found["summary"].pop("model")
-    assert model["job of 64"] == pytest.approx(1000) and model["mean relative error"] < 1e-6
+    assert model["job of winograd"] == pytest.approx(1000) and model["mean relative error"] < 1e-6
     jobs = {32: 4, 64: 8}  # of both layers, and the milliseconds; a launch of one job is no longer than one
     assert found["summary"] == {
         f"N={n}": {"layers": 2, "most": 4.0, "above_2": 1, "by_launch": 0, "over_pytorch": [2 * n / ms, 2 * n / ms]}
         for n, ms in jobs.items()
     }
-    assert all(row["of"] == {"1 x 64": row["ms"]} for row in found["settings"].values())
+    assert all(row["of"] == {"1 x winograd": row["ms"]} for row in found["settings"].values())
     assert len(two) == len(set(two)) == 4  # the shape that fits, and the three others, each once
     shown = call("shapes", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "N=64: at most 4.00; 1 of 2 layers above 2" in shown.output

@@ -17,11 +17,13 @@ from tests.kernels_sass.harness import Shape
 from tests.kernels_sass.test_conv2d import Case, error
 from turingas.errors import LaunchError
 
+BOTH = "winograd", "winograd32"
+
 
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
-    assert kernels.filters == int((schedule or {}).get("FILTERS", 64))
-    hopper = {"block": HOPPER.threads[kernels.filters], "shared": HOPPER.shared, "sms": sms or 132}
+    assert kernels.main == BOTH["FILTERS" in (schedule or {})]
+    hopper = {"block": HOPPER.threads[kernels.main], "shared": HOPPER.shared, "sms": sms or 132}
     return harness.convolve(kernels.cubin, shape, **(hopper if kernels.source is HOPPER else {}), **options)
 
 
@@ -92,7 +94,7 @@ def test_nan_and_infinity_stay():
 def test_blocks_of_32_filters_are_as_exact():
     """Bit by bit the same, from the same U: so Conv2d may take either."""
     wide, narrow = Kernels.of("sm_90").every().values()
-    assert (wide.filters, narrow.filters) == (64, 32)
+    assert (wide.main, narrow.main) == BOTH
     first, second = ({one.name: one.words for one in kernels.cubin.kernels} for kernels in (wide, narrow))
     assert first["filter_transform"] == second["filter_transform"]
     random = np.random.default_rng(0)
@@ -102,9 +104,9 @@ def test_blocks_of_32_filters_are_as_exact():
 
 
 def test_what_has_no_blocks_of_32():
-    assert list(Kernels.of("sm_75").every()) == [64]
-    assert list(Kernels.of("sm_90", schedule={"MATH": "ffma"}).every()) == [64]
-    assert list(Kernels.of("sm_90", schedule={"FILTERS": 32}).every()) == [32]
+    assert list(Kernels.of("sm_75").every()) == ["winograd"]
+    assert list(Kernels.of("sm_90", schedule={"MATH": "ffma"}).every()) == ["winograd"]
+    assert list(Kernels.of("sm_90", schedule={"FILTERS": 32}).every()) == ["winograd32"]
     with pytest.raises(LaunchError, match="FILTERS is there with MATH=tf32x3 alone"):
         Kernels.of("sm_90", schedule={"MATH": "ffma", "FILTERS": 32})
 
@@ -132,9 +134,9 @@ def test_how_many():
         assert shapes[-1].splits == 1 or math.prod(shapes[-1].blocks) / shapes[-1].splits % 132
         if c == 72:
             assert {one.splits for one in shapes} == {1}
-    assert host.fastest(host.Shape(32, 128, 56, 56, 32), 132, (64, 32)).filters == 32  # half of 64 would be empty
-    assert host.fastest(host.Shape(32, 128, 56, 56, 64), 132, (64, 32)).filters == 64
-    assert host.fastest(host.Shape(8, 64, 13, 13, 256), 132, (64, 32)).filters == 32  # 52 jobs
+    assert host.fastest(host.Shape(32, 128, 56, 56, 32), 132, BOTH).kernel == "winograd32"  # half of 64 would be empty
+    assert host.fastest(host.Shape(32, 128, 56, 56, 64), 132, BOTH).kernel == "winograd"
+    assert host.fastest(host.Shape(8, 64, 13, 13, 256), 132, BOTH).kernel == "winograd32"  # 52 jobs
     assert host.fastest(host.Shape(1, 512, 7, 7, 512), 132).splits == 16
     assert host.fastest(host.Shape(8, 512, 7, 7, 512), 132).splits == 4
     assert host.fastest(host.Shape(32, 512, 7, 7, 512), 132).splits == 1  # 128 jobs
