@@ -1,11 +1,11 @@
 """The host's side of the kernels: sizes and strides, the assembled code, and how they are launched.
 
-Four sources have kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004), "hopper"
-(winograd_sm90.sass), and two that multiply as the definition says, and win where Winograd's blocks would be filled with
-zeros: "direct" (direct.sass), and for few channels in NHWC "nhwc" (nhwc.sass). ``filter_transform`` turns the filters w
-into U, once; the main kernel, one of BLOCKS, is the convolution: y = act(conv(x, w) + bias + residual). Where it has
-too few blocks for the GPU they share their channels, write partial results, and ``add_splits`` makes y of them.
-``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
+Five sources have kernels with the same parameters: "paper" (winograd.sass, sm_70 to sm_90: paper 004), "hopper"
+(winograd_sm90.sass), and three that multiply as the definition says, and win where Winograd's blocks would be filled
+with zeros: "direct" (direct.sass), for few channels in NHWC "nhwc" (nhwc.sass), for few filters "few" (few.sass).
+``filter_transform`` turns the filters w into U, once; the main kernel, one of BLOCKS, is the convolution:
+y = act(conv(x, w) + bias + residual). Where it has too few blocks for the GPU they share their channels, write partial
+results, and ``add_splits`` makes y of them. ``turingas validate`` finds LAYOUTS, ``supports`` and ``launch`` here.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ LAYOUT = LAYOUTS[0]
 
 TILES, FILTERS, CHANNELS = 32, 64, 8  # of a block: 2 x 2 outputs, k, c of one step
 NARROW = 32  # k of a block of the other kernel that "hopper" has
-STRIP, FEW = 8, 4  # k of a block of "direct", and with -D FILTERS=4
+STRIP, THIN_STRIP = 8, 4  # k of a block of "direct", and with -D FILTERS=4
+FEW = (3, 4, 8)  # filters that there is a "few" for
+PIXELS = 256  # inputs of a block of it
 THIN = (1, 2, 3, 4)  # channels that there is an "nhwc" for
 NARROWER, ENOUGH = (32, 16, 8), 512  # columns of its blocks: the first that give as many blocks
 
 
 class Block(NamedTuple):
-    """Filters and tiles of a block, and rows and columns of y in a tile; how many blocks an SM has room for; what the
-    kernel is called in STEP and JOB."""
+    """Filters (of partial results) and tiles of a block, and rows and columns of y in a tile, or what is near them; how
+    many blocks an SM has room for; what the kernel is called in STEP and JOB."""
 
     filters: int
     tiles: int
@@ -55,8 +57,9 @@ MAIN = "winograd"  # of the paper's source and of Hopper's
 #: By the main kernel's name.
 BLOCKS = {
     MAIN: Block(FILTERS, TILES, 2, 2, 1, MAIN), "winograd32": Block(NARROW, TILES, 2, 2, 1, "winograd32"),
-    "direct8": Block(STRIP, 128, 8, 1, 3, "direct8"), "direct4": Block(FEW, 128, 8, 1, 4, "direct4"),
+    "direct8": Block(STRIP, 128, 8, 1, 3, "direct8"), "direct4": Block(THIN_STRIP, 128, 8, 1, 4, "direct4"),
     **{f"nhwc{c}": Block(FILTERS, 1, 16, NARROWER[0], 3, "nhwc") for c in THIN},
+    **{f"few{k}": Block(8 if k == 8 else 4, 1, 14, 14, 3 if k == 3 else 2, f"few{k}") for k in FEW},
 }  # fmt: skip
 MANY = 128  # channels whose products "direct" sums up: relative errors of 6e-7
 TURNS = 4  # blocks of "direct" that an SM's room is filled with so often have several groups of filters each
@@ -114,6 +117,8 @@ class Shape:
         if self.kernel in THINS.threads and (self.layout, self.kernel) != ("NHWC", f"nhwc{self.c}"):
             able = f"{self.kernel[-1]} channels in NHWC"
             raise LaunchError(f"the kernel {self.kernel!r} is for {able}, not for {self.c} in {self.layout}")
+        if self.kernel in FEWS.threads and self.k > int(self.kernel[-1]):
+            raise LaunchError(f"the kernel {self.kernel!r} is for at most {self.kernel[-1]} filters, not for {self.k}")
         if self.splits not in SPLITS or self.steps % self.splits:
             able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
             raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
@@ -138,7 +143,8 @@ class Shape:
     @property
     def ni(self) -> int:
         """Images whose tiles stand side by side in a block. CHWN: 32, or as near as leaves few places empty."""
-        return ceil_div(self.n, ceil_div(self.n, TILES)) if self.layout == "CHWN" else 1
+        together = self.layout == "CHWN" and self.kernel not in FEWS.threads
+        return ceil_div(self.n, ceil_div(self.n, TILES)) if together else 1
 
     @property
     def block(self) -> Block:
@@ -148,21 +154,26 @@ class Shape:
     @property
     def direct(self) -> bool:
         """Whether the kernel multiplies as the definition says."""
-        return self.kernel in DIRECT.threads or self.kernel in THINS.threads
+        return any(self.kernel in source.threads for source in (DIRECT, THINS, FEWS))
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of tiles."""
-        return ceil_div(self.p, self.block.rows), ceil_div(self.q, self.columns)
+        rows, columns = self.tile
+        return ceil_div(self.p, rows), ceil_div(self.q, columns)
 
     @property
-    def columns(self) -> int:
-        """Of a tile. Blocks of "nhwc" are narrow where there are few."""
-        if self.kernel not in THINS.threads:
-            return self.block.columns
-        others = self.n * ceil_div(self.p, self.block.rows) * ceil_div(self.k, self.block.filters)
-        able = (width for width in NARROWER if others * ceil_div(self.q, width) >= ENOUGH)
-        return next(able, NARROWER[-1])
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of y in it. Blocks of "nhwc" are narrow where there are few; those of "few" cover y with as
+        few as may be, of PIXELS inputs with those around."""
+        rows, columns = self.block.rows, self.block.columns
+        if self.kernel in FEWS.threads:
+            return _fitting(self.p, self.q)
+        if self.kernel in THINS.threads:
+            others = self.n * ceil_div(self.p, rows) * ceil_div(self.k, self.block.filters)
+            able = (width for width in NARROWER if others * ceil_div(self.q, width) >= ENOUGH)
+            columns = next(able, NARROWER[-1])
+        return rows, columns
 
     @property
     def tiles(self) -> int:
@@ -193,7 +204,9 @@ class Shape:
     def written(self) -> Shape:
         """What ``winograd`` writes: y, or the partial results, which are another's y: of a block's filters for each
         block along k, in the same layout."""
-        return self if self.splits == 1 else replace(self, k=self.blocks[1] * self.block.filters, splits=1)
+        if self.splits == 1:
+            return self
+        return replace(self, k=self.blocks[1] * self.block.filters, splits=1, kernel=MAIN)
 
     @property
     def floats(self) -> int:
@@ -215,7 +228,7 @@ class Shape:
         """The parameters of the main kernel between the pointers and relu."""
         written = self.written
         sizes = self.n, self.c, self.h, self.w, written.k, self.p, self.q, self.pad
-        ni = self.columns if self.kernel in THINS.threads else self.ni
+        ni = self.tile[1] if self.kernel in THINS.threads or self.kernel in FEWS.threads else self.ni
         return self.tiles, *sizes, *self.grid, ni, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
@@ -247,6 +260,14 @@ class Shape:
         return tuple(steps[letter] for letter in "NCHW")
 
 
+@functools.lru_cache(1024)
+def _fitting(p: int, q: int) -> tuple[int, int]:
+    """Rows and columns of outputs whose inputs, two more each way, are at most PIXELS: few blocks, wide ones."""
+    widths = range(min(q, PIXELS // 3 - 2), 0, -1)
+    able = [(PIXELS // (width + 2) - 2, width) for width in widths]
+    return min(able, key=lambda tile: ceil_div(p, tile[0]) * ceil_div(q, tile[1]))
+
+
 def shape_of(x_shape: tuple[int, ...], k: int, pad: int, layout: str) -> Shape:
     """The Shape that x with these four sizes, in the layout, asks for."""
     sizes = dict(zip(layout, x_shape))
@@ -254,7 +275,7 @@ def shape_of(x_shape: tuple[int, ...], k: int, pad: int, layout: str) -> Shape:
 
 
 def filter_floats(c: int, k: int) -> int:
-    """Elements of U: 16 for each filter, c filled up to 8 and k to 64. "direct" and "nhwc" need fewer."""
+    """Elements of U: 16 for each filter, c filled up to 8 and k to 64. Without Winograd's method: fewer."""
     floats = 16 * ceil_div(c, CHANNELS) * CHANNELS * ceil_div(k, FILTERS) * FILTERS
     if 4 * floats >= LIMIT:
         raise LaunchError(f"{k} filters of {c} channels take {4 * floats} bytes; the kernels count to 4 GiB")
@@ -267,14 +288,15 @@ def filter_floats(c: int, k: int) -> int:
 @dataclass(frozen=True)
 class Source:
     """A file with the kernels. ``threads`` of a block of the main one, by its name, and its dynamic ``shared``
-    memory (bytes); if it is ``persistent``, there is at most one block an SM, and each takes tile after tile; if it is
-    ``early``, its kernels may begin before the one before them has ended: they wait for that themselves."""
+    memory (bytes, 0 if it is not there); if it is ``persistent``, there is at most one block an SM, and each takes tile
+    after tile; if it is ``early``, its kernels may begin before the one before them has ended: they wait for that
+    themselves."""
 
     name: str
     file: str
     archs: tuple[str, ...]
     threads: Mapping[str, int] = field(hash=False)
-    shared: int
+    shared: Mapping[str, int] = field(hash=False)
     persistent: bool
     early: bool
 
@@ -294,13 +316,17 @@ class Source:
         return self.path.is_file()
 
 
-PAPER = Source("paper", "winograd.sass", NAMES, {MAIN: 256}, 0, False, False)
-SHARED = 231696  # SHARED of the file, of blocks of 64 filters; those of 32 have less
-HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), {MAIN: 512, "winograd32": 640}, SHARED, True, True)
+PAPER = Source("paper", "winograd.sass", NAMES, {MAIN: 256}, {}, False, False)
+_BOTH = {MAIN: 512, "winograd32": 640}
+_ALL = dict.fromkeys(_BOTH, 231696)  # SHARED of the file, of blocks of 64 filters; those of 32 have less
+HOPPER = Source("hopper", "winograd_sm90.sass", ("sm_90", "sm_90a"), _BOTH, _ALL, True, True)
 AMPERE = NAMES[NAMES.index("sm_80") :]  # and later
-DIRECT = Source("direct", "direct.sass", AMPERE, {"direct8": 128, "direct4": 128}, 0, False, True)
-THINS = Source("nhwc", "nhwc.sass", AMPERE, {f"nhwc{c}": 128 for c in THIN}, 0, False, True)
-SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT, THINS)}
+DIRECT = Source("direct", "direct.sass", AMPERE, {"direct8": 128, "direct4": 128}, {}, False, True)
+THINS = Source("nhwc", "nhwc.sass", AMPERE, {f"nhwc{c}": 128 for c in THIN}, {}, False, True)
+#: SHARED of the file: of each column of products, 9 of a filter, a float for each input, and 16 bytes.
+_RESULTS = {f"few{k}": 8 * ceil_div(9 * k, 8) * 4 * (PIXELS + 4) for k in FEW}
+FEWS = Source("few", "few.sass", AMPERE, dict.fromkeys(_RESULTS, 128), _RESULTS, False, True)
+SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT, THINS, FEWS)}
 
 
 def choose(arch: str, source: str | None = None) -> Source:
@@ -389,12 +415,16 @@ def _assemble(source: Source, arch: str, schedule: dict[str, object]) -> turinga
 
 
 def by_definition(shape: Shape) -> list[tuple[Source, dict[str, object]]]:
-    """The source without Winograd's method that may win for a shape, and its schedule. Threads of "direct" stand side
-    by side along columns, those of "nhwc" along filters: so they read and write neighbours."""
-    if shape.layout == "NHWC":
-        return [(THINS, own_schedule(THINS, shape.c, shape.k))] if shape.c in THIN else []
-    few = shape.c < CHANNELS or shape.k <= STRIP
-    return [(DIRECT, own_schedule(DIRECT, shape.c, shape.k))] if few else []
+    """The sources without Winograd's method that may win for a shape, and their schedules. Threads of "direct" stand
+    side by side along columns, or images, those of "nhwc" along filters, those of "few" along columns and channels: so
+    they read and write neighbours."""
+    some, few = shape.c < CHANNELS, shape.k <= max(FEW)
+    able = {
+        "NCHW": [DIRECT] * (some or few) + [FEWS] * (few and not some),
+        "CHWN": [DIRECT] * (some or few),
+        "NHWC": [THINS] * (shape.c in THIN) + [FEWS] * few,
+    }
+    return [(source, own_schedule(source, shape.c, shape.k)) for source in able[shape.layout]]
 
 
 def own_schedule(source: Source, c: int, k: int) -> dict[str, object]:
@@ -403,7 +433,11 @@ def own_schedule(source: Source, c: int, k: int) -> dict[str, object]:
         raise LaunchError(f"the kernel {source.name!r} is for at most {max(THIN)} channels, not for {c}")
     if source is THINS:
         return {"CHANNELS": c}
-    return {"FILTERS": FEW} if source is DIRECT and k <= FEW else {}
+    if source is FEWS and k > max(FEW):
+        raise LaunchError(f"the kernel {source.name!r} is for at most {max(FEW)} filters, not for {k}")
+    if source is FEWS:
+        return {"FILTERS": min(one for one in FEW if one >= k)}
+    return {"FILTERS": THIN_STRIP} if source is DIRECT and k <= THIN_STRIP else {}
 
 
 def main_of(cubin: turingas.Cubin) -> str:
@@ -439,8 +473,10 @@ def sms(device: str) -> int:
 #: Times on an H200, in microseconds, by Block.times: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
 #: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57}
-JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27}
+STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57, "few8": 1.0,
+        "few4": 0.6, "few3": 0.5}
+JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27, "few8": 2.0,
+       "few4": 2.0, "few3": 2.0}
 LAUNCH, SUMS = 1.15, 2.64
 
 
@@ -473,7 +509,9 @@ def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
     """What a multiprocessor does one after another: jobs and steps, of narrow blocks parts; then second launches, and
     2^20 elements of y that these sum up. Blocks that do not fill an SM's room take as long as those that do."""
     turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
-    steps = shape.c / CHANNELS * shape.columns / shape.block.columns if shape.direct else shape.steps
+    steps: float = shape.steps
+    if shape.kernel in DIRECT.threads or shape.kernel in THINS.threads:
+        steps = shape.c / CHANNELS * math.prod(shape.tile) / (shape.block.rows * shape.block.columns)
     sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
     return turns, turns * steps / shape.splits, float(shape.splits > 1), sums
 
@@ -483,7 +521,7 @@ def ways(shape: Shape, kernels: tuple[str, ...], splits: tuple[int, ...] = SPLIT
     after another, with errors that grow, and so has no more than MANY channels."""
     able = [replace(shape, splits=count, kernel=kernel) for kernel in kernels for count in splits
             if shape.steps % count == 0]  # fmt: skip
-    return [one for one in able if not one.direct or one.c <= MANY * one.splits]
+    return [one for one in able if one.kernel not in DIRECT.threads or one.c <= MANY * one.splits]
 
 
 @dataclass(frozen=True)
@@ -503,14 +541,14 @@ def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tupl
     partial results, y, bias, residual. All are of the module that has the shape's kernel."""
     tiles, filters = shape.blocks
     if shape.direct:
-        source = DIRECT if shape.kernel in DIRECT.threads else THINS
+        source = next(one for one in SOURCES.values() if shape.kernel in one.threads)
     if source is DIRECT:
         room = sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
         filters = min(filters, shape.splits * ceil_div(room, tiles * shape.splits))
     grid = (min(sms, tiles * filters), 1, 1) if source.persistent else (tiles, filters, 1)
     fused = relu and shape.splits == 1
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
-    main = Launch(shape.kernel, grid, source.threads[shape.kernel], source.shared, numbers)
+    main = Launch(shape.kernel, grid, source.threads[shape.kernel], source.shared.get(shape.kernel, 0), numbers)
     if shape.splits == 1:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
@@ -572,7 +610,7 @@ def _source_of(cubin: turingas.Cubin) -> Source:
     """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
     name = main_of(cubin)
     (main,) = (one for one in cubin.kernels if one.name == name)
-    for source in (DIRECT, THINS):
+    for source in (DIRECT, THINS, FEWS):
         if name in source.threads:
             return source
     return PAPER if main.shared_bytes >= 32 << 10 else HOPPER

@@ -42,9 +42,10 @@ KERNELS: dict[str, dict[str, Any]] = {
     " ".join([name, *map(str, one.values())]): {"kernel": name, "schedule": one}
     for name, there in host.SOURCES.items()
     for one in variants(there, {})
-    if there is not host.THINS
+    if there not in (host.THINS, host.FEWS)
 }
-THINS = {"nhwc": {"kernel": "nhwc", "schedule": {}}}  # of at most four channels in NHWC: tested apart
+#: Of at most four channels in NHWC, and of at most eight filters: tested apart.
+FEW: dict[str, dict[str, Any]] = {name: {"kernel": name, "schedule": {}} for name in ("nhwc", "few")}
 
 
 @pytest.fixture(scope="module")
@@ -252,9 +253,9 @@ def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device)
             assert conv(given, added, out=added) is added and torch.equal(added, y)
             taken |= {kernel.name for place in conv._places.values() for plan in place.plans.values()
                       for *_, launches in plan.parts for _, kernel in launches}  # fmt: skip
-    wanted = {"nhwc3", "nhwc1"} if layout == "NHWC" else {"direct8", "direct4"}
+    of = {"NHWC": {"nhwc3", "nhwc1", "few4"}, "NCHW": {"direct8"}, "CHWN": {"direct8", "direct4"}}
     there = {kernel for kernel in taken if not kernel.startswith(("winograd", "add_splits"))}
-    assert there == (wanted if host.arch_of(gpu) in host.HOPPER.archs else set())
+    assert there >= of[layout] if host.arch_of(gpu) in host.HOPPER.archs else not there
 
 
 @pytest.mark.parametrize("channels", host.THIN)
@@ -275,6 +276,30 @@ def test_few_channels_in_nhwc(channels: int, torch: Any, gpu: cuda.Device) -> No
                 assert error(back(y, "NHWC"), wanted.relu() if relu else wanted) <= BOUND, (n, h, w, k, b, r, relu)
                 first = y.clone()
                 for _ in range(50):
+                    conv(given, None if r is None else added, out=out)
+                assert torch.equal(out, first)
+
+
+@pytest.mark.parametrize("filters", range(1, 9))
+def test_few_filters(filters: int, torch: Any, gpu: cuda.Device) -> None:
+    """By name: odd sizes and large ones, in all layouts, with every epilogue, always with the same bits."""
+    if host.arch_of(gpu) not in host.FEWS.archs:
+        pytest.skip(f"few.sass is not for {gpu.arch}")
+    sizes = (3, 13, 35, 67, 1, 1), (1, 1, 9, 8, 0, 1), (32, 64, 128, 128, 1, 1), (2, 96, 18, 33, 0, 4)
+    for n, c, h, w, pad, splits in sizes:
+        x, weight = torch.randn(n, c, h, w, device="cuda"), torch.randn(filters, c, 3, 3, device="cuda")
+        plain = exact(torch, x, weight, pad)
+        bias, residual = torch.randn(filters, device="cuda"), torch.randn(plain.shape, device="cuda") * 3
+        for layout, b, r, relu in itertools.product(LAYOUTS, (None, bias), (None, residual), (False, True)):
+            wanted = plain + (0 if b is None else b.double()[:, None, None]) + (0 if r is None else r.double())
+            given, added = to(x, layout), to(residual, layout)
+            kernel = {"kernel": "few", "splits": splits}
+            with Conv2d(weight, b, pad, "relu" if relu else None, layout, **kernel) as conv:
+                out = nan(torch, tuple(added.shape))
+                y = conv(given, None if r is None else added, out=out)
+                assert error(back(y, layout), wanted.relu() if relu else wanted) <= BOUND, (n, c, h, layout, relu)
+                first = y.clone()
+                for _ in range(20):
                     conv(given, None if r is None else added, out=out)
                 assert torch.equal(out, first)
 
@@ -457,7 +482,7 @@ def check(
     x, w, bias, residual = (random.standard_normal(shape, np.float32) for shape in shapes)
     wanted = np.maximum(0, truth(x, w, p) + bias[:, None, None] + residual)
     given = [arrange(one, "NCHW", layout) for one in (x, residual)]
-    own = (KERNELS | THINS)[source]
+    own = (KERNELS | FEW)[source]
     kernel = {**own, "schedule": {**own["schedule"], **schedule}, "splits": splits}
     with Conv2d(w, bias, p.padding, "relu", layout, device, **kernel) as conv:
         y = conv(*given) if device else conv(*map(Buffer.of, given)).numpy()
@@ -467,7 +492,9 @@ def check(
 
 
 def small(sources: list[str]) -> None:
-    """Layers that fill no block, in all layouts. ``sources``: names of KERNELS and THINS."""
+    """Layers that fill no block, in all layouts. ``sources``: names of KERNELS and FEW."""
+    for filters, layout in itertools.product(host.FEW, LAYOUTS) if "few" in sources else ():
+        check(Problem(2, 32, 19, 17, filters, 3, 3, 1, 1), "few", layout, splits=4 if filters == 4 else 1)
     for channels in host.THIN if "nhwc" in sources else ():
         check(Problem(2, channels, 19, 37, 67, 3, 3, 1, channels % 2), "nhwc", "NHWC")
     others = [name for name in sources if name in KERNELS]
@@ -509,7 +536,7 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
 def available(gpu: cuda.Device) -> list[str]:
     """The kernels that this GPU runs."""
     arch = host.arch_of(gpu)
-    of = {name: host.SOURCES[one["kernel"]] for name, one in (KERNELS | THINS).items()}
+    of = {name: host.SOURCES[one["kernel"]] for name, one in (KERNELS | FEW).items()}
     return [name for name, one in of.items() if arch in one.archs and one.exists]
 
 
@@ -520,7 +547,8 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
     for source in available(gpu):
-        wanted = len(host.THIN) if source in THINS else len(LAYOUTS) * len(SMALL) * len(blocks(source))
+        few = {"nhwc": len(host.THIN), "few": len(host.FEW) * len(LAYOUTS)}
+        wanted = few[source] if source in few else len(LAYOUTS) * len(SMALL) * len(blocks(source))
         assert sum(line.startswith(f"{source} ") for line in lines) == wanted
     assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards
 

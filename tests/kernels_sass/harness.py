@@ -1,8 +1,8 @@
 """Runs a Winograd file of kernels_sass on the CPU device, and the same convolution in float64.
 
 What all files take is one interface: U of filter_transform has 16 Cpad Kpad floats (direct.sass: 9 Cpad, and K filled
-up to the filters of a block; nhwc.sass: 9 C Kpad), of the main kernel every tensor has strides in elements. Here
-nothing is known of host.py, so that tests of the kernels do not depend on it.
+up to the filters of a block; nhwc.sass: 9 C Kpad; few.sass: 16 Cpad for eight columns), of the main kernel every tensor
+has strides in elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ LAYOUTS = ("NCHW", "CHWN", "NHWC")
 BLOCKS = {
     "winograd": (64, 32, 2, 2), "winograd32": (32, 32, 2, 2), "direct8": (8, 128, 8, 1), "direct4": (4, 128, 8, 1),
     **{f"nhwc{channels}": (64, 1, 16, 32) for channels in (1, 2, 3, 4)},  # or 16, 8 columns: ``columns``
+    "few8": (8, 1, 14, 14), "few4": (4, 1, 14, 14), "few3": (4, 1, 14, 14),  # or other columns, and rows for 256 inputs
 }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def convolve(
     ``around``, x is part of larger images that hold this number elsewhere; x and y begin ``shift`` elements behind an
     address that is aligned. ``block``, ``shared``: threads and dynamic shared memory of a block of `winograd`; with
     ``sms`` there is at most one for each of so many SMs; with ``groups`` there are blocks for so many groups of
-    filters, and each takes several. ``columns``: of a block of nhwc."""
+    filters, and each takes several. ``columns``: of a block of nhwc or few."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((s.n, s.c, s.h, s.w), np.float32)
     w = random.standard_normal((s.k, s.c, 3, 3), np.float32)
@@ -106,6 +107,8 @@ def convolve(
     (main,) = (kernel.name for kernel in cubin.kernels if kernel.name in BLOCKS)
     filters, a_block, rows, width = BLOCKS[main]
     columns = columns or width
+    few = main.startswith("few")
+    rows = 256 // (columns + 2) - 2 if few else rows
     tiles, k_blocks = s.tiles(rows, columns), -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
     before = [array.copy() for array in (memory_x, there_w)]
@@ -114,6 +117,7 @@ def convolve(
         module.launch("filter_transform", (k_pad // 64, c_pad // 8), 256, [there_w, u, s.c, s.k, *strides_w], **options)
     ]
     used = 9 * (s.c if main.startswith("nhwc") else c_pad) * k_blocks * filters
+    used = c_pad // 8 * 128 * -(-9 * int(main[-1]) // 8) if few else used
     used = u.size if main.startswith("winograd") else used
     assert np.isfinite(u[:used]).all() and np.isnan(u[used:]).all()
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
@@ -125,7 +129,7 @@ def convolve(
     else:
         args, strides = [x_at + inside, u, y_at, *last], strides_y
     args += [tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
-    side = columns if main.startswith("nhwc") else s.ni
+    side = columns if main.startswith(("nhwc", "few")) else s.ni
     args += [-(-s.p // rows), -(-s.q // columns), side, *strides_x, *strides]
     args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
     grid = -(-tiles // a_block), (groups or k_blocks) * s.splits

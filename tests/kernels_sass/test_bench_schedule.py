@@ -192,6 +192,8 @@ def test_parameters_of_the_sources(name):
         assert one.name == parameter and one.default in one.values, one
     if name == "direct":
         assert found == {"FILTERS": Parameter("FILTERS", 8, (8, 4))}
+    elif name == "few":
+        assert found == {"FILTERS": Parameter("FILTERS", 8, (8, 4, 3))}
     elif name == "nhwc":
         assert found == {"CHANNELS": Parameter("CHANNELS", 3, (3, 1, 2, 4))}
     else:

@@ -149,9 +149,9 @@ def test_where_it_may_win():
     """On Hopper, with few channels or few filters, not in NHWC, and where nobody asked for something else."""
     hopper = Kernels.of("sm_90")
     for c, k, layout, *wanted in (
-        (3, 64, "NCHW", "direct8"), (7, 9, "CHWN", "direct8"), (320, 4, "NCHW", "direct4"), (64, 5, "CHWN", "direct8"),
-        (8, 64, "NCHW"), (64, 9, "NCHW"), (3, 64, "NHWC", "nhwc3"), (4, 3, "NHWC", "nhwc4"), (5, 64, "NHWC"),
-        (64, 3, "NHWC"),
+        (3, 64, "NCHW", "direct8"), (7, 9, "CHWN", "direct8"), (320, 4, "NCHW", "direct4", "few4"),
+        (64, 5, "CHWN", "direct8"), (8, 64, "NCHW"), (64, 9, "NCHW"), (3, 64, "NHWC", "nhwc3"),
+        (4, 3, "NHWC", "nhwc4", "few3"), (5, 64, "NHWC"), (64, 6, "NHWC", "few8"),
     ):  # fmt: skip
         shape = host.Shape(1, c, 9, 9, k, layout=layout)
         assert list(hopper.every(shape)) == ["winograd", "winograd32", *wanted], shape

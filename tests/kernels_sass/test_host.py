@@ -105,7 +105,8 @@ def test_grids():
     for source, sms, grid in ((host.PAPER, 132, (49, 3, 1)), *hopper):
         (one,) = host.launches(source, shape, sms, relu=True)
         numbers = *shape.numbers, 1, 8, 1
-        assert one == host.Launch("winograd", grid, source.threads["winograd"], source.shared, numbers)
+        sizes = source.threads["winograd"], source.shared.get("winograd", 0)
+        assert one == host.Launch("winograd", grid, *sizes, numbers)
     assert host.sms("cpu") == host.CPU_SMS and len({host.PAPER, host.HOPPER, host.HOPPER}) == 2
 
 

@@ -134,8 +134,8 @@ def test_what_it_is_for():
     (one,) = host.launches(host.HOPPER, shape, 132)
     assert (one.kernel, one.grid, one.threads, one.shared) == ("nhwc3", (54, 2, 1), 128, 0)
     for n, columns in ((1, 8), (8, 32), (32, 32)):  # VGG conv1_1
-        assert host.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").columns == columns
-    assert host.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").columns == 16
+        assert host.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").tile == (16, columns)
+    assert host.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").tile == (16, 16)
     for c, layout in ((4, "NHWC"), (3, "NCHW")):
         with pytest.raises(LaunchError, match=f"'nhwc3' is for 3 channels in NHWC, not for {c} in {layout}"):
             host.Shape(2, c, 40, 70, 65, layout=layout, kernel="nhwc3")
@@ -190,6 +190,6 @@ def test_as_a_layer():
             Conv2d(four, kernel="nhwc", device=device)
         with pytest.raises(LaunchError, match="^the kernel 'nhwc3' is for 3 channels in NHWC, not for 4 in NHWC"):
             Conv2d(four, kernel="nhwc", layout="NHWC", schedule={"CHANNELS": 3}, device=device)
-        with pytest.raises(LaunchError, match="no kernel 'thin'\nhint: there are: paper, hopper, direct, nhwc"):
+        with pytest.raises(LaunchError, match="no kernel 'thin'\nhint: there are: paper, hopper, direct, nhwc, few"):
             Conv2d(w, kernel="thin", device=device)
     assert Kernels.of("sm_80", "nhwc", {"CHANNELS": 2}).main == "nhwc2"

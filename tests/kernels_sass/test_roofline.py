@@ -42,7 +42,7 @@ def test_counted(source, arch, by, sizes):
     cubin = turingas.assemble(
         there.path.read_text(), arch, {"MATH": by} if by else {}, [there.path.parent], filename=str(there.path)
     )
-    options = {"block": 512, "shared": host.HOPPER.shared, "sms": 132} if source == "hopper" else {}
+    options = {"block": 512, "shared": host.HOPPER.shared["winograd"], "sms": 132} if source == "hopper" else {}
     _, (_, report) = harness.convolve(
         cubin, harness.Shape(n, c, h, w, k, layout="CHWN", ni=32), counters=True, **options
     )

@@ -23,7 +23,7 @@ BOTH = "winograd", "winograd32"
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
     assert kernels.main == BOTH["FILTERS" in (schedule or {})]
-    hopper = {"block": HOPPER.threads[kernels.main], "shared": HOPPER.shared, "sms": sms or 132}
+    hopper = {"block": HOPPER.threads[kernels.main], "shared": HOPPER.shared[kernels.main], "sms": sms or 132}
     return harness.convolve(kernels.cubin, shape, **(hopper if kernels.source is HOPPER else {}), **options)
 
 

@@ -1,0 +1,187 @@
+"""Direct convolution for few filters on tensor cores, kernels_sass/winograd/few.sass: its words, what it computes on
+the CPU device, and when it is taken.
+
+TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import turingas
+from kernels_sass import winograd
+from kernels_sass.winograd import Conv2d, host, tuned
+from loader.cuda import Buffer
+from tests.kernels_sass import harness
+from tests.kernels_sass.harness import LAYOUTS, Shape
+from tests.kernels_sass.test_conv2d import Case, error
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
+from turingas.check.command import look
+from turingas.errors import AsmError, LaunchError
+
+SOURCE = Path(winograd.__file__).with_name("few.sass")
+ARCHS = host.FEWS.archs
+SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+each = pytest.mark.parametrize("filters", host.FEW)
+
+
+@functools.cache
+def cubin(arch, filters):
+    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+
+
+def convolve(arch, filters, shape, **options):
+    """The error; nothing else may be wrong."""
+    shared = host.FEWS.shared[f"few{filters}"]
+    found, reports = harness.convolve(
+        cubin(arch, filters), shape, block=128, shared=shared, strict=True, races=True, **options
+    )
+    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
+    return found
+
+
+# ---- what it computes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arch", "filters", "shape", "columns"), [
+    ("sm_90", 8, Shape(1, 8, 6, 6, 8), 6),
+    ("sm_90", 4, Shape(1, 16, 9, 20, 4, bias=True, residual=True, relu=True), 20),
+    ("sm_90", 3, Shape(2, 13, 20, 17, 3, layout="NHWC", bias=True), 14),           # channels beyond the last, blocks
+    ("sm_89", 8, Shape(1, 30, 25, 40, 7, pad=0, layout="NHWC", residual=True), 38),
+    ("sm_90a", 8, Shape(1, 32, 10, 10, 6, splits=4, bias=True, relu=True), 10),
+    ("sm_86", 4, Shape(1, 16, 10, 10, 4, splits=2, layout="NHWC", residual=True), 3),
+    ("sm_80", 3, Shape(3, 40, 7, 5, 2, splits=1, layout="CHWN", relu=True), 83),   # a row a block
+    ("sm_90", 3, Shape(1, 1, 9, 8, 1, pad=0, filter_layout="CRSK"), 1),
+    ("sm_90", 3, Shape(1, 24, 5, 5, 3, splits=1), 1),
+])  # fmt: skip
+def test_against_float64(arch, filters, shape, columns):
+    assert convolve(arch, filters, shape, columns=columns) < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_random_shapes(seed):
+    of = random.Random(seed)
+    filters, flag = of.choice(host.FEW), lambda: of.random() < 0.5
+    n, c, h, w, k = of.randint(1, 3), of.randint(1, 40), of.randint(3, 24), of.randint(3, 36), of.randint(1, filters)
+    splits = of.choice([one for one in (1, 2, 4) if -(-c // 8) % one == 0])
+    more = {"bias": flag(), "residual": flag(), "relu": flag(), "pad": of.randint(0, 1), "layout": of.choice(LAYOUTS)}
+    shape = Shape(n, c, h, w, k, splits=splits, **more)
+    columns, shift = of.randint(1, 83), of.randint(0, 3)
+    assert convolve(of.choice(ARCHS), filters, shape, seed=seed, shift=shift, columns=columns) < 1e-6, (shape, columns)
+
+
+@each
+def test_what_lies_around_an_image_is_not_read(filters):
+    """NaN in rows and columns beyond the image, and behind it."""
+    assert convolve("sm_90", filters, Shape(2, 9, 17, 15, filters, layout="NHWC"), around=math.nan, columns=9) < 1e-6
+
+
+def test_nan_reaches_its_outputs_alone():
+    case = Case(2, 11, 20, 30, 8, layout="NHWC")
+    case.x[0, 5, 7, 3] = case.x[1, 18, 29, 10] = np.nan
+    y = case.conv(kernel="few")(case.x)
+    wrong = {(n, r, c) for n, r, c, k in np.argwhere(~np.isfinite(y))}
+    assert wrong == {(n, r + i, c + j) for n, r, c in ((0, 5, 7), (1, 18, 29)) for i in (-1, 0, 1) for j in (-1, 0, 1)
+                     if r + i < 20 and c + j < 30}  # fmt: skip
+
+
+# ---- its words ---------------------------------------------------------------------------------------------------
+
+
+@each
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_linter_finds_nothing(arch, filters):
+    """No error, no warning. Three HMMA for each 16 inputs and 8 columns, 4 of the former: of as many steps as there are
+    sets of inputs."""
+    found = look(cubin(arch, filters), str(SOURCE))
+    assert not [one for one in found.findings if one.severity != "note"]
+    steps = [loop for loop in found.loops if "tensor" in loop.pipes]
+    sets = 3 if filters == 4 else 2
+    assert [loop.pipes["tensor"] for loop in steps] == [12 * -(-9 * filters // 8) * sets]
+
+
+@each
+def test_room_on_an_sm(filters):
+    (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"few{filters}")
+    blocks = host.BLOCKS[main.name].an_sm
+    assert 65536 // (128 * -(-main.registers // 8) * 8) == blocks
+    assert blocks * (host.FEWS.shared[main.name] + 1024) <= 227 * 1024
+
+
+def test_parameters():
+    with pytest.raises(AsmError, match="FILTERS=5: there are 8, 4, 3"):
+        cubin("sm_90", 5)
+    with pytest.raises(AsmError, match="this is for sm_80 and later, not for sm_75: say --arch sm_90"):
+        turingas.assemble(SOURCE.read_text(), "sm_75", include=[str(SOURCE.parent)], filename="few.sass")
+
+
+# ---- when it is taken --------------------------------------------------------------------------------------------
+
+
+def test_tiles():
+    """Of 256 inputs at most, with those around the outputs; the fewest that cover y."""
+    for p, q in ((64, 64), (128, 128), (1, 1), (7, 200), (300, 2), (13, 83)):
+        shape = host.Shape(2, 64, p, q, 4, kernel="few4")
+        rows, columns = shape.tile
+        assert rows >= 1 and (rows + 2) * (columns + 2) <= 256 and rows == 256 // (columns + 2) - 2
+        assert shape.tiles == 2 * -(-p // rows) * -(-q // columns) == shape.blocks[0] and shape.blocks[1] == 1
+    assert host.Shape(1, 64, 64, 64, 4, kernel="few4").tile == (8, 23)
+    split = host.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel="few3", splits=4)
+    assert split.written.k == 16 and split.tiles == 3 and split.ni == 1
+    main, sums = host.launches(host.HOPPER, split, 132, relu=True)
+    assert (main.kernel, main.grid, main.threads, main.shared) == ("few3", (3, 4, 1), 128, 33280)
+    assert sums.kernel.startswith("add_splits")
+    with pytest.raises(LaunchError, match="^the kernel 'few3' is for at most 3 filters, not for 4"):
+        host.Shape(1, 64, 9, 9, 4, kernel="few3")
+
+
+@pytest.fixture
+def driver(install, monkeypatch):  # noqa: F811
+    """A GPU of sm_90 that is none, for which the model finds "few" to be the fastest wherever it may be."""
+    for kernel in host.FEWS.threads:
+        for times in (host.STEP, host.JOB):
+            monkeypatch.setitem(times, kernel, 1e-3)
+    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
+    host.fastest.cache_clear()
+    yield install(Driver(major=9, minor=0))
+    host.fastest.cache_clear()
+
+
+def test_taken_on_a_gpu(driver, monkeypatch):
+    """In NCHW and NHWC, and not where one asks for something else, or where the model finds another to be faster."""
+    for k, layout, kernel in ((8, "NCHW", "few8"), (4, "NHWC", "few4"), (1, "NHWC", "few3")):
+        case = Case(1, 16, 8, 9, k, layout=layout)
+        x, residual = Buffer.of(case.x), Buffer.of(case.residual)
+        with case.conv() as conv:
+            assert error(conv(x, residual).numpy(), case.y(residual=True)) < 1e-6
+        assert kernel in [name for name, *_ in driver.launches[-2:]], driver.launches
+    with case.conv(splits=1) as conv:
+        conv(x)
+    assert driver.launches[-1][0].startswith("winograd")
+    monkeypatch.setitem(host.STEP, "few3", 1e3)
+    host.fastest.cache_clear()
+    with case.conv() as conv:
+        conv(x)
+    assert not driver.launches[-1][0].startswith("few")
+
+
+def test_as_a_layer():
+    """By name, on the CPU device, with splits; and what there is not, which is told at once."""
+    case = Case(2, 16, 6, 7, 5, layout="NHWC")
+    for splits in (None, 2):
+        conv = case.conv(bias=True, relu=True, kernel="few", splits=splits)
+        assert error(conv(case.x, case.residual), case.y(bias=True, residual=True, relu=True)) < 1e-6
+    w = np.zeros((9, 8, 3, 3), np.float32)
+    for device in ("cpu", None):
+        with pytest.raises(LaunchError, match="^the kernel 'few' is for at most 8 filters, not for 9"):
+            Conv2d(w, kernel="few", device=device)
+        with pytest.raises(LaunchError, match="^the kernel 'few4' is for at most 4 filters, not for 5"):
+            Conv2d(w[:5].copy(), kernel="few", schedule={"FILTERS": 4}, device=device)
