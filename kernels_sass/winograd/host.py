@@ -59,7 +59,7 @@ BLOCKS = {
     MAIN: Block(FILTERS, TILES, 2, 2, 1, MAIN), "winograd32": Block(NARROW, TILES, 2, 2, 1, "winograd32"),
     "direct8": Block(STRIP, 128, 8, 1, 3, "direct8"), "direct4": Block(THIN_STRIP, 128, 8, 1, 4, "direct4"),
     **{f"nhwc{c}": Block(FILTERS, 1, 16, NARROWER[0], 3, "nhwc") for c in THIN},
-    **{f"few{k}": Block(8 if k == 8 else 4, 1, 14, 14, 2, f"few{k}") for k in FEW},
+    **{f"few{k}": Block(8 if k == 8 else 4, 1, 14, 14, 3 if k == 3 else 2, f"few{k}") for k in FEW},
 }  # fmt: skip
 MANY = 128  # channels whose products "direct" sums up: relative errors of 6e-7
 TURNS = 4  # blocks of "direct" that an SM's room is filled with so often have several groups of filters each
@@ -325,7 +325,7 @@ DIRECT = Source("direct", "direct.sass", AMPERE, {"direct8": 128, "direct4": 128
 THINS = Source("nhwc", "nhwc.sass", AMPERE, {f"nhwc{c}": 128 for c in THIN}, {}, False, True)
 #: SHARED of the file: of each column of products, 9 of a filter, a float for each input, and 16 bytes.
 _RESULTS = {f"few{k}": 8 * ceil_div(9 * k, 8) * 4 * (PIXELS + 4) for k in FEW}
-FEWS = Source("few", "few.sass", AMPERE, {"few8": 128, "few4": 256, "few3": 256}, _RESULTS, False, True)
+FEWS = Source("few", "few.sass", AMPERE, dict.fromkeys(_RESULTS, 128), _RESULTS, False, True)
 SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT, THINS, FEWS)}
 
 
@@ -473,10 +473,10 @@ def sms(device: str) -> int:
 #: Times on an H200, in microseconds, by Block.times: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
 #: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57, "few8": 0.49,
-        "few4": 0.33, "few3": 0.25}
-JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27, "few8": 2.2,
-       "few4": 1.0, "few3": 0.8}
+STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57, "few8": 1.0,
+        "few4": 0.6, "few3": 0.5}
+JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27, "few8": 2.0,
+       "few4": 2.0, "few3": 2.0}
 LAUNCH, SUMS = 1.15, 2.64
 
 

@@ -40,9 +40,9 @@ def cubin(arch, filters):
 
 def convolve(arch, filters, shape, **options):
     """The error; nothing else may be wrong."""
-    threads, shared = (of[f"few{filters}"] for of in (host.FEWS.threads, host.FEWS.shared))
+    shared = host.FEWS.shared[f"few{filters}"]
     found, reports = harness.convolve(
-        cubin(arch, filters), shape, block=threads, shared=shared, strict=True, races=True, **options
+        cubin(arch, filters), shape, block=128, shared=shared, strict=True, races=True, **options
     )
     assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
     return found
@@ -99,20 +99,20 @@ def test_nan_reaches_its_outputs_alone():
 @each
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, filters):
-    """No error, no warning. Three HMMA for each 16 inputs and 8 columns, 4 of the former or 2: of as many steps as
-    there are sets of inputs."""
+    """No error, no warning. Three HMMA for each 16 inputs and 8 columns, 4 of the former: of as many steps as there are
+    sets of inputs."""
     found = look(cubin(arch, filters), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     steps = [loop for loop in found.loops if "tensor" in loop.pipes]
-    m, sets = (4, 2) if filters == 8 else (2, 3)
-    assert [loop.pipes["tensor"] for loop in steps] == [3 * m * -(-9 * filters // 8) * sets]
+    sets = 3 if filters == 4 else 2
+    assert [loop.pipes["tensor"] for loop in steps] == [12 * -(-9 * filters // 8) * sets]
 
 
 @each
 def test_room_on_an_sm(filters):
     (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"few{filters}")
     blocks = host.BLOCKS[main.name].an_sm
-    assert 65536 // (host.FEWS.threads[main.name] * -(-main.registers // 8) * 8) == blocks
+    assert 65536 // (128 * -(-main.registers // 8) * 8) == blocks
     assert blocks * (host.FEWS.shared[main.name] + 1024) <= 227 * 1024
 
 
@@ -137,7 +137,7 @@ def test_tiles():
     split = host.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel="few3", splits=4)
     assert split.written.k == 16 and split.tiles == 3 and split.ni == 1
     main, sums = host.launches(host.HOPPER, split, 132, relu=True)
-    assert (main.kernel, main.grid, main.threads, main.shared) == ("few3", (3, 4, 1), 256, 33280)
+    assert (main.kernel, main.grid, main.threads, main.shared) == ("few3", (3, 4, 1), 128, 33280)
     assert sums.kernel.startswith("add_splits")
     with pytest.raises(LaunchError, match="^the kernel 'few3' is for at most 3 filters, not for 4"):
         host.Shape(1, 64, 9, 9, 4, kernel="few3")
