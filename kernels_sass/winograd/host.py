@@ -473,10 +473,10 @@ def sms(device: str) -> int:
 #: Times on an H200, in microseconds, by Block.times: a step of 8 channels, and a job
 #: beside its steps; of a second launch, and of 2^20 elements of y that it sums up. They are what fits the times of
 #: `turingas bench shapes` best ("model" in docs/results/shapes_sm90.json), which shows how they choose.
-STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57, "few8": 1.0,
-        "few4": 0.6, "few3": 0.5}
-JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27, "few8": 2.0,
-       "few4": 2.0, "few3": 2.0}
+STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.69, "direct4": 1.70, "nhwc": 13.57, "few8": 0.48,
+        "few4": 0.33, "few3": 0.28}
+JOB = {MAIN: 2.24, "winograd32": 1.12, "direct8": 0.64, "direct4": 0.22, "nhwc": 0.27, "few8": 2.6,
+       "few4": 1.1, "few3": 0.9}
 LAUNCH, SUMS = 1.15, 2.64
 
 
