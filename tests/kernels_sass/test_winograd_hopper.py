@@ -84,7 +84,8 @@ def main_loop(**defines: object) -> list[Instruction]:
 
 def convolve(shape: Shape, defines: Defines, sms: int = 132, **options: Any) -> tuple[float, list[emulate.Report]]:
     made = cubin(**defines)
-    return harness.convolve(made, shape, block=HOPPER.threads[64], shared=HOPPER.shared, sms=sms, **options)
+    block, shared = (of["winograd"] for of in (HOPPER.threads, HOPPER.shared))
+    return harness.convolve(made, shape, block=block, shared=shared, sms=sms, **options)
 
 
 @functools.cache
@@ -113,7 +114,7 @@ def test_registers_of_the_roles(math):
     """All that an SM has."""
     counts = [i.operands[-1].value for i in code(MATH=math) if i.base == "USETMAXREG"]
     assert counts == [184, 56, 88]
-    warps = HOPPER.threads[64] // 32
+    warps = HOPPER.threads["winograd"] // 32
     assert 8 * 184 + 4 * 56 + 4 * 88 == warps * kernel("winograd", MATH=math).registers == 65536 // 32
     assert kernel("filter_transform", MATH=math).registers <= 48
 
@@ -122,7 +123,7 @@ def test_registers_of_blocks_of_32_filters():
     """No more than there are from the start, and no role uses the two that warps keep for themselves."""
     counts = [i.operands[-1].value for i in code("winograd32", FILTERS=32) if i.base == "USETMAXREG"]
     assert counts == [120, 56, 88]
-    warps = HOPPER.threads[32] // 32
+    warps = HOPPER.threads["winograd32"] // 32
     assert 8 * 120 + 4 * 56 + 8 * 88 <= warps * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
     for at, most in zip(ROLES, counts):
         words = [code("winograd32", FILTERS=32)[n] for n in role(at, "winograd32", FILTERS=32)]
@@ -145,7 +146,7 @@ def test_shared_memory(math):
     """What the system keeps is declared, the rest given at launch; host.py knows how much."""
     assert kernel("winograd", MATH=math).shared_bytes == 1024
     last = max(o.offset for i in code(MATH=math) if i.base == "SYNCS" for o in i.operands if isinstance(o, Mem))
-    assert last + 8 - 1024 == HOPPER.shared  # an mbarrier stands at the end
+    assert last + 8 - 1024 == HOPPER.shared["winograd"]  # an mbarrier stands at the end
 
 
 def test_the_main_loop_of_ffma():
@@ -440,7 +441,8 @@ def output(x: np.ndarray, w: np.ndarray, math: str, relu: bool = False) -> np.nd
     args = [x, u, y, 0, 0, s.tiles(2, 2), s.n, s.c, s.h, s.w, s.k, s.p, s.q, 1, -(-s.p // 2), -(-s.q // 2), 1]
     args += [stride // 4 for stride in (*x.strides, *y.strides)]
     blocks = -(-s.tiles(2, 2) // 32) * -(-s.k // 64)
-    module.launch("winograd", blocks, HOPPER.threads[64], [*args, int(relu), -(-s.c // 8), 1], HOPPER.shared)
+    threads, shared = (of["winograd"] for of in (HOPPER.threads, HOPPER.shared))
+    module.launch("winograd", blocks, threads, [*args, int(relu), -(-s.c // 8), 1], shared)
     return y
 
 
