@@ -159,7 +159,8 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
 
     def floor(row: results.Json) -> float:
         kinds = {host.BLOCKS[way.split(" x ")[1]].times for way in row["of"]}
-        return float(fitted["launch"] + min(fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in kinds))
+        of_one = [fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in kinds if f"job of {one}" in fitted]
+        return float(fitted["launch"] + min(of_one))
 
     of: dict[str, list[float]] = {}
     for row in settings.values():

@@ -241,7 +241,7 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
 def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device) -> None:
     """What Conv2d takes by itself where a kernel without Winograd's method may be faster: some of it is."""
     taken = set()
-    for n, c, size, k in ((8, 3, 128, 64), (2, 1, 50, 70), (4, 7, 33, 30), (32, 96, 64, 4), (3, 320, 24, 3),
+    for n, c, size, k in ((8, 3, 128, 64), (8, 1, 100, 70), (4, 7, 33, 30), (32, 96, 64, 4), (3, 320, 24, 3),
                           (9, 40, 61, 8), (2, 512, 64, 8)):  # fmt: skip
         x, w = torch.randn(n, c, size, size + 3, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
         bias, residual = torch.randn(k, device="cuda"), torch.randn(n, k, size, size + 3, device="cuda") * 5
