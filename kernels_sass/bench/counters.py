@@ -40,6 +40,7 @@ METRICS = {
     "cycles": "sm__cycles_active.avg",
     "elapsed": "sm__cycles_elapsed.max",
     "nanoseconds": "gpu__time_duration.sum",
+    "l1": "l1tex__throughput.avg.pct_of_peak_sustained_active",
     "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "dram_read": "dram__bytes_read.sum",
@@ -160,14 +161,14 @@ def show(found: results.Json) -> None:
     """Print the table."""
     given = "".join(f", {name}={value}" for name, value in found["asked"].get("schedule", {}).items())
     what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
-    made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "shared %",
+    made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "L1 %", "shared %",
                          "products/peak %", "us", "cycles", "active %", "conflicts/wavefronts %", "L2 MB", "DRAM MB r",
                          "DRAM MB w", "L2 hits %", "warps %")  # fmt: skip
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
         l2 = one["l2_sectors"] and 32 * one["l2_sectors"]
         shared = _of(one["shared_wavefronts"], (one["cycles"] or 0) * found["sms"], 100)
-        cells = (one["fma"], one["tensor"], one["issued"], shared, one["of_peak"],
+        cells = (one["fma"], one["tensor"], one["issued"], one["l1"], shared, one["of_peak"],
                  one["nanoseconds"] and one["nanoseconds"] / 1e3, one["elapsed"],
                  _of(one["cycles"], one["elapsed"], 100), conflicts, _megabytes(l2),
                  _megabytes(one["dram_read"]), _megabytes(one["dram_written"]), one["l2_hits"],
