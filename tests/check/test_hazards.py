@@ -180,6 +180,22 @@ def test_what_a_barrier_holds_back(behind: str, held_back: bool) -> None:
     assert kinds(text.format(1, "ARV 0x0, 0x40"), "sm_80") == []  # nobody waits there
 
 
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_depbar_takes_a_while_to_hold(arch: str) -> None:
+    """A BAR.SYNC 3 cycles behind a DEPBAR came before copies had landed on an H200; ptxas leaves 4. A barrier before it
+    is not forgotten."""
+    text = "--:-:-:-:{} DEPBAR.LE SB0, 0x1\n{}\n3f:-:-:-:6 NOP"
+    for behind in ("--:-:0:-:2 LDS R4, [R8]", "--:-:-:-:6 BAR.SYNC 0x0", "--:-:-:-:5 @P0 EXIT"):
+        assert kinds(text.format(3, behind), arch) == [("barrier-stall", 1, 0)]
+        assert kinds(text.format(4, behind), arch) == []
+    assert kinds(text.format(1, "--:-:-:-:5 FADD R4, R5, R6"), arch) == []
+    found = next(f for f in findings(text.format(3, "--:-:0:-:2 LDS R4, [R8]"), arch) if f.severity == "error")
+    assert found.message == "LDS comes 3 cycles behind DEPBAR, which holds the warp only after 4: " \
+        "it may run before what it waits for"  # fmt: skip
+    both = "--:-:-:-:1 BAR.SYNC 0x0\n--:-:-:-:{} DEPBAR.LE SB0, 0x1\n--:-:0:-:2 LDS R4, [R8]\n01:-:-:-:6 NOP"
+    assert kinds(both.format(3), arch)[0] == ("barrier-stall", 2, 0) and kinds(both.format(5), arch) == []
+
+
 def test_barriers_on_all_paths() -> None:
     """What lies between counts; a way in from elsewhere, and one on which no barrier was, do no harm."""
     text = """

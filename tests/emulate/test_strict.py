@@ -253,6 +253,13 @@ def test_a_barrier_takes_a_while_to_hold(arch, need):
     assert (hazard.first.text, hazard.second.text) == ("BAR.SYNC 0x0", "LDS R6, [RZ]")
 
 
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_depbar_takes_a_while_to_hold(arch):
+    text = "--:-:-:-:{} DEPBAR.LE SB0, 0x1; --:-:-:-:{} MOV R4, R5; --:-:0:-:2 LDS R6, [RZ]; 01:-:-:-:2 NOP"
+    assert found(text.format(1, 2), arch) == found(text.format(2, 1), arch) == [("barrier-stall", 0, 2)]
+    assert found(text.format(1, 3), arch) == found(text.format(4, 1), arch) == []
+
+
 def test_lanes_behind_a_barrier():
     """Those that go on and those that do not; only what runs counts."""
     text = LANE + "--:-:-:-:1 BAR.SYNC 0x0; --:-:0:-:2 {} LDS R6, [RZ]; 01:-:-:-:6 NOP"

@@ -185,9 +185,12 @@ def test_barriers() -> None:
         (wrote,), read = rules.writes(barrier), rules.reads(load)[-1]
         assert wrote.file == read.file == "BAR" and rules.raw(barrier, wrote, load, read) == cycles
         assert not rules.variable(barrier, wrote) and not rules.late(load, read)
-        for text in ("FADD R1, R2, R3", "NOP", "DEPBAR.LE SB0, 0x0"):
+        for text in ("FADD R1, R2, R3", "NOP"):
             other = decoded(text, arch)
             assert rules.reads(other) == other.reads and rules.writes(other) == other.writes
+        waits = decoded("DEPBAR.LE SB0, 0x0", arch)
+        (wrote,) = rules.writes(waits)
+        assert rules.reads(waits) == () and rules.raw(waits, wrote, load, read) == 4
         arrives = decoded("BAR.ARV 0x0, 0x40", arch)
         assert rules.writes(arrives) == arrives.writes and rules.reads(arrives) != arrives.reads
 

@@ -36,7 +36,8 @@ WRITER, READER = 2, 3  # in a Class
 LIKE = {("P", WRITER, "r2p"): "alu", ("R", WRITER, "HMMA.1688.F32"): "HMMA.1688.F32.TF32",
         ("UP", READER, "branch"): "guard"}  # fmt: skip
 #: What was seen on an H200 apart from tests/bench/latency.py (docs/latency.md tells how).
-SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("war", "UR", "uniform", "umove"): "3"}
+SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("raw", "BAR", "DEPBAR", "any"): "3 is too few",
+        ("war", "UR", "uniform", "umove"): "3"}
 #: architectures with the same distances, wherever one of them has many cases
 TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",)]
 

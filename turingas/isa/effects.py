@@ -12,7 +12,7 @@ from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies
 
 # A register of any file has one number: R 0 to 255, then UR, P, UP and B, what a barrier "writes", and the UR once more
 # as sources that are read late.
-FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352, SOURCES: 353}
+FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352, SOURCES: 354}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 
@@ -35,14 +35,13 @@ def register_name(number: int) -> str:
 
 def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int) -> tuple[str, str]:
     """Kind and message of a finding: ``i`` reads ("raw") or overwrites ("waw") a register only ``passed`` cycles behind
-    the fixed-latency instruction that writes it, where ``need`` are needed. (A barrier and sources that are read late
+    the fixed-latency instruction that writes it, where ``need`` are needed. (Barriers and sources that are read late
     are kept as registers, too.)"""
     cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
-    if register == FIRST[BARRIER]:
-        return "barrier-stall", (
-            f"{i.base} comes {cycles} behind a barrier, which holds the warp only after {need}: it may run before the "
-            "others are there"
-        )
+    if FIRST[BARRIER] <= register < FIRST[SOURCES]:
+        who, rest = [("a barrier", "the others are there"), ("DEPBAR", "what it waits for")][register - FIRST[BARRIER]]
+        held = f"{i.base} comes {cycles} behind {who}, which holds the warp only after {need}"
+        return "barrier-stall", f"{held}: it may run before {rest}"
     if register >= FIRST[SOURCES]:
         return "war-stall", (
             f"UR{register - FIRST[SOURCES]} is overwritten {cycles} behind an instruction that reads it late, and may "

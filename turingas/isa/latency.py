@@ -58,10 +58,11 @@ EARLY = frozenset(["wide.c.high", "tensor.c"])
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
 
-# A barrier holds a warp some cycles after it was issued: what comes sooner runs as if it stood before it. This is kept
-# like a register that BAR writes and that these read: what others can see, or what sees what others do.
+# A barrier, or DEPBAR, holds a warp some cycles after it was issued: what comes sooner runs as if it stood before it.
+# This is kept like two registers that BAR and DEPBAR write and that these read: what others can see, or what sees what
+# others do.
 BARRIER = "BAR"  # its file
-AT_BARRIER = (Access(BARRIER, 0, 1, "barrier"),)
+AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR the second
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
 NOT_HELD_BACK = frozenset("DEPBAR LDGDEPBAR NOP YIELD".split())  # of these pipes: they touch nothing outside the warp
 
@@ -110,7 +111,8 @@ class Latencies:
         """What ``i`` writes: its registers, the barrier if it is one that the warp waits at, and those of its sources
         that may be overwritten too early."""
         late = [a for a in i.reads if a.file == "UR" and reader(self, i, a, 0) in self.overtaken]
-        return i.writes + (AT_BARRIER if holds(i) else ()) + tuple(_in_file(SOURCES, a) for a in late)
+        held = (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
+        return i.writes + held + tuple(_in_file(SOURCES, a) for a in late)
 
     def pipe(self, i: Instruction) -> str:
         """The pipe that executes ``i``: a key of PIPES."""
@@ -217,8 +219,8 @@ def _in_file(file: str, access: Access) -> Access:
 
 
 def holds(i: Instruction) -> bool:
-    """Whether a warp waits here for the others of its block."""
-    return i.base == "BAR" and "ARV" not in i.mods
+    """Whether a warp waits here: for the others of its block, or (DEPBAR) for what it began itself."""
+    return i.base == "DEPBAR" or i.base == "BAR" and "ARV" not in i.mods
 
 
 # ---- the classes of latency.csv ----------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
     """The class of an instruction as the writer of the register ``word`` of ``write``."""
     pipe = PIPE_OF[i.base]
     if write.file == BARRIER:
-        return BARRIER
+        return i.base
     if i.base == "R2P":
         return "r2p"
     if write.file == "R":
