@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import loader
+import turingas
 from kernels_sass.winograd import Conv2d, host
 from kernels_sass.winograd.parameters import parameters, variants
 from loader import cuda
@@ -302,6 +305,29 @@ def test_few_filters(filters: int, torch: Any, gpu: cuda.Device) -> None:
                 for _ in range(20):
                     conv(given, None if r is None else added, out=out)
                 assert torch.equal(out, first)
+
+
+def test_depbar_holds_after_four_cycles(torch: Any, gpu: cuda.Device) -> None:
+    """What docs/latency.md says of it: few.sass is right if its DEPBARs stall 4 cycles, and not with 1, 2 or 3."""
+    if gpu.arch != "sm_90":
+        pytest.skip(f"nobody has looked at {gpu.arch} yet")
+    text = turingas.disassemble(host.Kernels.of("sm_90", "few", {"FILTERS": 4}).cubin)
+    wrong, stream = dict.fromkeys((1, 2, 3, 4), 0), torch.cuda.current_stream()
+    x, w = torch.randn(8, 320, 64, 64, device="cuda"), torch.randn(4, 320, 3, 3, device="cuda")
+    u, shape = torch.empty(host.filter_floats(320, 4), device="cuda"), host.Shape(8, 320, 64, 64, 4, kernel="few4")
+    wanted = exact(torch, x, w, 1)
+    for stall in wrong:
+        changed, count = re.subn(r"(?m)(:\S:)4(  DEPBAR\.LE)", rf"\g<1>{stall}\2", text)
+        assert count > 3
+        module = loader.load(turingas.assemble(changed, "sm_90"), "cuda:0")
+        host.transform(module, w, u, 320, 4, stream=stream)
+        for _ in range(40):
+            y = nan(torch, shape.y_shape)
+            host.convolve(module, host.FEWS, shape, x, u, y, stream=stream)
+            torch.cuda.synchronize()
+            wrong[stall] += not error(y, wanted) <= BOUND
+    print(f"DEPBAR, stall: wrong of 40 runs: {wrong}")
+    assert wrong[4] == 0 and wrong[1] and wrong[2] and wrong[3]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
