@@ -35,8 +35,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     """Search for the shapes that are not done yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
-    if source == host.DIRECT.name:
-        raise LaunchError("direct.sass has no schedule to search", "it has FILTERS alone, which Conv2d chooses")
+    if source not in (host.PAPER.name, host.HOPPER.name):
+        raise LaunchError(f"{host.SOURCES[source].file} has no schedule to search", "what it has Conv2d chooses")
     whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
     if path is None and asked == whole:
         path = results.default_path("sweep", gpu.arch, source)

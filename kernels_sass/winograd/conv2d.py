@@ -36,9 +36,9 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "hopper" alone has. ``kernel``: "paper", "hopper", "direct" or "nhwc"; None: the best there is. On Hopper with fewer
-    than 8 channels, or at most 8 filters, that may be "direct", or in NHWC with at most 4 channels "nhwc", which do
-    without Winograd. ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is, and
+    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc" or "few"; None: the best there is. On Hopper with
+    fewer than 8 channels, or at most 8 filters, that may be one of the last three, which do without Winograd.
+    ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.
     "hopper" multiplies on tensor cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes
@@ -77,6 +77,7 @@ class Conv2d:
         self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
         self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
         self.splits = splits
+        self._only = host.MAIN  # the main kernel, if there is but one without Winograd's method
 
         _library("weight", weight)
         shape = tuple(weight.shape)
@@ -177,10 +178,12 @@ class Conv2d:
     def _kernels(self, device: str) -> Kernels:
         """Those that the arguments ask for. LaunchError."""
         schedule = self.schedule
-        if self.kernel in host.SOURCES:
+        if isinstance(self.kernel, str) and self.kernel in host.SOURCES:
             schedule = {**host.own_schedule(host.SOURCES[self.kernel], self.channels, self.filters), **schedule}
         kernels = Kernels.of(self._arch(device), self.kernel, schedule)
         self._sizes(kernels.main)
+        if kernels.source not in (host.PAPER, host.HOPPER):
+            self._only = kernels.main
         return kernels
 
     def _sizes(self, kernel: str = host.MAIN) -> host.Shape:
@@ -232,7 +235,7 @@ class Conv2d:
         channels = given[self.layout.index("C")]
         if channels != self.channels:
             raise LaunchError(f"x has {channels} channels ({self.layout} = {given}), the filters {self.channels}")
-        shape = host.shape_of(given, self.filters, self.padding, self.layout)
+        shape = replace(host.shape_of(given, self.filters, self.padding, self.layout), kernel=self._only)
         shape = shape if self.splits is None else replace(shape, splits=self.splits)
         list(shape.parts())  # says what is too large
         if len(self._shapes) >= PLANS:

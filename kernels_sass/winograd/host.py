@@ -114,12 +114,14 @@ class Shape:
             raise LaunchError(
                 f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
             )
+        if self.kernel not in BLOCKS:
+            raise LaunchError(f"there is no main kernel {self.kernel!r}", "there are: " + ", ".join(BLOCKS))
         if self.kernel in THINS.threads and (self.layout, self.kernel) != ("NHWC", f"nhwc{self.c}"):
             able = f"{self.kernel[-1]} channels in NHWC"
             raise LaunchError(f"the kernel {self.kernel!r} is for {able}, not for {self.c} in {self.layout}")
         if self.kernel in FEWS.threads and self.k > int(self.kernel[-1]):
             raise LaunchError(f"the kernel {self.kernel!r} is for at most {self.kernel[-1]} filters, not for {self.k}")
-        if self.splits not in SPLITS or self.steps % self.splits:
+        if not hasattr(self.splits, "__index__") or self.splits not in SPLITS or self.steps % self.splits:
             able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
             raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
                               f"into: {able}")  # fmt: skip
@@ -335,7 +337,7 @@ def choose(arch: str, source: str | None = None) -> Source:
         raise LaunchError(f"there is no architecture {arch!r}", "there are: " + ", ".join(NAMES))
     if source is None:
         return HOPPER if arch in HOPPER.archs and HOPPER.exists else PAPER
-    if source not in SOURCES:
+    if not isinstance(source, str) or source not in SOURCES:
         raise LaunchError(f"there is no kernel {source!r}", "there are: " + ", ".join(SOURCES))
     found = SOURCES[source]
     if arch not in found.archs:
@@ -370,7 +372,7 @@ class Kernels:
         """``schedule``: parameters of the source, such as {"YIELD": "natural"}. LaunchError for one that it does not
         have, or a value that it does not take."""
         chosen, given = choose(arch, source), dict(schedule or {})
-        key = chosen.name, arch, tuple(sorted((name, repr(value)) for name, value in given.items()))
+        key = chosen.name, arch, tuple(sorted((str(name), repr(value)) for name, value in given.items()))
         with cls._lock:
             if key not in cls._made:
                 cls._made[key] = cls(chosen, arch, _assemble(chosen, arch, given), given)
@@ -382,7 +384,7 @@ class Kernels:
         Winograd's, which fill up c to 8 and k to 32, half empty."""
         found = {self.main: self}
         given = {**self.schedule, "FILTERS": NARROW}
-        alone = "FILTERS" in self.schedule or self.schedule.get("MATH") == "ffma" or self.main in DIRECT.threads
+        alone = "FILTERS" in self.schedule or self.schedule.get("MATH") == "ffma" or self.main not in HOPPER.threads
         others = [(self.source, given)] if not alone and takes(self.source, given) else []
         if shape is not None and self.source.name == "hopper" and not self.schedule:
             others += by_definition(shape)

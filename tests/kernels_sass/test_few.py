@@ -185,3 +185,20 @@ def test_as_a_layer():
             Conv2d(w, kernel="few", device=device)
         with pytest.raises(LaunchError, match="^the kernel 'few4' is for at most 4 filters, not for 5"):
             Conv2d(w[:5].copy(), kernel="few", schedule={"FILTERS": 4}, device=device)
+        for more in ({"kernel": ["few"]}, {"kernel": "few", "schedule": {3: 4}}, {"kernel": "few", "splits": 1.0}):
+            with pytest.raises(LaunchError):
+                Conv2d(w[:5].copy(), device=device, **more)
+
+
+def test_partial_results_of_few_filters():
+    """Not of 64: what they take of 4 GiB is reckoned by the kernel's own block."""
+    conv = Conv2d(np.zeros((1, 16, 3, 3), np.float32), kernel="few", splits=2)
+    shape, _ = conv._shape((1, 16, 4096, 4096))
+    assert shape.kernel == "few3" and 4 * shape.floats == 1 << 29
+
+
+def test_alone():
+    """Of its source there is one kernel for a schedule, whoever asks; and a kernel that there is not is told of."""
+    assert list(host.Kernels.of("sm_90", "few").every()) == ["few8"]
+    with pytest.raises(LaunchError, match="^there is no main kernel 'few5'"):
+        host.Shape(1, 8, 9, 9, 5, kernel="few5")
