@@ -192,6 +192,11 @@ def memory(pair, offset=0):
     return f"[{pair}+0x{offset:x}]"
 
 
+def uniform(pair, offset):
+    """A global address that all lanes have: the pair of uniform registers from ``pair`` on. sm_80 and later."""
+    return f"[{'RZ.U32+' if SM >= 90 else ''}{pair}{f'+{offset:#x}' if offset else ''}]"
+
+
 def ldg(to, address, size=""):
     return f"LDG.E{size}{'.SYS' if SM < 80 else ''} {to}, {address}"
 
