@@ -163,7 +163,7 @@ def show(found: results.Json) -> None:
     what = f"{found['gpu']}, {found['commit'][:9]}: {found['asked']['source']}{given}, main kernel, by ncu"
     made = results.table(what, "setting", "blocks", "FMA pipe %", "tensor pipe %", "issue slots %", "L1 %", "shared %",
                          "products/peak %", "us", "cycles", "active %", "conflicts/wavefronts %", "L2 MB", "DRAM MB r",
-                         "DRAM MB w", "L2 hits %", "warps %")  # fmt: skip
+                         "DRAM MB w", "L2 hits %", "warps %", whole=["blocks"])  # fmt: skip
     for name, one in found["settings"].items():
         conflicts = _of(one["shared_conflicts"], one["shared_wavefronts"], 100)
         l2 = one["l2_sectors"] and 32 * one["l2_sectors"]

@@ -43,16 +43,16 @@ def console() -> Any:
     return made if made.is_terminal else Console(highlight=False, width=180)
 
 
-def table(title: str, *columns: str, left: Sequence[str] = (), **options: Any) -> Any:
-    """A table of rich: numbers under all columns but the first and those of ``left``. The first, and one that is
-    called blocks, are never wrapped."""
+def table(title: str, *columns: str, left: Sequence[str] = (), whole: Sequence[str] = (), **options: Any) -> Any:
+    """A table of rich: numbers under all columns but the first and those of ``left``. The first and those of ``whole``
+    are never wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), **options)
     for number, name in enumerate(columns):
-        whole = not number or name == "blocks"
-        made.add_column(name, justify="left" if not number or name in left else "right", no_wrap=whole)
+        justify: Any = "left" if not number or name in left else "right"
+        made.add_column(name, justify=justify, no_wrap=not number or name in whole)
     return made
 
 

@@ -217,7 +217,7 @@ def show(found: results.Json) -> None:
                "kernel; best ms: with those that are best here. ratio: time for a useful operation over that of "
                "the nearest shape in multiples of 32 images, 8 channels, 64 filters")  # fmt: skip
     made = results.table(what, "layer", "C", "H, W", "K", "N", "jobs", "blocks", "ms", "best ms", "PyTorch ms",
-                         "TFLOPS", "ratio", "error", caption=caption)  # fmt: skip
+                         "TFLOPS", "ratio", "error", caption=caption, whole=["blocks"])  # fmt: skip
     for name, row in found["settings"].items():
         p = row["problem"]
         cells = (p["c"], p["h"], p["k"], p["n"], row["jobs"], f"{row['splits']} x {row['kernel']}")

@@ -182,7 +182,7 @@ class Conv2d:
             schedule = {**host.own_schedule(host.SOURCES[self.kernel], self.channels, self.filters), **schedule}
         kernels = Kernels.of(self._arch(device), self.kernel, schedule)
         self._sizes(kernels.main)
-        if kernels.source not in (host.PAPER, host.HOPPER):
+        if host.without_winograd(kernels.main):
             self._only = kernels.main
         return kernels
 

@@ -41,8 +41,8 @@ NARROWER, ENOUGH = (32, 16, 8), 512  # columns of its blocks: the first that giv
 
 
 class Block(NamedTuple):
-    """Filters (of partial results) and tiles of a block, and rows and columns of y in a tile, or what is near them; how
-    many blocks an SM has room for; what the kernel is called in STEP and JOB."""
+    """Filters (of partial results) and tiles of a block, and rows and columns of y in a tile, at most (0: Shape.tile
+    says it); how many blocks an SM has room for; what the kernel is called in STEP and JOB."""
 
     filters: int
     tiles: int
@@ -59,7 +59,7 @@ BLOCKS = {
     MAIN: Block(FILTERS, TILES, 2, 2, 1, MAIN), "winograd32": Block(NARROW, TILES, 2, 2, 1, "winograd32"),
     "direct8": Block(STRIP, 128, 8, 1, 3, "direct8"), "direct4": Block(THIN_STRIP, 128, 8, 1, 4, "direct4"),
     **{f"nhwc{c}": Block(FILTERS, 1, 16, NARROWER[0], 3, "nhwc") for c in THIN},
-    **{f"few{k}": Block(8 if k == 8 else 4, 1, 14, 14, 3 if k == 3 else 2, f"few{k}") for k in FEW},
+    **{f"few{k}": Block(8 if k == 8 else 4, 1, 0, 0, 3 if k == 3 else 2, f"few{k}") for k in FEW},
 }  # fmt: skip
 MANY = 128  # channels whose products "direct" sums up: relative errors of 6e-7
 TURNS = 4  # blocks of "direct" that an SM's room is filled with so often have several groups of filters each
@@ -145,7 +145,7 @@ class Shape:
     @property
     def ni(self) -> int:
         """Images whose tiles stand side by side in a block. CHWN: 32, or as near as leaves few places empty."""
-        together = self.layout == "CHWN" and self.kernel not in FEWS.threads
+        together = self.layout == "CHWN" and self.block.tiles > 1
         return ceil_div(self.n, ceil_div(self.n, TILES)) if together else 1
 
     @property
@@ -156,7 +156,7 @@ class Shape:
     @property
     def direct(self) -> bool:
         """Whether the kernel multiplies as the definition says."""
-        return any(self.kernel in source.threads for source in (DIRECT, THINS, FEWS))
+        return without_winograd(self.kernel) is not None
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class Shape:
         """The parameters of the main kernel between the pointers and relu."""
         written = self.written
         sizes = self.n, self.c, self.h, self.w, written.k, self.p, self.q, self.pad
-        ni = self.tile[1] if self.kernel in THINS.threads or self.kernel in FEWS.threads else self.ni
+        ni = self.ni if self.block.tiles > 1 else self.tile[1]
         return self.tiles, *sizes, *self.grid, ni, *self.x_strides, *written.y_strides
 
     def parts(self) -> Iterator[tuple[slice, Shape]]:
@@ -329,6 +329,11 @@ THINS = Source("nhwc", "nhwc.sass", AMPERE, {f"nhwc{c}": 128 for c in THIN}, {},
 _RESULTS = {f"few{k}": 8 * ceil_div(9 * k, 8) * 4 * (PIXELS + 4) for k in FEW}
 FEWS = Source("few", "few.sass", AMPERE, dict.fromkeys(_RESULTS, 128), _RESULTS, False, True)
 SOURCES = {one.name: one for one in (PAPER, HOPPER, DIRECT, THINS, FEWS)}
+
+
+def without_winograd(kernel: str) -> Source | None:
+    """The source of a main kernel that multiplies as the definition says."""
+    return next((source for source in (DIRECT, THINS, FEWS) if kernel in source.threads), None)
 
 
 def choose(arch: str, source: str | None = None) -> Source:
@@ -431,13 +436,13 @@ def by_definition(shape: Shape) -> list[tuple[Source, dict[str, object]]]:
 
 def own_schedule(source: Source, c: int, k: int) -> dict[str, object]:
     """What a source is assembled with for c channels and k filters, if nobody says otherwise. LaunchError."""
-    if source is THINS and c not in THIN:
-        raise LaunchError(f"the kernel {source.name!r} is for at most {max(THIN)} channels, not for {c}")
     if source is THINS:
+        if c > max(THIN):
+            raise LaunchError(f"the kernel {source.name!r} is for at most {max(THIN)} channels, not for {c}")
         return {"CHANNELS": c}
-    if source is FEWS and k > max(FEW):
-        raise LaunchError(f"the kernel {source.name!r} is for at most {max(FEW)} filters, not for {k}")
     if source is FEWS:
+        if k > max(FEW):
+            raise LaunchError(f"the kernel {source.name!r} is for at most {max(FEW)} filters, not for {k}")
         return {"FILTERS": min(one for one in FEW if one >= k)}
     return {"FILTERS": THIN_STRIP} if source is DIRECT and k <= THIN_STRIP else {}
 
@@ -542,8 +547,7 @@ def launches(source: Source, shape: Shape, sms: int, relu: bool = False) -> tupl
     where the shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of
     partial results, y, bias, residual. All are of the module that has the shape's kernel."""
     tiles, filters = shape.blocks
-    if shape.direct:
-        source = next(one for one in SOURCES.values() if shape.kernel in one.threads)
+    source = without_winograd(shape.kernel) or source
     if source is DIRECT:
         room = sms * shape.block.an_sm * TURNS  # a block takes each ``filters``-th group
         filters = min(filters, shape.splits * ceil_div(room, tiles * shape.splits))
@@ -612,7 +616,6 @@ def _source_of(cubin: turingas.Cubin) -> Source:
     """Which source a cubin is of: the paper's kernel declares its shared memory, Hopper's is given it at launch."""
     name = main_of(cubin)
     (main,) = (one for one in cubin.kernels if one.name == name)
-    for source in (DIRECT, THINS, FEWS):
-        if name in source.threads:
-            return source
+    if source := without_winograd(name):
+        return source
     return PAPER if main.shared_bytes >= 32 << 10 else HOPPER

@@ -21,7 +21,7 @@ RULES = latencies(ARCH)
 SM = RULES.sm
 LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):(\*|[0-9a-f])\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
 LONGEST = max(cycles for (hazard, *_), cycles in RULES.cycles.items() if hazard in ("raw", "waw"))
-BEHIND = {"BAR": 6 if SM >= 80 else 5, "DEPBAR": 4, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
+BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers stall behind these
 
 
 @functools.cache

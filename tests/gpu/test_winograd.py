@@ -257,7 +257,9 @@ def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device)
             taken |= {kernel.name for place in conv._places.values() for plan in place.plans.values()
                       for *_, launches in plan.parts for _, kernel in launches}  # fmt: skip
     of = {"NHWC": {"nhwc3", "nhwc1", "few4"}, "NCHW": {"direct8"}, "CHWN": {"direct8", "direct4"}}
+    able = {"NHWC": ("nhwc", "few"), "NCHW": ("direct", "few"), "CHWN": ("direct",)}
     there = {kernel for kernel in taken if not kernel.startswith(("winograd", "add_splits"))}
+    assert all(kernel.startswith(able[layout]) for kernel in there)
     assert there >= of[layout] if host.arch_of(gpu) in host.HOPPER.archs else not there
 
 

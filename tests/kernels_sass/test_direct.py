@@ -22,8 +22,8 @@ from kernels_sass.winograd.host import Kernels
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
+from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
@@ -128,7 +128,9 @@ def test_the_linter_finds_nothing(arch, filters):
     assert step.pipes["fma"] == 72 * filters and step.conflicts == 0
 
 
-@pytest.mark.parametrize(("file", "least"), [("direct.sass", 80), ("winograd_sm90.sass", 90)])
+@pytest.mark.parametrize(("file", "least"), [
+    ("direct.sass", 80), ("nhwc.sass", 80), ("few.sass", 80), ("winograd_sm90.sass", 90)
+])
 def test_for_newer_architectures(file, least):
     text = SOURCE.with_name(file).read_text()
     with pytest.raises(AsmError, match=f"this is for sm_{least} and later, not for sm_75: say --arch sm_90"):
@@ -199,13 +201,7 @@ def test_groups_of_filters():
 
 @pytest.fixture
 def driver(install, monkeypatch):  # noqa: F811
-    """A GPU of sm_90 that is none, for which the model finds "direct" to be the fastest wherever it may be."""
-    for times in (host.STEP, host.JOB):
-        monkeypatch.setitem(times, "direct8", 1e-3)
-    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
-    host.fastest.cache_clear()
-    yield install(Driver(major=9, minor=0))
-    host.fastest.cache_clear()
+    yield from preferring(install, monkeypatch, "direct8")
 
 
 def test_taken_on_a_gpu(driver, monkeypatch):

@@ -17,12 +17,12 @@ import pytest
 
 import turingas
 from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.winograd import Conv2d, host
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
+from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
@@ -119,8 +119,6 @@ def test_room_on_an_sm(filters):
 def test_parameters():
     with pytest.raises(AsmError, match="FILTERS=5: there are 8, 4, 3"):
         cubin("sm_90", 5)
-    with pytest.raises(AsmError, match="this is for sm_80 and later, not for sm_75: say --arch sm_90"):
-        turingas.assemble(SOURCE.read_text(), "sm_75", include=[str(SOURCE.parent)], filename="few.sass")
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -145,14 +143,7 @@ def test_tiles():
 
 @pytest.fixture
 def driver(install, monkeypatch):  # noqa: F811
-    """A GPU of sm_90 that is none, for which the model finds "few" to be the fastest wherever it may be."""
-    for kernel in host.FEWS.threads:
-        for times in (host.STEP, host.JOB):
-            monkeypatch.setitem(times, kernel, 1e-3)
-    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
-    host.fastest.cache_clear()
-    yield install(Driver(major=9, minor=0))
-    host.fastest.cache_clear()
+    yield from preferring(install, monkeypatch, *host.FEWS.threads)
 
 
 def test_taken_on_a_gpu(driver, monkeypatch):

@@ -17,13 +17,13 @@ import pytest
 
 import turingas
 from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.winograd import Conv2d, host
 from kernels_sass.winograd.host import Kernels
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
+from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.emulate import Device
@@ -121,8 +121,6 @@ def test_registers():
 def test_parameters():
     with pytest.raises(AsmError, match="CHANNELS=5: there are 3, 1, 2, 4"):
         cubin("sm_90", 5)
-    with pytest.raises(AsmError, match="this is for sm_80 and later, not for sm_75: say --arch sm_90"):
-        turingas.assemble(SOURCE.read_text(), "sm_75", include=[str(SOURCE.parent)], filename="nhwc.sass")
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -151,13 +149,7 @@ def test_offsets_of_32_bits():
 
 @pytest.fixture
 def driver(install, monkeypatch):  # noqa: F811
-    """A GPU of sm_90 that is none, for which the model finds "nhwc" to be the fastest wherever it may be."""
-    for times in (host.STEP, host.JOB):
-        monkeypatch.setitem(times, "nhwc", 1e-3)
-    monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
-    host.fastest.cache_clear()
-    yield install(Driver(major=9, minor=0))
-    host.fastest.cache_clear()
+    yield from preferring(install, monkeypatch, "nhwc")
 
 
 def test_taken_on_a_gpu(driver, monkeypatch):
