@@ -12,7 +12,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-gpu try bench reference readme docs clean
+.PHONY: demo cudnn test test-slow test-gpu try bench reference readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -50,6 +50,11 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+# what takes too long for `make test`, such as a NOP put in at every place of every kernel
+test-slow: $(STAMP)
+	mkdir -p build
+	$(BIN)/python -m pytest -q -n 2 -m slow
 
 test-gpu: $(STAMP)
 	mkdir -p build
