@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import micro, roofline
+from kernels_sass.bench import roofline
 from kernels_sass.bench.roofline import Loop, Stream
+from kernels_sass.micro import micro
 from kernels_sass.winograd import host
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
