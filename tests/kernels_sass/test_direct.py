@@ -27,8 +27,8 @@ from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.forms import isa
 from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
 SOURCE = Path(winograd.__file__).with_name("direct.sass")
 ARCHS = host.DIRECT.archs
@@ -108,7 +108,7 @@ def test_no_memory_before_acqbulk(source, schedule):
     """A kernel that begins early lets the next one begin, and each role of its warps waits for the one before it, ahead
     of what it does to global memory."""
     for kernel in Kernels.of("sm_90", source, schedule).cubin.kernels:
-        names = [instruction(isa("sm_90"), word, 16 * n).base for n, word in enumerate(kernel.words)]
+        names = [instruction(instruction_set("sm_90"), word, 16 * n).base for n, word in enumerate(kernel.words)]
         assert "PREEXIT" in names, kernel.name
         starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
         roles = [names[first:last] for first, last in zip(starts, starts[1:])]

@@ -27,8 +27,8 @@ from turingas import emulate
 from turingas.check.command import Report, look
 from turingas.emulate import Device
 from turingas.emulate.counters import Counters
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, Label, Mem, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 from turingas.program import Cubin, Kernel
 
@@ -58,7 +58,7 @@ def kernel(name: str, **defines: object) -> Kernel:
 
 @functools.cache
 def code(name: str = "winograd", **defines: object) -> list[Instruction]:
-    found = [instruction(isa(ARCH), word, 16 * n) for n, word in enumerate(kernel(name, **defines).words)]
+    found = [instruction(instruction_set(ARCH), word, 16 * n) for n, word in enumerate(kernel(name, **defines).words)]
     assert None not in found
     return [i for i in found if i is not None]
 
