@@ -32,7 +32,7 @@ from typing import Any
 import turingas
 from kernels_sass.bench import figures as drawing
 from kernels_sass.bench import results
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin

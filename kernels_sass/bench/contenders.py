@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
-from kernels_sass.winograd import host
-from kernels_sass.winograd.parameters import variants
+from kernels_sass.conv import host
+from kernels_sass.conv.parameters import variants
 from loader.cuda import Buffer, Stream
 from loader.nvrtc import NvrtcError
 from loader.reference import cublas, find
@@ -22,7 +22,7 @@ from loader.reference.runner import Runner
 
 
 class Ours(Contender):
-    """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
+    """The kernels of kernels_sass/conv. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
     makes of the source. ``way``: splits and main kernel, see host.Shape; None: those that Conv2d takes if it is
     told the source. Every copy has a U of its own."""

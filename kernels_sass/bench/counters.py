@@ -22,7 +22,7 @@ import numpy as np
 from kernels_sass.bench import results, shapes
 from kernels_sass.bench.measure import peak_ffma
 from kernels_sass.bench.winograd import BATCHES, ffmas, gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, rearrange_shape

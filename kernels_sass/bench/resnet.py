@@ -21,7 +21,7 @@ from kernels_sass.bench.contenders import BOUNDS, Torch, cudnn_settings
 from kernels_sass.bench.measure import Data, Refused, Row, torch
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.winograd import gpu_at_hand, ratio
-from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.conv import Conv2d, host, tuned
 from loader import timing
 from loader.cuda import Buffer, Device, Stream
 from turingas.errors import LaunchError
@@ -36,8 +36,8 @@ ROUNDS = 9  # in which kinds are timed
 
 WITHOUT = (
     "without one, `turingas bench resnet --show` prints the results that are kept, and --figures draws them; "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU "
-    "device"
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on "
+    "the CPU device"
 )
 
 

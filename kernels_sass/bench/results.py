@@ -16,7 +16,7 @@ from typing import Any
 
 from kernels_sass.bench import cudnn
 from kernels_sass.bench.measure import torch
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.cuda import Device
 from turingas.errors import LaunchError
 from turingas.isa.arch import NAMES

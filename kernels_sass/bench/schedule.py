@@ -12,7 +12,7 @@ from kernels_sass.bench import measure, results
 from kernels_sass.bench.contenders import Ours
 from kernels_sass.bench.measure import Data
 from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean, gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.cuda import Device
 from loader.reference.problem import Problem
 from loader.validate import LAYERS, layer
@@ -35,7 +35,7 @@ LAYOUT = "CHWN"
 
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
-    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule "
+    "`turingas lint kernels_sass/conv/methods/winograd.sass -D YIELD=nvcc8` tells what a schedule "
     "costs by the instructions themselves"
 )
 

@@ -21,7 +21,7 @@ from kernels_sass.bench import measure, results
 from kernels_sass.bench.contenders import Ours, Torch
 from kernels_sass.bench.measure import Contender, Data
 from kernels_sass.bench.winograd import gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.cuda import Device
 from loader.reference.problem import Problem
 

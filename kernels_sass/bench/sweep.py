@@ -17,8 +17,8 @@ from kernels_sass.bench.contenders import Ours
 from kernels_sass.bench.measure import Data
 from kernels_sass.bench.schedule import WITHOUT, Asked, label
 from kernels_sass.bench.winograd import geometric_mean, gpu_at_hand
-from kernels_sass.winograd import host, tuned
-from kernels_sass.winograd.parameters import VARIANTS, parameters
+from kernels_sass.conv import host, tuned
+from kernels_sass.conv.parameters import VARIANTS, parameters
 from loader.cuda import Device
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError

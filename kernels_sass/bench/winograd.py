@@ -13,7 +13,7 @@ from typing import Any
 from kernels_sass.bench import cudnn, measure, results
 from kernels_sass.bench.contenders import OPENCNN, Reference, ours, pytorch
 from kernels_sass.bench.measure import Contender, Data, Row
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import cuda
 from loader.cuda import Device
 from loader.reference import algorithms
@@ -71,7 +71,7 @@ def gpu_at_hand(still: str) -> Device:
 
 WITHOUT = (
     "without one, `turingas bench winograd --show` prints the results that are kept, --figures draws them, and "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
     "kernel on the CPU device"
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_sass.bench import contenders, cudnn, measure, results
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc, timing, validate
 from tests.kernels_sass.card import STANDIN, Card
 from tests.loader.driver import Driver

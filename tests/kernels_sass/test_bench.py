@@ -16,8 +16,8 @@ import pytest
 
 from kernels_sass.bench import command, contenders, cudnn, figures, measure, results, schedule, winograd
 from kernels_sass.bench.measure import Contender, Data
-from kernels_sass.winograd import host, parameters
-from kernels_sass.winograd.parameters import Parameter
+from kernels_sass.conv import host, parameters
+from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth

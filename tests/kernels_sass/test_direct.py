@@ -1,4 +1,4 @@
-"""Direct convolution, kernels_sass/winograd/direct.sass: its words, what it computes on the CPU device, and when it is
+"""Direct convolution, conv/methods/direct.sass: its words, what it computes on the CPU device, and when it is
 taken.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -10,15 +10,13 @@ import functools
 import math
 import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host, tuned
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import Conv2d, host, tuned
+from kernels_sass.conv.host import FOLDER, Kernels
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
@@ -30,7 +28,7 @@ from turingas.errors import AsmError, LaunchError
 from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 
-SOURCE = Path(winograd.__file__).with_name("direct.sass")
+SOURCE = FOLDER / "direct.sass"
 ARCHS = host.DIRECT.archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 both = pytest.mark.parametrize("filters", [8, 4])

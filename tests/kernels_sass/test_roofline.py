@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import turingas
 from kernels_sass.bench import micro, roofline
 from kernels_sass.bench.roofline import Loop, Stream
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
 from tests.kernels_sass.test_micro import ARCHS, card, findings  # noqa: F401

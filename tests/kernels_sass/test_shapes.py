@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kernels_sass.bench import measure, results, shapes
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
 

@@ -1,4 +1,4 @@
-"""Hopper's own kernel, kernels_sass/winograd/winograd_sm90.sass: its words, and what it computes on the CPU device.
+"""Hopper's own kernel, kernels_sass/conv/methods/winograd_sm90.sass: its words, and what it computes on the CPU device.
 Both with products on tensor cores (MATH=tf32x3) and with FFMA.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -12,15 +12,13 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd.host import HOPPER
+from kernels_sass.conv.host import FOLDER, HOPPER
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from turingas import emulate
@@ -32,7 +30,7 @@ from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 from turingas.program import Cubin, Kernel
 
-SOURCE = Path(winograd.__file__).with_name("winograd_sm90.sass")
+SOURCE = FOLDER / "winograd_sm90.sass"
 ARCH = "sm_90"
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 TOLERANCE = 1e-6

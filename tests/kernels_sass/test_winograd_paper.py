@@ -1,4 +1,4 @@
-"""The kernel of paper 004, kernels_sass/winograd/winograd.sass: its words, and what it computes on the CPU device.
+"""The kernel of paper 004, kernels_sass/conv/methods/winograd.sass: its words, and what it computes on the CPU device.
 
 TURINGAS_SHAPES=200 takes that many random shapes on each architecture instead of a few.
 """
@@ -9,13 +9,12 @@ import functools
 import os
 import random
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
+from kernels_sass.conv.host import FOLDER
 from tests.kernels_sass.harness import LAYOUTS, Shape, convolve
 from turingas.check.command import look
 from turingas.check.loops import LoopSummary
@@ -24,7 +23,7 @@ from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.program import Cubin
 
-SOURCE = Path(winograd.__file__).with_name("winograd.sass")
+SOURCE = FOLDER / "winograd.sass"
 ARCHES = [name for name in NAMES if not name.endswith("a")]
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "2"))
 OUTPUTS = ("paper", "sts64", "compact")
