@@ -700,9 +700,9 @@ def isa(mnemonic: str | None, arch: str) -> None:
       turingas isa LDG --arch sm_90
     """
     with _diagnosed("isa"):
-        from turingas.isa import forms
+        from turingas.isa.isa import instruction_set
 
-        table = forms.isa(arch)
+        table = instruction_set(arch)
         if mnemonic is None:
             click.echo("\n".join(table.mnemonics()))
             return

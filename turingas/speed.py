@@ -30,14 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import turingas
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc
 from loader.bench import figures as drawing
 from loader.bench import results
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin
 from turingas.errors import AsmError, CubinError, LaunchError
-from turingas.isa import forms
+from turingas.isa.isa import instruction_set
 
 ARCHS = ("sm_75", "sm_80", "sm_90")
 ROUNDS = 5  # in which all programs take turns
@@ -126,13 +126,13 @@ def within(arch: str, words: list[int], least: float) -> results.Json:
     encode_cold = len(words) / (time.process_time() - start)
     if again != words:
         raise ArithmeticError("what was decoded does not encode to the same words")
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     decode = functools.partial(turingas.decode, words, arch)
     encode = functools.partial(turingas.encode, text, arch)
     measured = functools.partial(rate, count=len(words), least=least)
     rates = {"encode": {"warm": measured(encode), "new lines": measured(encode, before=isa.lines_seen.clear),
                         "cold": encode_cold},
-             "decode": {"warm": measured(decode), "new lines": measured(decode, before=isa._exact.clear),
+             "decode": {"warm": measured(decode), "new lines": measured(decode, before=isa.decoder.exact_seen.clear),
                         "cold": decode_cold}}  # fmt: skip
     whole = {what: {state: round(one) for state, one in states.items()} for what, states in rates.items()}
     return {"instructions": len(words), "distinct": len(set(words)), **whole}

@@ -22,7 +22,7 @@ import numpy as np
 from kernels_sass.bench import shapes
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import cuda
 from loader.bench import results
 from loader.bench.measure import gpu_at_hand, peak_ffma

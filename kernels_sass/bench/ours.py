@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.winograd import host
-from kernels_sass.winograd.parameters import variants
+from kernels_sass.conv import host
+from kernels_sass.conv.parameters import variants
 from loader.bench import results
 from loader.bench.measure import Contender, Data, Refused
 from loader.cuda import Buffer, Device, Stream
@@ -19,7 +19,7 @@ from turingas.isa.arch import NAMES
 
 
 class Ours(Contender):
-    """The kernels of kernels_sass/winograd. ``part``: "all", both kernels; "main", the convolution alone, its filters
+    """The kernels of kernels_sass/conv. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
     makes of the source. ``way``: splits and main kernel, see host.Shape; None: those that Conv2d takes if it is
     told the source. Every copy has a U of its own."""

@@ -19,7 +19,7 @@ from kernels_sass.bench import network
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import ratio
-from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.conv import Conv2d, host, tuned
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
@@ -38,7 +38,7 @@ ROUNDS = 9  # in which kinds are timed
 
 WITHOUT = (
     "without one, `turingas bench resnet --show` prints the results that are kept, and --figures draws them; "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU "
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU "
     "device"
 )
 

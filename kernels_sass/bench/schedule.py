@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.bench import measure, results
 from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
@@ -35,7 +35,7 @@ LAYOUT = "CHWN"
 
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
-    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule "
+    "`turingas lint kernels_sass/conv/methods/winograd.sass -D YIELD=nvcc8` tells what a schedule "
     "costs by the instructions themselves"
 )
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels_sass.bench.ours import Ours, dated, kept_in
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.bench import measure, results
 from loader.bench.contenders import Torch
 from loader.bench.measure import Contender, Data, gpu_at_hand

@@ -15,8 +15,8 @@ from pathlib import Path
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.schedule import WITHOUT, Asked, label
 from kernels_sass.bench.winograd import geometric_mean
-from kernels_sass.winograd import host, tuned
-from kernels_sass.winograd.parameters import VARIANTS, parameters
+from kernels_sass.conv import host, tuned
+from kernels_sass.conv.parameters import VARIANTS, parameters
 from loader.bench import measure, results
 from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_sass.bench.ours import dated, kept_in, ours
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.bench import cudnn, measure, results
 from loader.bench.contenders import OPENCNN, Reference, pytorch
 from loader.bench.measure import Contender, Data, Row, gpu_at_hand
@@ -58,7 +58,7 @@ class Asked:
 
 WITHOUT = (
     "without one, `turingas bench winograd --show` prints the results that are kept, --figures draws them, and "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
     "kernel on the CPU device"
 )
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from kernels_sass.bench import command, figures, ours, schedule, winograd
-from kernels_sass.winograd import host, parameters
-from kernels_sass.winograd.parameters import Parameter
+from kernels_sass.conv import host, parameters
+from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.bench import contenders, cudnn, measure, results
 from loader.bench.measure import Contender, Data

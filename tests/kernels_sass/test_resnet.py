@@ -20,7 +20,7 @@ import pytest
 
 from kernels_sass.bench import network, resnet
 from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
-from kernels_sass.winograd import conv2d, host, tuned
+from kernels_sass.conv import conv2d, host, tuned
 from loader import cuda
 from loader.bench import contenders, measure, results
 from tests.kernels_sass import standin_torch
