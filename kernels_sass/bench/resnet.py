@@ -38,8 +38,8 @@ ROUNDS = 9  # in which kinds are timed
 
 WITHOUT = (
     "without one, `turingas bench resnet --show` prints the results that are kept, and --figures draws them; "
-    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU "
-    "device"
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "kernel on the CPU device"
 )
 
 
