@@ -13,9 +13,10 @@ from xml.sax.saxutils import escape
 
 import turingas
 from turingas.check import banks
-from turingas.isa import control, forms
+from turingas.isa import control
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -73,7 +74,7 @@ class Svg:
 
 def decoded(source: str) -> list[Instruction]:
     """The instructions of lines of source."""
-    isa = forms.isa(ARCH)
+    isa = instruction_set(ARCH)
     return [i for word in turingas.encode(source, arch=ARCH) if (i := instruction(isa, word)) is not None]
 
 

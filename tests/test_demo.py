@@ -20,7 +20,7 @@ from PIL import Image
 
 import loader
 from examples import demo
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc, reference, timing
 from loader.nvrtc import NvrtcError
 from tests.loader.driver import Driver

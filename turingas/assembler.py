@@ -18,10 +18,10 @@ from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combine, tables
-from turingas.errors import AsmError, raise_all
+from turingas.errors import AsmError, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
-from turingas.isa import control, forms
-from turingas.isa.diagnose import EncodeError, UnknownLabel
+from turingas.isa import control
+from turingas.isa.isa import Isa, instruction_set
 from turingas.program import (
     WORD_BYTES,
     Code,
@@ -123,7 +123,7 @@ class Assembler:
 
     def __init__(self, arch: str, kernel: str) -> None:
         self.facts = architectures.arch(arch)
-        self.isa = forms.isa(arch)
+        self.isa = instruction_set(arch)
         self.default_name = kernel
         self.cubin = Cubin(arch)
         self.errors: list[AsmError] = []
@@ -534,13 +534,13 @@ class Assembler:
         self.errors.append(item.origin.error_at(mistake.message, mistake.hint, mistake.part))
 
 
-def used_barriers(isa: forms.Isa, words: Iterable[int]) -> int:
+def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
     opcodes = {form.value & OPCODE for name in ("BAR", "UBAR", "B2R") for form in isa.named(name)}
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 
-def tail(isa: forms.Isa, facts: architectures.Arch, words: list[int]) -> list[int]:
+def tail(isa: Isa, facts: architectures.Arch, words: list[int]) -> list[int]:
     """What is missing at the end of ``words``: a branch to itself, and NOPs up to a whole number of 128 bytes.
 
     Instructions are fetched ahead, so something that does no harm has to follow the last one.
@@ -558,11 +558,11 @@ def tail(isa: forms.Isa, facts: architectures.Arch, words: list[int]) -> list[in
     return end + [nop] * (missing // WORD_BYTES)
 
 
-def _loop(isa: forms.Isa, address: int) -> int:
+def _loop(isa: Isa, address: int) -> int:
     return isa.encode(f"BRA {address:#x}", address) | control.parse("--:-:-:Y:0")
 
 
-def _stays(isa: forms.Isa, word: int, address: int) -> bool:
+def _stays(isa: Isa, word: int, address: int) -> bool:
     """Whether an instruction is an unguarded branch to itself."""
     return word >> 12 & 15 == 7 and isa.target(word, address) == address
 

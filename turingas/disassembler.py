@@ -17,7 +17,7 @@ from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
-from turingas.isa import forms
+from turingas.isa.isa import Isa, instruction_set
 from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
 
 SAFE = "_.$"  # in names, besides letters and digits
@@ -92,7 +92,7 @@ def _header(cubin: Cubin) -> Iterator[str]:
 
 
 def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
-    isa = forms.isa(kernel.arch)
+    isa = instruction_set(kernel.arch)
     words = list(kernel.code)
     labels = _labels(kernel, words, isa, marked)
     options = {
@@ -130,7 +130,7 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
         yield from _table(bytes(data), labels) if bank == JUMP_BANK else _data(data)
 
 
-def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) -> dict[int, str]:
+def _labels(kernel: Kernel, words: list[int], isa: Isa, marked: set[int]) -> dict[int, str]:
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     end = len(kernel.code)
     wanted = marked - {0}
@@ -184,7 +184,7 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, str]) -> Iterator[str]:
+def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str]) -> Iterator[str]:
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), _name(row.symbol)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from turingas.isa import forms
 from turingas.isa.arch import Arch
+from turingas.isa.isa import instruction_set
 from turingas.program import Cubin, Kernel
 
 WARP = 32  # threads
@@ -36,7 +36,7 @@ def resident_warps(arch: Arch, registers: int, shared: int, threads: int) -> tup
 
 def instruction_mix(kernel: Kernel) -> Counter[str]:
     """How often each mnemonic occurs, modifiers aside; words that no instruction explains count as `.word`."""
-    decode = forms.isa(kernel.arch).decode
+    decode = instruction_set(kernel.arch).decode
     mix: Counter[str] = Counter()
     for word, count in Counter(kernel.words).items():
         first, _, rest = decode(word).partition(" ")

@@ -16,8 +16,8 @@ import numpy as np
 from turingas.check.banks import walk
 from turingas.emulate.device import Device, Report
 from turingas.emulate.errors import DeviceError, LaunchError
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.program import Cubin, Kernel
 
 TYPES = {
@@ -267,7 +267,7 @@ def table(report: Report) -> Iterator[str]:
 
 
 def _instructions(kernel: Kernel) -> list[Instruction | None]:
-    known = isa(kernel.arch)
+    known = instruction_set(kernel.arch)
     return [instruction(known, word, 16 * n) for n, word in enumerate(kernel.words)]
 
 

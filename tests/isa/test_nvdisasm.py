@@ -15,8 +15,9 @@ import pytest
 import turingas
 from tests.isa.words import ARCHS, PLAIN, sample
 from tests.tools import nvdisasm
-from turingas.errors import AsmError
-from turingas.isa import control, forms
+from turingas.errors import AsmError, EncodeError
+from turingas.isa import control
+from turingas.isa.isa import instruction_set
 
 #: (our text, nvdisasm's text or "" where it refuses the word), the architectures, why
 EXCEPTIONS = (
@@ -99,7 +100,7 @@ AMBIGUOUS = (
 
 def check_nvdisasm_is_read(words: list[int], theirs: list[str], arch: str) -> None:
     """nvdisasm's text encodes to the word that it came from, or is refused as not saying enough: never to another."""
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     wrong = []
     refused = 0
     for n, (word, text) in enumerate(zip(words, theirs)):
@@ -107,7 +108,7 @@ def check_nvdisasm_is_read(words: list[int], theirs: list[str], arch: str) -> No
             continue
         try:
             bits = isa.encode(text, 16 * n)
-        except forms.EncodeError:
+        except EncodeError:
             refused += 1
             continue
         form = isa.explain(word)

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.winograd import Conv2d, conv2d, host, tuned
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import Conv2d, conv2d, host, tuned
+from kernels_sass.conv.host import Kernels
 from loader import cuda, nvrtc
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth

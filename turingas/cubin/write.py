@@ -15,8 +15,8 @@ from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa import forms
 from turingas.isa.arch import Arch, arch
+from turingas.isa.isa import instruction_set
 from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSection, RawSymbol
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
@@ -315,7 +315,7 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
-    isa = forms.isa(kernel.arch)
+    isa = instruction_set(kernel.arch)
     ends = {form.value & 0xFFF for form in isa.named("EXIT")}
     readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
     exits: list[int] = []
