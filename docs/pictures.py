@@ -405,8 +405,9 @@ def yields() -> str:
 
 
 def places(matrix: str, lane: int) -> list[tuple[int, int]]:
-    """Where the elements that a lane holds of A (16 x 16), B (16 x 8) or C (16 x 8) of HMMA.16816 lie, as (row, column):
-    those of A and B two a register, the lower half first; those of C one a register. tests/docs holds it to the CPU device."""
+    """Where the elements that a lane holds of A (16 x 16), B (16 x 8) or C (16 x 8) of HMMA.16816 lie, as (row,
+    column): those of A and B two a register, the lower half first; those of C one a register. tests/docs holds it to
+    the CPU device."""
     group, pair = lane // 4, 2 * (lane % 4)
     if matrix == "A":
         return [(group + 8 * (n & 1), pair + 8 * (n >> 1) + half) for n in range(4) for half in range(2)]
@@ -440,7 +441,8 @@ def fragments() -> str:
             at = x + (n * 74 if matrix != "C" else n * 92)
             svg.box(at, top + 300, 14, 14, fills[n], LINE)
             svg.write(at + 19, top + 312, register, 12, mono=True)
-    svg.write(20, 412, "Numbers in the boxes are lanes; a box is two elements, the lower half of the register first.", 12, PALE)
+    note = "Numbers in the boxes are lanes; a box is two elements, the lower half of the register first."
+    svg.write(20, 412, note, 12, PALE)
     return svg.text()
 
 
