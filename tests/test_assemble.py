@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from turingas.assembler import _DIRECTIVES, assemble
 from turingas.cubin import elf
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
+from turingas.cubin.model import Param
 from turingas.errors import AsmError, CubinError
-from turingas.program import Cubin, Param
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 EXIT = "--:-:-:Y:5  EXIT;\n"

@@ -16,23 +16,14 @@ from urllib.parse import unquote
 
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES, Code, CodeRelocation, Constant, Kernel, Param, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.write import AS_LONG_AS_CODE, LARGEST_ALIGN, Numbers, combine, tables
 from turingas.errors import AsmError, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
-from turingas.program import (
-    WORD_BYTES,
-    Code,
-    CodeRelocation,
-    Constant,
-    Cubin,
-    Kernel,
-    Param,
-    RawSection,
-    RawSymbol,
-)
 from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
 

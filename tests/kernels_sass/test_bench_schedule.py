@@ -11,8 +11,8 @@ from kernels_sass.conv import host, parameters, tuned
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from tests.kernels_sass.card import STANDIN, call
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 # ---- the schedule ------------------------------------------------------------------------------------------------
 
