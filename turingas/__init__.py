@@ -28,7 +28,7 @@ __all__ = ["AsmError", "Cubin", "CubinError", "Finding", "assemble", "decode", "
 _HOME = {
     "encode": "turingas.api",
     "decode": "turingas.api",
-    "assemble": "turingas.assembler",
+    "assemble": "turingas.assembler.assembler",
     "disassemble": "turingas.disassembler",
     "Cubin": "turingas.cubin.cubin",
     "Finding": "turingas.check.finding",

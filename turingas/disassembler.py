@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 from urllib.parse import quote
 
-from turingas.assembler import BINDINGS, OPCODE, SYMBOL_TYPES, assemble, tail, used_barriers
+from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
+from turingas.assembler.assembler import OPCODE, assemble, tail, used_barriers
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
 from turingas.cubin.cubin import Cubin
