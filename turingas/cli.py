@@ -593,7 +593,7 @@ def shapes(path: Path | None, show: bool, **asked: Any) -> int:
 
 
 def _micro(what: str, short: str, text: str) -> None:
-    """The command `bench WHAT` of kernels_sass.bench.micro."""
+    """The command `bench WHAT` of kernels_sass.micro.micro."""
 
     @bench.command(what, short_help=short, help=text)
     @_SECONDS

@@ -137,7 +137,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     try:
         gpu = on(asked.device)
-        from kernels_sass.bench import results  # what dates a result; it needs no GPU, but nobody else here needs it
+        from loader.bench import results  # what dates a result; it needs no GPU, but nobody else here needs it
 
         found: dict[str, Any] = results.facts("learn", gpu, ())
         rows = measure_sgemm(asked.device)

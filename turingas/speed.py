@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import turingas
-from kernels_sass.bench import figures as drawing
-from kernels_sass.bench import results
 from kernels_sass.conv import host
 from loader import nvrtc
+from loader.bench import figures as drawing
+from loader.bench import results
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin
 from turingas.errors import AsmError, CubinError, LaunchError
@@ -82,7 +82,7 @@ def setting(arch: str, there: Mapping[str, Path | None], step: Callable[[float],
     sources, words = code(arch)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         Path(file.name).write_text(json.dumps(words))
-        command = [sys.executable, "-m", "kernels_sass.bench.assembler", arch, file.name, str(LEAST)]
+        command = [sys.executable, "-m", "turingas.speed", arch, file.name, str(LEAST)]
         made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=_environment())
     step(0.2)
     rows = programs(arch, there, lambda part: step(0.2 + 0.8 * part))
@@ -102,7 +102,7 @@ def code(arch: str) -> tuple[list[str], list[int]]:
     """Real code: where it comes from, and its words. Our Winograd kernel; what NVRTC makes of the references, if it is
     installed; and in a checkout of what the tests have."""
     cubins, sources = [host.Kernels.of(arch).cubin], ["our Winograd kernel"]
-    tests = Path(__file__).parents[2] / "tests"
+    tests = Path(__file__).parents[1] / "tests"
     data = [Cubin.from_file(path) for path in sorted((tests / "cubin" / "data").glob("*.cubin"))]
     cubins += [cubin for cubin in data if cubin.arch == arch]
     sources += ["tests/cubin/data"] * bool(data)
