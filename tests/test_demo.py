@@ -25,8 +25,8 @@ from loader import nvrtc, reference, timing
 from loader.nvrtc import NvrtcError
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 ROOT = Path(__file__).parent.parent
 STANDIN = (ROOT / "tests" / "kernels_sass" / "standin.cu").read_text()

@@ -761,7 +761,7 @@ def _load(file: str) -> Any:
 
 
 def _cubin(data: bytes) -> Any:
-    from turingas.program import Cubin
+    from turingas.cubin.cubin import Cubin
 
     return Cubin.from_bytes(data)
 

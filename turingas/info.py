@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.isa.arch import Arch
 from turingas.isa.isa import instruction_set
-from turingas.program import Cubin, Kernel
 
 WARP = 32  # threads
 REGISTER_ALLOCATION = 256  # registers of a warp are allocated in these

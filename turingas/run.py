@@ -14,11 +14,12 @@ import click
 import numpy as np
 
 from turingas.check.banks import walk
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.emulate.device import Device, Report
 from turingas.emulate.errors import DeviceError, LaunchError
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
-from turingas.program import Cubin, Kernel
 
 TYPES = {
     **{f"{kind}{bits}": np.dtype(f"{letter}{bits // 8}") for kind, letter in (("i", "i"), ("u", "u"), ("f", "f"))

@@ -20,8 +20,8 @@ import loader
 import turingas
 from loader import cuda, timing
 from loader.cuda import Buffer
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
 THREADS = 256

@@ -21,8 +21,8 @@ from loader.bench import figures as drawing
 from loader.bench import measure, results
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
+from turingas.cubin.cubin import Cubin
 from turingas.emulate import traffic
-from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
 LEARN = FOLDER.parent / "learn"

@@ -9,10 +9,10 @@ import pytest
 import turingas
 from turingas.check import banks
 from turingas.check.flow import Graph
+from turingas.cubin.model import Code, Kernel
 from turingas.isa import arch as arches
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
-from turingas.program import Code, Kernel
 
 
 def decode(text: str, arch: str) -> list[Instruction]:

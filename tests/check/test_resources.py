@@ -11,9 +11,10 @@ from turingas.check import resources
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.cubin import nvinfo
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.info import resident_warps
 from turingas.isa.isa import instruction_set
-from turingas.program import Cubin, Kernel
 
 SOURCE = "--:-:-:-:4 MOV R37, RZ;\n--:-:-:Y:6 BAR.SYNC 0x3;\n--:-:-:Y:5 EXIT;"
 

@@ -21,10 +21,10 @@ import numpy as np
 import turingas
 from tests.emulate import test_floating, test_halves
 from turingas.assembler import assemble
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
-from turingas.program import Cubin
 
 Array = np.ndarray
 LANES = 4096

@@ -8,9 +8,9 @@ import pytest
 
 import turingas
 from tests.cubin import cubins
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.isa.isa import instruction_set
-from turingas.program import Cubin
 
 CONTROL = "--:-:-:Y:1"
 

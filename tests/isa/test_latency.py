@@ -10,12 +10,12 @@ import pytest
 import turingas
 from tests.cubin import cubins
 from tests.tools.mine_latency import Miner, measured
+from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
 from turingas.isa import table
 from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, PIPE_OF, SOURCES, latencies, rows
-from turingas.program import Cubin
 
 MEASURED = Path(__file__).parents[2] / "docs" / "results" / "latency_sm90.json"
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")

@@ -10,8 +10,8 @@ from loader.bench import contenders, cudnn, measure, results
 from tests.kernels_sass.card import STANDIN, Card
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 
 @pytest.fixture

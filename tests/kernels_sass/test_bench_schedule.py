@@ -12,8 +12,8 @@ from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.bench import measure
 from tests.kernels_sass.card import STANDIN, call
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 # ---- the schedule ------------------------------------------------------------------------------------------------
 

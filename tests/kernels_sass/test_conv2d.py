@@ -23,8 +23,8 @@ from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 STANDIN = (Path(__file__).parent / "standin.cu").read_text()
 

@@ -23,12 +23,13 @@ from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from turingas import emulate
 from turingas.check.command import Report, look
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.emulate import Device
 from turingas.emulate.counters import Counters
 from turingas.isa.instruction import Instruction, Label, Mem, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
-from turingas.program import Cubin, Kernel
 
 SOURCE = FOLDER / "winograd_sm90.sass"
 ARCH = "sm_90"

@@ -18,10 +18,10 @@ from kernels_sass.conv.host import FOLDER
 from tests.kernels_sass.harness import LAYOUTS, Shape, convolve
 from turingas.check.command import look
 from turingas.check.loops import LoopSummary
+from turingas.cubin.cubin import Cubin
 from turingas.isa.arch import NAMES
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
-from turingas.program import Cubin
 
 SOURCE = FOLDER / "winograd.sass"
 ARCHES = [name for name in NAMES if not name.endswith("a")]

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench.latency import Pair, classes
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, SOURCES, Latencies, latencies, reader, writer
-from turingas.program import Cubin
 
 HORIZON = 48  # cycles that a dependence is followed
 DEPTH = 5  # basic blocks that it is followed through

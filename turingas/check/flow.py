@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
-from turingas.program import WORD_BYTES, Kernel
 
 ENDS = ("EXIT", "KILL", "RET", "RTT")  # no next instruction, unless a guard says so
 JUMPS = ("BRA", "JMP")

@@ -33,11 +33,11 @@ from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
 if TYPE_CHECKING:
+    from turingas.cubin.model import Kernel
     from turingas.emulate.counters import Counters
     from turingas.emulate.device import Device, Options
     from turingas.emulate.races import Races
     from turingas.emulate.strict import Strict
-    from turingas.program import Kernel
 
 PATIENCE = 64  # turns that a split waits before it goes first
 WORD = 16
