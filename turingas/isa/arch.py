@@ -1,12 +1,22 @@
-"""What differs from one GPU architecture to the next, outside the instructions: one row an architecture.
+"""What an architecture is: the only home of what differs from one to the next, outside the rows of the table.
 
-Sources: cubins of NVRTC 11.8, 12.9 and 13.5 (constant bank, e_flags), the CUDA C++ Programming Guide, tables
-"Technical Specifications per Compute Capability" (limits), the CUDA Occupancy Calculator (granularity).
+An architecture names its parent and says what is different. It has all of its parent's rows but those that are ``gone``
+(or whose set in the table ends before it), and whatever is its own. Rows name sets of architectures: ``AMPERE`` is
+sm_80 and all that descend from it, ``AMPERE - HOPPER`` those before Hopper.
+
+Sources: cubins of NVRTC 11.8, 12.9 and 13.5 (constant bank, e_flags, ELF), the CUDA C++ Programming Guide, tables
+"Technical Specifications per Compute Capability" (limits, lanes), the CUDA Occupancy Calculator (granularity); fields
+of a word by probing nvdisasm. Whatever else is said of a fact stands beside it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from turingas.errors import AsmError
 
@@ -14,88 +24,210 @@ KB = 1024
 
 
 @dataclass(frozen=True)
+class File:
+    """A register file: the bits that a register's number takes in a word, and how its last number is written, which is
+    no register: "Z" reads as zero (RZ), "T" as true (PT), "" is one like the others."""
+
+    width: int
+    zero: str = ""
+
+    @property
+    def last(self) -> int:
+        """The highest number."""
+        return (1 << self.width) - 1
+
+    @property
+    def count(self) -> int:
+        """Registers that hold something."""
+        return self.last + (not self.zero)
+
+
+@dataclass(frozen=True)
 class Arch:
-    """Facts of one architecture. Sizes are in bytes, addresses are in constant bank 0."""
+    """Facts of one architecture. Sizes are in bytes; what ends in ``_at`` is an address in constant bank 0."""
 
     name: str
-    sm: int
-    param_base: int  # first kernel parameter
-    global_descriptor: int | None  # 64-bit descriptor of global memory; None: instructions take none
-    shared_optin: int  # most shared memory of a block, asked for at launch
-    shared_per_sm: int
-    shared_reserved: int  # what the system takes of every block's shared memory
-    max_warps: int  # resident on one SM
-    max_blocks: int  # resident on one SM
-    e_flags: int  # ELF header, style of CUDA 11 and 12 (ABI version 7)
-    uniform: bool = True  # has the uniform datapath (UR0 ..., UP0 ...)
-    stack_pointer: int = 0x28  # initial value of R1
+    parent: str = ""  # "": none
+    gone: tuple[str, ...] = ()  # regular expressions: rows of the parent (their texts) that this one lacks
+    rows: tuple[tuple[Any, ...], ...] = ()  # rows that no module of the table has: (text, opcode, fixed[, fields])
+
+    # -- instructions
+    files: Mapping[str, File] = field(
+        default_factory=lambda: {
+            "R": File(8, "Z"), "UR": File(6, "Z"), "P": File(3, "T"), "UP": File(3, "T"), "B": File(4),
+        }, hash=False,
+    )  # fmt: skip
+    #: kinds of source that arithmetic takes (grammar.SHAPES): register, immediate, constant, constant through a
+    #: uniform register, uniform register
+    sources: str = "ricxu"
+    halves_of_floats: bool = False  # a source of two halves may be one FP32 value for both (.F32)
+    orders_by_name: bool = False  # accesses name their order in words of their own: LDG.E.SYS, LDS.U
+    mbarriers: bool = False  # SYNCS; before, ATOMS and ARRIVES do without transactions
+
+    # -- time
+    latency: str = ""  # whose rows of latency.csv hold; "": none, and nothing that asks for cycles works
+    #: pipes whose results come at no fixed time, beside those of every architecture
+    queues: frozenset[str] = frozenset()
+    tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
+    atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
+    bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
+    fp32_lanes: int = 128  # FFMA that an SM begins in a cycle; with 64 a warp takes its pipe for two
+
+    # -- constant bank 0 and launches
+    param_base: int = 0x160  # first kernel parameter
     wide_param_base: int = 0x1A80  # first parameter of a kernel that takes more than 4096 bytes of them
     max_params: int = 32764  # bytes of parameters
-    sw_war: int | None = None  # value of EIATTR_SW_WAR, where ptxas 12.9 writes one
-    code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
-    max_registers: int = 255  # a thread
-    max_uniform_registers: int = 63
-    max_barriers: int = 16
-    max_predicates: int = 7
-    register_unit: int = 8  # registers of a thread are allocated in these
-    registers_per_sm: int = 65536
-    shared_static: int = 48 * KB  # most shared memory that a cubin may declare
+    global_descriptor: int | None = None  # 64-bit descriptor of global memory; None: instructions take none
+    block_dim: int = 0x0  # blockDim.x, .y, .z
+    grid_dim: int = 0xC  # gridDim.x, .y, .z
+    shared_window_at: int = 0x18  # where generic addresses of shared memory begin, 64 bits
+    local_window_at: int = 0x20  # ... and of local memory
+    stack_pointer: int = 0x28  # initial value of R1
+    dynamic_at: int = 0x2C  # bytes of dynamic shared memory
+    bank_at: int = 0x40  # its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
+    sms_at: int = 0x10C  # how many SMs there are
+    kept_at: int = 0x114  # bytes of shared memory that the system keeps
 
-    register_banks: int = 2  # of the register file: even and odd registers
-    block_dim: int = 0x0  # blockDim.x, .y, .z in constant bank 0
-    grid_dim: int = 0xC  # gridDim.x, .y, .z in constant bank 0
+    # -- limits
+    shared_optin: int = 0  # most shared memory of a block, asked for at launch
+    shared_per_sm: int = 0
+    shared_static: int = 48 * KB  # most shared memory that a cubin may declare
+    shared_reserved: int = 0  # what the system takes of every block's shared memory
+    shared_declared: bool = False  # compilers count that in, and put the kernel's variables behind it
+    shared_unit: int = 128  # shared memory is allocated in these
+    max_warps: int = 64  # resident on one SM
+    max_blocks: int = 32  # resident on one SM
+    max_registers: int = 255  # a thread
+    registers_per_sm: int = 65536
+    max_barriers: int = 16
+
+    # -- arithmetic of the CPU device
+    tensor_sums: str = "exact"  # how HMMA adds up: "exact" and rounded once, or "cut", as an H200 does it
+
+    # -- cubins
+    newer_elf: bool = False  # as ptxas writes them since sm_90: order of sections, symbols, attributes and segments,
+    #                          shared memory that is reserved, registers in .nv.info alone
+    code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
+    sw_war: int | None = None  # value of EIATTR_SW_WAR, where ptxas 12.9 writes one
+    sw2861232_war: bool = False  # whether it writes EIATTR_SW2861232_WAR
+
+    @property
+    def sm(self) -> int:
+        """90 of "sm_90a"."""
+        return int(re.sub(r"\D", "", self.name))
+
+    @property
+    def variant(self) -> str:
+        """ "a" of "sm_90a": what runs on that chip alone; "" of one whose code newer chips of its generation run."""
+        return self.name.lstrip("sm_0123456789")
+
+    @property
+    def e_flags(self) -> int:
+        """The ELF header's, in the style of CUDA 11 and 12 (ABI version 7)."""
+        return self.sm << 16 | (0x800 if self.variant == "a" else 0) | 0x500 | self.sm
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """Its name, its parent's, and so on."""
+        return (self.name, *(ARCHS[self.parent].line if self.parent else ()))
 
     @property
     def shared_counted(self) -> int:
-        """What a kernel's declared shared memory has of the reserved bytes in it: compilers for sm_90 count them in and
-        put the kernel's variables behind them."""
-        return self.shared_reserved if self.sm >= 90 else 0
+        """What a kernel's declared shared memory has of the reserved bytes in it."""
+        return self.shared_reserved if self.shared_declared else 0
 
     def params_at(self, size: int) -> int:
         """Address of the first of ``size`` bytes of parameters."""
         return self.param_base if size <= 4096 else self.wide_param_base
 
-
-def _row(
-    name: str, base: int, desc: int | None, optin: int, shared: int, reserved: int, warps: int, blocks: int
-) -> Arch:
-    sm = int(name.rstrip("a"))
-    accelerated = 0x800 if name.endswith("a") else 0
-    return Arch(
-        name="sm_" + name,
-        sm=sm,
-        param_base=base,
-        global_descriptor=desc,
-        shared_optin=optin * KB,
-        shared_per_sm=shared * KB,
-        shared_reserved=reserved * KB,
-        max_warps=warps,
-        max_blocks=blocks,
-        e_flags=sm << 16 | accelerated | 0x500 | sm,
-        uniform=sm >= 75,
-        wide_param_base=base if sm >= 90 else 0x1A80,
-        sw_war=1 if sm <= 75 else 8 if sm >= 90 else None,
-        code_padding=128 if sm >= 90 else 0,
-    )
+    def lacks(self, text: str) -> bool:
+        """Whether a row with this text is gone, here or on an architecture that this one descends from."""
+        return any(re.search(gone, text) for name in self.line for gone in ARCHS[name].gone)
 
 
-ARCHS: dict[str, Arch] = {
-    arch.name: arch
-    for arch in (
-        #     name  params descriptor shared KB: opt-in, per SM, reserved; warps, blocks
-        _row("70", 0x160, None, 96, 96, 0, 64, 32),
-        _row("72", 0x160, None, 96, 96, 0, 64, 32),
-        _row("75", 0x160, None, 64, 64, 0, 32, 16),
-        _row("80", 0x160, 0x118, 163, 164, 1, 64, 32),
-        _row("86", 0x160, 0x118, 99, 100, 1, 48, 16),
-        _row("87", 0x160, 0x118, 163, 164, 1, 48, 16),
-        _row("89", 0x160, 0x118, 99, 100, 1, 48, 24),
-        _row("90", 0x210, 0x208, 227, 228, 1, 64, 32),
-        _row("90a", 0x210, 0x208, 227, 228, 1, 64, 32),
-    )
-}
+#: all architectures by name: what has a table
+ARCHS: dict[str, Arch] = {}
 
-NAMES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")  # those with an instruction table
+
+def add(made: Arch) -> Arch:
+    """Make an architecture known."""
+    ARCHS[made.name] = made
+    return made
+
+
+def child(name: str, parent: Arch, **differs: Any) -> Arch:
+    """Make an architecture known that is like ``parent`` but for what ``differs``."""
+    return add(dataclasses.replace(parent, **{"name": name, "parent": parent.name, "gone": (), "rows": (), **differs}))
+
+
+# Limits: shared memory a block (opt-in) and an SM, warps and blocks of an SM.
+_sm_70 = add(Arch(
+    "sm_70", sources="ric", halves_of_floats=True, orders_by_name=True,
+    latency="sm_70", queues=frozenset({"fp64", "r2ur", "tensor"}), bmov_reads_early=True, fp32_lanes=64,
+    shared_optin=96 * KB, shared_per_sm=96 * KB, shared_unit=256, max_warps=64, max_blocks=32, sw_war=1,
+))  # fmt: skip
+child("sm_72", _sm_70)
+_sm_75 = child(
+    "sm_75", _sm_70, sources="ricxu", latency="sm_75", shared_optin=64 * KB, shared_per_sm=64 * KB, max_warps=32,
+    max_blocks=16,
+)  # fmt: skip
+_sm_80 = child(
+    "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
+    tensor_distance=True, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
+    sw2861232_war=True,
+)  # fmt: skip
+_sm_86 = child(
+    "sm_86", _sm_80, latency="sm_86", fp32_lanes=128, shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48,
+    max_blocks=16,
+)  # fmt: skip
+child("sm_87", _sm_86, shared_optin=163 * KB, shared_per_sm=164 * KB)
+_sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
+_sm_90 = child(
+    "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
+    wide_param_base=0x210, global_descriptor=0x208, shared_optin=227 * KB, shared_per_sm=228 * KB, shared_declared=True,
+    max_warps=64, max_blocks=32, tensor_sums="cut", newer_elf=True, code_padding=128, sw_war=8,
+)  # fmt: skip
+child("sm_90a", _sm_90)
+
+NAMES = tuple(ARCHS)
+SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
+
+@dataclass(frozen=True)
+class Archs:
+    """A set of architectures, by descent: of each part, those whose line has all of the first names and none of the
+    second. ``a in archs`` asks; ``|``, ``&`` and ``-`` combine."""
+
+    parts: tuple[tuple[frozenset[str], frozenset[str]], ...]
+
+    def __contains__(self, arch: Arch) -> bool:
+        line = set(arch.line)
+        return any(has <= line and not lacks & line for has, lacks in self.parts)
+
+    def __bool__(self) -> bool:
+        return any(arch in self for arch in ARCHS.values())
+
+    def __or__(self, other: Archs) -> Archs:
+        return Archs(self.parts + other.parts)
+
+    def __and__(self, other: Archs) -> Archs:
+        return Archs(tuple((has | more, lacks | less) for has, lacks in self.parts for more, less in other.parts))
+
+    def __sub__(self, other: Archs) -> Archs:
+        for has, lacks in other.parts:
+            rest = [(frozenset[str](), frozenset({name})) for name in has]
+            rest += [(frozenset({name}), frozenset[str]()) for name in lacks]
+            self = self & Archs(tuple(rest))
+        return self
+
+
+@functools.cache
+def since(name: str) -> Archs:
+    """An architecture and all that descend from it."""
+    return Archs(((frozenset({name}), frozenset()),))
+
+
+ALL, TURING, AMPERE, GA10X, ADA, HOPPER = map(since, ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"))
 
 
 def arch(name: str | int) -> Arch:

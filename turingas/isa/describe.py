@@ -13,10 +13,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from turingas.isa import grammar, table
+from turingas.isa.arch import ARCHS
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
 from turingas.isa.form import Form, bits_of
-from turingas.isa.forms import Forms
+from turingas.isa.forms import Forms, forms
 from turingas.isa.meaning import meaning
 from turingas.isa.operands import Operand, Piece, merged, pieces_of
 
@@ -360,8 +360,7 @@ def _modifiers(found: Sequence[Form]) -> list[tuple[str, str]]:
 
 def architectures(base: str) -> list[str]:
     """Where there is an instruction of this name."""
-    spans = [(row.first, row.last) for row in table.ROWS if row.base == base]
-    return [name for name, sm in grammar.ARCHITECTURES.items() if any(a <= sm <= b for a, b in spans)]
+    return [name for name in ARCHS if base in forms(name).bases]
 
 
 def body(forms: Forms, base: str) -> list[str]:

@@ -355,7 +355,7 @@ SPECIAL = {"+INF": 0x7F800000, "-INF": 0xFF800000}
 
 
 class Constant(Field):
-    """Constant memory: ``c[bank][offset]``, or ``cx[URn][offset]`` through a uniform register (``bindless``).
+    """Constant memory: ``c[bank][offset]``, or ``cx[URn][offset]`` through a uniform register (``handle``).
 
     The offset is printed signed, as nvdisasm does (unsigned with ``cx``); 0x8000 to 0xfffc are read too.
     """
@@ -364,7 +364,7 @@ class Constant(Field):
 
     def __init__(
         self,
-        bindless: bool = False,
+        handle: Register | None = None,
         neg: int | None = None,
         abs: int | None = None,
         inv: int | None = None,
@@ -373,8 +373,9 @@ class Constant(Field):
         pos: int = 38,
     ) -> None:
         super().__init__(0, 0)
+        bindless = handle is not None
         self.offset = Number(pos if byte else pos + 2, 16 if byte else 14, signed=not bindless, scale=1 if byte else 4)
-        self.bank = Register("UR", 32, 6, "Z") if bindless else Number(54, 5)
+        self.bank = handle if handle is not None else Number(54, 5)
         self.neg, self.abs, self.inv, self.suffix, self.bindless = neg, abs, inv, suffix, bindless
         self.mask = self.offset.mask | self.bank.mask | (suffix.mask if suffix else 0)
         for bit in (neg, abs, inv):

@@ -133,7 +133,8 @@ class Form:
     """One way to write one instruction on one architecture."""
 
     def __init__(
-        self, shared: Shared, row: grammar.Row, mnemonic: Mnemonic, operands: list[str], opcode: int, find: Find
+        self, shared: Shared, row: grammar.Row, mnemonic: Mnemonic, operands: list[str], fixed: Mapping[int, int],
+        find: Find,
     ) -> None:
         self.row, self.mnemonic, self.find = row, mnemonic, find
         self.text = f"{row.text.partition(' ')[0]} {', '.join(operands)}".strip()
@@ -143,10 +144,8 @@ class Form:
         once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
-        self.value = opcode
-        for pos, bits in row.fixed.items():
-            self.value |= bits << pos
-        self.known = self._claim(opcode, [operand.mask for operand in once])
+        self.value = functools.reduce(operator.or_, [bits << pos for pos, bits in fixed.items()])
+        self.known = self._claim([operand.mask for operand in once])
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
         self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~self.known
         self.mask = WORD & ~self.known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
@@ -166,14 +165,13 @@ class Form:
         self.hides = any("<" in o.source for o in self.operands)
         self.units = self._units(shared)
 
-    def _claim(self, opcode: int, operands: list[int]) -> int:
+    def _claim(self, operands: list[int]) -> int:
         """The bits of all fields. AssertionError when a bit is claimed twice."""
         masks = [part.mask for part in self.name if isinstance(part, Enum)] + operands
         known = sum(masks)  # of masks that have no bit in common the sum is the union
         if known != functools.reduce(operator.or_, masks, 0):
             raise AssertionError(f"{self.text}: bits are claimed twice")
-        fixed = functools.reduce(operator.or_, [bits << pos for pos, bits in self.row.fixed.items()], 0)
-        if known & (opcode | 0xFFF | fixed):
+        if known & (self.value | 0xFFF):
             raise AssertionError(f"{self.text}: a field lies in the opcode, or a fixed bit in a field")
         return known
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from turingas.errors import AsmError
+from turingas.isa import arch as architectures
 from turingas.isa import grammar, table
+from turingas.isa.arch import Arch
 from turingas.isa.fields import Field
 from turingas.isa.form import Form, Mnemonic, Shared, Writer
 from turingas.isa.operands import remember
@@ -30,9 +32,11 @@ class _Anywhere(dict[int, bool]):
 class Forms:
     """The forms of one architecture. Get them from ``forms(arch)``: threads share one set."""
 
-    def __init__(self, name: str, sm: float) -> None:
-        self.name, self.sm = name, sm
-        self.rows = [row for row in table.ROWS if row.first <= sm <= row.last]
+    def __init__(self, arch: Arch) -> None:
+        self.name, self.arch = arch.name, arch
+        self.rows = [row for row in table.ROWS if arch in row.archs and not arch.lacks(row.text)]
+        self.rows += grammar.own(arch)
+        self.sources = set(arch.sources)
         self._by_name: dict[str, list[grammar.Row]] = {}
         self._by_opcode: dict[int, list[grammar.Row]] = {}
         for row in self.rows:
@@ -47,32 +51,43 @@ class Forms:
         self.anywhere = _Anywhere(self)
         self._shared = Shared()
         self._lock = threading.RLock()
-        self._find_field = functools.cache(functools.partial(grammar.find, sm=sm))
+        self._made_fields: dict[int, Field] = {}
+        self._find_field = functools.cache(functools.partial(grammar.find, arch=arch))
 
     def field(self, row: grammar.Row, text: str) -> Field | None:
         """The field that a name in a row stands for; None when it is plain text."""
         local = row.fields.get(text)
-        return local if local is not None else self._find_field(text, reuse=row.reuse)
+        if local is None:
+            return self._find_field(text, reuse=row.reuse)
+        if isinstance(local, Field):
+            return local
+        return self._made_fields.get(id(local)) or self._made_fields.setdefault(id(local), local(self.arch))
 
     def forms_of(self, row: grammar.Row, opcode: int | None = None) -> list[Form]:
         """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""
         found = []
-        for n, (*_, key) in enumerate(grammar.shapes(row)):
-            if self.sm < 75 and key & 0x1000 and not row.opcode & 0x1000:
-                continue  # shapes with uniform registers came with sm_75
+        for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
+            if not set(kinds) <= self.sources:
+                continue
             if opcode is not None and key & 0xFFF != opcode:
                 continue
             found.append(self._forms.get((row, n)) or self._made(row, n))
         return found
 
     def _made(self, row: grammar.Row, n: int) -> Form:
-        _, operands, _, _, key = grammar.shapes(row)[n]
+        operands, key, _ = grammar.shapes(row)[n]
         find, mnemonic = functools.partial(self.field, row), self.mnemonic(row)
         with self._lock:
             form = self._forms.get((row, n))
             if form is None:
-                form = self._forms[row, n] = Form(self._shared, row, mnemonic, operands, _opcode(key), find)
+                form = self._forms[row, n] = Form(self._shared, row, mnemonic, operands, self._opcode(row, key), find)
         return form
+
+    def _opcode(self, row: grammar.Row, key: int) -> dict[int, int]:
+        """The bits that are set in every word of a row: place -> value."""
+        last = {name + of.zero: of.last for name, of in self.arch.files.items()}
+        fixed = {pos: bits if isinstance(bits, int) else last[bits] for pos, bits in row.fixed.items()}
+        return {0: key & 0xFFF, 91: key >> 12} | fixed
 
     def mnemonic(self, row: grammar.Row) -> Mnemonic:
         """The mnemonic of a row; its forms share it."""
@@ -98,9 +113,14 @@ class Forms:
     def mnemonics(self) -> list[str]:
         return sorted(self._by_name)
 
+    @property
+    def bases(self) -> Collection[str]:
+        """The mnemonics without modifiers."""
+        return self._by_name.keys()
+
     def others(self) -> Iterator[Forms]:
         """The other architectures, for saying which of them has what this one lacks."""
-        for name in grammar.ARCHITECTURES:
+        for name in architectures.ARCHS:
             if name != self.name:
                 yield forms(name)
 
@@ -117,21 +137,17 @@ class Forms:
         return bucket
 
 
-def _opcode(key: int) -> int:
-    return key & 0xFFF | (key >> 12) << 91
-
-
 _KNOWN: dict[str, Forms] = {}
 _LOCK = threading.Lock()
 
 
 def forms(arch: str) -> Forms:
-    """The forms of ``sm_70`` ... ``sm_90a``. AsmError for another name."""
-    sm = grammar.ARCHITECTURES.get(arch)
-    if sm is None:
-        raise AsmError(f"unknown architecture {arch!r}", hint="one of " + ", ".join(grammar.ARCHITECTURES))
+    """The forms of an architecture ("sm_75"). AsmError for another name."""
+    of = architectures.ARCHS.get(arch)
+    if of is None:
+        raise AsmError(f"unknown architecture {arch!r}", hint="one of " + ", ".join(architectures.ARCHS))
     with _LOCK:
         found = _KNOWN.get(arch)
-        if found is None:
-            found = _KNOWN[arch] = Forms(arch, sm)
+        if found is None or found.arch is not of:
+            found = _KNOWN[arch] = Forms(of)
     return found

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from turingas.isa.arch import ARCHS, Arch, Archs, since
 from turingas.isa.fields import Constant, Enum, Field, Float, Number, Offset, Register
 
-ARCHITECTURES: dict[str, float] = {
-    "sm_70": 70, "sm_75": 75, "sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_90a": 90.5,
-}  # fmt: skip
-
-ALL = (70, 90.5)
-TURING = (75, 90.5)
-AMPERE = (80, 90.5)
-HOPPER = (90, 90.5)
+#: a field of the word, or what makes it for an architecture
+OfArch = Field | Callable[[Arch], Field]
 
 # ---- shapes of the sources -------------------------------------------------------------------------------------
 
@@ -42,11 +37,10 @@ SOURCE = re.compile(r"(?<!\w)([-~]?)(\|?)([SIFDHBPQ])([bcC])(\d?)(\|?)(?!\w)")
 class Row:
     text: str
     opcode: int
-    fixed: Mapping[int, int]
+    fixed: Mapping[int, int | str]  # "URZ": the number of that register
     when: Mapping[str, object]
-    first: float
-    last: float
-    fields: Mapping[str, Field]
+    archs: Archs
+    fields: Mapping[str, OfArch]
     base: str  # the mnemonic without modifiers
     reuse: bool  # whether its register sources have reuse bits that nvdisasm prints
     uniform_guard: bool  # guarded by @UP0 instead of @P0
@@ -57,25 +51,32 @@ def row(
     text: str,
     opcode: int,
     fixed: Mapping[Any, Any],
-    archs: tuple[float, float],
-    fields: Mapping[str, Field] | None = None,
+    archs: Archs,
+    fields: Mapping[str, OfArch] | None = None,
 ) -> Row:
     base = re.split(r"[\s.{]", text, maxsplit=1)[0]
-    bits = {k: v for k, v in fixed.items() if isinstance(k, int) and isinstance(v, int)}
+    bits = {k: v for k, v in fixed.items() if isinstance(k, int)}
     when = {k: v for k, v in fixed.items() if isinstance(k, str) and k not in ("reuse", "guard", "without")}
     reuse = bool(fixed.get("reuse", opcode & 0x1FF < 0x100))
     guard = fixed.get("guard", "UP" if base[0] == "U" else "P") == "UP"
     lacks = fixed.get("without", ())
     without = (lacks,) if isinstance(lacks, int) else tuple(lacks)
-    return Row(text, opcode, bits, when, *archs, fields or {}, base, reuse, guard, without)
+    return Row(text, opcode, bits, when, archs, fields or {}, base, reuse, guard, without)
 
 
-def rows(*items: tuple[object, ...], fields: Mapping[str, Field] | None = None) -> list[Row]:
+def rows(*items: tuple[object, ...], fields: Mapping[str, OfArch] | None = None) -> list[Row]:
     """Rows of one family; ``fields`` are the names that only this family uses."""
     return [row(*item[:4], {**(fields or {}), **(item[4] if len(item) > 4 else {})}) for item in items]  # type: ignore
 
 
-Shape = tuple[str, list[str], Mapping[int, int], Mapping[str, object], int]
+#: operands, opcode with bit 91 as 0x1000, and the kinds of its sources: "ri"
+Shape = tuple[list[str], int, str]
+
+
+def own(arch: Arch) -> list[Row]:
+    """The rows that an architecture, and those it descends from, say themselves."""
+    named = [ARCHS[name] for name in arch.line]
+    return [row(*item[:3], since(of.name), *item[3:]) for of in named for item in of.rows if not arch.lacks(item[0])]
 
 
 def _choices(row: Row) -> list[tuple[int, str, str]]:
@@ -86,18 +87,17 @@ def _choices(row: Row) -> list[tuple[int, str, str]]:
 
 def opcodes(row: Row) -> set[int]:
     """Bits 0 to 11 of everything that the row writes."""
-    return {(row.opcode | bits) & 0xFFF for bits, _, _ in _choices(row)} or {row.opcode & 0xFFF}
+    return {key & 0xFFF for _, key, _ in shapes(row)}
 
 
 @functools.cache
 def shapes(row: Row) -> tuple[Shape, ...]:
-    """(mnemonic, operands, fixed bits, conditions, opcode with bit 91 as 0x1000) for every shape of a row."""
-    name, _, tail = row.text.partition(" ")
-    tail = tail.strip()
+    """Every shape of a row."""
+    tail = row.text.partition(" ")[2].strip()
     found = []
     for bits, b, c in _choices(row) or [(0, "", "")]:
         operands = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail)
-        found.append((name, _split(operands), row.fixed, row.when, row.opcode | bits))
+        found.append((_split(operands), row.opcode | bits, b[:1] + c[:1]))
     return tuple(found)
 
 
@@ -136,56 +136,76 @@ PREDICATES = {"u": (81, None), "v": (84, None), "p": (87, 90), "q": (77, 80), "r
 NAME = re.compile(r"([-~!]?)(\|?)(?:(U?R)([a-d])([2348w]?)(?:_?([bc])?(h?))?|(U?P)([a-z])|(c[bx])(h?))\|?")
 
 
-def find(name: str, sm: float, reuse: bool = True) -> Field | None:
+def register(file: str, pos: int, words: int = 0, zero: bool = True, **bits: int | Enum | None) -> OfArch:
+    """A register of a file, whose width and zero register the architecture says; ``zero``: whether that may stand here.
+    ``bits`` are those of ``Register``."""
+
+    def made(arch: Arch) -> Field:
+        of = arch.files[file]
+        limit = None if zero else of.count
+        return Register(file, pos, of.width, of.zero if zero else "", words, limit=limit, **bits)  # type: ignore[arg-type]
+
+    return made
+
+
+def find(name: str, arch: Arch, reuse: bool = True) -> Field | None:
     """The field that a name in a row stands for, or None when it is plain text."""
     known = FIELDS.get(name)
     if known is not None:
-        return known
+        return known if isinstance(known, Field) else known(arch)
     if name in SWIZZLES:
-        return half_at(SWIZZLES[name], sm)
+        return half_at(SWIZZLES[name], arch)
     match = NAME.fullmatch(name)
     if match is None:
         return None
     sign, bar, file, slot, words, place, half, pred, pname, const, chalf = match.groups()
     if pred:
         pos, inv = PREDICATES[pname]
-        return Register(pred, pos, 3, "T", inv=inv if sign == "!" else None)
+        return field_of(register(pred, pos, inv=inv if sign == "!" else None), arch)
     neg = abs_ = inv = None
     if const:
         if sign == "-":
             neg = 63
         elif sign == "~":
             inv = 63
-        suffix = half_at(60, sm) if chalf else None
-        return Constant(const == "cx", neg, 62 if bar else None, inv, suffix)
+        suffix = half_at(60, arch) if chalf else None
+        handle = field_of(HANDLE, arch) if const == "cx" else None
+        return Constant(handle, neg, 62 if bar else None, inv, suffix)
     at = place or slot
     if sign or bar:
         minus, absolute = SIGNS[at + half if file == "R" else at]
         neg, inv = (minus, None) if sign == "-" else (None, minus) if sign == "~" else (None, None)
         abs_ = absolute if bar else None
     if file == "UR":
-        suffix = half_at(60, sm) if half else None
-        return Register("UR", PLACES[at], 6, "Z", neg=neg, abs=abs_, inv=inv, suffix=suffix)
+        suffix = half_at(60, arch) if half else None
+        return field_of(register("UR", PLACES[at], neg=neg, abs=abs_, inv=inv, suffix=suffix), arch)
     count = -1 if words == "w" else int(words or 1)
     bit = REUSE.get(slot) if reuse else None
-    return Register("R", PLACES[at], 8, "Z", count, neg, abs_, inv, bit)
+    return field_of(register("R", PLACES[at], count, neg=neg, abs=abs_, inv=inv, reuse=bit), arch)
 
 
 SWIZZLES = {"ha": 74, "hb": 60, "hc": 81}
 
 
-def half_at(pos: int, sm: float) -> Enum:
+def half_at(pos: int, arch: Arch) -> Enum:
     """Which halves of a register are read; before Ampere also one FP32 value for both."""
-    return Enum(pos, 2, ("", ".F32" if sm < 80 else None, ".H0_H0", ".H1_H1"))
+    return Enum(pos, 2, ("", ".F32" if arch.halves_of_floats else None, ".H0_H0", ".H1_H1"))
+
+
+def field_of(made: OfArch, arch: Arch) -> Any:
+    """A field as it is on an architecture."""
+    return made if isinstance(made, Field) else made(arch)
 
 
 HALF = Enum(60, 1, ("", ".H1"))
+HANDLE = register("UR", 32)  # of cx[URn][offset]
 
-FIELDS: dict[str, Field] = {
+FIELDS: dict[str, OfArch] = {
     # a packed half as the only source, the lower or the upper one: register, uniform register, constants
-    "half_r": Register("R", 32, 8, "Z", 1, 63, 62, suffix=HALF), "h1": HALF,
-    "half_u": Register("UR", 32, 6, "Z", 0, 63, 62, suffix=HALF),
-    "half_c": Constant(False, 63, 62, suffix=HALF), "half_x": Constant(True, 63, 62, suffix=HALF),
+    "half_r": register("R", 32, 1, neg=63, abs=62, suffix=HALF), "h1": HALF,
+    "half_u": register("UR", 32, neg=63, abs=62, suffix=HALF),
+    "half_c": Constant(None, 63, 62, suffix=HALF),
+    "half_x": lambda arch: Constant(field_of(HANDLE, arch), 63, 62, suffix=HALF),
     # immediates and offsets
     "imm": Number(32, 32), "simm": Number(32, 32, signed=True), "f32": Float(32, 32), "f64": Float(32, 64),
     "f16lo": Float(32, 16), "f16hi": Float(48, 16), "bf16lo": Float(32, -16), "bf16hi": Float(48, -16),

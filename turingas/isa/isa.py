@@ -90,10 +90,10 @@ _LOCK = threading.Lock()
 
 
 def instruction_set(arch: str) -> Isa:
-    """The instruction set of ``sm_70`` ... ``sm_90a``. AsmError for another name."""
+    """The instruction set of an architecture ("sm_75"). AsmError for another name."""
     found = _KNOWN.get(arch)
-    if found is None:
+    if found is None or found.forms is not forms.forms(arch):
         made = Isa(forms.forms(arch))
         with _LOCK:
-            found = _KNOWN.setdefault(arch, made)
+            found = _KNOWN[arch] = made
     return found

@@ -1,9 +1,10 @@
 """Asynchronous copies, mbarriers and clusters (sm_90)."""
 
-from turingas.isa.fields import Enum, Register, flag
-from turingas.isa.grammar import HOPPER, rows
+from turingas.isa.arch import AMPERE, HOPPER
+from turingas.isa.fields import Enum, flag
+from turingas.isa.grammar import register, rows
 
-AMPERE_ONLY = (80, 89)
+AMPERE_ONLY = AMPERE - HOPPER
 DESC = {76: 1}  # an L2 cache policy follows
 
 NO_RZ = {"Ra2": lambda index: index != 255}
@@ -54,9 +55,9 @@ ROWS = rows(
     ("UTMACCTL.IVALL",                                                0x09B9, {83: 1}, HOPPER),
     ("UTMACMDFLUSH",                                                  0x09B7, {}, HOPPER),
     fields={
-        "URd2": Register("UR", 16, 6, "Z", 2), "URa2": Register("UR", 24, 6, "Z", 2),
-        "URb2": Register("UR", 32, 6, "Z", 2), "URp2": Register("UR", 40, 6, "Z", 2),
-        "URb4": Register("UR", 32, 6, "Z", 4), "URbw": Register("UR", 32, 6, "Z", -1),
+        "URd2": register("UR", 16, 2), "URa2": register("UR", 24, 2),
+        "URb2": register("UR", 32, 2), "URp2": register("UR", 40, 2),
+        "URb4": register("UR", 32, 4), "URbw": register("UR", 32, -1),
         # what PTX makes of them (ptxas 12.9): "" arrive.expect_tx, .A1T0 arrive, .ART0 arrive with a count,
         # .A0TR expect_tx, .A0TX complete_tx; .TMASK is .noComplete, .OPTOUT is arrive_drop
         "count": Enum(84, 3, ("", ".A1T0", ".A0T1", ".A0TR", ".A0TX", ".ART0")),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turingas.isa.fields import BitSet, Enum, Field, Number, Register, Target, flag
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+from turingas.isa.arch import ADA, ALL, AMPERE, HOPPER, TURING, Archs
+from turingas.isa.fields import BitSet, Enum, Field, Number, Target, flag
+from turingas.isa.grammar import OfArch, register, rows
 
 # ---- branch targets ----------------------------------------------------------------------------------------------
 
@@ -39,26 +40,26 @@ def _targets(*low: tuple[int, int]) -> dict[str, Field]:
     }
 
 
-VOLTA_TO_ADA = (70, 89)
-TURING_TO_ADA = (75, 89)
-AMPERE_TO_ADA = (80, 89)
+VOLTA_TO_ADA = ALL - HOPPER
+TURING_TO_ADA = TURING - HOPPER
+AMPERE_TO_ADA = AMPERE - HOPPER
 OLD = _targets()
 NEW = _targets((16, 8))  # sm_90: the low 8 bits of the distance / 4 lie where the destination register would be
 
 # A branch on a uniform predicate, or on the threads that a uniform register names
-UPRED = {"!UPa": Register("UP", 24, 3, "T", inv=27), "~URa": Register("UR", 24, 6, "Z", inv=30)}
+UPRED = {"!UPa": register("UP", 24, inv=27), "~URa": register("UR", 24, inv=30)}
 
 
-Variants = list[tuple[tuple[float, float], dict[str, Field]]]
+Variants = list[tuple[Archs, dict[str, OfArch]]]
 
 
-def _each(variants: Variants, *items: tuple[str, int, Mapping[object, object], tuple[float, float]]) -> list[Any]:
-    """Each row once for every range of architectures on which its fields differ."""
+def _each(variants: Variants, *items: tuple[str, int, Mapping[object, object], Archs]) -> list[Any]:
+    """Each row once for every set of architectures on which its fields differ."""
     return [
-        (text, opcode, fixed, (max(first, low), min(last, high)), fields)
-        for text, opcode, fixed, (first, last) in items
-        for (low, high), fields in variants
-        if first <= high and low <= last
+        (text, opcode, fixed, both, fields)
+        for text, opcode, fixed, archs in items
+        for some, fields in variants
+        if (both := archs & some)
     ]
 
 
@@ -102,10 +103,10 @@ def _special(names: dict[int, str]) -> dict[str, Field]:
 
 
 SPECIALS: Variants = [
-    ((70, 70), _special(SPECIAL)),
-    ((75, 75), _special(SPECIAL | SINCE_75)),
-    ((80, 89), _special(SPECIAL | SINCE_75 | SINCE_80)),
-    ((90, 90.5), _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+    (ALL - TURING, _special(SPECIAL)),
+    (TURING - AMPERE, _special(SPECIAL | SINCE_75)),
+    (AMPERE - HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80)),
+    (HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
 ]
 
 # ---- convergence barriers and the other things that BMOV moves ---------------------------------------------------
@@ -166,8 +167,8 @@ ROWS = rows(
     ("LEPC Rd2, here",                                  0x094E, {},               HOPPER),
     ("EXIT{keep}{noatexit} !Pp?",                       0x094D, {},               ALL),
     ("KILL !Pp?",                                       0x095B, {},               ALL),
-    ("RTT",                                             0x094F, {},               (70, 70)),
-    ("BPT{bpt} n3?",                                    0x095C, {},               (70, 75), {"bpt": Enum(84, 3, {
+    ("RTT",                                             0x094F, {},               ALL - TURING),
+    ("BPT{bpt} n3?",                                    0x095C, {},               ALL - AMPERE, {"bpt": Enum(84, 3, {
         2: ".PAUSE", 3: ".TRAP", 4: ".INT", 5: ".DRAIN", 6: ".PAUSE_QUIET"})}),
     ("BPT{bpt} n3?",                                    0x095C, {},               AMPERE, {"bpt": Enum(84, 3, {
         3: ".TRAP", 4: ".INT"})}),
@@ -177,7 +178,7 @@ ROWS = rows(
     ("BSYNC !Pp?, Bd",                                  0x0941, {},               ALL),
     ("BREAK !Pp?, Bd",                                  0x0942, {},               ALL),
     ("YIELD !Pp?",                                      0x0946, {},               ALL),
-    ("WARPSYNC !Pp?, Rb",                               0x0348, {},               (70, 75)),
+    ("WARPSYNC !Pp?, Rb",                               0x0348, {},               ALL - AMPERE),
     ("WARPSYNC{excl8} !Pp?, Rb",                        0x0348, {},               AMPERE_TO_ADA),
     ("WARPSYNC !Pp?, imm",                              0x0948, {},               VOLTA_TO_ADA),
     ("WARPSYNC !Pp?, cb",                               0x0B48, {},               VOLTA_TO_ADA),
@@ -221,7 +222,7 @@ ROWS = rows(
     ("BAR.ARV bar, all",                                0x0B1D, {77: 1},          ALL),
     ("BAR.RED{red}{defer} bar, some?, !Pp",             0x0B1D, {77: 2},          ALL),
     ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},          ALL),
-    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},          (70, 86)),
+    ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},          ALL - ADA),
     ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},               VOLTA_TO_ADA),
     ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255},HOPPER),
     ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},          ALL),
@@ -241,8 +242,8 @@ ROWS = rows(
     ("B2R.RESULT Rd, Pu?",                              0x031C, {78: 1},          ALL),
     ("B2R.WARP Rd",                                     0x031C, {78: 2},          ALL),
     # R2B and RTT have no public name in nvdisasm 13, which prints them as __HIR0X1F0 and __HIR0X1E0
-    ("R2B bar, Rb",                                     0x031E, {},               (70, 70)),
-    ("R2B.WARP bar, Rb",                                0x031E, {78: 2},          (70, 70)),
+    ("R2B bar, Rb",                                     0x031E, {},               ALL - TURING),
+    ("R2B.WARP bar, Rb",                                0x031E, {78: 2},          ALL - TURING),
     ("CGAERRBAR",                                       0x05AB, {},               HOPPER),
     ("PREEXIT",                                         0x082D, {},               HOPPER),
     ("ACQBULK",                                         0x082E, {},               HOPPER),
@@ -313,7 +314,7 @@ ROWS = rows(
         "noinc": flag(86, ".NOINC"), "nodec": flag(86, ".NODEC"),
         "keep": Enum(84, 2, ("", ".KEEPREFCOUNT", ".PREEMPTED")), "noatexit": flag(86, ".NO_ATEXIT"),
         "n3": Number(34, 3, default=0), "n6": Number(38, 6), "n16": Number(32, 16), "n72": Number(72, 3),
-        "Bd": Register("B", 16, 4), "Ba": Enum(24, 6, BARRIERS),
+        "Bd": register("B", 16), "Ba": Enum(24, 6, BARRIERS),
         "clear": flag(84, ".CLEAR"), "pquad": flag(84, ".PQUAD"),
         "excl8": flag(86, ".EXCLUSIVE"), "excl": flag(85, ".EXCLUSIVE"),
         "bar": Number(54, 4), "some": Number(42, 12, default=0), "all": Number(42, 12),
@@ -323,7 +324,7 @@ ROWS = rows(
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ")),
         "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
         "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
-        "ignorekill": flag(85, ".IGNOREKILL"), "threads": Register("UR", 24, 6, "Z", inv=72),
+        "ignorekill": flag(85, ".IGNOREKILL"), "threads": register("UR", 24, inv=72),
         "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
         "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),

@@ -1,10 +1,8 @@
 """Conversions. The source and the result format share an opcode; 64-bit formats on either side have their own."""
 
+from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, Archs
 from turingas.isa.fields import Enum
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
-
-FROM_86 = (86, 90.5)
-ADA = (89, 90.5)
+from turingas.isa.grammar import rows
 
 FIELDS = {
     "frnd": Enum(78, 2, ("", ".FLOOR", ".CEIL", ".TRUNC")),
@@ -48,7 +46,7 @@ FIELDS = {
 F16, F32, F64, BF16 = 1, 2, 3, 4  # format codes: results at 75, sources at 84
 
 
-def f2f(to: str, source: str, archs: tuple[float, float]) -> list[tuple[object, ...]]:
+def f2f(to: str, source: str, archs: Archs) -> list[tuple[object, ...]]:
     """F2F rows of one pair of formats: half sources may be the upper half of a register."""
     codes = {"F16": F16, "F32": F32, "F64": F64, "BF16": BF16}
     opcode = 0x110 if "F64" in (to, source) else 0x104
@@ -61,9 +59,9 @@ def f2f(to: str, source: str, archs: tuple[float, float]) -> list[tuple[object, 
     return [(f"{name}, -|{letter}b{wide}|", opcode, fixed, archs)]
 
 
-def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: tuple[float, float]) -> list[tuple[object, ...]]:
+def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: Archs) -> list[tuple[object, ...]]:
     """A one-source row (SRC) whose source is a packed half: register, constant, immediate, uniform register."""
-    turing = (max(archs[0], 75), archs[1])
+    turing = archs & TURING
     return [
         (text.replace("SRC", "half_r"), opcode | 0x200, fixed, archs),
         (text.replace("SRC", "half_c"), opcode | 0xA00, fixed, archs),
@@ -73,12 +71,12 @@ def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: tuple[flo
 
 
 def small(
-    text: str, opcode: int, fixed: dict[int, int], part: str, archs: tuple[float, float]
+    text: str, opcode: int, fixed: dict[int, int], part: str, archs: Archs
 ) -> list[tuple[object, ...]]:
     """A one-source row (SRC) whose source is an 8 or 16-bit part of a register, chosen by the field ``part``."""
     return [
         (text.replace("SRC", f"Rb{{{part}}}"), opcode | 0x200, fixed, archs),
-        (text.replace("SRC", f"URb{{{part}}}"), opcode | 0x1C00, fixed, (max(archs[0], 75), archs[1])),
+        (text.replace("SRC", f"URb{{{part}}}"), opcode | 0x1C00, fixed, archs & TURING),
     ]
 
 
@@ -115,14 +113,14 @@ ROWS = rows(
     ("I2F.F64{froms64}{rnd} Rd2, Ib2",                                  0x112, {75: F64}, ALL),
     *small("I2F.F64{from16}{rnd} Rd2, SRC",                            0x112, {75: F64}, "h1", ALL),
     *small("I2F.F64{from8}{rnd} Rd2, SRC",                             0x112, {75: F64}, "b3", ALL),
-    ("I2FP{fp_to}{fp_u32}{prnd} Rd, Sb",                              0x045, {}, FROM_86,
+    ("I2FP{fp_to}{fp_u32}{prnd} Rd, Sb",                              0x045, {}, GA10X,
      {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
-    ("I2FP{fp_to}{fp_s32}{prnd} Rd, Ib",                              0x045, {}, FROM_86,
+    ("I2FP{fp_to}{fp_s32}{prnd} Rd, Ib",                              0x045, {}, GA10X,
      {"prnd": Enum(78, 2, ("", None, None, ".RZ"))}),
     # ---- packed; sm_75 uses F2FP.PACK_AB (cuBLAS), but nvdisasm passes over it there in silence
-    ("F2FP.PACK_AB{packrnd} Rd, Ra, Rb",                               0x23E, {64: 255}, (75, 75)),
-    ("F2FP{satfinite}{relu}{bf16}.PACK_AB{packrnd} Rd, Ra, Fb",        0x03E, {64: 255}, (80, 86)),
-    ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {24: 255, 78: 1}, (80, 86)),
+    ("F2FP.PACK_AB{packrnd} Rd, Ra, Rb",                               0x23E, {64: 255}, TURING - AMPERE),
+    ("F2FP{satfinite}{relu}{bf16}.PACK_AB{packrnd} Rd, Ra, Fb",        0x03E, {64: 255}, AMPERE - ADA),
+    ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {24: 255, 78: 1}, AMPERE - ADA),
     ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, ADA),
     ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 78: 1}, ADA),
     ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA),
@@ -132,11 +130,11 @@ ROWS = rows(
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, cb{bh1}",                   0xA3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
-    ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, FROM_86),
+    ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, GA10X),
     ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING),
-    ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, (75, 89)),
-    ("I2IP{i2ip4}.S32.SAT Rd, Ra, Ib, Rc{at24}",                     0x039, {}, (80, 89)),
-    ("I2IP{i2ip2}.S32.SAT Rd, Ra, Ib, Rc{at28}",                     0x039, {}, (80, 89)),
+    ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, TURING - HOPPER),
+    ("I2IP{i2ip4}.S32.SAT Rd, Ra, Ib, Rc{at24}",                     0x039, {}, AMPERE - HOPPER),
+    ("I2IP{i2ip2}.S32.SAT Rd, Ra, Ib, Rc{at28}",                     0x039, {}, AMPERE - HOPPER),
     ("I2IP{i2ip16}.S32{isat} Rd, Ra, Ib, Rc{ch1}",                     0x039, {}, HOPPER),
     ("I2IP{i2ip4}.S32{isat} Rd, Ra, Ib, Rc{at24}",                   0x039, {}, HOPPER),
     ("I2IP{i2ip2}.S32{isat} Rd, Ra, Ib, Rc{at28}",                   0x039, {}, HOPPER),

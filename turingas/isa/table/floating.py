@@ -1,10 +1,11 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
-from turingas.isa.fields import Enum, Register
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING
+from turingas.isa.fields import Enum
+from turingas.isa.grammar import register, rows
 
-BEFORE_AMPERE = (70, 75)
-BEFORE_HOPPER = (80, 89)
+BEFORE_AMPERE = ALL - AMPERE
+BEFORE_HOPPER = AMPERE - HOPPER
 
 FIELDS = {
     # FMUL: the product times a power of two; 4 is what every plain FMUL has
@@ -28,7 +29,7 @@ FIELDS = {
     "h_and": Enum(71, 1, ("", ".H_AND")),
 }
 # HADD2.F32 can keep its second source alone for reuse
-ONE_REUSE = {"-Ra": Register("R", 24, 8, "Z", 1, neg=72)}
+ONE_REUSE = {"-Ra": register("R", 24, 1, neg=72)}
 
 ROWS = rows(
     # ---- FP32
@@ -37,18 +38,18 @@ ROWS = rows(
     ("FMUL{fmz}{scale}{rnd}{sat} Rd, -|Ra|, -|Fb|",                    0x020, {}, ALL),
     ("FSEL{ftz} Rd, -|Ra|, -|Fb|, !Pp",                                0x008, {}, AMPERE),
     ("FSEL Rd, -|Ra|, -|Fb|, !Pp",                                     0x008, {}, BEFORE_AMPERE),
-    ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, (86, 90.5)),
-    ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, (80, 80)),
+    ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, GA10X),
+    ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, AMPERE - GA10X),
     ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
     ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
     ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
     ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
     ("FCHK Pu, -|Ra|, -|Fb|",                                          0x102, {}, ALL),
     ("MUFU{func64} Rd, f64",                                           0x908, {}, ALL),
-    ("MUFU{func70} Rd, -|Fb|",                                         0x108, {}, (70, 70)),
+    ("MUFU{func70} Rd, -|Fb|",                                         0x108, {}, ALL - TURING),
     ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, TURING),
     *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
-      for name, bit, archs in ((".F16", 73, (75, 89)), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
+      for name, bit, archs in ((".F16", 73, TURING - HOPPER), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
       for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
     # ---- FP64
     ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
@@ -68,28 +69,28 @@ ROWS = rows(
     ("HMUL2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|",                   0x032, {85: 1}, HOPPER),
     ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, BEFORE_HOPPER),
     ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Hb|, -|Hc|",                    0x031, {}, HOPPER),
-    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, (86, 89)),
+    ("HFMA2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, GA10X - HOPPER),
     ("HFMA2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",                    0x231, {86: 1}, HOPPER),
     ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, BEFORE_HOPPER),
     ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Hb|, -|Hc|, Pp?",               0x031, {79: 1}, HOPPER),
-    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, (86, 89)),
+    ("HFMA2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, GA10X - HOPPER),
     ("HFMA2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",               0x231, {86: 1, 79: 1}, HOPPER),
     ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, BEFORE_HOPPER),
     ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Bb|, -|Bc|",            0x031, {85: 1}, HOPPER),
-    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, (86, 89)),
+    ("HFMA2.BF16_V2{fmz}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, GA10X - HOPPER),
     ("HFMA2.BF16_V2{oob}{sat} Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}",            0x231, {86: 1, 85: 1}, HOPPER),
     ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, BEFORE_HOPPER),
     ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Bb|, -|Bc|, Pp?",       0x031, {79: 1, 85: 1}, HOPPER),
-    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, (86, 89)),
+    ("HFMA2.BF16_V2{fmz}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, GA10X - HOPPER),
     ("HFMA2.BF16_V2{oob}.RELU Rd, -|Ra|{ha}, -|Rb|.H0_NH1, -|Rch|{hc}, Pp?",       0x231, {86: 1, 79: 1, 85: 1}, HOPPER),
     ("HFMA2.MMA{fmz}{sat} Rd, -|Ra|, -|Pb|, -|Pc|",                    0x035, {}, AMPERE),
     ("HFMA2.MMA{fmz}.RELU Rd, -|Ra|, -|Pb|, -|Pc|, Pp?",               0x035, {79: 1}, AMPERE),
     ("HFMA2.MMA.BF16_V2{fmz}{sat} Rd, -|Ra|, -|Qb|, -|Qc|",            0x035, {85: 1}, HOPPER),
     ("HFMA2.MMA.BF16_V2{fmz}.RELU Rd, -|Ra|, -|Qb|, -|Qc|, Pp?",       0x035, {79: 1, 85: 1}, HOPPER),
-    ("HMNMX2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Hb|, !Pp",            0x040, {}, (86, 90.5)),
-    ("HMNMX2.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, !Pp",    0x040, {85: 1}, (86, 90.5)),
-    ("HMNMX2{ftz}{nan} Rd, -|Ra|{ha}, -|Hb|, !Pp",                     0x040, {}, (80, 80)),
-    ("HMNMX2.BF16_V2{ftz}{nan} Rd, -|Ra|{ha}, -|Bb|, !Pp",             0x040, {85: 1}, (80, 80)),
+    ("HMNMX2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Hb|, !Pp",            0x040, {}, GA10X),
+    ("HMNMX2.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, !Pp",    0x040, {85: 1}, GA10X),
+    ("HMNMX2{ftz}{nan} Rd, -|Ra|{ha}, -|Hb|, !Pp",                     0x040, {}, AMPERE - GA10X),
+    ("HMNMX2.BF16_V2{ftz}{nan} Rd, -|Ra|{ha}, -|Bb|, !Pp",             0x040, {85: 1}, AMPERE - GA10X),
     ("VHMNMX{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Hb|, -|Rch|{hc76}, !Pp",          0x047, {}, HOPPER),
     ("VHMNMX.BF16_V2{ftz}{nan}{xorsign} Rd, -|Ra|{ha}, -|Bb|, -|Rch|{hc76}, !Pp",  0x047, {85: 1}, HOPPER),
     ("HSET2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Hc|, !Pp",          0x033, {}, ALL),

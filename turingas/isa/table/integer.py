@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING
 from turingas.isa.fields import Enum, Number
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+from turingas.isa.grammar import rows
 
 
 def shift(value: int) -> bool:
@@ -65,9 +66,9 @@ ROWS = rows(
     ("IMAD.HI{u32} Rd, Pu?, Ra, Ib, -Ic2",                             0x027, {87: 15, "without": 0x400}, TURING),
     ("IMAD.HI{u32}.X Rd, Pu?, Ra, Ib, ~Ic2, !Pp",                      0x027, {74: 1, "without": 0x400}, TURING),
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, -Rc",                           0x026, {"without": 0x800}, TURING),
-    ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, (70, 70)),
+    ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, ALL - TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
-    ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, (70, 70)),
+    ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, ALL - TURING),
     ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE),
     ("LEA.HI.X Rd, Pu?, ~Ra, ~Sb, Rc, shift, !Pp",                     0x011, {74: 1, 80: 1}, ALL),
     ("LEA.HI.X.SX32 Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                    0x011, {73: 1, 74: 1, 80: 1, 64: 255}, ALL),
@@ -90,7 +91,7 @@ ROWS = rows(
     ("PRMT{prmt} Rd, Ra, Sb, Sc",                                      0x016, {}, ALL),
     # ---- compare, select
     ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
-    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, (70, 75)),
+    ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
     ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING),
     ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),

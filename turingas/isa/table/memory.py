@@ -16,14 +16,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
-from turingas.isa.grammar import ALL, AMPERE, HOPPER, TURING, rows
+from turingas.isa.grammar import rows
 
-VOLTA = (70, 75)  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
-V100, T4 = (70, 70), (75, 75)
-GA = (80, 89)  # the descriptor is there, but not shown
-TO_89 = (70, 89)
-T4_GA = (75, 89)
+VOLTA = ALL - AMPERE  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
+V100, T4 = ALL - TURING, TURING - AMPERE
+GA = AMPERE - HOPPER  # the descriptor is there, but not shown
+TO_89 = ALL - HOPPER
+T4_GA = TURING - HOPPER
 
 
 class Awaited(Register):
@@ -53,7 +54,7 @@ class Address(NamedTuple):
     e: str = ""  # the .E in the mnemonic that goes with it
     uniform: bool = False  # encoded with the row's second opcode
     fixed: Fixed = NO_MORE
-    archs: tuple[float, float] = ALL
+    archs: Archs = ALL
 
 
 def _some(value: int) -> bool:
@@ -142,11 +143,10 @@ def spread(addresses: list[Address], *items: tuple[Any, ...]) -> Iterator[tuple[
     for text, opcode, fixed, archs, *fields in items:
         plain, uniform = opcode if isinstance(opcode, tuple) else (opcode, opcode)
         for a in addresses:
-            first, last = max(archs[0], a.archs[0]), min(archs[1], a.archs[1])
-            if first <= last:
+            if both := archs & a.archs:
                 written = text.replace("{E}", a.e).replace("@", a.text)
                 e = {72: 1} if a.e else {}
-                yield (written, uniform if a.uniform else plain, {**fixed, **a.fixed, **e}, (first, last), *fields)
+                yield (written, uniform if a.uniform else plain, {**fixed, **a.fixed, **e}, both, *fields)
 
 
 # ---- modifiers ---------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def copies() -> Iterator[tuple[object, ...]]:
         for source, bits, archs in (
             ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
             # without a descriptor; up to sm_89 nvdisasm writes [R2.64] with and without one
-            ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: 63}, GA),
+            ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: "URZ"}, GA),
             ("[Ra2.64+URc(soff)]",            {70: 1, "URc": _uniform}, GA),
             ("[Ra2.64(+URc)(soff)]",          {70: 1}, HOPPER),
             ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),

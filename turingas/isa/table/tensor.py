@@ -5,14 +5,15 @@ An operand spans as many registers as its part of the matrix needs, so there is 
 with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` and ``wgmma`` of PTX, and on libraries.
 """
 
+from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
-from turingas.isa.grammar import AMPERE, HOPPER, TURING, Row, rows
+from turingas.isa.grammar import OfArch, Row, register, rows
 
-TURING_ONLY = (75, 75)
-VOLTA_TURING = (70, 75)
-GA100 = (80, 80)
-TO_ADA = (80, 89)
-ADA = (89, 89)
+TURING_ONLY = TURING - AMPERE
+VOLTA_TURING = ALL - AMPERE
+GA100 = AMPERE - GA10X
+TO_ADA = AMPERE - HOPPER
+ADA_ONLY = ADA - HOPPER
 
 
 class Inverted(Register):
@@ -29,18 +30,19 @@ class Inverted(Register):
         return super().decode(word ^ self.last << self.pos)
 
 
-def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, reuse: int | None = None) -> Register:
-    return Register("R", pos, 8, "Z", words, neg, abs, reuse=reuse)
+def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, reuse: int | None = None) -> OfArch:
+    return register("R", pos, words, neg=neg, abs=abs, reuse=reuse)
 
 
-Item = tuple[str, int, dict[object, object], tuple[float, float]]
+Item = tuple[str, int, dict[object, object], Archs]
 
 
 def both(item: Item) -> list[Item]:
     """A row of Ampere and later. The predicate UPp came with sm_86; ptxas leaves it unsaid."""
-    text, opcode, fixed, (first, last) = item
-    since_86: list[Item] = [(text, opcode, fixed, (max(first, 86), last))]
-    return since_86 if first > 80 else [(text.replace(", UPp?", ""), opcode, fixed, GA100), *since_86]
+    text, opcode, fixed, archs = item
+    since_86: list[Item] = [(text, opcode, fixed, archs & GA10X)]
+    ga100 = archs - GA10X
+    return [(text.replace(", UPp?", ""), opcode, fixed, ga100), *since_86] if ga100 else since_86
 
 
 # ---- one warp --------------------------------------------------------------------------------------------------
@@ -126,14 +128,14 @@ SECOND: list[Item] = [
     ("DMMA.16x8x8{rnd} Rd8, -|Ra8|, -|Rb4|, -|Rc8|, UPp?",     0x23F, {76: 2},               HOPPER),
     ("DMMA.16x8x16{rnd} Rd8, -|Ra16|, -|Rb8|, -|Rc8|, UPp?",   0x23F, {76: 3},               HOPPER),
     # bits 75 and 76 (with 80, sparse): shape
-    ("QMMA.16816.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb.COL, Rc2, UPp?",              0x27A, {74: 1},               ADA),
-    ("QMMA.16816.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb.COL, Rc4, UPp?",              0x27A, {74: 1, 77: 1},        ADA),
-    ("QMMA.16832.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb2.COL, Rc2, UPp?",             0x27A, {74: 3},               ADA),
-    ("QMMA.16832.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb2.COL, Rc4, UPp?",             0x27A, {74: 3, 77: 1},        ADA),
-    ("QMMA.SP.16832.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb2.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 3, 80: 1},        ADA),
-    ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1}, ADA),
-    ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},        ADA),
-    ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1}, ADA),
+    ("QMMA.16816.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb.COL, Rc2, UPp?",              0x27A, {74: 1},               ADA_ONLY),
+    ("QMMA.16816.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb.COL, Rc4, UPp?",              0x27A, {74: 1, 77: 1},        ADA_ONLY),
+    ("QMMA.16832.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb2.COL, Rc2, UPp?",             0x27A, {74: 3},               ADA_ONLY),
+    ("QMMA.16832.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb2.COL, Rc4, UPp?",             0x27A, {74: 3, 77: 1},        ADA_ONLY),
+    ("QMMA.SP.16832.F16{e4a}{e4b} Rd2, -Ra2.ROW, -Rb2.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 3, 80: 1},        ADA_ONLY),
+    ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1}, ADA_ONLY),
+    ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},        ADA_ONLY),
+    ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1}, ADA_ONLY),
 ]
 # fmt: on
 

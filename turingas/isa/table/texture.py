@@ -12,13 +12,13 @@ Facts: probed with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of ``tex``, `
 and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 """
 
-from turingas.isa.fields import Enum, Field, Number, Register, flag
-from turingas.isa.grammar import ALL, HOPPER, TURING, Row, rows
+from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING, Archs
+from turingas.isa.fields import Enum, Field, Number, flag
+from turingas.isa.grammar import OfArch, Row, register, rows
 
-VOLTA = (70, 70)
-VOLTA_TURING = (70, 75)
-TO_ADA = (80, 89)
-AFTER_GA100 = (86, 90.5)
+VOLTA = ALL - TURING
+VOLTA_TURING = ALL - AMPERE
+TO_ADA = AMPERE - HOPPER
 
 LOD = {0: "", 1: ".LZ", 2: ".LB", 3: ".LL", 4: ".LC", 5: ".LB.LC"}
 EVICT = (".EF", "", ".EL", ".LU", ".EU", ".NA", None, None)
@@ -30,25 +30,25 @@ def dimension(names: str) -> Enum:
     return Enum(61, 3, [name if name in wanted else None for name in DIMENSIONS])
 
 
-def vector(pos: int) -> Register:
+def vector(pos: int) -> OfArch:
     """The first register of a vector; RZ cannot stand here."""
-    return Register("R", pos, 8, words=1, limit=255)
+    return register("R", pos, 1, zero=False)
 
 
 def mask(*counts: int) -> Enum:
     return Enum(72, 4, {m: hex(m) for m in range(16) if m.bit_count() in counts})
 
 
-HANDLES: dict[str, Field] = {
+HANDLES: dict[str, OfArch] = {
     "bank": Number(54, 5), "slot": Number(40, 14), "low": Number(40, 6), "high": Number(46, 8),
-    "URn": Register("UR", 40, 6, limit=63),
+    "URn": register("UR", 40, zero=False),
     "Va": vector(24), "Vb": vector(32), "Vc": vector(64), "Vd": vector(16), "Ve": vector(64),
 }  # fmt: skip
 
 # ---- textures --------------------------------------------------------------------------------------------------
 
-TEXTURE: dict[str, Field] = HANDLES | {
-    "Re": Register("R", 64, 8, "Z", 1), "Re2": Register("R", 64, 8, "Z", 2),
+TEXTURE: dict[str, OfArch] = HANDLES | {
+    "Re": register("R", 64, 1), "Re2": register("R", 64, 2),
     "one": mask(0, 1), "two": mask(2), "three": mask(3), "four": mask(4),
     "some": Enum(72, 4, {m: hex(m) for m in range(15)} | {15: ""}),
     "scr": flag(60, ".SCR"), "nodep": flag(90, ".NODEP"),
@@ -69,7 +69,7 @@ TEXTURE: dict[str, Field] = HANDLES | {
 # fmt: off
 # OUT: the destinations; BIND, VB, VA, NAME: as the texture is named; MASK: the components
 #                                                                                 opcodes by the way of naming
-SAMPLES: list[tuple[tuple[float, float], str, int, int, int, int]] = [
+SAMPLES: list[tuple[Archs, str, int, int, int, int]] = [
     (VOLTA,  "TEX{scr}BIND{f16}{lod70}{aoffi}{dc}{evict}{ndv}{nodep} Pu?, OUT, Va, VB, NAME, dim, MASK",
                                                                                  0x361, 0xB60, 0xB62, 0x1F60),
     (TURING, "TEX{scr}BIND{f16}{lod}{aoffi}{dc}{evict}{ndv}{nodep} Pu?, OUT, Va, VB, NAME, dim, MASK",
@@ -109,10 +109,10 @@ COMPONENTS = [
 def sample() -> list[tuple[object, ...]]:
     """The rows of every texture instruction: four ways to name the texture, one to four components."""
     out: list[tuple[object, ...]] = []
-    for (first, last), text, *opcodes in SAMPLES:
+    for of, text, *opcodes in SAMPLES:
         for n, bind, vb, va, name, fixed in NAMED:
-            archs = max(first, 75 if name.startswith("UR") else 70), last
-            if archs[0] > last:
+            archs = of & TURING if name.startswith("UR") else of
+            if not archs:
                 continue
             named = text.replace("BIND", bind).replace("VB", vb).replace("VA", va)
             named = named.replace("NAME", name) if name else named.replace(" NAME,", "")
@@ -167,7 +167,7 @@ SURFACES = [
     ("SUATOM.D{ba}{dim}.CAS{evict}WIDEATOMIC{clamp} Pu?, Rd2, [Va], Rb4, NAME", 0x396, 0x595, 0x795, 0x1F95),
     ("SUQUERY{ba}{dim}                            Pu?, Rd, [Va], COMP_STATUS, NAME", 0x9B3, 0xBB3, 0x7B3, 0x1FB3),
 ]
-ORDERS: list[tuple[dict[str, str], tuple[float, float]]] = [
+ORDERS: list[tuple[dict[str, str], Archs]] = [
     ({"LOAD": "{order70}{private}", "ORDER": "{order70}{private}", "ATOMIC": "{atomic70}{private}", "WIDE": ".64"},
      VOLTA_TURING),
     ({"LOAD": "{load80}", "ORDER": "{order80}", "ATOMIC": "{order80}", "WIDE": ".U64"}, TO_ADA),
@@ -180,14 +180,14 @@ def surface() -> list[tuple[object, ...]]:
     """The rows of every surface instruction: four ways to name the surface, each architecture's memory orders."""
     out: list[tuple[object, ...]] = []
     for text, *opcodes in SURFACES:
-        for words, (first, last) in ORDERS if "SUQUERY" not in text else [({}, AFTER_GA100)]:
+        for words, archs in ORDERS if "SUQUERY" not in text else [({}, GA10X)]:
             here = text
             for word, meaning in words.items():
                 here = here.replace(word, meaning)
             fixed = {73: 2} if "WIDE" in text else {}
             for opcode, name in zip(opcodes, ("Vc", "bank, slot", "bank, low, high", "URn, high")):
-                since = max(first, 75) if name.startswith("UR") else first
-                out.append((here.replace("NAME", name), opcode, fixed, (since, last)))
+                named = archs & TURING if name.startswith("UR") else archs
+                out.append((here.replace("NAME", name), opcode, fixed, named))
     return out
 
 

@@ -1,22 +1,21 @@
 """The uniform datapath (sm_75 and later)."""
 
-from turingas.isa.fields import Constant, Enum, Number, Offset, Register, Target, flag
-from turingas.isa.grammar import HOPPER, TURING, rows
+from turingas.isa.arch import HOPPER, TURING, Arch
+from turingas.isa.fields import Constant, Enum, Number, Offset, Target, flag
+from turingas.isa.grammar import register, rows
 
 
 class Bindless(Constant):
     """``cx[URn][offset]`` of ULDC: its uniform register stands at 24."""
 
-    def __init__(self) -> None:
-        super().__init__(bindless=True, byte=True)
-        self.bank = Register("UR", 24, 6, "Z")
-        self.mask = self.offset.mask | self.bank.mask
+    def __init__(self, arch: Arch) -> None:
+        super().__init__(register("UR", 24)(arch), byte=True)
 
 
 # A predicate operand that only the .X form has is !UPT elsewhere: NVIDIA sets these bits, nvdisasm does not print them.
 NO_Q = {77: 15}
 NO_P = {87: 15}
-NO_C = {64: 63}  # a source c that the form does not read is URZ
+NO_C = {64: "URZ"}  # a source c that the form does not read is URZ
 
 # fmt: off
 ROWS = rows(
@@ -84,8 +83,8 @@ ROWS = rows(
     # two floats to packed halves; the only format that nvdisasm has a (silent) name for is F16
     ("UF2FP.PACK_AB{rz} URd, URa, URb",                           0x12BA, NO_C | {75: 1, 85: 1}, HOPPER),
     ("UF2FP.PACK_AB{rz} URd, URa, f32",                           0x18BA, NO_C | {75: 1, 85: 1}, HOPPER),
-    ("UF2FP.MERGE_C{rz} URd, URb, URc{h1}",                       0x12BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
-    ("UF2FP.MERGE_C{rz} URd, f32, URc{h1}",                       0x18BA, {24: 63, 75: 1, 78: 1, 85: 1}, HOPPER),
+    ("UF2FP.MERGE_C{rz} URd, URb, URc{h1}",                       0x12BA, {24: "URZ", 75: 1, 78: 1, 85: 1}, HOPPER),
+    ("UF2FP.MERGE_C{rz} URd, f32, URc{h1}",                       0x18BA, {24: "URZ", 75: 1, 78: 1, 85: 1}, HOPPER),
 
     # ---- predicates
     ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, URb, !UPp",          0x128C, {68: 7}, TURING),
@@ -121,10 +120,10 @@ ROWS = rows(
     ("ULEPC URd, target",                                         0x19CE, {"reuse": True}, HOPPER),
     fields={
         # pairs of registers: even ones only
-        "URd2": Register("UR", 16, 6, "Z", 2), "URdw": Register("UR", 16, 6, "Z", -1),
-        "-URa2": Register("UR", 24, 6, "Z", 2, neg=72), "~URa2": Register("UR", 24, 6, "Z", 2, inv=72),
-        "-URb2": Register("UR", 32, 6, "Z", 2, neg=63), "~URb2": Register("UR", 32, 6, "Z", 2, inv=63),
-        "-URc2": Register("UR", 64, 6, "Z", 2, neg=75), "~URc2": Register("UR", 64, 6, "Z", 2, inv=75),
+        "URd2": register("UR", 16, 2), "URdw": register("UR", 16, -1),
+        "-URa2": register("UR", 24, 2, neg=72), "~URa2": register("UR", 24, 2, inv=72),
+        "-URb2": register("UR", 32, 2, neg=63), "~URb2": register("UR", 32, 2, inv=63),
+        "-URc2": register("UR", 64, 2, neg=75), "~URc2": register("UR", 64, 2, inv=75),
         "u32": Enum(73, 1, (".U32", "")),
         "icmp": Enum(76, 3, (".F", ".LT", ".EQ", ".LE", ".GT", ".NE", ".GE", ".T")),
         "bool": Enum(74, 2, (".AND", ".OR", ".XOR", None)),
@@ -137,7 +136,7 @@ ROWS = rows(
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
         "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
-        "const": Constant(byte=True), "cx": Bindless(), "bank": Number(54, 5), "coff": Offset(38, 16),
+        "const": Constant(byte=True), "cx": Bindless, "bank": Number(54, 5), "coff": Offset(38, 16),
         "count": Number(32, 10), "bytes": Number(32, 20),
         "target": Target(((24, 58),)),
     },
