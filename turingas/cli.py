@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import click
 
-from turingas.errors import UNNAMED, AsmError, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
@@ -29,7 +30,10 @@ class _Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
         try:
-            result = super().main(*args, **extra)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", AsmWarning)
+                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                result = super().main(*args, **extra)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)

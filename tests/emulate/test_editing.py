@@ -33,7 +33,7 @@ SHARE = int(os.environ.get("TURINGAS_EDIT_SHARE", "1"))
 def floats(kind: type) -> np.ndarray:
     """32 numbers, those too for which arithmetic has slow paths."""
     info = np.finfo(kind)
-    odd = [0, -0.0, np.inf, -np.inf, np.nan, info.tiny, info.tiny / 8, info.max, -info.max, 1e-42, 1e6, 1e30, -1, 3, 1e9]
+    odd = [0, -0.0, np.inf, -np.inf, np.nan, info.tiny, info.tiny / 8, info.max, -info.max, 1e-42, 1e6, 1e30, -1, 3, 9]
     return np.concatenate([np.array(odd, np.float64), np.linspace(0.1, 50, 17)]).astype(kind)
 
 
@@ -126,7 +126,7 @@ def test_taken_out_again(arch: str) -> None:
         cubin = edited(lines, at)
         more = listing(cubin)
         out = places(more, kernel)[nth]
-        assert "NOP" in more[out] and turingas.Cubin.from_bytes(cubin).kernel(kernel).words[nth] == turingas.encode(NOP)[0]
+        assert turingas.Cubin.from_bytes(cubin).kernel(kernel).words[nth] == turingas.encode(NOP, arch=arch)[0]
         again = turingas.assemble("\n".join([*more[:out], *more[out + 1 :]]))
         old = turingas.Cubin.from_bytes(compiled(arch)).kernel(kernel).words
         assert again.kernel(kernel).words[: len(places(lines, kernel))] == old[: len(places(lines, kernel))]

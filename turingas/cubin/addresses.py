@@ -34,6 +34,8 @@ RETURN = ("R", 20)  # where the ABI has the return address
 PATIENCE = 4096  # instructions that are looked at between an immediate and its CALL
 CONST_RANGE = re.compile(r"\.const_opt\.(\d+)\.(\d+)$")  # of a symbol: the bytes of bank 2 that a branch's table takes
 
+NO_RETURN = "where its return address comes from"
+
 Key = tuple[str, int]  # a register
 
 
@@ -71,7 +73,7 @@ def branch_tables(kernel: Kernel) -> dict[int, list[int]]:
 def find(kernel: Kernel, words: list[int], functions: Iterable[int] = (), names: Iterable[str] = ()) -> Addresses:
     """The addresses in ``kernel``, whose code is ``words``. ``functions``: where functions begin in its section;
     ``names``: the symbols that stand for its start."""
-    return _Search(kernel, words, set(functions), set(names) | {kernel.symbol or kernel.name}).found
+    return _Search(kernel, words, set(functions), set(names) | {kernel.symbol or kernel.name, kernel.section}).found
 
 
 class _Search:
@@ -141,7 +143,7 @@ class _Search:
             for n in chosen:
                 self.found.immediates[n] = WORD_BYTES * (call + 1)
             if not chosen and WORD_BYTES * (call + 1) not in told and self._may_return(call):
-                self.found.unknown[call] = "where its return address comes from"
+                self.found.unknown[call] = NO_RETURN
         for n in lepcs:
             for use in subtracted[n]:
                 self.found.immediates[use] = WORD_BYTES * n
@@ -149,8 +151,9 @@ class _Search:
                 self.found.unknown[n] = "what is made of its address"
 
     def _reach(self, start: int, i: Instruction, call: int | None) -> frozenset[Key] | None:
-        """The registers that hold the immediate of instruction ``start`` at ``call``, if it comes so far. With
-        ``call`` None: whether it is subtracted from what LEPC gives."""
+        """The registers that hold the immediate of instruction ``start`` at ``call``, if it comes so far; or at a RET,
+        for a function that is called from one place alone gets its return address from nobody. With ``call`` None:
+        whether the immediate is subtracted from what LEPC gives."""
         first = frozenset((w.file, w.first) for w in i.writes if w.file in ("R", "UR"))
         stack = [(n, first) for n in self._next(start)]
         seen: set[tuple[int, frozenset[Key]]] = set()
@@ -160,10 +163,10 @@ class _Search:
             if (n, holders) in seen or n >= len(self.words):
                 continue
             seen.add((n, holders))
-            if n == call:
+            at = self.flow.get(n) or self._at(n)
+            if n == call or at is not None and at.base == "RET" and _base(at) in holders:
                 result = holders if result is None else result & holders
                 continue
-            at = self.flow.get(n) or self._at(n)
             if at is not None:
                 after = self._step(at, holders)
                 if after is None:
@@ -205,6 +208,9 @@ class _Search:
         label = _label(self.flow[call])
         if label is None or label.base is not None or call in self.by_relocation:
             return True
+        behind = self.flow.get(call + 1)
+        if behind and behind.base == "BRA" and behind.always and label.address == WORD_BYTES * (call + 2):
+            return False
         stack, seen = [label.address // WORD_BYTES], set[int]()
         while stack:
             n = stack.pop()
@@ -235,10 +241,9 @@ class _Search:
             return RETURN
         start = label.address // WORD_BYTES
         end = next((n for n in range(start, len(self.words)) if n in self.flow and self.flow[n].base == "RET"), None)
-        back = _label(self.flow[end]) if end is not None else None
-        if end is None or back is None or back.base is None:
+        key = _base(self.flow[end]) if end is not None else None
+        if end is None or key is None:
             return RETURN
-        key = (back.base.file, back.base.index)
         for n in range(end - 1, start - 1, -1):
             i = self._at(n)
             if i is not None and any((w.file, w.first) <= key < (w.file, w.first + w.count) for w in i.writes):
@@ -269,8 +274,7 @@ class _Search:
 
     def _table(self, n: int, i: Instruction) -> int:
         """Where in bank 2 the table of an indirect branch begins; -1 if that is not seen."""
-        label = _label(i)
-        key = (label.base.file, label.base.index) if label and label.base else None
+        key = _base(i)
         for m in range(n - 1, max(n - 64, -1), -1):
             load = self._at(m)
             if load is None or key not in {(w.file, w.first) for w in load.writes}:
@@ -348,6 +352,12 @@ def _immediate(word: int) -> int:
 
 def _label(i: Instruction) -> Label | None:
     return next((o for o in i.operands if isinstance(o, Label)), None)
+
+
+def _base(i: Instruction) -> Key | None:
+    """The register that an indirect branch adds."""
+    label = _label(i)
+    return (label.base.file, label.base.index) if label and label.base else None
 
 
 def _decides(i: Instruction) -> bool:
