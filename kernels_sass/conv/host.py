@@ -479,7 +479,7 @@ def sms(device: str) -> int:
 
 #: Times on an H200, in microseconds, by Block.times: a step of 8 channels, and a job beside its steps; of a second
 #: launch, and of 2^20 elements of y that it sums up. They are what fits the times of `turingas bench shapes` best
-#: ("model" in docs/results/shapes_sm90.json, for "nhwc" in shapes_sm90_nhwc.json), which shows how they choose.
+#: ("model" in kernels_sass/results/shapes_sm90.json, for "nhwc" in shapes_sm90_nhwc.json), which shows how they choose.
 STEP = {MAIN: 0.95, "winograd32": 0.65, "direct8": 2.68, "direct4": 1.7, "nhwc": 13.64,
         "few8": 0.5, "few4": 0.33, "few3": 0.31}  # fmt: skip
 JOB = {MAIN: 2.27, "winograd32": 1.16, "direct8": 0.65, "direct4": 0.23, "nhwc": 0.25,

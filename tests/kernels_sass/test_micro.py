@@ -189,7 +189,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(measure, "state", lambda gpu: {"sm_mhz": 1000, "memory_mhz": 2000})
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
-    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(micro, "ROUNDS", 1)
     monkeypatch.setattr(micro, "LAUNCHES", 3)
     monkeypatch.setattr(micro, "FARTHEST", 3)
@@ -224,8 +224,8 @@ def test_command(card, tmp_path, what):
             assert row["least"] <= row["low"] <= row["cycles"] <= row["high"] <= row["most"] and row["times"] == 4
             each = 1 if what == "smem" else 4
             assert row["cpi"] == pytest.approx(row["cycles"] * each / row["instructions"] / row["warps"], rel=1e-3)
-    made = sorted(one.name for one in tmp_path.glob("*.[ps][nv]g"))
-    assert made == [f"{what}_sm90_bars.png", f"{what}_sm90_bars.svg"]
+    made = sorted(one.name for one in tmp_path.glob("*.*g"))
+    assert made == [f"{what}_sm90_bars.svg"]
     shown = call(what, "--show", "--json", str(path))
     assert shown.exit_code == 0 and shown.output in done.output
 
