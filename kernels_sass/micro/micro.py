@@ -455,7 +455,8 @@ def speed(found: Json, row: Json) -> Json:
     made: Json = {}
     if "cpi" not in row:
         return made
-    if row.get("chains") == 1:
+    waits = row.get("chains") == 1 and (row["op"] not in GROUP_MMA or "WAIT" in row["defines"])
+    if waits:
         return {"latency": row["cpi"]}
     if "bytes" in row:
         made["bytes_per_cycle"] = row["bytes"] / row["cpi"]

@@ -310,4 +310,7 @@ def test_rates():
     assert rates["bytes_per_cycle"] == 128 and rates["flops_per_cycle"] == 8192
     assert rates["tflops"] == pytest.approx(8192 * 132 * 1e9 / 1e12)
     assert micro.speed(found, {"latency": 13}) == {}
+    one = {"cpi": 128.0, "flops": 131072, "chains": 1, "op": "HGMMA.64x256x16.F32", "defines": {}}  # not waited for
+    assert micro.speed(found, one)["flops_per_cycle"] == 4096
+    assert micro.speed(found, {**one, "defines": {"WAIT": 1}}) == {"latency": 128.0}
     assert micro.speed(found, {"cpi": 17.0, "flops": 4096, "chains": 1}) == {"latency": 17.0}
