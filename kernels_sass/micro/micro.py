@@ -455,7 +455,7 @@ def speed(found: Json, row: Json) -> Json:
     made: Json = {}
     if "cpi" not in row:
         return made
-    waits = row.get("chains") == 1 and (row["op"] not in GROUP_MMA or "WAIT" in row["defines"])
+    waits = row.get("chains") == 1 and (row.get("op") not in GROUP_MMA or "WAIT" in row["defines"])
     if waits:
         return {"latency": row["cpi"]}
     if "bytes" in row:
