@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from turingas.check.banks import walk
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.emulate.device import Device, Report
 from turingas.emulate.errors import DeviceError, LaunchError
+from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
 

@@ -22,9 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from turingas.check.finding import Finding
-from turingas.check.flow import Graph
-from turingas.check.report import at
 from turingas.isa.arch import Arch
 from turingas.isa.instruction import Instruction, Reg
 from turingas.isa.latency import latencies
@@ -127,34 +124,3 @@ def walk(
         cycles, left = step(i, cache, arch)
         yield i, cache, cycles
         cache = left
-
-
-def check(graph: Graph) -> Iterator[Finding]:
-    """Instructions that lose cycles to a bank conflict, in each block as if the cache were empty before it."""
-    arch = graph.kernel.facts
-    for number in sorted(graph.reachable):
-        block = graph.blocks[number]
-        code = graph.instructions[block.start : block.end]
-        for i, cache, cycles in walk(code, arch):
-            if cycles:
-                yield _conflict(graph, i, cache, cycles)
-
-
-def _conflict(graph: Graph, i: Instruction, cache: Cache, cycles: int) -> Finding:
-    found = reads(i, cache, graph.kernel.facts)
-    counts = by_bank(found)
-    bank = max((b for b in (0, 1) if counts[b]), key=lambda b: cache.behind[b] + counts[b])
-    names = " ".join(f"R{number}" for number in found if number & 1 == bank)
-    which = ("even", "odd")[bank]
-    behind = f", which is {cache.behind[bank]} reads behind" if cache.behind[bank] else ""
-    verb = "is" if counts[bank] == 1 else "are"
-    message = f"{_cycles(cycles)} lost: {names} {verb} read from the {which} register bank{behind}"
-    hint = (
-        "move one source to a register of the other parity, or take it from the reuse cache: .reuse on the"
-        " instruction before, in the same place"
-    )
-    return at(graph, i.address // 16, "bank-conflict", "note", message, hint)
-
-
-def _cycles(count: int) -> str:
-    return f"{count} cycle" + ("" if count == 1 else "s")
