@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 import turingas
 from kernels_sass.bench import roofline
 from kernels_sass.bench.roofline import Loop, Stream
-from kernels_sass.conv import host
+from kernels_sass.conv.method import METHODS
 from kernels_sass.micro import micro
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
@@ -26,7 +25,7 @@ from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
 
-RESULTS = Path(roofline.results.ROOT) / "docs" / "results" / "winograd_sm90.json"
+RESULTS = roofline.results.FOLDER / "winograd_sm90.json"
 
 # ---- operations and bytes ----------------------------------------------------------------------------------------
 
@@ -39,11 +38,12 @@ def test_counted(source, arch, by, sizes):
     """FFMA or the products of HMMA, three for each, and bytes that loads and stores of global memory ask for, are those
     of the formula."""
     n, c, h, w, k = sizes
-    there = host.SOURCES[source]
+    there = METHODS[source]
     cubin = turingas.assemble(
         there.path.read_text(), arch, {"MATH": by} if by else {}, [there.path.parent], filename=str(there.path)
     )
-    options = {"block": 512, "shared": host.HOPPER.shared["winograd"], "sms": 132} if source == "hopper" else {}
+    main = METHODS[source].kernels["winograd"]
+    options = {"block": main.threads, "shared": main.shared, "sms": 132 if METHODS[source].persistent else 0}
     _, (_, report) = harness.convolve(
         cubin, harness.Shape(n, c, h, w, k, layout="CHWN", ni=32), counters=True, **options
     )
@@ -196,9 +196,8 @@ def test_figures(tmp_path):
     found = {"gpu": "NVIDIA H200", "arch": "sm_90", "driver": "1", "date": "2026-11-22", "commit": "abc", "cudnn": "",
              "torch": "", "settings": rows}  # fmt: skip
     found["summary"] = roofline.placed(found, RESULTS)
-    made = roofline.figures(found, tmp_path)
-    names = ("steps", "kernels", "breakeven")
-    assert [one.name for one in made] == [f"roofline_sm90_{name}.{kind}" for name in names for kind in ("png", "svg")]
+    made = roofline.drawing.draw(roofline.figures(found), tmp_path)
+    assert [one.name for one in made] == [f"roofline_sm90_{name}.svg" for name in ("steps", "kernels", "breakeven")]
     assert all(one.stat().st_size > 10000 for one in made)
 
 
