@@ -20,7 +20,7 @@ def resident_warps(arch: Arch, registers: int, shared: int, threads: int) -> tup
     """Warps of one SM that blocks of ``threads`` threads can occupy, and what keeps it from being more. ``shared``:
     bytes of a block, as a cubin declares them: from sm_90 on, the reserved ones are among them."""
     warps = -(-threads // WARP)
-    unit = 256 if arch.sm < 80 else 128
+    unit = arch.shared_unit
     own = max(shared - arch.shared_counted, 0)
     shared_block = -(-(own + arch.shared_reserved) // unit) * unit
     per_warp = -(-max(registers, 1) * WARP // REGISTER_ALLOCATION) * REGISTER_ALLOCATION

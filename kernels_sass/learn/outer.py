@@ -3,8 +3,10 @@
 ``.include "outer.py"`` runs this file in the namespace of the source's inline Python. ARCH is the architecture.
 """
 
+from turingas.isa.arch import arch
+
 # An FFMA keeps its pipe for two cycles where 16 lanes work for a scheduler, and for one where there are 32.
-STALL = 1 if ARCH in ("sm_86", "sm_89", "sm_90", "sm_90a") else 2  # noqa: F821
+STALL = 1 if arch(ARCH).fp32_lanes == 128 else 2
 
 
 def serpentine(rows, columns):

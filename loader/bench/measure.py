@@ -23,6 +23,7 @@ from loader.cuda import Buffer, CudaError, Device, Graph, Stream
 from loader.reference.problem import Problem, arrange, rearrange_shape, relative_error, truth
 from loader.validate import inputs
 from turingas.errors import LaunchError
+from turingas.isa.arch import arch
 
 ROTATION = 4  # times the L2 that all copies of x, w and y take together, at least
 COPIES = 2, 64  # the fewest and the most
@@ -358,5 +359,5 @@ def ffma_share(count: int, ms: float, gpu: Device, states: Row) -> float:
 
 
 def peak_ffma(gpu: Device, mhz: float) -> float:
-    """FFMA a second of all SMs at a clock rate: 128 a cycle and SM (sm_70, sm_75, sm_80: 64)."""
-    return gpu.attribute("MULTIPROCESSOR_COUNT") * (64 if gpu.arch in ("sm_70", "sm_75", "sm_80") else 128) * mhz * 1e6
+    """FFMA a second of all SMs at a clock rate: as many a cycle and SM as its architecture has lanes."""
+    return gpu.attribute("MULTIPROCESSOR_COUNT") * arch(gpu.arch).fp32_lanes * mhz * 1e6

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.check.flow import Graph
-from turingas.isa.instruction import Const, Imm, Instruction, Name, Operand, Reg
+from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Name, Operand, Reg
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -182,7 +182,7 @@ def operand(state: State, o: Operand) -> Value | None:
 
 def register(state: State, file: str, index: int) -> Value | None:
     """What is known of a register."""
-    if index == {"R": 255, "UR": 63}[file]:
+    if index == ZEROS[file]:
         return make(0, 0)
     found = state.get((file, index))
     if isinstance(found, Value):
@@ -192,7 +192,7 @@ def register(state: State, file: str, index: int) -> Value | None:
 
 def truth(state: State, file: str, index: int) -> Truth | None:
     """What is known of a predicate."""
-    if index == 7 or file == "UP":
+    if index == ZEROS.get(file) or file == "UP":
         return SAME
     found = state.get((file, index))
     return found if isinstance(found, Truth) else None

@@ -109,7 +109,7 @@ def _keep_infos(cubin: Parts, kernel: Kernel, by_name: dict[str, RawSection], nu
     for code in {**derived, **actual}:
         if derived.get(code, []) != actual.get(code, []):
             kernel.infos[code] = actual.get(code, [])
-    order = ORDER_NEW if kernel.facts.sm >= 90 else ORDER_OLD
+    order = ORDER_NEW if kernel.facts.newer_elf else ORDER_OLD
     rank = {code: at for at, code in enumerate(order)}
     if list(actual) != sorted(actual, key=lambda code: rank.get(code, len(rank))):
         kernel.info_order = list(actual)

@@ -67,7 +67,7 @@ def build(cubin: Parts) -> Elf:
 def derive(cubin: Parts) -> list[RawSection]:
     """The sections that a cubin with these kernels and constants has, without the contents of tables."""
     facts = arch(cubin.arch)
-    executable, modern = cubin.header.type == 2, facts.sm >= 90
+    executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
     for kernel in cubin.texts:
         text = kernel.section
@@ -124,7 +124,7 @@ def _relocation_section(text: str, addends: bool) -> RawSection:
 
 def derive_symbols(cubin: Parts, present: set[str]) -> list[RawSymbol]:
     """The symbol table that ptxas would write for these kernels, when ``present`` are the sections."""
-    modern = arch(cubin.arch).sm >= 90
+    modern = arch(cubin.arch).newer_elf
     rows: list[RawSymbol] = []
     last: list[RawSymbol] = []
 
@@ -173,7 +173,7 @@ def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
             sections.append(raw)
     dropped = set(cubin.dropped) - {section.name for section in tables()}
     sections = [section for section in sections if section.name not in dropped]
-    modern = arch(cubin.arch).sm >= 90
+    modern = arch(cubin.arch).newer_elf
     sections.sort(key=lambda section: _rank(section, modern))
     derived = derive_symbols(cubin, {section.name for section in sections})
     if cubin.symbols is None:
@@ -271,7 +271,7 @@ def kernel_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     infos = derived_infos(cubin, kernel, numbers)
     for code, given in kernel.infos.items():
         infos = [info for info in infos if info.code != code] + given
-    order = kernel.info_order or (ORDER_NEW if kernel.facts.sm >= 90 else ORDER_OLD)
+    order = kernel.info_order or (ORDER_NEW if kernel.facts.newer_elf else ORDER_OLD)
     rank = {code: at for at, code in enumerate(order)}
     return sorted(infos, key=lambda info: rank.get(info.code, len(rank)))
 
@@ -283,9 +283,9 @@ def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     infos = [sval("CUDA_API_VERSION", version)]
     if facts.sw_war is not None:
         infos.append(sval("SW_WAR", facts.sw_war))
-    if facts.sm in (80, 86):
+    if facts.sw2861232_war:
         infos.append(Info(NVAL, CODES["SW2861232_WAR"], 0))
-    if facts.sm >= 90 and version >= 120:
+    if facts.newer_elf and version >= 120:
         infos.append(Info(HVAL, CODES["SPARSE_MMA_MASK"], 0))
     if kernel.params and kernel.entry:
         infos += _param_infos(kernel, numbers)
@@ -296,7 +296,7 @@ def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     exits, third = seen_in_code(kernel)
     if exits and kernel.entry:
         infos.append(sval("EXIT_INSTR_OFFSETS", *exits))
-    if third and kernel.entry and facts.sm < 90:
+    if third and kernel.entry and not facts.newer_elf:
         infos.append(Info(NVAL, CODES["CTAIDZ_USED"], 0))
     return infos
 
@@ -340,7 +340,7 @@ def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numb
 
 def text_info(kernel: Kernel, numbers: Numbers) -> int:
     """sh_info of a section of code: the symbol of its function, and before sm_90 the registers."""
-    return numbers.kernel(kernel) | (kernel.registers << 24 if kernel.facts.sm < 90 else 0)
+    return numbers.kernel(kernel) | (0 if kernel.facts.newer_elf else kernel.registers << 24)
 
 
 # -- numbers for names
@@ -449,7 +449,7 @@ def layout(elf: Elf, facts: Arch) -> None:
     if elf.type != 2:
         return
     elf.segment_at = end
-    modern = facts.sm >= 90
+    modern = facts.newer_elf
     flags = 4 if modern else 5
     headers = Segment(e.PT_LOAD, flags, end, 0, 0, 0, 0, 8)
     loads: list[Segment] = []

@@ -66,7 +66,6 @@ class Maker:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.arch = image.arch
-        self.sm = image.arch.sm
 
     # -- reading. Every getter returns (n, 32), (n, 1) or (1, 1)
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turingas.isa.instruction import ZEROS
+
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
 
@@ -18,6 +20,7 @@ Array = NDArray[Any]
 Rows = slice | NDArray[np.intp]
 
 LANES = np.arange(32, dtype=np.uint32)
+Z_R, Z_UR, Z_P = ZEROS["R"], ZEROS["UR"], ZEROS["P"]
 ZERO = np.zeros((1, 1), np.uint32)
 TRUE = np.ones((1, 1), bool)
 
@@ -37,40 +40,40 @@ class Cohort:
 
     def r(self, index: int) -> Array:
         """General register ``index``, (n, 32) uint32: a view or a copy, not to be written to."""
-        return self.wave.R[index][self.rows] if index != 255 else ZERO
+        return self.wave.R[index][self.rows] if index != Z_R else ZERO
 
     def ur(self, index: int) -> Array:
         """Uniform register ``index``, (n, 1) uint32."""
-        return self.wave.UR[index][self.rows] if index != 63 else ZERO
+        return self.wave.UR[index][self.rows] if index != Z_UR else ZERO
 
     def p(self, index: int) -> Array:
         """Predicate ``index``, (n, 32) bool."""
-        return self.wave.P[index][self.rows] if index != 7 else TRUE
+        return self.wave.P[index][self.rows] if index != Z_P else TRUE
 
     def up(self, index: int) -> Array:
         """Uniform predicate ``index``, (n, 1) bool."""
-        return self.wave.UP[index][self.rows] if index != 7 else TRUE
+        return self.wave.UP[index][self.rows] if index != Z_P else TRUE
 
     def set_r(self, index: int, value: Array) -> None:
         """Writes a general register in the lanes of ``mask``. ``value``: 32 bits of any kind, (n, 32) or broadcast."""
-        if index != 255:
+        if index != Z_R:
             self._put(self.wave.R[index], value.view(np.uint32), self.mask)
 
     def set_p(self, index: int, value: Array) -> None:
         """Writes a predicate in the lanes of ``mask``."""
-        if index != 7:
+        if index != Z_P:
             self._put(self.wave.P[index], value, self.mask)
 
     def set_ur(self, index: int, value: Array) -> None:
         """Writes a uniform register; of a value (n, 32) that of the first lane in ``mask`` counts. Warps without a lane
         in ``mask`` keep theirs."""
-        if index != 63:
+        if index != Z_UR:
             value = np.asarray(value).view(np.uint32)
             self._put(self.wave.UR[index], self._uniform(value), self._some())
 
     def set_up(self, index: int, value: Array) -> None:
         """Writes a uniform predicate, as ``set_ur``."""
-        if index != 7:
+        if index != Z_P:
             self._put(self.wave.UP[index], self._uniform(value), self._some())
 
     def _put(self, row: Array, value: Array, mask: Array | None) -> None:

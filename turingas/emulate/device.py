@@ -32,11 +32,6 @@ STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 BUDGET = 1_000_000  # instructions of a warp
-BANK_AT = 0x40  # in constant bank 0: its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
-SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
-#: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
-#: the number of SMs, and what the system keeps of SR_SMEMSZ
-DYNAMIC_AT, SMS_AT, KEPT_AT = 0x2C, 0x10C, 0x114
 GRID = (2**31 - 1, 65535, 65535)
 BLOCK = (1024, 1024, 64)
 THREADS = 1024
@@ -240,17 +235,17 @@ class Module:
         bank = bytearray(max(base + kernel.param_bytes, len(banks.get(0, ()))))
         bank[facts.block_dim : facts.block_dim + 12] = np.array(options.block, "<u4").tobytes()
         bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
-        bank[SHARED_WINDOW_AT : SHARED_WINDOW_AT + 8] = (SHARED_WINDOW << 32).to_bytes(8, "little")
-        bank[LOCAL_WINDOW_AT : LOCAL_WINDOW_AT + 8] = (LOCAL_WINDOW << 32).to_bytes(8, "little")
+        for at, window in ((facts.shared_window_at, SHARED_WINDOW), (facts.local_window_at, LOCAL_WINDOW)):
+            bank[at : at + 8] = (window << 32).to_bytes(8, "little")
         dynamic = options.shared - kernel.shared_bytes
-        for at, value in ((DYNAMIC_AT, dynamic), (SMS_AT, 1), (KEPT_AT, facts.shared_counted)):
+        for at, value in ((facts.dynamic_at, dynamic), (facts.sms_at, 1), (facts.kept_at, facts.shared_counted)):
             bank[at : at + 4] = value.to_bytes(4, "little")
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
         banks[0].flags.writeable = False  # for kernels
         added.append(self.device.memory.add(banks[0], "constant bank 0"))
-        bank[BANK_AT : BANK_AT + 8] = added[-1].to_bytes(8, "little")
+        bank[facts.bank_at : facts.bank_at + 8] = added[-1].to_bytes(8, "little")
         return Image(self.device, kernel, placed, words, banks, local, externals)
 
     def _relocate(

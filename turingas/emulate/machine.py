@@ -28,7 +28,7 @@ from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.splits import BARRIERS, RUNNING, Splits
 from turingas.isa.effects import Effects
-from turingas.isa.instruction import Imm, Instruction, instruction
+from turingas.isa.instruction import ZEROS, Imm, Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
@@ -99,7 +99,7 @@ class Image:
         i = self.instructions[n]
         if i is None:
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
-        beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < 255]
+        beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < ZEROS["R"]]
         if beyond:
             message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel has"
             raise DeviceError("registers", message, self.place(n))
@@ -163,7 +163,7 @@ class Wave:
         self.R = np.zeros((image.registers, warps, 32), np.uint32)
         self.P = np.zeros((8, warps, 32), bool)
         self.P[7] = True
-        self.UR = np.zeros((64, warps, 1), np.uint32)
+        self.UR = np.zeros((image.arch.files["UR"].count, warps, 1), np.uint32)
         self.UP = np.zeros((8, warps, 1), bool)
         self.UP[7] = True
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)

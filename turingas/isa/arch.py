@@ -83,10 +83,11 @@ class Arch:
     shared_window_at: int = 0x18  # where generic addresses of shared memory begin, 64 bits
     local_window_at: int = 0x20  # ... and of local memory
     stack_pointer: int = 0x28  # initial value of R1
+    #: the next three as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads them
     dynamic_at: int = 0x2C  # bytes of dynamic shared memory
     bank_at: int = 0x40  # its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
     sms_at: int = 0x10C  # how many SMs there are
-    kept_at: int = 0x114  # bytes of shared memory that the system keeps
+    kept_at: int = 0x114  # bytes of SR_SMEMSZ that the system keeps
 
     # -- limits
     shared_optin: int = 0  # most shared memory of a block, asked for at launch
@@ -166,6 +167,9 @@ _sm_70 = add(Arch(
     latency="sm_70", queues=frozenset({"fp64", "r2ur", "tensor"}), bmov_reads_early=True, fp32_lanes=64,
     shared_optin=96 * KB, shared_per_sm=96 * KB, shared_unit=256, max_warps=64, max_blocks=32, sw_war=1,
 ))  # fmt: skip
+# The next two are found by probing nvdisasm with words of every form (tests/isa/test_relatives.py), and by what NVRTC
+# 12.9 makes of tests/corpus. sm_72 has IMAD.HI, IMNMX, I2I, I2IP and IMMA, which sm_75 has too; its code keeps no
+# distance shorter than sm_70's.
 child("sm_72", _sm_70)
 _sm_75 = child(
     "sm_75", _sm_70, sources="ricxu", latency="sm_75", shared_optin=64 * KB, shared_per_sm=64 * KB, max_warps=32,
@@ -181,7 +185,8 @@ _sm_86 = child(
     "sm_86", _sm_80, latency="sm_86", fp32_lanes=128, shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48,
     max_blocks=16,
 )  # fmt: skip
-child("sm_87", _sm_86, shared_optin=163 * KB, shared_per_sm=164 * KB)
+# sm_87 has sm_86's words. ptxas begins its kernels with 20 instructions that clear the convergence barriers.
+child("sm_87", _sm_86, sw_war=2, shared_optin=163 * KB, shared_per_sm=164 * KB)
 _sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
 _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
@@ -227,7 +232,8 @@ def since(name: str) -> Archs:
     return Archs(((frozenset({name}), frozenset()),))
 
 
-ALL, TURING, AMPERE, GA10X, ADA, HOPPER = map(since, ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"))
+ALL, XAVIER, TURING = since("sm_70"), since("sm_72"), since("sm_75")
+AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), since("sm_90")
 
 
 def arch(name: str | int) -> Arch:

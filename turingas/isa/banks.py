@@ -44,7 +44,7 @@ class Ports:
 
 def ports(arch: Arch) -> Ports:
     """How the banks of an architecture are read."""
-    return Ports(3, True) if arch.sm > 80 else Ports(2, False)
+    return Ports(3, True) if arch.fp32_lanes == 128 else Ports(2, False)
 
 
 @dataclass(frozen=True)

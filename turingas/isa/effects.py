@@ -10,9 +10,9 @@ import functools
 from turingas.isa.instruction import Access, Imm, Instruction, Name
 from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies
 
-# A register of any file has one number: R 0 to 255, then UR, P, UP and B, what a barrier "writes", and the UR once more
-# as sources that are read late.
-FIRST = {"R": 0, "UR": 256, "P": 320, "UP": 328, "B": 336, BARRIER: 352, SOURCES: 354}
+# A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", and the UR
+# once more as sources that are read late.
+FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, SOURCES: 546}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 

@@ -155,7 +155,10 @@ class Form:
         for key, want in row.when.items():
             f = find(key)
             assert f is not None, (key, self.text)
-            if callable(want):
+            if want is grammar.not_zero:
+                assert isinstance(f, Register), (key, self.text)
+                self.tests.append((f, functools.partial(grammar.not_zero, last=f.last)))
+            elif callable(want):
                 self.tests.append((f, want))
             else:
                 mask, value = _check(f, str(want))

@@ -58,10 +58,12 @@ class Forms:
         """The field that a name in a row stands for; None when it is plain text."""
         local = row.fields.get(text)
         if local is None:
-            return self._find_field(text, reuse=row.reuse)
+            found: Field | None = self._find_field(text, reuse=row.reuse)
+            return found
         if isinstance(local, Field):
             return local
-        return self._made_fields.get(id(local)) or self._made_fields.setdefault(id(local), local(self.arch))
+        made: Field = self._made_fields.get(id(local)) or self._made_fields.setdefault(id(local), local(self.arch))
+        return made
 
     def forms_of(self, row: grammar.Row, opcode: int | None = None) -> list[Form]:
         """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""

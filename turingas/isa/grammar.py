@@ -33,6 +33,11 @@ IMMEDIATE |= {"P": IMMEDIATE["H"], "Q": IMMEDIATE["B"]}  # packed halves without
 SOURCE = re.compile(r"(?<!\w)([-~]?)(\|?)([SIFDHBPQ])([bcC])(\d?)(\|?)(?!\w)")
 
 
+def not_zero(index: int, last: int) -> bool:
+    """A condition on a register of a row: it is not the last one, RZ or URZ."""
+    return index != last
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
     text: str
@@ -76,7 +81,10 @@ Shape = tuple[list[str], int, str]
 def own(arch: Arch) -> list[Row]:
     """The rows that an architecture, and those it descends from, say themselves."""
     named = [ARCHS[name] for name in arch.line]
-    return [row(*item[:3], since(of.name), *item[3:]) for of in named for item in of.rows if not arch.lacks(item[0])]
+    return [
+        row(text, opcode, fixed, since(of.name), *fields)
+        for of in named for text, opcode, fixed, *fields in of.rows if not arch.lacks(text)
+    ]  # fmt: skip
 
 
 def _choices(row: Row) -> list[tuple[int, str, str]]:
@@ -148,8 +156,8 @@ def register(file: str, pos: int, words: int = 0, zero: bool = True, **bits: int
     return made
 
 
-def find(name: str, arch: Arch, reuse: bool = True) -> Field | None:
-    """The field that a name in a row stands for, or None when it is plain text."""
+def find(name: str, arch: Arch, reuse: bool = True) -> Any:
+    """The ``Field`` that a name in a row stands for, or None when it is plain text."""
     known = FIELDS.get(name)
     if known is not None:
         return known if isinstance(known, Field) else known(arch)

@@ -22,7 +22,9 @@ from turingas.isa.operands import Piece
 
 # A destination stands at one of these bits; other registers are sources.
 DESTINATIONS = {("R", 16), ("UR", 16), ("P", 81), ("P", 84), ("UP", 81), ("UP", 84), ("B", 16)}
-LAST = {"R": 255, "UR": 63, "P": 7, "UP": 7}  # reads as zero or true
+#: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
+#: word may have fewer bits for it.
+ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
 # mnemonics whose registers at those places are sources all the same
 READS_B = ("BSYNC", "BREAK")  # BREAK also writes it
 READS_64 = ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML", "FOOTPRINT")  # a second destination stands at 64
@@ -59,7 +61,7 @@ class Reg:
     @property
     def zero(self) -> bool:
         """Whether it is RZ, URZ, PT or UPT."""
-        return self.index == LAST.get(self.file, -1)
+        return self.index == ZEROS.get(self.file, -1)
 
     def __str__(self) -> str:
         last = {"R": "RZ", "UR": "URZ", "P": "PT", "UP": "UPT"}.get(self.file, "")
@@ -317,7 +319,7 @@ def _register(f: Register, word: int, wide: int, base: str, suffix: str = "") ->
     if type(f) is not Register:  # stored inverted: its text says what is meant
         text = f.decode(word)
         name = text.lstrip("!").removeprefix(f.prefix)
-        index = f.last if name == f.zero else int(name)
+        index = ZEROS[f.prefix] if name == f.zero else int(name)
         return Reg(f.prefix, index, inv=text[0] == "!", place=f.pos)
     words = f.words if f.words > 0 else wide if f.words < 0 else 1
     write = (f.prefix, f.pos) in DESTINATIONS or (base in READS_64 and f.pos == 64 and f.prefix == "R")
@@ -327,6 +329,8 @@ def _register(f: Register, word: int, wide: int, base: str, suffix: str = "") ->
     if f.suffix is not None:
         suffix = f.suffix.decode(word) + suffix
     index = word >> f.pos & f.last
+    if f.zero and index == f.last:
+        index = ZEROS[f.prefix]
     return Reg(f.prefix, index, words, bit(f.neg), bit(f.abs), bit(f.inv), bit(f.reuse), suffix, f.pos, write)
 
 

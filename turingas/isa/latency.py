@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable
 from importlib import resources
 
+from turingas.errors import AsmError
+from turingas.isa.arch import Arch
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Access, Const, Instruction
 
@@ -82,18 +84,14 @@ Kind = Callable[["Latencies", Instruction, Access, int], str]
 class Latencies:
     """The rules of one architecture. Get one from ``latencies(arch)``. Cycles count from issue to issue."""
 
-    def __init__(self, sm: int) -> None:
-        self.sm = sm
-        self.queues = QUEUES
-        if sm < 90:
-            self.queues |= {"fp64", "r2ur"}
-        if sm < 80:
-            self.queues |= {"tensor"}
+    def __init__(self, arch: Arch) -> None:
+        self.arch = arch
+        self.queues = QUEUES | arch.queues
         #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
         self.cycles = {
             (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
             for row in rows()
-            if row["arch"] == f"sm_{sm}"
+            if row["arch"] == arch.latency
         }
         self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
         self.overtaking = {second for hazard, file, _, second in self.cycles if (hazard, file) == ("war", "UR")}
@@ -124,7 +122,7 @@ class Latencies:
         in order (but for UNORDERED): when a later one has, this one has too. That holds whatever the guards say: what
         does not run keeps its place in the queue all the same."""
         pipe = PIPE_OF[i.base]
-        if pipe == "tensor" and self.sm >= 80:
+        if pipe == "tensor" and self.arch.tensor_distance:
             # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
             scoreboards = i.base == "DMMA" or i.control.write != NONE or i.control.read != NONE
             return pipe if scoreboards else ""
@@ -148,7 +146,7 @@ class Latencies:
 
     def with_read(self, i: Instruction, write: Access) -> bool:
         """Whether this result is there once the read scoreboard of ``i`` is released: ATOM's predicate on sm_90."""
-        return self.sm >= 90 and i.base == "ATOM" and write.file == "P"
+        return self.arch.atom_predicate_early and i.base == "ATOM" and write.file == "P"
 
     def late(self, i: Instruction, read: Access) -> bool:
         """Whether this source is read after issue: whoever overwrites it must have waited on the read scoreboard of
@@ -163,7 +161,7 @@ class Latencies:
         pipe = PIPE_OF[i.base]
         queued = pipe in self.queues or pipe == "tensor"
         read = queued and i.base not in NO_READ_SCOREBOARD
-        if i.base == "BMOV" and self.sm < 80:  # into a barrier it does
+        if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
         return read, queued and i.base not in NO_WRITE_SCOREBOARD
 
@@ -303,10 +301,12 @@ def rows() -> list[dict[str, str]]:
 
 @functools.cache
 def latencies(arch: str) -> Latencies:
-    """The rules of ``arch`` ("sm_75"); AsmError for one that is not known."""
-    return _latencies(facts(arch).sm)
-
-
-@functools.cache
-def _latencies(sm: int) -> Latencies:
-    return Latencies({72: 70, 87: 86}.get(sm, sm))
+    """The rules of ``arch`` ("sm_75"). AsmError for one that is not known, or that latency.csv says nothing of: that
+    nothing has to wait would be a guess."""
+    of = facts(arch)
+    if not any(row["arch"] == of.latency for row in rows()):
+        raise AsmError(
+            f"nothing is known of the latencies of {of.name}",
+            hint="docs/latency.md tells how rows of latency.csv are learned",
+        )
+    return Latencies(of)

@@ -53,12 +53,13 @@ def default_stall(mnemonic: str) -> str:
 class Dialect(dict[str, tuple[str, "Repair | None"]]):
     """Mnemonic with modifiers as written -> nvdisasm's spelling and, for some, what to do with the operands.
 
-    ``clock32``: `CS2R` of a clock reads 32 bits, as in TuringAs; nvdisasm writes `CS2R.32` for that.
+    ``orders_by_name``: see ``Arch``. ``clock32``: `CS2R` of a clock reads 32 bits, as in TuringAs (2020); nvdisasm
+    writes `CS2R.32` for that.
     """
 
-    def __init__(self, sm: int, clock32: bool) -> None:
+    def __init__(self, orders_by_name: bool, clock32: bool) -> None:
         super().__init__()
-        self.sm = sm
+        self.orders_by_name = orders_by_name
         self.clock32 = clock32
 
     def __missing__(self, mnemonic: str) -> tuple[str, Repair | None]:
@@ -69,7 +70,7 @@ class Dialect(dict[str, tuple[str, "Repair | None"]]):
         repair: Repair | None = None
         if base in ("LDG", "STG", "RED"):
             modifiers = self._memory(base, modifiers)
-        elif base == "LDS" and self.sm >= 80:
+        elif base == "LDS" and not self.orders_by_name:
             modifiers = [modifier for modifier in modifiers if modifier != "U"]
         elif base in ("SHF", "USHF") and modifiers[:1] in (["L"], ["R"]):
             if not {"U32", "S32", "U64", "S64"} & set(modifiers):
@@ -99,14 +100,14 @@ class Dialect(dict[str, tuple[str, "Repair | None"]]):
         if len(scopes) > 1 or len(strengths) > 1 or "PRIVATE" in modifiers:
             return modifiers
         if not scopes:
-            return [*modifiers, "SYS"] if self.sm < 80 else modifiers
+            return [*modifiers, "SYS"] if self.orders_by_name else modifiers
         at = modifiers.index(scopes[0])
         if strengths and modifiers.index(strengths[0]) > at:  # STG.E.SYS.STRONG
             modifiers.remove(strengths[0])
             modifiers.insert(at, strengths[0])
-        elif self.sm >= 80 and not strengths and base != "RED":
+        elif not self.orders_by_name and not strengths and base != "RED":
             modifiers.remove(scopes[0])
-        if self.sm >= 80 and strengths == ["STRONG"] and scopes == ["CTA"]:
+        if not self.orders_by_name and strengths == ["STRONG"] and scopes == ["CTA"]:
             modifiers[modifiers.index("CTA")] = "SM"
         return modifiers
 

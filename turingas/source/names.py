@@ -20,7 +20,6 @@ _NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<(\d+)-(\d+)>(\w*)\Z")
 _REGISTERS = re.compile(r"(UR|UP|R|P)?(\d+)(?:-(\d+))?\Z")
 _HARDWARE = re.compile(r"(U?R(\d+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|\d+\Z")
-_LAST = {"R": 254, "UR": 62, "P": 6, "UP": 6}  # RZ, URZ, PT and UPT follow
 
 # An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
 _USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
@@ -100,7 +99,7 @@ class Names(dict[str, str]):
         if len(parts) != 3:
             raise NameProblem("a line of <regs> is `registers : names`", "", "as in 0-3, 7 : a<0-3>, b")
         numbers, mark, written = parts
-        registers = [one for item in numbers.split(",") if item for one in _registers(item)]
+        registers = [one for item in numbers.split(",") if item for one in _registers(item, self.arch)]
         names = [one for item in written.split(",") if item for one in _names(item)]
         if len(registers) < len(names) or (mark == ":" and len(registers) > len(names)):
             counts = f"{len(registers)} registers for {len(names)} names"
@@ -130,7 +129,7 @@ class Names(dict[str, str]):
         return offset
 
 
-def _registers(item: str) -> Iterable[str]:
+def _registers(item: str, arch: Arch) -> Iterable[str]:
     match = _REGISTERS.match(item)
     if match is None:
         raise NameProblem(f"{item!r} is no register number", item, "as in 4, or 0-3 for a range, or UR4, or P0")
@@ -139,8 +138,9 @@ def _registers(item: str) -> Iterable[str]:
     last = int(match[3]) if match[3] else first
     if last < first:
         raise NameProblem(f"the range {item} runs backwards", item)
-    if last > _LAST[kind]:
-        raise NameProblem(f"{kind}{last} does not exist", item, f"the last one is {kind}{_LAST[kind]}")
+    most = arch.files[kind].count - 1
+    if last > most:
+        raise NameProblem(f"{kind}{last} does not exist", item, f"the last one is {kind}{most}")
     return [f"{kind}{number}" for number in range(first, last + 1)]
 
 

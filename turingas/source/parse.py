@@ -133,7 +133,7 @@ class _Parser:
         sections = self.sections(lines)
         self.items += self.constants + sections[0].blocks
         self.turingas = self.blocks and len(sections) == 1
-        dialect = Dialect(self.arch.sm, self.turingas)
+        dialect = Dialect(self.arch.orders_by_name, self.turingas)
         for section in sections:
             self.statements(section, dialect)
         self.errors.sort(key=lambda error: error.line)

@@ -5,11 +5,11 @@ Stalls and reuse flags are worked out by turingas/scheduler: ``settle(lines, nam
 names of the sources too, for which they are imported here.
 """
 
-from turingas.isa.arch import arch
+from turingas.isa.arch import HOPPER, arch, since
 from turingas.scheduler import Line, Weave, parts, settle, stalls  # noqa: F401
 from turingas.source.names import Names
 
-SM = arch(ARCH).sm
+A = arch(ARCH)
 
 
 def cc(*wait, read="-", write="-", yields="-"):
@@ -20,7 +20,7 @@ def cc(*wait, read="-", write="-", yields="-"):
 
 def needs(least):
     """ValueError for an architecture before sm_<least>."""
-    if SM < least:
+    if A not in since(f"sm_{least}"):
         raise ValueError(f"this is for sm_{least} and later, not for {ARCH}: say --arch sm_90")
 
 
@@ -33,30 +33,30 @@ def choose(name, default, known):
     return found
 
 
-SMEM = 1024 if SM >= 90 else 0  # where a block's shared memory begins; the system has what lies before
+SMEM = A.shared_counted  # where a block's shared memory begins; the system has what lies before
 # The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, for the one before it to end.
-PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if SM >= 90 else ([], [])
-DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
+PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if A in HOPPER else ([], [])
+DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{A.global_descriptor:x}]"] if A.global_descriptor else []
 
 
 def memory(pair, offset=0):
     """A global address: the pair of registers from ``pair`` on."""
-    if SM >= 80:
-        return f"{'' if SM >= 90 else '~'}desc[UR4][{pair}.64+0x{offset:x}]"
+    if A.global_descriptor:
+        return f"{'' if A in HOPPER else '~'}desc[UR4][{pair}.64+0x{offset:x}]"
     return f"[{pair}+0x{offset:x}]"
 
 
 def uniform(pair, offset):
     """A global address that all lanes have: the pair of uniform registers from ``pair`` on. sm_80 and later."""
-    return f"[{'RZ.U32+' if SM >= 90 else ''}{pair}{f'+{offset:#x}' if offset else ''}]"
+    return f"[{'RZ.U32+' if A in HOPPER else ''}{pair}{f'+{offset:#x}' if offset else ''}]"
 
 
 def ldg(to, address, size=""):
-    return f"LDG.E{size}{'.SYS' if SM < 80 else ''} {to}, {address}"
+    return f"LDG.E{size}{'.SYS' if A.orders_by_name else ''} {to}, {address}"
 
 
 def stg(address, value, size=""):
-    return f"STG.E{size}{'.SYS' if SM < 80 else ''} {address}, {value}"
+    return f"STG.E{size}{'.SYS' if A.orders_by_name else ''} {address}, {value}"
 
 
 def inverse(n, b):

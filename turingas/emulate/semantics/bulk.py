@@ -178,7 +178,7 @@ def _address(i: Instruction, operand: int) -> Callable[[Cohort], Array]:
 def arrives(i: Instruction, m: Maker) -> Step:
     """``ARRIVES.LDGSTSBAR.64 [...]``: what the lane's LDGSTS do when they are done, which they are: arrive (.ARVCNT),
     or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
-    if m.sm < 90:
+    if not m.arch.mbarriers:
         return atomic_shared(i, m)
     where = _address(i, 0)
     if "ARVCNT" in i.mods:

@@ -351,7 +351,7 @@ def hmma(i: Instruction, m: Maker) -> Step:
         return _hmma_884(i)
     source = next((kind for kind in ("BF16", "TF32") if kind in i.mods), "F16")
     into = i.mods[2] if i.mods[0] == "SP" else i.mods[1]
-    return _mma(i, (source, source), into, _aligned(source, into) if m.sm == 90 else _sum)
+    return _mma(i, (source, source), into, _aligned(source, into) if m.arch.tensor_sums == "cut" else _sum)
 
 
 @semantics("QMMA")

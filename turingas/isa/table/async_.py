@@ -2,12 +2,12 @@
 
 from turingas.isa.arch import AMPERE, HOPPER
 from turingas.isa.fields import Enum, flag
-from turingas.isa.grammar import register, rows
+from turingas.isa.grammar import not_zero, register, rows
 
 AMPERE_ONLY = AMPERE - HOPPER
 DESC = {76: 1}  # an L2 cache policy follows
 
-NO_RZ = {"Ra2": lambda index: index != 255}
+NO_RZ = {"Ra2": not_zero}
 
 # fmt: off
 ROWS = rows(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turingas.isa.arch import ADA, ALL, AMPERE, HOPPER, TURING, Archs
-from turingas.isa.fields import BitSet, Enum, Field, Number, Target, flag
+from turingas.isa.fields import BitSet, Enum, Number, Target, flag
 from turingas.isa.grammar import OfArch, register, rows
 
 # ---- branch targets ----------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ class Address(Target):
         return self.put(units)
 
 
-def _targets(*low: tuple[int, int]) -> dict[str, Field]:
+def _targets(*low: tuple[int, int]) -> dict[str, OfArch]:
     """Where a branch goes: ``far`` relative to the next instruction, ``abs`` an address, ``dist`` a distance that is
     added to a register. ``low`` is where sm_90 keeps the low bits; all count units of 4 bytes."""
     return {
@@ -97,7 +97,7 @@ SINCE_90 = {
 # fmt: on
 
 
-def _special(names: dict[int, str]) -> dict[str, Field]:
+def _special(names: dict[int, str]) -> dict[str, OfArch]:
     """The field ``sr``; a number without a name is written SR4."""
     return {"sr": Enum(72, 8, {n: names.get(n, f"SR{n}") for n in range(256)})}
 

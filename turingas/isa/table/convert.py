@@ -1,6 +1,6 @@
 """Conversions. The source and the result format share an opcode; 64-bit formats on either side have their own."""
 
-from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import rows
 
@@ -131,8 +131,8 @@ ROWS = rows(
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
     ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
     ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, GA10X),
-    ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING),
-    ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, TURING - HOPPER),
+    ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING | XAVIER),
+    ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, (TURING | XAVIER) - HOPPER),
     ("I2IP{i2ip4}.S32.SAT Rd, Ra, Ib, Rc{at24}",                     0x039, {}, AMPERE - HOPPER),
     ("I2IP{i2ip2}.S32.SAT Rd, Ra, Ib, Rc{at28}",                     0x039, {}, AMPERE - HOPPER),
     ("I2IP{i2ip16}.S32{isat} Rd, Ra, Ib, Rc{ch1}",                     0x039, {}, HOPPER),

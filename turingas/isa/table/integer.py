@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING
+from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
 
@@ -63,8 +63,8 @@ ROWS = rows(
     ("IMAD{u32}.X Rd, Ra, Ib, ~Ic, !Pp",                               0x024, {74: 1, 81: 7}, ALL),
     ("IMAD.WIDE{u32} Rd2, Pu?, Ra, Ib, -Ic2",                          0x025, {87: 15, "without": 0x400}, ALL),
     ("IMAD.WIDE{u32}.X Rd2, Pu?, Ra, Ib, ~Ic2, !Pp",                   0x025, {74: 1, "without": 0x400}, ALL),
-    ("IMAD.HI{u32} Rd, Pu?, Ra, Ib, -Ic2",                             0x027, {87: 15, "without": 0x400}, TURING),
-    ("IMAD.HI{u32}.X Rd, Pu?, Ra, Ib, ~Ic2, !Pp",                      0x027, {74: 1, "without": 0x400}, TURING),
+    ("IMAD.HI{u32} Rd, Pu?, Ra, Ib, -Ic2",                             0x027, {87: 15, "without": 0x400}, TURING | XAVIER),
+    ("IMAD.HI{u32}.X Rd, Pu?, Ra, Ib, ~Ic2, !Pp",                      0x027, {74: 1, "without": 0x400}, TURING | XAVIER),
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, -Rc",                           0x026, {"without": 0x800}, TURING),
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, ALL - TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
@@ -93,7 +93,7 @@ ROWS = rows(
     ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
-    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING | XAVIER),
     ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),
     ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER),
     ("VIMNMX3{vtype}{relu} Rd, Ra, Sb, Rc, !Pp",                       0x00F, {}, HOPPER),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
-from turingas.isa.grammar import rows
+from turingas.isa.grammar import not_zero, rows
 
 VOLTA = ALL - AMPERE  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
 V100, T4 = ALL - TURING, TURING - AMPERE
@@ -61,14 +61,6 @@ def _some(value: int) -> bool:
     return value != 0
 
 
-def _register(index: int) -> bool:
-    return index != 255
-
-
-def _uniform(index: int) -> bool:
-    return index != 63
-
-
 def absolute(off: str, at: str, e: bool = True) -> list[Address]:
     """``[R2+0x10]``: a register (two with .E) and an offset; RZ with an offset is written ``[0x10]``."""
     pairs = [("", "Ra"), (".E", "Ra2")] if e else [("", "Ra")]
@@ -91,9 +83,9 @@ def through(ur: str, wide: int, desc: int, pair: Fixed = NO_MORE) -> list[Addres
         Address(f"[{ur}(off)]", ".E", True, {wide: 1, **RZ}, T4_GA),
         Address(f"[<RZ.U32+>{ur}(off)]", ".E", True, RZ, T4_GA),
         Address(f"[<RZ.U32+>{ur}(off)]", "", True, RZ, T4_GA),
-        Address(f"[Ra2.64+{ur}(off)]", ".E", True, {wide: 1, "Ra2": _register}, TURING),
-        Address(f"[Ra.U32+{ur}(off)]", ".E", True, {"Ra": _register}, T4_GA),
-        Address(f"[Ra.U32+{ur}(off)]", "", True, {"Ra": _register}, T4_GA),
+        Address(f"[Ra2.64+{ur}(off)]", ".E", True, {wide: 1, "Ra2": not_zero}, TURING),
+        Address(f"[Ra.U32+{ur}(off)]", ".E", True, {"Ra": not_zero}, T4_GA),
+        Address(f"[Ra.U32+{ur}(off)]", "", True, {"Ra": not_zero}, T4_GA),
         Address(f"[Ra.U32+{ur}(off)]", ".E", True, {}, HOPPER),
         Address(f"[Ra.U32+{ur}(off)]", "", True, {}, HOPPER),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, **pair, 101: 1}, GA),
@@ -105,7 +97,7 @@ def local(ur: str) -> list[Address]:
     return [
         *absolute("off", "at", e=False),
         Address(f"[{ur}(off)]", "", True, RZ, TURING),
-        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": _register}, TURING),
+        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": not_zero}, TURING),
         Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1, 101: 1}, GA),
         Address(f"desc[{ur}][Ra(off)]", "", True, {76: 1}, HOPPER),
     ]
@@ -115,7 +107,7 @@ def shared(ur: str) -> list[Address]:
     """``[R2.X4+UR4+0x10]``: the register may be scaled. nvdisasm does not write a scaled RZ."""
     return [
         *absolute("off", "at", e=False),
-        Address("[Ra{scaled}(off)]", "", False, {"Ra": _register}, TURING),
+        Address("[Ra{scaled}(off)]", "", False, {"Ra": not_zero}, TURING),
         *uniform_shared(ur),
     ]
 
@@ -123,7 +115,7 @@ def shared(ur: str) -> list[Address]:
 def uniform_shared(ur: str) -> list[Address]:
     return [
         Address(f"[{ur}(off)]", "", True, RZ, TURING),
-        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": _register}, TURING),
+        Address(f"[Ra+{ur}(off)]", "", True, {"Ra": not_zero}, TURING),
         Address(f"[Ra{{scaled}}+{ur}(off)]", "", True, {}, TURING),
     ]
 
@@ -133,7 +125,7 @@ FAR = absolute("off32", "at32")  # an offset of 32 bits
 LOAD = through("URb", 90, 76)
 STORE = through("URc", 90, 76)
 RED = through("URc", 90, 71)
-ATOM = through("URc", 70, 71, {"Ra2": _register})
+ATOM = through("URc", 70, 71, {"Ra2": not_zero})
 QUERY = [a for a in LOAD if "desc" not in a.text]
 EXTENDED = [a for a in ATOM if "desc" not in a.text and a.e]
 
@@ -265,9 +257,9 @@ LOADS = (
     ("LDC{csize}{index} Rdw, c[bank][cat]",            0xB82, {24: 255, "cat": _some}, ALL),
     ("LDC{csize}{index} Rdw, c[bank][Ra(coff)]",       0xB82, {}, ALL),
     ("LDC{csize} Rdw, cx[URa][cxat]",                  0x1582, {64: 255}, T4),
-    ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": _register}, T4),
+    ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": not_zero}, T4),
     ("LDC{csize}{index} Rdw, cx[URa][cxat]",           0x1582, {64: 255}, AMPERE),
-    ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": _register}, AMPERE),
+    ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": not_zero}, AMPERE),
     ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: 63, "ramat": _some}, TURING),
     ("LDTRAM{tram} Rd, a[URa(ramoff)]",                0x13AD, {}, TURING),
 )  # fmt: skip
@@ -302,14 +294,14 @@ def copies() -> Iterator[tuple[object, ...]]:
             ("<~desc[URc]>[Ra2.64(soff)]",    {70: 1, 76: 1}, GA),
             # without a descriptor; up to sm_89 nvdisasm writes [R2.64] with and without one
             ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: "URZ"}, GA),
-            ("[Ra2.64+URc(soff)]",            {70: 1, "URc": _uniform}, GA),
+            ("[Ra2.64+URc(soff)]",            {70: 1, "URc": not_zero}, GA),
             ("[Ra2.64(+URc)(soff)]",          {70: 1}, HOPPER),
             ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, HOPPER),
         ):  # fmt: skip
             yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, fixed | bits, archs)
-    for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": _register})):
+    for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": not_zero})):
         yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1, 76: 1}, GA)
         yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, GA)
         yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, HOPPER)
@@ -365,9 +357,9 @@ ATOMICS = (
         ("ATOM{E}{cas}{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x38B, {}, VOLTA),
         ("ATOM{E}{cas}{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x38B, {}, GA),
         ("ATOM{E}{cas}{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x38B, {}, HOPPER),
-        ("ATOMG{E}.CAS{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x3A9, {"Rbw": _register}, VOLTA),
-        ("ATOMG{E}.CAS{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x3A9, {"Rbw": _register}, GA),
-        ("ATOMG{E}.CAS{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x3A9, {"Rbw": _register}, HOPPER),
+        ("ATOMG{E}.CAS{evict}{casw70}{atorder70}{scope}{private} Pu, Rdw, @, Rbw, Rcw", 0x3A9, {"Rbw": not_zero}, VOLTA),
+        ("ATOMG{E}.CAS{evict}{casw80}{order} Pu, Rdw, @, Rbw, Rcw",                 0x3A9, {"Rbw": not_zero}, GA),
+        ("ATOMG{E}.CAS{evict}{casw}{order} Pu, Rdw, @, Rbw, Rcw",                   0x3A9, {"Rbw": not_zero}, HOPPER),
         ("RED{E}{redop}{evict}{type70}{atorder70}{scope}{private} @, Rbw",          0x98E, {}, VOLTA),
         ("RED{E}{redop}{evict}{type80}{order} @, Rbw",                              0x98E, {}, GA),
         ("REDG{E}{redop}{evict}{redtype}{order} @, Rbw",                            0x98E, {}, HOPPER),
@@ -405,18 +397,18 @@ CACHES = (
     ("CCTL{cached}{cctl} [URb]",             0x1D8F, {24: 255}, AMPERE),
     ("CCTL.E{cached}{cctl70} [URb]",         0x1D8F, {24: 255, 72: 1}, T4),
     ("CCTL.E{cached}{cctl} [URb]",           0x1D8F, {24: 255, 72: 1}, AMPERE),
-    ("CCTL{cached}{cctl70} [Ra+URb]",        0x1D8F, {"Ra": _register}, T4),
-    ("CCTL{cached}{cctl} [Ra+URb]",          0x1D8F, {"Ra": _register}, AMPERE),
-    ("CCTL.E{cached}{cctl70} [Ra2+URb]",     0x1D8F, {"Ra2": _register, 72: 1}, T4),
-    ("CCTL.E{cached}{cctl} [Ra2+URb]",       0x1D8F, {"Ra2": _register, 72: 1}, AMPERE),
+    ("CCTL{cached}{cctl70} [Ra+URb]",        0x1D8F, {"Ra": not_zero}, T4),
+    ("CCTL{cached}{cctl} [Ra+URb]",          0x1D8F, {"Ra": not_zero}, AMPERE),
+    ("CCTL.E{cached}{cctl70} [Ra2+URb]",     0x1D8F, {"Ra2": not_zero, 72: 1}, T4),
+    ("CCTL.E{cached}{cctl} [Ra2+URb]",       0x1D8F, {"Ra2": not_zero, 72: 1}, AMPERE),
     *spread(absolute("off", "at", e=False), ("CCTLL{cctl70} @", 0x990, {}, ALL)),
     ("CCTLL{cctllall}",                      0x990, {24: 255}, ALL),
     ("CCTLL{cctl70} [URb]",                  0x1D90, {24: 255}, TURING),
-    ("CCTLL{cctl70} [Ra+URb]",               0x1D90, {"Ra": _register}, TURING),
-    ("CCTLT.IVTH Rb",                        0x391, {85: 1, "Rb": _register}, ALL),
+    ("CCTLL{cctl70} [Ra+URb]",               0x1D90, {"Ra": not_zero}, TURING),
+    ("CCTLT.IVTH Rb",                        0x391, {85: 1, "Rb": not_zero}, ALL),
     ("CCTLT.IVALL",                          0x391, {85: 2}, ALL),
     ("CCTLT.IVTH tbank, toff",               0xB91, {85: 1}, ALL),
-    ("CCTLT.IVTH URb",                       0x1D91, {85: 1, "URb": _uniform}, TURING),
+    ("CCTLT.IVTH URb",                       0x1D91, {85: 1, "URb": not_zero}, TURING),
     ("MEMBAR{sem70}{reach80}{mmio}",         0x992, {}, VOLTA),
     ("MEMBAR{sem}{reach80}",                 0x992, {}, GA),
     ("MEMBAR{sem}{reach}",                   0x992, {}, HOPPER),

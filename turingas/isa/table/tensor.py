@@ -5,8 +5,8 @@ An operand spans as many registers as its part of the matrix needs, so there is 
 with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` and ``wgmma`` of PTX, and on libraries.
 """
 
-from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, Archs
-from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
+from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
+from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
 
 TURING_ONLY = TURING - AMPERE
@@ -47,7 +47,7 @@ def both(item: Item) -> list[Item]:
 
 # ---- one warp --------------------------------------------------------------------------------------------------
 
-VOLTA: dict[str, Field] = {
+VOLTA: dict[str, OfArch] = {
     "la": Enum(73, 1, (".ROW", ".COL")), "lb": Enum(74, 1, (".ROW", ".COL")),
     "step2": Enum(79, 2, (".STEP0", ".STEP1", None, None)),
     "step4": Enum(79, 2, (".STEP0", ".STEP1", ".STEP2", ".STEP3")),
@@ -67,14 +67,14 @@ FIRST = rows(
     # only b has a reuse bit
     ("HMMA.1688.F16{fin} Rd2, -Va2, -Vb, Vc2",            0x23C, {},             TURING_ONLY),
     ("HMMA.1688.F32{fin} Rd4, -Va2, -Vb, Vc4",            0x23C, {76: 1},        TURING_ONLY),
-    ("IMMA.8816{u8a}{u8b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2", 0x237, {74: 1},        TURING_ONLY),
+    ("IMMA.8816{u8a}{u8b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2", 0x237, {74: 1},        TURING_ONLY | XAVIER),
     ("IMMA.8832{u4a}{u4b}{sat} Rd2, Ra.ROW, Rb.COL, Rc2", 0x237, {74: 1, 83: 7}, TURING_ONLY),
     ("BMMA.88128.XOR.POPC Rd2, Ra.ROW, Rb.COL, Rc2",      0x23D, {74: 1, 80: 1}, TURING_ONLY),
     fields=VOLTA,
 )
 # fmt: on
 
-WARP: dict[str, Field] = {
+WARP: dict[str, OfArch] = {
     "UPp": Inverted(),
     "sat": flag(82, ".SAT"),
     "bf": Enum(82, 2, ("", ".BF16", None, None)),
@@ -151,7 +151,7 @@ def shape(k: int, first: int, step: int = 1, sizes: range | tuple[int, ...] = EI
     return Enum(53, 7, names, spans={f".64x{size}x{k}": size * bits // 64 for size in sizes})
 
 
-GROUP: dict[str, Field] = {
+GROUP: dict[str, OfArch] = {
     "UPp": Inverted(),
     "n8": shape(8, 32), "n16": shape(16, 0), "n16h": shape(16, 0, bits=16),
     "n32": shape(32, 64), "n32h": shape(32, 64, bits=16),
@@ -196,7 +196,7 @@ for text, sources, opcode, fixed in THIRD:
 
 # ---- matrices to and from shared memory ------------------------------------------------------------------------
 
-TILES: dict[str, Field] = {
+TILES: dict[str, OfArch] = {
     "tile": Enum(78, 2, (".M88", ".MT88", ".M816", ".M832")),
     "tile88": Enum(78, 1, (".M88", ".MT88")),
     "tilem": Enum(78, 2, (".MT88", ".M832", ".M864", None)),

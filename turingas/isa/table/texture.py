@@ -13,7 +13,7 @@ and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 """
 
 from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING, Archs
-from turingas.isa.fields import Enum, Field, Number, flag
+from turingas.isa.fields import Enum, Number, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
 
 VOLTA = ALL - TURING
@@ -138,7 +138,7 @@ LATE = {
     12: ".MMIO.SYS", 13: ".CONSTANT.VC", 14: ".CONSTANT.VC.PRIVATE", 15: ".CONSTANT.GPU",
 }  # fmt: skip
 
-SURFACE: dict[str, Field] = HANDLES | {
+SURFACE: dict[str, OfArch] = HANDLES | {
     "ba": flag(72, ".BA"), "evict": Enum(84, 3, EVICT), "clamp": Enum(59, 2, (".IGN", "", ".TRAP", None)),
     "dim": Enum(61, 3, (".1D", ".1D_BUFFER", ".1D_ARRAY", ".2D", ".2D_ARRAY", ".3D", None, None)),
     "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", None), spans={".64": 2, ".128": 4}),

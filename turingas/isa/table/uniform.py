@@ -2,14 +2,14 @@
 
 from turingas.isa.arch import HOPPER, TURING, Arch
 from turingas.isa.fields import Constant, Enum, Number, Offset, Target, flag
-from turingas.isa.grammar import register, rows
+from turingas.isa.grammar import field_of, register, rows
 
 
 class Bindless(Constant):
     """``cx[URn][offset]`` of ULDC: its uniform register stands at 24."""
 
     def __init__(self, arch: Arch) -> None:
-        super().__init__(register("UR", 24)(arch), byte=True)
+        super().__init__(field_of(register("UR", 24), arch), byte=True)
 
 
 # A predicate operand that only the .X form has is !UPT elsewhere: NVIDIA sets these bits, nvdisasm does not print them.
