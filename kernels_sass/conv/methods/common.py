@@ -5,11 +5,24 @@ Stalls and reuse flags are worked out by turingas/scheduler: ``settle(lines, nam
 names of the sources too, for which they are imported here.
 """
 
-from turingas.isa.arch import arch
+from turingas.errors import EncodeError
+from turingas.isa.arch import NAMES, arch
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
+from turingas.isa.latency import latencies
 from turingas.scheduler import Line, Weave, parts, settle, stalls  # noqa: F401
 from turingas.source.names import Names
 
-SM = arch(ARCH).sm
+ISA = instruction_set(ARCH)
+
+
+def has(line):
+    """Whether the architecture has this instruction."""
+    try:
+        ISA.encode(line, 0, {})
+    except EncodeError:
+        return False
+    return True
 
 
 def cc(*wait, read="-", write="-", yields="-"):
@@ -20,7 +33,7 @@ def cc(*wait, read="-", write="-", yields="-"):
 
 def needs(least):
     """ValueError for an architecture before sm_<least>."""
-    if SM < least:
+    if NAMES.index(ARCH) < NAMES.index(f"sm_{least}"):
         raise ValueError(f"this is for sm_{least} and later, not for {ARCH}: say --arch sm_90")
 
 
@@ -33,30 +46,33 @@ def choose(name, default, known):
     return found
 
 
-SMEM = 1024 if SM >= 90 else 0  # where a block's shared memory begins; the system has what lies before
+FFMA_CYCLES = latencies(ARCH).issue(instruction(ISA, ISA.encode("FFMA R0, R0, R0, R0", 0, {})))  # from one to the next
+SYS = has("LDG.E.SYS R0, [R2]")  # loads and stores say that they are for the whole system
+SMEM = arch(ARCH).shared_counted  # where a block's shared memory begins; the system has what lies before
 # The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, for the one before it to end.
-PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if SM >= 90 else ([], [])
-DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
+PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if has("PREEXIT") else ([], [])
+AT = arch(ARCH).global_descriptor
+DESCRIPTOR = [] if AT is None else [f"ULDC.64 UR4, c[0x0][0x{AT:x}]"]
+HIDDEN = "~" if has("LDG.E R0, ~desc[UR4][R2.64]") else ""  # nvdisasm does not show the descriptor
 
 
 def memory(pair, offset=0):
     """A global address: the pair of registers from ``pair`` on."""
-    if SM >= 80:
-        return f"{'' if SM >= 90 else '~'}desc[UR4][{pair}.64+0x{offset:x}]"
-    return f"[{pair}+0x{offset:x}]"
+    return f"{HIDDEN}desc[UR4][{pair}.64+0x{offset:x}]" if DESCRIPTOR else f"[{pair}+0x{offset:x}]"
 
 
 def uniform(pair, offset):
     """A global address that all lanes have: the pair of uniform registers from ``pair`` on. sm_80 and later."""
-    return f"[{'RZ.U32+' if SM >= 90 else ''}{pair}{f'+{offset:#x}' if offset else ''}]"
+    lane = "" if has("LDG.E R0, [UR4]") else "RZ.U32+"
+    return f"[{lane}{pair}{f'+{offset:#x}' if offset else ''}]"
 
 
 def ldg(to, address, size=""):
-    return f"LDG.E{size}{'.SYS' if SM < 80 else ''} {to}, {address}"
+    return f"LDG.E{size}{'.SYS' * SYS} {to}, {address}"
 
 
 def stg(address, value, size=""):
-    return f"STG.E{size}{'.SYS' if SM < 80 else ''} {address}, {value}"
+    return f"STG.E{size}{'.SYS' * SYS} {address}, {value}"
 
 
 def inverse(n, b):
