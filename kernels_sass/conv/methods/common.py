@@ -75,14 +75,36 @@ def stg(address, value, size=""):
     return f"STG.E{size}{'.SYS' * SYS} {address}, {value}"
 
 
+# Unsigned division by a number that is known late. Once, its inverse m = 2^32 / b, which is too small by less than 2;
+# then q = a m / 2^32, too small by 1 at most for a < 2^31, which the remainder tells. inverse() and quotient() have a
+# pair of registers for IMAD.WIDE, and take b from a parameter; reciprocal() and divide() have one register, for b.
+
+
+def estimate(m, b, sb, least="*"):
+    """m: the inverse, right in its upper bits. Takes scoreboard sb."""
+    here = f"{1 << sb:02x}"
+    return [
+        f"--:-:{sb}:-:{least} I2F.U32.RP {m}, {b}",
+        f"{here}:-:{sb}:-:{least} MUFU.RCP {m}, {m}",
+        f"{here}:-:-:-:* IADD3 {m}, {m}, 0xffffffe, RZ",
+        f"--:-:{sb}:-:{least} F2I.FTZ.U32.TRUNC.NTZ {m}, {m}",
+    ]
+
+
+def corrected(q, r, b, p="P0"):
+    """q, r: right if q is too small by 1."""
+    return [
+        f"ISETP.GE.U32.AND {p}, PT, {r}, {b}, PT",
+        f"@{p} IADD3 {r}, {r}, -{b}, RZ",
+        f"@{p} IADD3 {q}, {q}, 0x1, RZ",
+    ]
+
+
 def inverse(n, b):
-    """inv<n>: 2^32 / b, or a little less, for the parameter b. Takes the pair of x0 or y0 or z0, and scoreboard n."""
+    """inv<n>: the inverse of the parameter b. Takes the pair of x0 or y0 or z0, and scoreboard n."""
     low, high = f"{'xyz'[n]}0", f"{'xyz'[n]}1"
     return [
-        f"{cc(write=n)} I2F.U32.RP inv{n}, {b}",
-        f"{cc(n, write=n)} MUFU.RCP inv{n}, inv{n}",
-        f"{cc(n)} IADD3 inv{n}, inv{n}, 0xffffffe, RZ",
-        f"{cc(write=n)} F2I.FTZ.U32.TRUNC.NTZ inv{n}, inv{n}",
+        *estimate(f"inv{n}", b, n),
         f"{cc(n)} IADD3 {low}, RZ, -inv{n}, RZ",
         f"IMAD {low}, {low}, {b}, RZ",  # what is missing of 2^32
         f"IMAD.WIDE.U32 {low}, inv{n}, {low}, RZ",
@@ -91,15 +113,40 @@ def inverse(n, b):
 
 
 def quotient(q, r, a, n, b):
-    """q, r = divmod(a, b). The inverse is too small by less than 2, so that q is by 1 at most for a < 2^31."""
-    return f"""
-                    IMAD.WIDE.U32 x0, inv{n}, {a}, RZ
-                    MOV {q}, x1
-                    IADD3 x0, RZ, -x1, RZ
-                    IMAD {r}, x0, {b}, {a}
-                    ISETP.GE.U32.AND P0, PT, {r}, {b}, PT
-                    @P0 IADD3 {r}, {r}, -{b}, RZ
-                    @P0 IADD3 {q}, {q}, 0x1, RZ"""
+    """q, r = divmod(a, b). Takes the pair of x0. Text."""
+    lines = [
+        f"IMAD.WIDE.U32 x0, inv{n}, {a}, RZ",
+        f"MOV {q}, x1",
+        "IADD3 x0, RZ, -x1, RZ",
+        f"IMAD {r}, x0, {b}, {a}",
+        *corrected(q, r, b),
+    ]
+    return "\n".join(["", *lines])
+
+
+def reciprocal(m, b, t, sb=5):
+    """m: the inverse of b. Takes the register t, which m may not be, and scoreboard sb. Text."""
+    lines = [
+        f"MOV {t}, {b}",
+        *estimate(m, t, sb, 2),
+        f"{1 << sb:02x}:-:-:-:* IMAD {t}, {t}, {m}, RZ",
+        f"IADD3 {t}, -{t}, RZ, RZ",
+        f"IMAD.HI.U32 {t}, {m}, {t}, RZ",
+        f"IADD3 {m}, {m}, {t}, RZ",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def divide(q, r, a, b, m, t, p="P0"):
+    """q, r = divmod(a, b), by the inverse m. Takes the register t. Text."""
+    lines = [
+        f"MOV {t}, {b}",
+        f"IMAD.HI.U32 {q}, {a}, {m}, RZ",
+        f"IADD3 {r}, -{q}, RZ, RZ",
+        f"IMAD {r}, {r}, {t}, {a}",
+        *corrected(q, r, t, p),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def table(regs, params):
