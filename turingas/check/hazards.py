@@ -130,6 +130,7 @@ class Walk:
         blocks = self.graph.blocks
         order_of = self._order()
         rank = {number: n for n, number in enumerate(order_of)}
+        self.own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
         self.inside = self._functions()
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
@@ -169,7 +170,7 @@ class Walk:
             for to in block.next:
                 send(to, self._along(block, to, out))
             if block.returns:
-                for entry, members in self.inside.items():
+                for entry, members in self.own.items():
                     if number in members and returned.setdefault(entry, State()).join(out):
                         for caller in callers.get(entry, ()):
                             come_back(caller)
@@ -236,8 +237,7 @@ class Walk:
 
     def _functions(self) -> dict[int, set[int]]:
         """The blocks of each function that is called, with those of the functions that it calls."""
-        blocks = self.graph.blocks
-        own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
+        blocks, own = self.graph.blocks, self.own
         inside: dict[int, set[int]] = {}
         for entry in own:
             seen: set[int] = set()
