@@ -13,9 +13,10 @@ from xml.sax.saxutils import escape
 
 import turingas
 from turingas.check import banks
-from turingas.isa import control, forms
+from turingas.isa import control
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -73,7 +74,7 @@ class Svg:
 
 def decoded(source: str) -> list[Instruction]:
     """The instructions of lines of source."""
-    isa = forms.isa(ARCH)
+    isa = instruction_set(ARCH)
     return [i for word in turingas.encode(source, arch=ARCH) if (i := instruction(isa, word)) is not None]
 
 
@@ -394,14 +395,60 @@ def yields() -> str:
                 svg.box(x + n * cell + 1, top + 4, cell - 2, 48, RED2, RED)
         issued = sum(who in ("A", "B") for who in slots)
         svg.write(x + cycles * cell, top - 22, f"{issued} of {cycles} slots used", 12, PALE, "end")
-    rule = "A drawing of the rule of paper 004, section 5.1.4, and not a measurement"
+    rule = "A drawing of the rule in Yan, Wang, Chu 2020, section 5.1.4, and not a measurement"
     svg.write(20, 272, f"{rule}: both warps run twelve FFMA, then an instruction that stalls for 5 cycles.", 12, PALE)
     svg.write(20, 290, "Red: the cycle of a switch that was asked for. The reuse cache is empty afterwards.", 12, PALE)
     return svg.text()
 
 
+# ---- fragments of a tensor core ------------------------------------------------------------------------------------
+
+
+def places(matrix: str, lane: int) -> list[tuple[int, int]]:
+    """Where the elements that a lane holds of A (16 x 16), B (16 x 8) or C (16 x 8) of HMMA.16816 lie, as (row,
+    column): those of A and B two a register, the lower half first; those of C one a register. tests/docs holds it to
+    the CPU device."""
+    group, pair = lane // 4, 2 * (lane % 4)
+    if matrix == "A":
+        return [(group + 8 * (n & 1), pair + 8 * (n >> 1) + half) for n in range(4) for half in range(2)]
+    if matrix == "B":
+        return [(pair + 8 * n + half, group) for n in range(2) for half in range(2)]
+    return [(group + 8 * (n >> 1), pair + (n & 1)) for n in range(4)]
+
+
+def fragments() -> str:
+    """Which lane has which elements of the matrices of HMMA.16816.F32 R16, R8, R12, RZ, and in which register."""
+    svg = Svg(940, 420, "Fragments of HMMA.16816: which lane has which elements, in which registers")
+    svg.write(20, 26, "HMMA.16816.F32 R16, R8, R12, RZ", 14, mono=True)
+    fills, cell, top = (BLUE2, GREEN2, SAND, RED2), 22, 82
+    for matrix, first, x, columns, rows in (("A", 8, 40, 16, 16), ("B", 12, 480, 8, 16), ("C", 16, 740, 8, 16)):
+        size = f"{matrix}, 16 x {columns}" + (", FP32" if matrix == "C" else ", FP16")
+        svg.write(x, top - 26, size, 13, bold=True)
+        for n in range(0, columns, 2 if matrix != "B" else 1):
+            svg.write(x + (n + 0.5) * cell, top - 6, str(n), 10, PALE, "middle")
+        for n in range(rows):
+            svg.write(x - 6, top + (n + 0.7) * cell * 0.8, str(n), 10, PALE, "end")
+        for lane in range(32):
+            found = places(matrix, lane)
+            for n in range(0, len(found), 2):  # two elements side by side, in B one below the other
+                (row, column), high = found[n], cell * 0.8
+                wide, tall = (cell, 2 * high) if matrix == "B" else (2 * cell, high)
+                svg.box(x + column * cell, top + row * high, wide, tall, fills[n // 2], LINE)
+                middle = x + column * cell + wide / 2
+                svg.write(middle, top + row * high + tall / 2 + 4, str(lane), 10.5, INK, "middle")
+        for n in range({"A": 4, "B": 2, "C": 2}[matrix]):
+            register = f"R{first + n}" if matrix != "C" else f"R{first + 2 * n}, R{first + 2 * n + 1}"
+            at = x + (n * 74 if matrix != "C" else n * 92)
+            svg.box(at, top + 300, 14, 14, fills[n], LINE)
+            svg.write(at + 19, top + 312, register, 12, mono=True)
+    note = "Numbers in the boxes are lanes; a box is two elements, the lower half of the register first."
+    svg.write(20, 412, note, 12, PALE)
+    return svg.text()
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "word": word, "stalls": stalls, "scoreboards": scoreboards, "reuse": reuse, "yields": yields,
+    "fragments": fragments,
 }  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def speed(path: str = ASSEMBLER) -> str:
     spans = {what: sorted(round(one[what]["new lines"] / 1000) for one in rates) for what in ("encode", "decode")}
     told = (f"{span[0]} to {span[-1]} thousand {what}d" for what, span in spans.items())
     ours = f"{', '.join(told)}: [bench assembler](docs/bench-assembler.md#what-was-measured)"
-    return row("instructions a second", ours, "not at hand", "not at hand") + "\n"
+    return row("instructions a second", ours, "`make bench`") + "\n"
 
 
 def written(text: str) -> str:

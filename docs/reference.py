@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turingas.isa import describe, forms
+from turingas.isa import describe
 from turingas.isa.arch import NAMES
+from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.meaning import meaning
 from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
 
@@ -26,7 +27,7 @@ FAMILIES = {
 }
 
 
-def families(isa: forms.Isa) -> dict[str, list[str]]:
+def families(isa: Isa) -> dict[str, list[str]]:
     """The mnemonics of an architecture by family, each once."""
     left = set(isa.mnemonics())
     found = {}
@@ -41,7 +42,7 @@ def families(isa: forms.Isa) -> dict[str, list[str]]:
 
 def page(arch: str) -> str:
     """The text of docs/reference/ARCH.md."""
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     lines = [
         f"# Instructions of {arch}",
         "",

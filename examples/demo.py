@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 import loader
-from kernels_sass.winograd import Conv2d, host
+from kernels_sass.conv import Conv2d, host
 from loader import timing
 from loader.cuda import Buffer, CudaError, device_named
 from loader.nvrtc import NvrtcError
@@ -315,7 +315,7 @@ def fastest(path: Path) -> Any:
 
 def what_next(device: str) -> str:
     """What to try next."""
-    program, source = ".venv/bin/turingas", "kernels_sass/winograd/winograd.sass"
+    program, source = ".venv/bin/turingas", "kernels_sass/conv/methods/winograd.sass"
     tries = {
         "make demo PICTURE=mine.jpg": "a picture of your own",
         f"{program} lint {source}": "what the main loop costs, cycle by cycle",

@@ -9,8 +9,8 @@ import os
 
 from loader import cuda
 from loader.module import CPU, CpuModule, Kernel, Module
+from turingas.cubin.cubin import Cubin
 from turingas.errors import CubinError, LaunchError
-from turingas.program import Cubin
 
 __all__ = ["Kernel", "Module", "devices", "load"]
 

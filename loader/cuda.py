@@ -27,11 +27,12 @@ import numpy as np
 
 from loader.arrays import ASK, BOTH, HOST, Kind, kind_of, memory_of, register
 from loader.module import Kernel, Module
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel as Code
+from turingas.cubin.model import Param
 from turingas.emulate.arguments import check_count, find, label, scalar
 from turingas.emulate.device import BLOCK, GRID, THREADS, three
 from turingas.errors import LaunchError
-from turingas.program import Cubin, Param
-from turingas.program import Kernel as Code
 
 #: after these the context is of no use any more: every call in the process fails
 LOST = {

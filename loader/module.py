@@ -11,11 +11,11 @@ import numpy as np
 
 from loader.arrays import kind_of, on_host
 from turingas import emulate
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel as Code
 from turingas.emulate import Report
 from turingas.emulate.arguments import find, label
 from turingas.errors import LaunchError
-from turingas.program import Cubin
-from turingas.program import Kernel as Code
 
 CPU = "cpu"
 

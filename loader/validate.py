@@ -31,9 +31,9 @@ from loader.cuda import CudaError, device_named
 from loader.nvrtc import NvrtcError
 from loader.reference.problem import Problem, arrange, truth
 from loader.reference.runner import Runner
+from turingas.cubin.cubin import Cubin
 from turingas.emulate.errors import DeviceError
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 from turingas.run import argument
 
 Array = np.ndarray[Any, Any]

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turingas.assembler import _DIRECTIVES, assemble
+from turingas.assembler import assemble
+from turingas.assembler.directives import DIRECTIVES
 from turingas.cubin import elf
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
+from turingas.cubin.model import Param
 from turingas.errors import AsmError, CubinError
-from turingas.program import Cubin, Param
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 EXIT = "--:-:-:Y:5  EXIT;\n"
@@ -248,7 +250,7 @@ ARGUMENTS = """0 1 -1 8 0x10 99999999999 k .text.k - %23 @3 R_CUDA_64 57 2 L non
             st.sampled_from([EXIT.strip(), "L:", ".kernel k", ".section .x type=1"]),
             st.builds(
                 lambda name, arguments: f".{name} " + " ".join(arguments),
-                st.sampled_from(sorted(_DIRECTIVES)),
+                st.sampled_from(sorted(DIRECTIVES)),
                 st.lists(st.sampled_from(ARGUMENTS), max_size=5),
             ),
         ),

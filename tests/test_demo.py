@@ -20,13 +20,13 @@ from PIL import Image
 
 import loader
 from examples import demo
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc, reference, timing
 from loader.nvrtc import NvrtcError
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 ROOT = Path(__file__).parent.parent
 STANDIN = (ROOT / "tests" / "kernels_sass" / "standin.cu").read_text()

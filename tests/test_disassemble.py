@@ -10,8 +10,8 @@ import pytest
 from tests.cubin import cubins
 from tests.tools import nvrtc
 from turingas.assembler import assemble
+from turingas.cubin.cubin import Cubin
 from turingas.disassembler import check, disassemble, write_source
-from turingas.program import Cubin
 
 
 @pytest.mark.parametrize("path", cubins.STORED, ids=lambda path: path.stem)

@@ -14,8 +14,9 @@ import pytest
 import turingas
 from docs import reference
 from tests.cubin import cubins
-from turingas.isa import control, forms
+from turingas.isa import control
 from turingas.isa.arch import NAMES
+from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -31,14 +32,14 @@ def test_reference_is_up_to_date(arch):
 def test_reference_has_every_instruction():
     for arch in NAMES:
         text = (reference.FOLDER / f"{arch}.md").read_text()
-        assert sorted(re.findall(r"^### (\w+)$", text, re.M)) == forms.isa(arch).mnemonics()
+        assert sorted(re.findall(r"^### (\w+)$", text, re.M)) == instruction_set(arch).mnemonics()
     assert sum(path.stat().st_size for path in reference.FOLDER.iterdir()) < 3_000_000
 
 
 @pytest.mark.parametrize("arch", NAMES)
 def test_every_instruction_is_described(arch):
     """No name of a field shows, and an operand that is written has its bits told."""
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     for name in isa.mnemonics():
         text = isa.describe(name)
         assert text.startswith(f"{name} on {arch}"), text
@@ -47,7 +48,7 @@ def test_every_instruction_is_described(arch):
 
 
 def test_description_of_variants():
-    text = forms.isa("sm_75").describe("FADD")
+    text = instruction_set("sm_75").describe("FADD")
     assert "Rd, Ra, Rb|f32|c[][]|URb|cx[][]" in re.sub(r"Rc\b", "Rb", text.replace("URc", "URb"))
     assert "also on sm_70" in text and "31:24" in text
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from turingas.assembler import assemble
     from turingas.check.finding import Finding
     from turingas.check.lint import lint
+    from turingas.cubin.cubin import Cubin
     from turingas.disassembler import disassemble
-    from turingas.program import Cubin
 
 __version__ = "0.1.0"
 __all__ = ["AsmError", "Cubin", "CubinError", "Finding", "assemble", "decode", "disassemble", "encode", "lint"]
@@ -28,9 +28,9 @@ __all__ = ["AsmError", "Cubin", "CubinError", "Finding", "assemble", "decode", "
 _HOME = {
     "encode": "turingas.api",
     "decode": "turingas.api",
-    "assemble": "turingas.assembler",
+    "assemble": "turingas.assembler.assembler",
     "disassemble": "turingas.disassembler",
-    "Cubin": "turingas.program",
+    "Cubin": "turingas.cubin.cubin",
     "Finding": "turingas.check.finding",
     "lint": "turingas.check.lint",
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from turingas.errors import AsmError, raise_all
-from turingas.isa import control, forms
-from turingas.isa.diagnose import EncodeError
+from turingas.errors import AsmError, EncodeError, raise_all
+from turingas.isa import control
+from turingas.isa.decode import SEEN
+from turingas.isa.isa import Isa, instruction_set
 
 COMMENT = re.compile(r"/\*.*?\*/|//.*|(?<!\w)#.*")
 LABEL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*:(?=\s|$)")
@@ -21,7 +22,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     have no control code; without it they are errors. ``address`` is the byte address of the first instruction; branch
     targets are labels of this text, or absolute addresses. Raises AsmError, which carries the errors of all lines.
     """
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     errors: list[AsmError] = []
     default: int | None = None
     if default_control is not None:
@@ -61,7 +62,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
             else:
                 words.append(word)
                 if anywhere[word & 0xFFF]:
-                    if len(seen) > forms.SEEN:
+                    if len(seen) > SEEN:
                         seen.clear()
                     seen[line] = word
                 continue
@@ -89,7 +90,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     return words
 
 
-def _slow(isa: forms.Isa, line: str, default: int | None, address: int, labels: dict[str, int]) -> int:
+def _slow(isa: Isa, line: str, default: int | None, address: int, labels: dict[str, int]) -> int:
     """A line that is not as most are: a branch to a label further down, an opaque word, no control code, a mistake."""
     match = control.LIKE.match(line)
     if match:
@@ -124,4 +125,4 @@ def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control:
     alone: no control code, and also none of what nvdisasm does not print (descriptor registers before sm_90, the
     reuse flags of yielding instructions, the bits of NaNs); such lines do not always determine the word.
     """
-    return forms.isa(arch).lines(words, address, control)
+    return instruction_set(arch).lines(words, address, control)

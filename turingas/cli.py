@@ -593,7 +593,7 @@ def shapes(path: Path | None, show: bool, **asked: Any) -> int:
 
 
 def _micro(what: str, short: str, text: str) -> None:
-    """The command `bench WHAT` of kernels_sass.bench.micro."""
+    """The command `bench WHAT` of kernels_sass.micro.micro."""
 
     @bench.command(what, short_help=short, help=text)
     @_SECONDS
@@ -700,9 +700,9 @@ def isa(mnemonic: str | None, arch: str) -> None:
       turingas isa LDG --arch sm_90
     """
     with _diagnosed("isa"):
-        from turingas.isa import forms
+        from turingas.isa.isa import instruction_set
 
-        table = forms.isa(arch)
+        table = instruction_set(arch)
         if mnemonic is None:
             click.echo("\n".join(table.mnemonics()))
             return
@@ -761,7 +761,7 @@ def _load(file: str) -> Any:
 
 
 def _cubin(data: bytes) -> Any:
-    from turingas.program import Cubin
+    from turingas.cubin.cubin import Cubin
 
     return Cubin.from_bytes(data)
 

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 from urllib.parse import quote
 
-from turingas.assembler import BINDINGS, OPCODE, SYMBOL_TYPES, assemble, tail, used_barriers
+from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
+from turingas.assembler.assembler import OPCODE, assemble, tail, used_barriers
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
+from turingas.cubin.model import WORD_BYTES, Header, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
-from turingas.isa import forms
-from turingas.program import WORD_BYTES, Cubin, Header, Kernel, RawSection, RawSymbol
+from turingas.isa.isa import Isa, instruction_set
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
@@ -81,7 +83,7 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
         yield _symbol(symbol, sizes.get(symbol.section, 0))
 
 
-def _header(cubin: Cubin) -> Iterator[str]:
+def _header(cubin: Parts) -> Iterator[str]:
     usual = Header(flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
     fields = [(key, value) for key, value in vars(cubin.header).items() if value != getattr(usual, key)]
     if fields:
@@ -92,7 +94,7 @@ def _header(cubin: Cubin) -> Iterator[str]:
 
 
 def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
-    isa = forms.isa(kernel.arch)
+    isa = instruction_set(kernel.arch)
     words = list(kernel.code)
     labels = _labels(kernel, words, isa, marked)
     options = {
@@ -130,7 +132,7 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
         yield from _table(bytes(data), labels) if bank == JUMP_BANK else _data(data)
 
 
-def _labels(kernel: Kernel, words: list[int], isa: forms.Isa, marked: set[int]) -> dict[int, str]:
+def _labels(kernel: Kernel, words: list[int], isa: Isa, marked: set[int]) -> dict[int, str]:
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     end = len(kernel.code)
     wanted = marked - {0}
@@ -184,7 +186,7 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, words: list[int], isa: forms.Isa, labels: dict[int, str]) -> Iterator[str]:
+def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str]) -> Iterator[str]:
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), _name(row.symbol)]

@@ -64,6 +64,18 @@ def raise_all(errors: Sequence[AsmError]) -> None:
         raise first
 
 
+class EncodeError(ValueError):
+    """An instruction that has no exact encoding. ``position`` is the offset in its text, from 0."""
+
+    def __init__(self, message: str, position: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.position, self.hint = message, position, hint
+
+
+class UnknownLabel(EncodeError):
+    """A branch to a label that is nowhere."""
+
+
 class CubinError(Exception):
     """Bytes that are no cubin this package can read. ``offset`` is the place in the file, in bytes."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from turingas.isa import forms
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.isa.arch import Arch
-from turingas.program import Cubin, Kernel
+from turingas.isa.isa import instruction_set
 
 WARP = 32  # threads
 REGISTER_ALLOCATION = 256  # registers of a warp are allocated in these
@@ -36,7 +37,7 @@ def resident_warps(arch: Arch, registers: int, shared: int, threads: int) -> tup
 
 def instruction_mix(kernel: Kernel) -> Counter[str]:
     """How often each mnemonic occurs, modifiers aside; words that no instruction explains count as `.word`."""
-    decode = forms.isa(kernel.arch).decode
+    decode = instruction_set(kernel.arch).decode
     mix: Counter[str] = Counter()
     for word, count in Counter(kernel.words).items():
         first, _, rest = decode(word).partition(" ")

@@ -14,11 +14,12 @@ import click
 import numpy as np
 
 from turingas.check.banks import walk
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.emulate.device import Device, Report
 from turingas.emulate.errors import DeviceError, LaunchError
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, instruction
-from turingas.program import Cubin, Kernel
+from turingas.isa.isa import instruction_set
 
 TYPES = {
     **{f"{kind}{bits}": np.dtype(f"{letter}{bits // 8}") for kind, letter in (("i", "i"), ("u", "u"), ("f", "f"))
@@ -267,7 +268,7 @@ def table(report: Report) -> Iterator[str]:
 
 
 def _instructions(kernel: Kernel) -> list[Instruction | None]:
-    known = isa(kernel.arch)
+    known = instruction_set(kernel.arch)
     return [instruction(known, word, 16 * n) for n, word in enumerate(kernel.words)]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from kernels_sass.bench import counters as counters_
 from kernels_sass.bench import figures as figures_
-from kernels_sass.bench import results
 from kernels_sass.bench import schedule as schedule_
 from kernels_sass.bench import sweep as sweep_
 from kernels_sass.bench import winograd as winograd_
+from loader.bench import results
+from loader.bench.figures import pyplot
 from loader.validate import LAYERS
 
 Tell = Callable[[str], None]
@@ -47,7 +48,7 @@ def _command(
     that is told before anything is measured."""
     results.rich()
     if figures:
-        figures_.pyplot()
+        pyplot()
     found = results.recorded(name, path, arch) if show else measure()
     shown(found)
     for made in drawn(found, figures) if drawn and figures else ():
@@ -103,7 +104,7 @@ def shapes(path: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) 
 
 def _micro(what: str, path: Path | None, figures: Path | None, show: bool, seconds: float | None, tell: Tell) -> int:
     """`turingas bench smem`, `ffma` and `hmma`: 1 if a kernel has no time, because its result was wrong."""
-    from kernels_sass.bench import micro as micro_
+    from kernels_sass.micro import micro as micro_
 
     return _command(
         what, path, figures, show, tell,
@@ -119,8 +120,8 @@ def roofline(
     path: Path | None, winograd: Path | None, figures: Path | None, show: bool, seconds: float | None, tell: Tell
 ) -> int:
     """`turingas bench roofline`: 1 if a ceiling was not measured, because a result was wrong."""
-    from kernels_sass.bench import micro as micro_
     from kernels_sass.bench import roofline as roofline_
+    from kernels_sass.micro import micro as micro_
 
     def shown(found: results.Json) -> None:
         if show and winograd:
@@ -147,7 +148,7 @@ def resnet(path: Path | None, figures: Path | None, show: bool, asked: Mapping[s
 
 def assembler(path: Path | None, figures: Path | None, show: bool, asked: Mapping[str, Any], tell: Tell) -> int:
     """`turingas bench assembler`: 1 if our own command line has no time."""
-    from kernels_sass.bench import assembler as assembler_
+    from turingas import speed as assembler_
 
     return _command(
         "assembler", path, figures, show, tell,

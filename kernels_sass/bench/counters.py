@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.bench import results, shapes
-from kernels_sass.bench.measure import peak_ffma
-from kernels_sass.bench.winograd import BATCHES, ffmas, gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.bench import shapes
+from kernels_sass.bench.ours import dated, kept_in
+from kernels_sass.bench.winograd import BATCHES, ffmas
+from kernels_sass.conv import host
 from loader import cuda
+from loader.bench import results
+from loader.bench.measure import gpu_at_hand, peak_ffma
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, rearrange_shape
 from loader.validate import LAYERS, layer
@@ -100,10 +102,10 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
-        path = results.default_path("counters", gpu.arch, source)
+        path = kept_in("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
     kernels = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before ncu is started
-    file = results.Results(path, results.facts("bench counters", gpu, [source]), dataclasses.asdict(asked))
+    file = results.Results(path, dated("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = problem(name, batch)
         shape, _ = chosen(p, layout, kernels)

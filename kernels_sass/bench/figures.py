@@ -5,103 +5,21 @@ One function a figure, which gives None where the results have nothing for it; `
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.bench import results
 from kernels_sass.bench import schedule as schedule_
 from kernels_sass.bench import winograd as winograd_
-from kernels_sass.bench.contenders import OPENCNN
 from kernels_sass.bench.winograd import OURS, YAN, names, shorter, speedups
-from turingas.errors import LaunchError
+from loader.bench import results
+from loader.bench.contenders import OPENCNN
+from loader.bench.figures import COLOURS, MOST_BARS, bars, canvas, draw, heat, legend, pyplot, stamp
 
 Json = results.Json
 
 FP32 = (*winograd_.FP32, "opencnn", "references")
 CUDNN = ("WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING")  # where there is no room for all of its algorithms
-COLOURS = ("#2f6db3", "#e08a1e", "#4c9f70", "#b5485d", "#7d6bb0", "#8a8a8a", "#c9b037", "#5bb6c9", "#333333")
-MOST_BARS = len(COLOURS)
-
-
-# ---- files -------------------------------------------------------------------------------------------------------
-
-
-def pyplot() -> Any:
-    """matplotlib's pyplot, drawing into files alone. LaunchError if it is not installed."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise LaunchError(f"figures are drawn with matplotlib: {error}", results.INSTALL) from None
-    matplotlib.use("Agg")
-    matplotlib.rcParams |= {"svg.hashsalt": "turingas", "svg.fonttype": "none"}  # the same results give the same file
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def draw(figures: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-    """Files STEM_NAME.png and .svg in the folder for each figure that is not None, closed after it; the paths."""
-    plot, made = pyplot(), []
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        if figure is not None:
-            for kind in ("png", "svg"):
-                made.append(folder / f"{stem}_{name}.{kind}")
-                figure.savefig(made[-1], dpi=120, metadata={"Date": None} if kind == "svg" else None)
-            plot.close(figure)
-    return made
-
-
-def stamp(found: Json) -> str:
-    """What every figure says of its results: the card, the date, the code."""
-    parts = [found["gpu"], f"driver {found['driver']}" if found["driver"] else "", found["date"]]
-    parts += [f"{name} {found[key]}" for name, key in (("cuDNN", "cudnn"), ("PyTorch", "torch")) if found[key]]
-    return ", ".join([part for part in (*parts, f"commit {found['commit'][:9]}") if part])
-
-
-def _figure(found: Json, title: str, width: float, height: float) -> tuple[Any, Any]:
-    figure, axes = pyplot().subplots(figsize=(width, height), layout="constrained")
-    axes.set_title(title, fontsize=11, loc="left")
-    figure.supxlabel(stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
-    return figure, axes
-
-
-def _bars(axes: Any, settings: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> None:
-    """Groups of bars, one for each setting; None has no bar."""
-    width = 0.84 / max(len(rows), 1)
-    for turn, (name, values) in enumerate(rows.items()):
-        places = [place + (turn - (len(rows) - 1) / 2) * width for place in range(len(settings))]
-        heights = [math.nan if value is None else value for value in values]
-        axes.bar(places, heights, width, label=name, color=COLOURS[turn % MOST_BARS])
-    axes.set_xticks(range(len(settings)), settings, rotation=45, ha="right")
-    axes.margins(x=0.01)
-    axes.grid(axis="y", alpha=0.4)
-    axes.set_axisbelow(True)
-
-
-def _legend(figure: Any, **options: Any) -> None:
-    figure.legend(fontsize=8, loc="outside right upper", **options)
-
-
-def _heat(found: Json, title: str, rows: Mapping[str, Mapping[str, float]], label: str) -> Any:
-    """A heat map: contenders down, settings across; red where the ratio is below 1."""
-    settings = list(found["settings"])
-    figure, axes = _figure(found, title, 3.6 + 0.62 * len(settings), 1.9 + 0.3 * len(rows))
-    table = [[ratios.get(setting, math.nan) for setting in settings] for ratios in rows.values()]
-    shades = [[math.log2(ratio) if ratio == ratio else math.nan for ratio in line] for line in table]
-    axes.imshow(shades, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")
-    for y, line in enumerate(table):
-        for x, ratio in enumerate(line):
-            if ratio == ratio:
-                text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-                axes.text(x, y, text, ha="center", va="center", fontsize=7,
-                          color="white" if abs(shades[y][x]) > 1.3 else "black")  # fmt: skip
-    axes.set_xticks(range(len(settings)), settings, rotation=45, ha="right")
-    axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
-    axes.set_xlabel(label, fontsize=9)
-    return figure
 
 
 # ---- bench winograd ----------------------------------------------------------------------------------------------
@@ -125,11 +43,11 @@ def speedup(found: Json) -> Any:
     if not any(value for values in rows.values() for value in values):
         return None
     title = f"Our Winograd kernels ({source}) over the fastest fp32 algorithm of cuDNN and PyTorch (no TF32)"
-    figure, axes = _figure(found, title, 12, 4)
-    _bars(axes, settings, rows)
+    figure, axes = canvas(found, title, 12, 4)
+    bars(axes, settings, rows)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_ylabel("times as fast")
-    _legend(figure, title="ours")
+    legend(figure, title="ours")
     return figure
 
 
@@ -137,7 +55,7 @@ def over_all(found: Json) -> Any:
     """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of paper 004)."""
     rows = {shorter(name): speedups(found, OURS, name) for name in names(found, FP32)}
     title = "Figures 12 and 13, here: the fastest of our kernels over every fp32 convolution"
-    return _heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
+    return heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
 
 
 def opencnn(found: Json) -> Any:
@@ -145,14 +63,14 @@ def opencnn(found: Json) -> Any:
     mine = f"reference {OPENCNN}"
     rows = {shorter(name): speedups(found, mine, name) for name in names(found, FP32) if name != mine}
     title = "Figures 17 and 19, here: the CUDA C++ kernel with openCNN's layout over every fp32 convolution"
-    return _heat(found, title, rows, "times as fast; red: openCNN's layout is slower") if any(rows.values()) else None
+    return heat(found, title, rows, "times as fast; red: openCNN's layout is slower") if any(rows.values()) else None
 
 
 def precision(found: Json) -> Any:
     """Heat map: the fastest of ours over what is less accurate, TF32 and FP16."""
     rows = {name: speedups(found, OURS, name) for name in names(found, ("tf32", "fp16"))}
     title = "The fastest of our kernels, with fp32 accuracy, over what is less accurate: TF32 and FP16"
-    return _heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
+    return heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
 
 
 def tflops(found: Json) -> Any:
@@ -162,10 +80,10 @@ def tflops(found: Json) -> Any:
     rows = {name: values for name, values in rows.items() if any(values)}
     if not rows:
         return None
-    figure, axes = _figure(found, "Figures 15 and 18, here: effective TFLOP/s, by 2NCHWKRS operations", 13, 4)
-    _bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
+    figure, axes = canvas(found, "Figures 15 and 18, here: effective TFLOP/s, by 2NCHWKRS operations", 13, 4)
+    bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
     axes.set_ylabel("effective TFLOP/s")
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -181,11 +99,11 @@ def share(found: Json) -> Any:
     if not any(value for values in rows.values() for value in values):
         return None
     title = "Figures 10 and 11, here: products of F(2x2,3x3) over what the FFMA pipes could do in the time"
-    figure, axes = _figure(found, title, 13, 4)
-    _bars(axes, list(found["settings"]), rows)
+    figure, axes = canvas(found, title, 13, 4)
+    bars(axes, list(found["settings"]), rows)
     axes.axhline(100, color="black", linewidth=1)
     axes.set_ylabel("% of the FFMA peak")
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -202,11 +120,11 @@ def workspace(found: Json) -> Any:
             rows[shorter(name)] = values
     if not rows:
         return None
-    figure, axes = _figure(found, "Figure 14, here: workspace, which is memory beside input, filters and output", 13, 4)
-    _bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
+    figure, axes = canvas(found, "Figure 14, here: workspace, which is memory beside input, filters and output", 13, 4)
+    bars(axes, list(found["settings"]), dict(list(rows.items())[:MOST_BARS]))
     axes.set_yscale("log")
     axes.set_ylabel("MB (10^6 bytes)")
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -245,7 +163,7 @@ def error(found: Json) -> Any:
     if not chosen:
         return None
     title = "Relative L2 error against float64, a dot for each setting"
-    figure, axes = _figure(found, title, 9, 1.4 + 0.2 * len(chosen))
+    figure, axes = canvas(found, title, 9, 1.4 + 0.2 * len(chosen))
     for place, name in enumerate(reversed(chosen)):
         values = [value for value in _column(found, name, "error") if value]
         axes.plot(values, [place] * len(values), "o", markersize=4, color=COLOURS[0 if name.startswith("ours") else 5])
@@ -290,14 +208,14 @@ def values(found: Json, name: str) -> Any:
     """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of paper 004)."""
     asked = found["asked"]
     title = f"{schedule_.title(name)}. Main kernel, {_kernel(asked)}"
-    figure, axes = _figure(found, title, 11, 3.8)
+    figure, axes = canvas(found, title, 11, 3.8)
     rows = {}
     for value in asked["vary"][name]:
         row = schedule_.label(name, value)
         rows[str(value)] = _column(found, row, "tflops")
-    _bars(axes, list(found["settings"]), rows)
+    bars(axes, list(found["settings"]), rows)
     axes.set_ylabel("TFLOP/s (Winograd's products)")
-    _legend(figure, title=name)
+    legend(figure, title=name)
     return figure
 
 
@@ -311,9 +229,9 @@ def sweep(found: Json) -> Any:
     """Bars: how much faster the main kernel is with the best schedule that was found for each shape."""
     asked = found["asked"]
     title = f"Best schedule found over the source's own. Main kernel, {_kernel(asked)}"
-    figure, axes = _figure(found, title, 11, 4.4)
+    figure, axes = canvas(found, title, 11, 4.4)
     gains = [100 * (entry["best"]["gain"] - 1) for entry in found["settings"].values()]
-    _bars(axes, list(found["settings"]), {"gain": gains})
+    bars(axes, list(found["settings"]), {"gain": gains})
     for place, (gain, entry) in enumerate(zip(gains, found["settings"].values())):
         text = "\n".join(f"{name}={value}" for name, value in entry["best"]["schedule"].items()) or "as it is"
         axes.text(place, gain, text, ha="center", va="bottom", fontsize=6)

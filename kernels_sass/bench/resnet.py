@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.bench import figures as drawing
-from kernels_sass.bench import measure, network, results
-from kernels_sass.bench.contenders import BOUNDS, Torch, cudnn_settings
-from kernels_sass.bench.measure import Data, Refused, Row, torch
+from kernels_sass.bench import network
 from kernels_sass.bench.network import CONV3, KINDS, Op
-from kernels_sass.bench.winograd import gpu_at_hand, ratio
-from kernels_sass.winograd import Conv2d, host, tuned
+from kernels_sass.bench.ours import dated, kept_in
+from kernels_sass.bench.winograd import ratio
+from kernels_sass.conv import Conv2d, host, tuned
 from loader import timing
+from loader.bench import figures as drawing
+from loader.bench import measure, results
+from loader.bench.contenders import BOUNDS, Torch, cudnn_settings
+from loader.bench.measure import Data, Refused, Row, gpu_at_hand, torch
 from loader.cuda import Buffer, Device, Stream
 from turingas.errors import LaunchError
 
@@ -36,8 +38,8 @@ ROUNDS = 9  # in which kinds are timed
 
 WITHOUT = (
     "without one, `turingas bench resnet --show` prints the results that are kept, and --figures draws them; "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the kernel on the CPU "
-    "device"
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "kernel on the CPU device"
 )
 
 
@@ -69,9 +71,9 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError("PyTorch is not installed, or sees no GPU: the network is its", WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
-        path = results.default_path("resnet", gpu.arch, source)
+        path = kept_in("resnet", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    facts = {**results.facts("bench resnet", gpu, [source]), "tuned": schedules(gpu, asked)}
+    facts = {**dated("bench resnet", gpu, [source]), "tuned": schedules(gpu, asked)}
     file = results.Results(path, facts, dataclasses.asdict(asked))
     return file.fill(
         asked.settings(), asked.seconds, tell, lambda _, batch, step: setting(batch, gpu, asked, step), summary, brief

@@ -18,11 +18,13 @@ import numpy as np
 
 import loader
 import turingas
-from kernels_sass.bench import figures as drawing
-from kernels_sass.bench import measure, micro, results
-from kernels_sass.bench.contenders import OPENCNN
-from kernels_sass.bench.winograd import ffmas, gpu_at_hand, shorter
+from kernels_sass.bench.winograd import ffmas, shorter
+from kernels_sass.micro import micro
 from loader import timing
+from loader.bench import figures as drawing
+from loader.bench import measure, results
+from loader.bench.contenders import OPENCNN
+from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
 from loader.reference.problem import Problem
 

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kernels_sass.bench import measure, results
-from kernels_sass.bench.contenders import Ours
-from kernels_sass.bench.measure import Data
-from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean, gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.bench.ours import Ours, dated, kept_in
+from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean
+from kernels_sass.conv import host
+from loader.bench import measure, results
+from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
 from loader.validate import LAYERS, layer
@@ -35,7 +35,7 @@ LAYOUT = "CHWN"
 
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
-    "`turingas lint kernels_sass/winograd/winograd.sass -D YIELD=nvcc8` tells what a schedule "
+    "`turingas lint kernels_sass/conv/methods/winograd.sass -D YIELD=nvcc8` tells what a schedule "
     "costs by the instructions themselves"
 )
 
@@ -67,12 +67,12 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
-        path = results.default_path("schedule", gpu.arch, source)
+        path = kept_in("schedule", gpu.arch, source)
     vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, host.arch_of(gpu), source, tell)}
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     for contender in contenders(asked):
         host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
-    file = results.Results(path, results.facts("bench schedule", gpu, [source]), dataclasses.asdict(asked))
+    file = results.Results(path, dated("bench schedule", gpu, [source]), dataclasses.asdict(asked))
     return file.fill(
         asked.settings(), asked.seconds, tell, lambda _, problem, step: setting(problem, gpu, asked, step),
         lambda settings: summary(settings, asked.vary), brief,

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels_sass.bench import measure, results
-from kernels_sass.bench.contenders import Ours, Torch
-from kernels_sass.bench.measure import Contender, Data
-from kernels_sass.bench.winograd import gpu_at_hand
-from kernels_sass.winograd import host
+from kernels_sass.bench.ours import Ours, dated, kept_in
+from kernels_sass.conv import host
+from loader.bench import measure, results
+from loader.bench.contenders import Torch
+from loader.bench.measure import Contender, Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
 
@@ -98,10 +98,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or host.choose(host.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
-        path = results.default_path("shapes", gpu.arch, source)
+        path = kept_in("shapes", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
     host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before anything is measured
-    file = results.Results(path, results.facts("bench shapes", gpu, [source]), dataclasses.asdict(asked))
+    file = results.Results(path, dated("bench shapes", gpu, [source]), dataclasses.asdict(asked))
     times: dict[Problem, results.Json] = {}
 
     def measured(_: str, p: Problem, step: Callable[[float], None]) -> results.Json:

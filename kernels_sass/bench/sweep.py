@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kernels_sass.bench import measure, results
-from kernels_sass.bench.contenders import Ours
-from kernels_sass.bench.measure import Data
+from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.schedule import WITHOUT, Asked, label
-from kernels_sass.bench.winograd import geometric_mean, gpu_at_hand
-from kernels_sass.winograd import host, tuned
-from kernels_sass.winograd.parameters import VARIANTS, parameters
+from kernels_sass.bench.winograd import geometric_mean
+from kernels_sass.conv import host, tuned
+from kernels_sass.conv.parameters import VARIANTS, parameters
+from loader.bench import measure, results
+from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError
@@ -39,7 +39,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError(f"{host.SOURCES[source].file} has no schedule to search", "what it has Conv2d chooses")
     whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
     if path is None and asked == whole:
-        path = results.default_path("sweep", gpu.arch, source)
+        path = kept_in("sweep", gpu.arch, source)
     vary = dict(asked.vary) or {
         name: tuple(value for value in one.few if value != one.default)
         for name, one in parameters(host.SOURCES[source]).items()
@@ -47,7 +47,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     }  # fmt: skip
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     own = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)
-    file = results.Results(path, results.facts("bench schedule --sweep", gpu, [source]), dataclasses.asdict(asked))
+    file = results.Results(path, dated("bench schedule --sweep", gpu, [source]), dataclasses.asdict(asked))
     if asked.schedule:
         tell("with -D nothing is kept for Conv2d: it takes the source as it is")
     else:

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.bench import cudnn, measure, results
-from kernels_sass.bench.contenders import OPENCNN, Reference, ours, pytorch
-from kernels_sass.bench.measure import Contender, Data, Row
-from kernels_sass.winograd import host
-from loader import cuda
+from kernels_sass.bench.ours import dated, kept_in, ours
+from kernels_sass.conv import host
+from loader.bench import cudnn, measure, results
+from loader.bench.contenders import OPENCNN, Reference, pytorch
+from loader.bench.measure import Contender, Data, Row, gpu_at_hand
 from loader.cuda import Device
 from loader.reference import algorithms
 from loader.reference.problem import Problem
 from loader.validate import LAYERS, layer
-from turingas.errors import LaunchError
 
 BATCHES = (32, 64, 96, 128)
 LAYOUTS = ("CHWN", "NCHW", "NHWC")
@@ -57,21 +56,9 @@ class Asked:
         return {f"{name}N{batch}": layer(name, batch) for batch, name in pairs}
 
 
-def gpu_at_hand(still: str) -> Device:
-    """The first GPU. LaunchError if there is none: ``still`` is what can be done without."""
-    if not cuda.count():
-        why = "there is no GPU here"
-        try:
-            cuda.driver()
-        except LaunchError as error:
-            why += f": {error.message}"
-        raise LaunchError(why, still)
-    return cuda.device(0)
-
-
 WITHOUT = (
     "without one, `turingas bench winograd --show` prints the results that are kept, --figures draws them, and "
-    "`turingas validate kernels_sass/winograd/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
+    "`turingas validate kernels_sass/conv/methods/winograd.sass --device cpu --shape 1,8,6,6,8` runs the "
     "kernel on the CPU device"
 )
 
@@ -81,9 +68,9 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     sources = asked.sources or (host.choose(host.arch_of(gpu)).name,)
     asked = dataclasses.replace(asked, sources=sources)
-    facts = results.facts("bench winograd", gpu, sources)
+    facts = dated("bench winograd", gpu, sources)
     if path is None and asked == dataclasses.replace(Asked(), sources=sources, seconds=asked.seconds):
-        path = results.default_path("winograd", gpu.arch, sources[0])  # the whole table: not what a part of it replaces
+        path = kept_in("winograd", gpu.arch, sources[0])  # the whole table: not what a part of it replaces
     file = results.Results(path, facts, dataclasses.asdict(asked))
     file.facts["opencnn_recorded"] = RECORDED
     return file.fill(

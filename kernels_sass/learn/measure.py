@@ -20,8 +20,8 @@ import loader
 import turingas
 from loader import cuda, timing
 from loader.cuda import Buffer
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
 THREADS = 256
@@ -137,7 +137,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     try:
         gpu = on(asked.device)
-        from kernels_sass.bench import results  # what dates a result; it needs no GPU, but nobody else here needs it
+        from loader.bench import results  # what dates a result; it needs no GPU, but nobody else here needs it
 
         found: dict[str, Any] = results.facts("learn", gpu, ())
         rows = measure_sgemm(asked.device)

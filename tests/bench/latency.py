@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from turingas.assembler import assemble
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies, reader, writer
 
 ARCH = "sm_90"
@@ -290,7 +290,7 @@ def classes(pair: Pair) -> tuple[str, str]:
 def decoded(text: str) -> Instruction:
     label = "" if "BRA" not in text else "OTHER:\n"
     made = assemble(f".arch {ARCH}\n{label}{SLOW}{text};\n").kernel("kern").words[0]
-    found = instruction(isa(ARCH), made)
+    found = instruction(instruction_set(ARCH), made)
     assert found is not None
     return found
 

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from turingas.check import hazards
 from turingas.check.flow import ENDS, JUMPS, Graph, guard_decides
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies
-from turingas.program import Cubin, Kernel
 
 NONE = 7
 MOST_STATES = 200_000  # of one walk

@@ -9,15 +9,15 @@ import pytest
 import turingas
 from turingas.check import banks
 from turingas.check.flow import Graph
+from turingas.cubin.model import Code, Kernel
 from turingas.isa import arch as arches
-from turingas.isa import forms
 from turingas.isa.instruction import Instruction, instruction
-from turingas.program import Code, Kernel
+from turingas.isa.isa import instruction_set
 
 
 def decode(text: str, arch: str) -> list[Instruction]:
     words = turingas.encode(text, arch)
-    found = [instruction(forms.isa(arch), word, 16 * n) for n, word in enumerate(words)]
+    found = [instruction(instruction_set(arch), word, 16 * n) for n, word in enumerate(words)]
     return [i for i in found if i is not None]
 
 

@@ -10,7 +10,8 @@ import pytest
 import turingas
 from tests.check import faults
 from tests.tools import nvrtc
-from turingas.program import Code, Cubin, Kernel
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Code, Kernel
 
 ROOT = Path(__file__).parents[2]
 ENOUGH = 0.99

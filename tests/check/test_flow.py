@@ -6,8 +6,8 @@ import struct
 
 import turingas
 from turingas.check.flow import Graph
+from turingas.cubin.model import Code, CodeRelocation, Kernel
 from turingas.cubin.nvinfo import sval
-from turingas.program import Code, CodeRelocation, Kernel
 
 
 def graph(text: str, arch: str = "sm_75", **more: object) -> Graph:

@@ -10,7 +10,7 @@ from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
-from turingas.program import Code, CodeRelocation, Kernel
+from turingas.cubin.model import Code, CodeRelocation, Kernel
 
 EXIT = "--:-:-:-:5 EXIT"
 BARRIER_HOLDS = [("sm_70", 5), ("sm_75", 5), ("sm_80", 6), ("sm_86", 6), ("sm_89", 6), ("sm_90", 6)]

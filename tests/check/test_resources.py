@@ -11,9 +11,10 @@ from turingas.check import resources
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.cubin import nvinfo
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.info import resident_warps
-from turingas.isa import forms
-from turingas.program import Cubin, Kernel
+from turingas.isa.isa import instruction_set
 
 SOURCE = "--:-:-:-:4 MOV R37, RZ;\n--:-:-:Y:6 BAR.SYNC 0x3;\n--:-:-:Y:5 EXIT;"
 
@@ -202,7 +203,7 @@ def test_compiled_with_setmaxnreg():
     """The compiler uses all that it may, which is what the linter says: R237 of 240 registers."""
     (one,) = Cubin.from_bytes(nvrtc.compile_source(SETMAXNREG, "sm_90a")).kernels
     assert one.registers == 168
-    assert max(forms.isa("sm_90a").registers(word) for word in one.words) == 240 - 2
+    assert max(instruction_set("sm_90a").registers(word) for word in one.words) == 240 - 2
     assert wrong(one) == []
 
 

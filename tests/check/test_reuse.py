@@ -9,8 +9,9 @@ from tests.cubin import cubins
 from turingas.check import reuse
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Code, Kernel
 from turingas.isa import control
-from turingas.program import Code, Cubin, Kernel
 
 EXIT = "--:-:-:Y:5 EXIT"
 

@@ -9,7 +9,8 @@ from tests.cubin import cubins
 from turingas.check import structure
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
-from turingas.program import Code, Cubin, Kernel
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Code, Kernel
 
 EXIT = "--:-:-:Y:5 EXIT"
 

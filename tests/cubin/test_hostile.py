@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.cubin import cubins
 from tests.cubin.test_elf import header
 from turingas.cubin import elf
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.errors import AsmError, CubinError
-from turingas.program import Cubin
 
 NAMES = ("plain_cuda12_sm75", "plain_cuda13_sm90a", "memory_cuda12_sm80", "plain_cuda11_sm90")
 SAMPLES = [cubins.named(name) for name in NAMES]

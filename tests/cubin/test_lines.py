@@ -36,13 +36,13 @@ def test_instructions_have_the_line_they_were_compiled_from(arch):
         ("one", "LDG"): 9, ("one", "FMUL"): 3, ("one", "STG"): 9, ("two", "LDG"): 13, ("two", "STS"): 13,
         ("two", "BAR"): 14, ("two", "LDS"): 15, ("two", "STG"): 15,
     }  # fmt: skip
-    from turingas.isa.forms import isa
+    from turingas.isa.isa import instruction_set
 
     for kernel in cubin.kernels:
         assert len(kernel.lines) == len(kernel.words)
         found = {}
         for word, (file, line) in zip(kernel.words, kernel.lines):
-            form = isa(arch).explain(word)
+            form = instruction_set(arch).explain(word)
             if form is not None and form.base in wanted[kernel.name] and line:
                 assert file.endswith("lines.cu")
                 found[kernel.name, form.base] = line

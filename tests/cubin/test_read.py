@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.cubin import cubins
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Param
 from turingas.errors import CubinError
-from turingas.program import Cubin, Param
 
 NAMES = {
     "plain": {"reverse", "fill", "empty"},

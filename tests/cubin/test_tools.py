@@ -11,8 +11,8 @@ import pytest
 from tests.cubin import cubins
 from tests.tools import nvdisasm
 from turingas.assembler import assemble
+from turingas.cubin.cubin import Cubin
 from turingas.disassembler import disassemble
-from turingas.program import Cubin
 
 # What nvdisasm 13 says of every cubin of CUDA 12, NVIDIA's own too; the second follows from the first.
 USUAL = ("Disassembling Std Elf to Old format or Old Elf to Std format", "Dataflow analysis disabled due to previous")

@@ -6,11 +6,12 @@ import pytest
 
 from tests.cubin import cubins
 from turingas.cubin import elf, nvinfo
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
+from turingas.cubin.model import Code, Constant, Kernel, Param
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build
 from turingas.isa.arch import arch
-from turingas.program import Code, Constant, Cubin, Kernel, Param
 
 EXIT, NOP = 0x000FEA0003800000000000000000794D, 0x000FC000000000000000000000007918
 

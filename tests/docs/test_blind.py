@@ -12,8 +12,8 @@ import turingas
 from tests.docs.pages import DOCS
 from turingas.emulate import build, flow, launch, semantics
 from turingas.emulate.errors import DeviceError
-from turingas.isa import forms
 from turingas.isa.arch import NAMES
+from turingas.isa.isa import instruction_set
 
 HEAD = """
 <params>
@@ -117,7 +117,7 @@ def test_instructions_without_semantics():
     """The table of docs/emulator.md has them all."""
     semantics.load()
     known = set(build.SEMANTICS) | set(flow.FLOW)
-    missing = {name for arch in NAMES for name in set(forms.isa(arch).mnemonics()) - known}
+    missing = {name for arch in NAMES for name in set(instruction_set(arch).mnemonics()) - known}
     page = (DOCS / "emulator.md").read_text()
     table = page[page.index("| not supported |") :].split("\n\n")[0]
     assert set(re.findall(r"`([A-Z0-9_]+)`", table)) == missing

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 
+import loader
 import turingas
 from docs import pictures
 
@@ -39,3 +41,41 @@ def test_two_warps():
     assert slots == ["A"] * 13 + ["B"] * 13
     slots = pictures.two_warps(4, 10)
     assert slots == [*"AAAA", "", *"BBBB", ""]
+
+
+FRAGMENTS = """
+.arch sm_80
+<params>
+a, 8
+b, 8
+c, 8
+</params>
+--:-:0:-:2  S2R R0, threadIdx.x;
+01:-:-:-:1  MOV R1, 0x10;
+--:-:-:-:5  MOV R2, 0x8;
+--:-:-:-:2  IMAD.WIDE R4, R0, R1, a;
+--:-:-:-:2  IMAD.WIDE R6, R0, R2, b;
+--:-:-:Y:6  IMAD.WIDE R20, R0, R1, c;
+--:-:0:-:1  LDG.E.128 R8, [R4];
+--:-:0:-:2  LDG.E.64 R12, [R6];
+01:-:-:Y:f  HMMA.16816.F32 R16, R8, R12, RZ;
+--:-:-:Y:f  NOP;
+--:-:-:Y:f  NOP;
+--:-:-:-:1  STG.E.128 [R20], R16;
+--:-:-:Y:5  EXIT;
+"""
+
+
+def test_fragments():
+    """Lanes that hold what ``places`` says make the product on the CPU device."""
+    random = np.random.default_rng(0)
+    matrices = {"A": random.integers(-8, 8, (16, 16)), "B": random.integers(-8, 8, (16, 8))}
+    held = {
+        name: np.array([[values[at] for at in pictures.places(name, lane)] for lane in range(32)], np.float16)
+        for name, values in matrices.items()
+    }
+    out = np.zeros((32, 4), np.float32)
+    kernel = loader.load(turingas.assemble(FRAGMENTS), device="cpu").kernel()
+    kernel.launch(1, 32, held["A"], held["B"], out)
+    product = matrices["A"] @ matrices["B"]
+    assert [[product[at] for at in pictures.places("C", lane)] for lane in range(32)] == out.tolist()

@@ -22,7 +22,7 @@ LABELS = "\nlabel:\n--:-:-:Y:5  EXIT;"
 def rows(first, second):
     """The rows of the tables with these titles."""
     found = []
-    for table in re.findall(rf"^\| {first} \| {second} \|.*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.M):
+    for table in re.findall(rf"^\| {re.escape(first)} \| {second} \|.*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.M):
         for line in table.splitlines():
             cells = re.split(r"(?<!\\)\|", line)[1:-1]
             found.append([cell.strip() for cell in cells])
@@ -30,7 +30,7 @@ def rows(first, second):
 
 
 PAIRS = [
-    row for theirs in ("TuringAs", "CuAssembler", "maxas") for row in rows(theirs, "here")
+    row for theirs in ("TuringAs (2020)", "CuAssembler", "maxas") for row in rows(theirs, "here")
     if len(row) == 3 and row[2]
 ]  # fmt: skip
 PTX = rows("PTX", "here")

@@ -21,8 +21,8 @@ from turingas.emulate import build as emulator
 from turingas.emulate.build import Step
 from turingas.emulate.cohort import Array, Cohort
 from turingas.isa import arch as arches
-from turingas.isa import forms
 from turingas.isa.instruction import Instruction, Mem, Reg, instruction
+from turingas.isa.isa import instruction_set
 
 CONTROL = "00:-:-:-:1"
 Values = Any  # a number for all threads, or one value a thread: 32 of them, or a multiple of 32
@@ -93,7 +93,7 @@ def decoded(text: str, arch: str) -> list[Instruction]:
     """The instructions of some lines; a line may have a control code, none matters."""
     found = []
     for n, word in enumerate(turingas.encode(text, arch=arch, default_control=CONTROL)):
-        one = instruction(forms.isa(arch), word, 16 * n)
+        one = instruction(instruction_set(arch), word, 16 * n)
         assert one is not None, text
         found.append(one)
     return found
@@ -151,7 +151,7 @@ def compiled(source: str, arch: str) -> dict[str, list[Instruction]]:
         pytest.skip("NVRTC is not installed")
     found = {}
     for name, words in nvdisasm.code(nvrtc.compile_source(source, arch)):
-        code = [instruction(forms.isa(arch), word, 16 * n) for n, word in enumerate(words)]
+        code = [instruction(instruction_set(arch), word, 16 * n) for n, word in enumerate(words)]
         assert None not in code, name
         found[name] = [i for i in code if i is not None]
     return found

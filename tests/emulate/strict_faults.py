@@ -23,6 +23,7 @@ import numpy as np
 from tests.check import faults
 from tests.check.faults import At, Fault, Item, Register, Use
 from tests.kernels.cases import CASES, Case
+from turingas.cubin.cubin import Cubin
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.device import Device
 from turingas.emulate.machine import Image, Wave
@@ -30,7 +31,6 @@ from turingas.emulate.splits import bits_of
 from turingas.isa import control
 from turingas.isa.instruction import instruction
 from turingas.isa.latency import SOURCES, latencies
-from turingas.program import Cubin
 
 LONGEST = 600  # instructions of a warp that are followed, the first ones
 WARPS = 2  # warps of a run, each with another path

@@ -22,8 +22,8 @@ import pytest
 
 from tests.emulate.step import Image, decoded, run, straight
 from tests.isa.words import PLAIN, Draw, random_word
-from turingas.isa import forms
 from turingas.isa.instruction import Const, instruction
+from turingas.isa.isa import instruction_set
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 0x7F, 0x80, 0xFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0x80000001, M32]
@@ -693,7 +693,7 @@ MINE = (
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
 def test_every_form_runs(arch):
     """Random words of all forms of these mnemonics: each runs."""
-    isa, rng = forms.isa(arch), Draw(arch)
+    isa, rng = instruction_set(arch), Draw(arch)
     image = Image(arch, {n: bytes(range(256)) * 257 for n in range(32)})
     seen = set()
     for form in isa.all_forms():

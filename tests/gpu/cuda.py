@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turingas.program import Cubin
+from turingas.cubin.cubin import Cubin
 
 
 class Gpu:

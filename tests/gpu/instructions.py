@@ -21,10 +21,10 @@ import numpy as np
 import turingas
 from tests.emulate import test_floating, test_halves
 from turingas.assembler import assemble
-from turingas.isa import forms
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
-from turingas.program import Cubin
 
 Array = np.ndarray
 LANES = 4096
@@ -113,7 +113,7 @@ class Form:
 def waits(text: str) -> bool:
     """Whether the result of an instruction comes at no fixed time."""
     (word,) = turingas.encode(text, arch="sm_90", default_control="00:-:-:-:1")
-    found = instruction(forms.isa("sm_90"), word, 0)
+    found = instruction(instruction_set("sm_90"), word, 0)
     assert found is not None, text
     return any(latencies("sm_90").variable(found, write) for write in found.writes)
 

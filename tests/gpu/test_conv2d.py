@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import loader
-from kernels_sass.winograd import Conv2d, host
+from kernels_sass.conv import Conv2d, host
 from loader.cuda import Buffer, Graph
 from loader.reference.problem import arrange, relative_error
 from tests.gpu.test_winograd import KERNELS

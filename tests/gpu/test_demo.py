@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import loader
 import turingas
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import cuda
 from loader.cuda import Buffer
 from tests.docs.pages import ROOT, listings

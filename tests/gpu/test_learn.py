@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import loader
-from kernels_sass.bench import micro
 from kernels_sass.learn import measure
+from kernels_sass.micro import micro
 from loader.cuda import Buffer
 
 pytestmark = pytest.mark.gpu

@@ -12,8 +12,8 @@ import pytest
 from tests.cubin import cubins
 from tests.gpu.cuda import Gpu
 from turingas.assembler import assemble
+from turingas.cubin.cubin import Cubin
 from turingas.disassembler import disassemble
-from turingas.program import Cubin
 
 pytestmark = pytest.mark.gpu
 

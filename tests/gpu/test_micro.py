@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_sass.bench import micro, roofline
+from kernels_sass.bench import roofline
+from kernels_sass.micro import micro
 
 pytestmark = pytest.mark.gpu
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")

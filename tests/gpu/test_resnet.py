@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels_sass.bench import network, resnet
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import cuda
 from tests.kernels_sass import standin_torch
 

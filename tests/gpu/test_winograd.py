@@ -24,8 +24,8 @@ from click.testing import CliRunner
 
 import loader
 import turingas
-from kernels_sass.winograd import Conv2d, host
-from kernels_sass.winograd.parameters import parameters, variants
+from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv.parameters import parameters, variants
 from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth

@@ -8,16 +8,16 @@ import pytest
 
 import turingas
 from tests.cubin import cubins
-from turingas.isa import forms
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import Access, Instruction, instruction
-from turingas.program import Cubin
+from turingas.isa.isa import instruction_set
 
 CONTROL = "--:-:-:Y:1"
 
 
 def decoded(text: str, arch: str) -> Instruction:
     (word,) = turingas.encode(text + ";", arch=arch, default_control=CONTROL)
-    found = instruction(forms.isa(arch), word)
+    found = instruction(instruction_set(arch), word)
     assert found is not None
     return found
 
@@ -114,7 +114,7 @@ def test_nothing_is_read_that_was_not_written(path) -> None:
     """Compiled kernels read no register that nothing wrote on any way there: a missing destination, or one source too
     many, would show. R1 is the stack pointer; PRMT may keep half of a register that has no value yet."""
     cubin = Cubin.from_file(path)
-    isa = forms.isa(cubin.arch)
+    isa = instruction_set(cubin.arch)
     for kernel in cubin.kernels:
         found = [instruction(isa, word, 16 * n) for n, word in enumerate(kernel.words)]
         known = [i for i in found if i is not None]

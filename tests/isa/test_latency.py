@@ -10,11 +10,12 @@ import pytest
 import turingas
 from tests.cubin import cubins
 from tests.tools.mine_latency import Miner, measured
+from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
-from turingas.isa import forms, table
+from turingas.isa import table
 from turingas.isa.instruction import Access, Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, PIPE_OF, SOURCES, latencies, rows
-from turingas.program import Cubin
 
 MEASURED = Path(__file__).parents[2] / "docs" / "results" / "latency_sm90.json"
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
@@ -23,7 +24,7 @@ ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 def decoded(text: str, arch: str, control: str = "--:-:-:Y:1") -> Instruction:
     target = "\nOTHER:" if "OTHER" in text else ""
     (word,) = turingas.encode(f"{control}  {text};{target}", arch=arch)
-    found = instruction(forms.isa(arch), word)
+    found = instruction(instruction_set(arch), word)
     assert found is not None
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 import turingas
 from turingas.errors import AsmError
-from turingas.isa import forms
+from turingas.isa.isa import instruction_set
 
 HERE = Path(__file__).parent
 #: further architectures on which the lines of a file mean the same words, or are refused
@@ -57,7 +57,7 @@ def test_every_common_mnemonic_has_a_line():
     for path in HERE.glob("*_valid.sass"):
         arch, lines, _ = valid_lines(path)
         named = {re.sub(r"^\S+\s+(@\S+ )?", "", line).partition(" ")[0].partition(".")[0].rstrip(";") for line in lines}
-        missing = set(forms.isa(arch).mnemonics()) - named
+        missing = set(instruction_set(arch).mnemonics()) - named
         assert len(missing) < 25, f"{path.name} has no line for {sorted(missing)}"
 
 

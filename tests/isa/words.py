@@ -7,8 +7,10 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from turingas.isa import control, forms
+from turingas.isa import control
 from turingas.isa.fields import Enum, Field, Register
+from turingas.isa.form import Form
+from turingas.isa.isa import Isa, instruction_set
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 #: keeps the issue slot, stalls one cycle, no scoreboards: legal with every reuse flag
@@ -31,7 +33,7 @@ class Draw(random.Random):
         return enum.put(next(turn))
 
 
-def random_word(form: forms.Form, rng: Draw) -> int:
+def random_word(form: Form, rng: Draw) -> int:
     """Return a word of this form with control bits 0. It may still hold what has no text: ask ``isa.explain``."""
     word = form.value | 0x7000
     if rng.random() < 0.3:
@@ -48,7 +50,7 @@ def random_word(form: forms.Form, rng: Draw) -> int:
     return word & ~(control.MASK & ~form.known)
 
 
-def random_value(field: Field, form: forms.Form, word: int, rng: Draw) -> int:
+def random_value(field: Field, form: Form, word: int, rng: Draw) -> int:
     """Return random bits of one field, at their place."""
     noise = rng.getrandbits(128) & rng.choice((field.mask, rng.getrandbits(128) & field.mask))
     if isinstance(field, Register):
@@ -64,12 +66,12 @@ def random_value(field: Field, form: forms.Form, word: int, rng: Draw) -> int:
     return noise
 
 
-def words_of(form: forms.Form, count: int, rng: Draw, tries: int = 40) -> Iterator[int]:
+def words_of(isa: Isa, form: Form, count: int, rng: Draw, tries: int = 40) -> Iterator[int]:
     """Yield ``count`` random words that the table explains, by this form unless an alias row stands before it."""
     found = 0
     for _ in range(count * tries):
         word = random_word(form, rng)
-        if form.isa.explain(word) is not None:
+        if isa.explain(word) is not None:
             yield word
             found += 1
             if found == count:
@@ -90,7 +92,8 @@ def random_control(rng: random.Random) -> int:
 
 
 @functools.lru_cache(maxsize=2)
-def sample(arch: str, each: int = 4) -> list[tuple[forms.Form, int]]:
+def sample(arch: str, each: int = 4) -> list[tuple[Form, int]]:
     """Return ``each`` random words of every form of arch, control bits 0; the same ones in every run."""
     rng = Draw(arch)
-    return [(form, word) for form in forms.isa(arch).all_forms() for word in words_of(form, each, rng)]
+    isa = instruction_set(arch)
+    return [(form, word) for form in isa.all_forms() for word in words_of(isa, form, each, rng)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_sass.bench import contenders, cudnn, measure, results
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc, timing, validate
+from loader.bench import contenders, cudnn, measure, results
 from tests.kernels_sass.card import STANDIN, Card
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 
 @pytest.fixture

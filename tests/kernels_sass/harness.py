@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from turingas.cubin.cubin import Cubin
 from turingas.emulate import Device, Report
-from turingas.program import Cubin
 
 LAYOUTS = ("NCHW", "CHWN", "NHWC")
 

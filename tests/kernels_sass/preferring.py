@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_sass.winograd import host, tuned
+from kernels_sass.conv import host, tuned
 from tests.loader.driver import Driver
 
 

@@ -1,4 +1,4 @@
-// A direct convolution with the kernels, and the parameters, of kernels_sass/winograd. U is [c][k][16], the nine taps
+// A direct convolution with the kernels, and the parameters, of kernels_sass/conv. U is [c][k][16], the nine taps
 // first. One thread computes four outputs of a tile, for one k after the other.
 
 __device__ int up(int a, int b) { return (a + b - 1) / b * b; }

@@ -14,11 +14,12 @@ import sys
 import numpy as np
 import pytest
 
-from kernels_sass.bench import command, contenders, cudnn, figures, measure, results, schedule, winograd
-from kernels_sass.bench.measure import Contender, Data
-from kernels_sass.winograd import host, parameters
-from kernels_sass.winograd.parameters import Parameter
+from kernels_sass.bench import command, figures, ours, schedule, winograd
+from kernels_sass.conv import host, parameters
+from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
+from loader.bench import contenders, cudnn, measure, results
+from loader.bench.measure import Contender, Data
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
 from tests.kernels_sass.card import SMALL, call, row
@@ -140,7 +141,7 @@ def test_what_is_wrong_has_no_time(card):
 
 
 def test_a_wrong_kernel_is_told(card, monkeypatch):
-    monkeypatch.setattr(contenders.Ours, "bound", 1e-12)
+    monkeypatch.setattr(ours.Ours, "bound", 1e-12)
     done = call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "NHWC")
     assert done.exit_code == 1, done.output
     assert "NOT OK Conv2N2: ours paper NHWC: wrong: a relative L2 error of" in done.output
@@ -400,9 +401,9 @@ def test_where_results_go(card, quick, tmp_path):
     assert call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "CHWN").exit_code == 0
     assert not list((tmp_path / "docs" / "results").iterdir())
     assert results.default_path("winograd", "sm_90") == tmp_path / "docs" / "results" / "winograd_sm90.json"
-    assert results.default_path("winograd", "sm_90", "hopper").name == "winograd_sm90.json"
-    assert results.default_path("winograd", "sm_90", "paper").name == "winograd_sm90_paper.json"
-    assert results.default_path("winograd", "sm_75", "paper").name == "winograd_sm75.json"
+    assert ours.kept_in("winograd", "sm_90", "hopper").name == "winograd_sm90.json"
+    assert ours.kept_in("winograd", "sm_90", "paper").name == "winograd_sm90_paper.json"
+    assert ours.kept_in("winograd", "sm_75", "paper").name == "winograd_sm75.json"
     every = call("winograd", "--seconds", "0")  # the first of 16 settings
     assert every.exit_code == 0, every.output
     assert [path.name for path in (tmp_path / "docs" / "results").iterdir()] == ["winograd_sm75.json"]

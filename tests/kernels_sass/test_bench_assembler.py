@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import assembler, results
+from loader.bench import results
 from tests.tools import nvdisasm
+from turingas import speed as assembler
 from turingas.cli import main
 from turingas.errors import LaunchError
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from kernels_sass.bench import counters, shapes
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
 from turingas.errors import LaunchError

@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from kernels_sass.bench import measure, schedule
-from kernels_sass.winograd import host, parameters, tuned
-from kernels_sass.winograd.parameters import Parameter
+from kernels_sass.bench import schedule
+from kernels_sass.conv import host, parameters, tuned
+from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
+from loader.bench import measure
 from tests.kernels_sass.card import STANDIN, call
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 # ---- the schedule ------------------------------------------------------------------------------------------------
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.winograd import Conv2d, conv2d, host, tuned
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import Conv2d, conv2d, host, tuned
+from kernels_sass.conv.host import Kernels
 from loader import cuda, nvrtc
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 STANDIN = (Path(__file__).parent / "standin.cu").read_text()
 

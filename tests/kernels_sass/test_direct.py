@@ -1,4 +1,4 @@
-"""Direct convolution, kernels_sass/winograd/direct.sass: its words, what it computes on the CPU device, and when it is
+"""Direct convolution, conv/methods/direct.sass: its words, what it computes on the CPU device, and when it is
 taken.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -10,15 +10,13 @@ import functools
 import math
 import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host, tuned
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import Conv2d, host, tuned
+from kernels_sass.conv.host import FOLDER, Kernels
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
@@ -27,10 +25,10 @@ from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.forms import isa
 from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
-SOURCE = Path(winograd.__file__).with_name("direct.sass")
+SOURCE = FOLDER / "direct.sass"
 ARCHS = host.DIRECT.archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 both = pytest.mark.parametrize("filters", [8, 4])
@@ -108,7 +106,7 @@ def test_no_memory_before_acqbulk(source, schedule):
     """A kernel that begins early lets the next one begin, and each role of its warps waits for the one before it, ahead
     of what it does to global memory."""
     for kernel in Kernels.of("sm_90", source, schedule).cubin.kernels:
-        names = [instruction(isa("sm_90"), word, 16 * n).base for n, word in enumerate(kernel.words)]
+        names = [instruction(instruction_set("sm_90"), word, 16 * n).base for n, word in enumerate(kernel.words)]
         assert "PREEXIT" in names, kernel.name
         starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
         roles = [names[first:last] for first, last in zip(starts, starts[1:])]

@@ -1,4 +1,4 @@
-"""Direct convolution for few filters on tensor cores, kernels_sass/winograd/few.sass: its words, what it computes on
+"""Direct convolution for few filters on tensor cores, conv/methods/few.sass: its words, what it computes on
 the CPU device, and when it is taken.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -10,14 +10,13 @@ import functools
 import math
 import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host
+from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv.host import FOLDER
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
@@ -27,7 +26,7 @@ from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 
-SOURCE = Path(winograd.__file__).with_name("few.sass")
+SOURCE = FOLDER / "few.sass"
 ARCHS = host.FEWS.archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 each = pytest.mark.parametrize("filters", host.FEW)

@@ -1,4 +1,4 @@
-"""kernels_sass/winograd/host.py: sizes, strides, tiles, parts, sources and schedules. No kernel runs here."""
+"""kernels_sass/conv/host.py: sizes, strides, tiles, parts, sources and schedules. No kernel runs here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.winograd import host
-from kernels_sass.winograd.host import Kernels, Shape
+from kernels_sass.conv import host
+from kernels_sass.conv.host import Kernels, Shape
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError
 

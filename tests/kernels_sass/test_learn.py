@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import micro
 from kernels_sass.learn import measure
+from kernels_sass.micro import micro
 from turingas.check import loops
 from turingas.check.flow import Graph
 from turingas.cli import main

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import measure, micro, results
+from kernels_sass.micro import micro
+from loader.bench import measure, results
 from tests.kernels_sass.card import Card
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401

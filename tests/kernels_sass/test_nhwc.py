@@ -1,4 +1,4 @@
-"""Direct convolution for few channels in NHWC, kernels_sass/winograd/nhwc.sass: its words, what it computes on the CPU
+"""Direct convolution for few channels in NHWC, conv/methods/nhwc.sass: its words, what it computes on the CPU
 device, and when it is taken.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -10,15 +10,13 @@ import functools
 import math
 import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd import Conv2d, host
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv.host import FOLDER, Kernels
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
@@ -29,7 +27,7 @@ from turingas.check.command import look
 from turingas.emulate import Device
 from turingas.errors import AsmError, LaunchError
 
-SOURCE = Path(winograd.__file__).with_name("nhwc.sass")
+SOURCE = FOLDER / "nhwc.sass"
 ARCHS = host.THINS.archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 

@@ -18,10 +18,11 @@ import types
 import numpy as np
 import pytest
 
-from kernels_sass.bench import contenders, measure, network, resnet, results
+from kernels_sass.bench import network, resnet
 from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
-from kernels_sass.winograd import conv2d, host, tuned
+from kernels_sass.conv import conv2d, host, tuned
 from loader import cuda
+from loader.bench import contenders, measure, results
 from tests.kernels_sass import standin_torch
 from tests.kernels_sass.card import call
 from turingas.errors import LaunchError

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import micro, roofline
+from kernels_sass.bench import roofline
 from kernels_sass.bench.roofline import Loop, Stream
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
+from kernels_sass.micro import micro
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
 from tests.kernels_sass.test_micro import ARCHS, card, findings  # noqa: F401

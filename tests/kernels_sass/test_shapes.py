@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from kernels_sass.bench import measure, results, shapes
-from kernels_sass.winograd import host
+from kernels_sass.bench import shapes
+from kernels_sass.conv import host
+from loader.bench import measure, results
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
 

@@ -1,4 +1,4 @@
-"""Hopper's own kernel, kernels_sass/winograd/winograd_sm90.sass: its words, and what it computes on the CPU device.
+"""Hopper's own kernel, kernels_sass/conv/methods/winograd_sm90.sass: its words, and what it computes on the CPU device.
 Both with products on tensor cores (MATH=tf32x3) and with FFMA.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
@@ -12,27 +12,26 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
-from kernels_sass.winograd.host import HOPPER
+from kernels_sass.conv.host import FOLDER, HOPPER
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from turingas import emulate
 from turingas.check.command import Report, look
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.emulate import Device
 from turingas.emulate.counters import Counters
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, Label, Mem, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
-from turingas.program import Cubin, Kernel
 
-SOURCE = Path(winograd.__file__).with_name("winograd_sm90.sass")
+SOURCE = FOLDER / "winograd_sm90.sass"
 ARCH = "sm_90"
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 TOLERANCE = 1e-6
@@ -58,7 +57,7 @@ def kernel(name: str, **defines: object) -> Kernel:
 
 @functools.cache
 def code(name: str = "winograd", **defines: object) -> list[Instruction]:
-    found = [instruction(isa(ARCH), word, 16 * n) for n, word in enumerate(kernel(name, **defines).words)]
+    found = [instruction(instruction_set(ARCH), word, 16 * n) for n, word in enumerate(kernel(name, **defines).words)]
     assert None not in found
     return [i for i in found if i is not None]
 

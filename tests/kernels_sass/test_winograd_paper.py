@@ -1,4 +1,4 @@
-"""The kernel of paper 004, kernels_sass/winograd/winograd.sass: its words, and what it computes on the CPU device.
+"""The kernel of paper 004, kernels_sass/conv/methods/winograd.sass: its words, and what it computes on the CPU device.
 
 TURINGAS_SHAPES=200 takes that many random shapes on each architecture instead of a few.
 """
@@ -9,22 +9,21 @@ import functools
 import os
 import random
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import winograd
+from kernels_sass.conv.host import FOLDER
 from tests.kernels_sass.harness import LAYOUTS, Shape, convolve
 from turingas.check.command import look
 from turingas.check.loops import LoopSummary
+from turingas.cubin.cubin import Cubin
 from turingas.isa.arch import NAMES
-from turingas.isa.forms import isa
 from turingas.isa.instruction import Instruction, instruction
-from turingas.program import Cubin
+from turingas.isa.isa import instruction_set
 
-SOURCE = Path(winograd.__file__).with_name("winograd.sass")
+SOURCE = FOLDER / "winograd.sass"
 ARCHES = [name for name in NAMES if not name.endswith("a")]
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "2"))
 OUTPUTS = ("paper", "sts64", "compact")
@@ -46,7 +45,7 @@ def main_loop(arch: str, **defines: object) -> tuple[LoopSummary, list[Instructi
     (loop,) = linted(arch, **defines).loops
     (kernel,) = (k for k in cubin(arch, **defines).kernels if k.name == "winograd")
     words = kernel.words[loop.start // 16 : loop.end // 16]
-    return loop, [found for word in words if (found := instruction(isa(arch), word)) is not None]
+    return loop, [found for word in words if (found := instruction(instruction_set(arch), word)) is not None]
 
 
 # ---- the words
@@ -84,7 +83,7 @@ def test_where_ffma_take_every_slot(arch):
 def test_resources(arch):
     """Tables 5 and 7: 253 registers, two of them the hardware's own, and 48 KB of shared memory."""
     (kernel,) = (k for k in cubin(arch).kernels if k.name == "winograd")
-    highest = max(isa(arch).registers(word) for word in kernel.words)
+    highest = max(instruction_set(arch).registers(word) for word in kernel.words)
     assert (highest, kernel.registers) == (251, 253)
     assert kernel.shared_bytes == 48 * 1024 + (1024 if arch == "sm_90" else 0)  # what the system keeps counts there
 
@@ -117,7 +116,7 @@ def test_chwn_is_coalesced(arch):
         counters = report.counters
         code = next(k for k in cubin(arch).kernels if k.name == report.kernel.name).words
         for n, word in enumerate(code):
-            i = instruction(isa(arch), word)
+            i = instruction(instruction_set(arch), word)
             if i is not None and i.base in ("LDG", "STG") and counters.requests[n]:
                 per_request = counters.sectors[n] / counters.requests[n]
                 assert per_request <= (16 if "128" in i.mods else 4), i.text()

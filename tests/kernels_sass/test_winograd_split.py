@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels_sass.winograd import Conv2d, host
-from kernels_sass.winograd.host import HOPPER, Kernels
+from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv.host import HOPPER, Kernels
 from loader.reference.problem import arrange
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape

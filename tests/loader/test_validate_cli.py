@@ -13,8 +13,8 @@ from loader.reference import algorithms
 from tests.emulate.test_device import ADD
 from tests.loader.test_validate import ARGS, CONV, HOST, SCALE
 from turingas.cli import main
+from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.program import Cubin
 
 SHAPE = ["--shape", "2,3,5,4,3"]
 TRUTH = "def exact(out, x, n, by):\n    return x.astype(float) * by\ndef wrong(*a):\n    return [] + 1\n"

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from turingas.assembler import assemble
-from turingas.isa import control, forms
+from turingas.isa import control
+from turingas.isa.isa import instruction_set
 from turingas.source import read
 
 ROWS = [
@@ -92,7 +93,7 @@ EXPECTED = """
 @pytest.mark.parametrize("word, text", ROWS, ids=[row[1] for row in ROWS])
 def test_same_words(word, text):
     [item] = read(f"<regs>\n</regs>\n04:0:1:Y:5 {text}").items
-    assert f"{forms.isa('sm_75').encode(item.body) | control.parse(item.control):032x}" == word
+    assert f"{instruction_set('sm_75').encode(item.body) | control.parse(item.control):032x}" == word
 
 
 def test_kernel():
@@ -114,7 +115,7 @@ def test_kernel_on_every_architecture(arch):
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
 def test_what_decode_prints_is_not_rewritten(arch):
     """Every form with random operands and modifiers: reading its text as source gives the same instruction."""
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     random = Random(75)
     texts = set()
     for form in isa.all_forms():

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench.latency import Pair, classes
-from turingas.isa.forms import isa
+from turingas.cubin.cubin import Cubin
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, SOURCES, Latencies, latencies, reader, writer
-from turingas.program import Cubin
 
 HORIZON = 48  # cycles that a dependence is followed
 DEPTH = 5  # basic blocks that it is followed through
@@ -180,7 +180,7 @@ class Miner:
         self._steps: dict[tuple[str, int], Step] = {}
 
     def add(self, name: str, arch: str, words: list[int]) -> None:
-        known, rules, steps = isa(arch), latencies(arch), []
+        known, rules, steps = instruction_set(arch), latencies(arch), []
         for n, word in enumerate(words):
             s = self._steps.get((arch, word))
             if s is None:

@@ -10,8 +10,8 @@ from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.flow import Graph
 from turingas.check.lint import lint_graph
 from turingas.check.loops import LoopSummary, summary
+from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
-from turingas.program import Cubin
 
 NOTES = 8  # of one kind and kernel: so many are printed when nobody asked for all
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from turingas.isa import forms
+from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
-from turingas.program import WORD_BYTES, Kernel
+from turingas.isa.isa import instruction_set
 
 ENDS = ("EXIT", "KILL", "RET", "RTT")  # no next instruction, unless a guard says so
 JUMPS = ("BRA", "JMP")
@@ -58,7 +58,7 @@ class Graph:
 
     def __init__(self, kernel: Kernel, file: str = "") -> None:
         self.kernel, self.file = kernel, file
-        self.isa = forms.isa(kernel.arch)
+        self.isa = instruction_set(kernel.arch)
         isa = self.isa
         self.instructions: list[Instruction | None] = [
             instruction(isa, word, WORD_BYTES * n) for n, word in enumerate(kernel.code)

@@ -9,7 +9,8 @@ from pathlib import Path
 from turingas.check import addresses, banks, hazards, resources, reuse, structure
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.flow import Graph
-from turingas.program import Cubin, Kernel
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 
 Check = Callable[[Graph], Iterator[Finding]]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from turingas.check.banks import EMPTY, by_bank, reads, step
 from turingas.check.flow import Graph, Loop
+from turingas.cubin.model import WORD_BYTES
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import latencies
-from turingas.program import WORD_BYTES
 
 MATH = ("fma", "half", "fp64", "tensor")  # pipes that do what a kernel is for; without them, any pipe
 CLOSE = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
-from turingas.program import WORD_BYTES
+from turingas.cubin.model import WORD_BYTES
 
 
 def at(

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at, of_kernel
+from turingas.cubin.model import Kernel
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
 from turingas.isa import control
 from turingas.isa.arch import KB
 from turingas.isa.instruction import Imm, Reg
-from turingas.program import Kernel
 
 SPARE = 2  # the hardware's own: a warp that uses R181 faults unless it has 184 registers (measured on an H200)
 UNIT = 8  # USETMAXREG counts in steps of so many

@@ -8,8 +8,8 @@ from turingas.check.finding import Finding
 from turingas.check.flow import ENDS, JUMPS, Graph
 from turingas.check.report import at, of_kernel
 from turingas.check.values import Values, guard, values
+from turingas.cubin.model import WORD_BYTES
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
-from turingas.program import WORD_BYTES
 
 
 def check(graph: Graph) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""From an ELF file to a Cubin: sections and symbols by name, and what they say of each kernel."""
+"""From an ELF file to its parts: sections and symbols by name, and what they say of each kernel."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf, Section, Symbol
 from turingas.cubin.lines import read_lines
+from turingas.cubin.model import WORD_BYTES, Code, CodeRelocation, Header, Kernel, Param, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
-from turingas.program import (
-    WORD_BYTES,
-    Code,
-    CodeRelocation,
-    Cubin,
-    Header,
-    Kernel,
-    Param,
-    RawSection,
-    RawSymbol,
-)
 
 SHT_CUDA_COMPAT = 0x70000086
 STO_ENTRY = 0x10  # st_other of what the host can launch
@@ -29,11 +19,11 @@ MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
 OLDEST, NEWEST = 70, 199  # architectures with 128-bit instructions
 
 
-def read(source: bytes) -> Cubin:
+def read(source: bytes) -> Parts:
     """The cubin in ``source``; CubinError when there is none."""
     elf = Elf.from_bytes(source)
     header = Header(elf.version, elf.flags, elf.type, elf.abi, elf.abi_version)
-    cubin = Cubin(architecture(elf), header=header, source=bytes(source), elf=elf)
+    cubin = Parts(architecture(elf), header=header, source=bytes(source), elf=elf)
     symbols = elf.symbols()
     names = [symbol.name for symbol in symbols]
     keys = section_keys(elf)
@@ -119,7 +109,7 @@ def function_symbol(section: Section, index: int, symbols: list[Symbol], functio
     return functions.get((index, section.name.removeprefix(".text.")), 0)
 
 
-def _kernel(cubin: Cubin, section: Section, symbol: Symbol | None) -> Kernel:
+def _kernel(cubin: Parts, section: Section, symbol: Symbol | None) -> Kernel:
     if section.size % WORD_BYTES:
         raise CubinError(f"the {section.size} bytes of code are no whole number of instructions", section.offset)
     kernel = Kernel(section.name.removeprefix(".text."), cubin.arch, Code(section.data))

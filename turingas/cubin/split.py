@@ -8,6 +8,7 @@ from dataclasses import replace
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf
+from turingas.cubin.model import Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.read import describe, read
 from turingas.cubin.write import (
@@ -26,13 +27,12 @@ from turingas.cubin.write import (
     text_info,
 )
 from turingas.errors import CubinError
-from turingas.program import Cubin, Kernel, RawSection, RawSymbol
 
 TABLES = (".symtab", ".strtab", ".shstrtab")
 WITH_NUMBERS = (e.SHT_CUDA_INFO, e.SHT_CUDA_CALLGRAPH, 0x70000002)  # contents that number symbols
 
 
-def split(cubin: Cubin) -> Cubin:
+def split(cubin: Parts) -> Parts:
     """The same cubin, with ``sections``, ``dropped``, ``symbols`` and the kernels' ``infos`` filled in.
 
     Building what comes out gives every section and symbol again. A cubin that was not read comes back as it is.
@@ -46,7 +46,7 @@ def split(cubin: Cubin) -> Cubin:
     texts = [replace(kernel, infos={}, info_order=[]) for kernel in cubin.texts]
     if len({kernel.name for kernel in texts}) < len(texts):
         raise CubinError("two sections of code have the same name")
-    plain = Cubin(cubin.arch, texts, header=cubin.header)
+    plain = Parts(cubin.arch, texts, header=cubin.header)
     for kernel in texts:
         _keep_relocations(kernel, by_name, names, numbers)
         _keep_infos(plain, kernel, by_name, numbers)
@@ -63,7 +63,7 @@ def split(cubin: Cubin) -> Cubin:
     return plain
 
 
-def rewrite(cubin: Cubin) -> bytes:
+def rewrite(cubin: Parts) -> bytes:
     """The bytes of a cubin that was read: those of its file, or a new file when its kernels were changed."""
     assert cubin.source is not None
     before = read(cubin.source)
@@ -99,7 +99,7 @@ def _keep_relocations(
             kernel.relocations = [row for row in kernel.relocations if (row.addend is not None) != addends]
 
 
-def _keep_infos(cubin: Cubin, kernel: Kernel, by_name: dict[str, RawSection], numbers: Numbers) -> None:
+def _keep_infos(cubin: Parts, kernel: Kernel, by_name: dict[str, RawSection], numbers: Numbers) -> None:
     """Note the attributes that are not the derived ones."""
     section = by_name.get(".nv.info." + kernel.name)
     if section is None:
@@ -122,7 +122,7 @@ def _groups(infos: list[Info]) -> dict[int, list[Info]]:
     return groups
 
 
-def _keep_sections(cubin: Cubin, actual: list[RawSection], symbols: list[RawSymbol]) -> None:
+def _keep_sections(cubin: Parts, actual: list[RawSection], symbols: list[RawSymbol]) -> None:
     """Note the sections that are not the derived ones, and the derived ones that are not there."""
     built, _ = describe(link(cubin, tables() + derive(cubin), symbols))
     expected = {section.name: section for section in built}

@@ -1,4 +1,4 @@
-"""From a Cubin to the bytes of a file, laid out and filled in as ptxas 12.9 does.
+"""From the parts of a cubin to the bytes of a file, laid out and filled in as ptxas 12.9 does.
 
 ``derive`` makes the sections and symbols that follow from the kernels alone; what the cubin names besides replaces
 or joins them; ``link`` numbers everything, and ``layout`` gives it its place in the file.
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
+from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa import forms
 from turingas.isa.arch import Arch, arch
-from turingas.program import WORD_BYTES, CodeRelocation, Cubin, Kernel, RawSection, RawSymbol
+from turingas.isa.isa import instruction_set
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
@@ -51,7 +51,7 @@ ORDER_NEW = _codes(
 )
 
 
-def build(cubin: Cubin) -> Elf:
+def build(cubin: Parts) -> Elf:
     """The whole file as structures, everything in its place."""
     sections, symbols = combine(cubin)
     elf = link(cubin, sections, symbols)
@@ -63,7 +63,7 @@ def build(cubin: Cubin) -> Elf:
 # -- what follows from the kernels
 
 
-def derive(cubin: Cubin) -> list[RawSection]:
+def derive(cubin: Parts) -> list[RawSection]:
     """The sections that a cubin with these kernels and constants has, without the contents of tables."""
     facts = arch(cubin.arch)
     executable, modern = cubin.header.type == 2, facts.sm >= 90
@@ -121,7 +121,7 @@ def _relocation_section(text: str, addends: bool) -> RawSection:
     return RawSection(".rel" + text, e.SHT_REL, e.SHF_INFO_LINK, 8, e.REL.size, ".symtab", text)
 
 
-def derive_symbols(cubin: Cubin, present: set[str]) -> list[RawSymbol]:
+def derive_symbols(cubin: Parts, present: set[str]) -> list[RawSymbol]:
     """The symbol table that ptxas would write for these kernels, when ``present`` are the sections."""
     modern = arch(cubin.arch).sm >= 90
     rows: list[RawSymbol] = []
@@ -161,7 +161,7 @@ def derive_symbols(cubin: Cubin, present: set[str]) -> list[RawSymbol]:
     return rows
 
 
-def combine(cubin: Cubin) -> tuple[list[RawSection], list[RawSymbol]]:
+def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
     """The derived sections and symbols, changed as the cubin says, in their final order."""
     sections = tables() + derive(cubin)
     place = {section.name: at for at, section in enumerate(sections)}
@@ -216,7 +216,7 @@ def _rank(section: RawSection, modern: bool) -> int:
 class Numbers:
     """The number of each symbol, and of each kernel's."""
 
-    def __init__(self, cubin: Cubin, symbols: list[RawSymbol]) -> None:
+    def __init__(self, cubin: Parts, symbols: list[RawSymbol]) -> None:
         self.of_name: dict[str, int] = {}
         self.of_place: dict[tuple[str, str | int], int] = {}
         for at, row in enumerate(symbols, 1):
@@ -237,7 +237,7 @@ class Numbers:
         raise AsmError(f"relocation of the unknown symbol {name!r}", hint="define it with .symbol")
 
 
-def global_infos(cubin: Cubin, numbers: Numbers) -> list[Info]:
+def global_infos(cubin: Parts, numbers: Numbers) -> list[Info]:
     """The attributes of .nv.info: registers and stack of each kernel."""
     first: list[Info] = []
     second: list[Info] = []
@@ -265,7 +265,7 @@ def _with_resources(data: e.Bytes, derived: list[Info]) -> bytes:
     return nvinfo.pack(now.get((info.code, info.words[0]), info) if info.words else info for info in given)
 
 
-def kernel_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
+def kernel_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     """The attributes of one kernel, derived ones and given ones, in their order."""
     infos = derived_infos(cubin, kernel, numbers)
     for code, given in kernel.infos.items():
@@ -275,7 +275,7 @@ def kernel_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
     return sorted(infos, key=lambda info: rank.get(info.code, len(rank)))
 
 
-def derived_infos(cubin: Cubin, kernel: Kernel, numbers: Numbers) -> list[Info]:
+def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     """The attributes that follow from the kernel itself, in no particular order."""
     facts = kernel.facts
     version = cubin.header.version if cubin.header.abi_version < 8 else 135
@@ -315,7 +315,7 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
-    isa = forms.isa(kernel.arch)
+    isa = instruction_set(kernel.arch)
     ends = {form.value & 0xFFF for form in isa.named("EXIT")}
     readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
     exits: list[int] = []
@@ -345,7 +345,7 @@ def text_info(kernel: Kernel, numbers: Numbers) -> int:
 # -- numbers for names
 
 
-def link(cubin: Cubin, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
+def link(cubin: Parts, raws: list[RawSection], symbols: list[RawSymbol]) -> Elf:
     """The sections with numbers in place of names; nothing has its offset yet, and the tables are empty."""
     facts = arch(cubin.arch)
     head = cubin.header

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel, Param
 from turingas.emulate.errors import LaunchError
 from turingas.emulate.memory import Global
-from turingas.program import Cubin, Kernel, Param
 
 POINTER = 8
 FLOATS = {2: "<e", 4: "<f", 8: "<d"}

@@ -15,7 +15,9 @@ import numpy as np
 
 from turingas.cubin import elf as e
 from turingas.cubin import relocations
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Symbol
+from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.cubin.read import bank_of
 from turingas.emulate.arguments import find, pack
 from turingas.emulate.cohort import Array
@@ -25,7 +27,6 @@ from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.errors import AsmError
 from turingas.isa.arch import NAMES, arch
-from turingas.program import WORD_BYTES, Cubin, Kernel
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock

@@ -27,17 +27,17 @@ from turingas.emulate.cohort import Array, Cohort, Rows
 from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.splits import BARRIERS, RUNNING, Splits
-from turingas.isa import forms
 from turingas.isa.effects import Effects
 from turingas.isa.instruction import Imm, Instruction, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
 if TYPE_CHECKING:
+    from turingas.cubin.model import Kernel
     from turingas.emulate.counters import Counters
     from turingas.emulate.device import Device, Options
     from turingas.emulate.races import Races
     from turingas.emulate.strict import Strict
-    from turingas.program import Kernel
 
 PATIENCE = 64  # turns that a split waits before it goes first
 WORD = 16
@@ -57,7 +57,7 @@ class Image:
         self.sections, self.words, self.banks = sections, words, banks
         self.externals = externals
         self.local_bytes = local_bytes
-        self.isa = forms.isa(kernel.arch)
+        self.isa = instruction_set(kernel.arch)
         self.maker = build.Maker(self)
         size = len(words)
         self.instructions: list[Instruction | None] = [instruction(self.isa, w, n * WORD) for n, w in enumerate(words)]

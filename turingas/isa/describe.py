@@ -13,10 +13,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from turingas.errors import AsmError
-from turingas.isa import diagnose, forms, grammar, table
+from turingas.isa import grammar, table
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
-from turingas.isa.forms import Form, Isa
+from turingas.isa.form import Form, bits_of
+from turingas.isa.forms import Forms
 from turingas.isa.meaning import meaning
 from turingas.isa.operands import Operand, Piece, merged, pieces_of
 
@@ -37,7 +37,7 @@ def _named(form: Form, operand: Operand) -> list[Piece]:
     """The pieces of an operand with (name, field) in place of a field."""
 
     def find(text: str) -> tuple[str, Field] | None:
-        found = form.isa.field(form.row, text)
+        found = form.find(text)
         return (text, found) if found is not None else None
 
     return merged(pieces_of(operand.source, find))  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def _condition(form: Form) -> str:
     texts = {
         f", if {_short(name, place)} is {want}": None
         for name, want in form.when_text.items()
-        if not callable(want) and (place := form.isa.field(form.row, name)) is not None
+        if not callable(want) and (place := form.find(name)) is not None
     }
     return "".join(texts)
 
@@ -204,7 +204,7 @@ def _places(place: Field) -> str:
 
 def _ranges(mask: int) -> list[str]:
     out: list[list[int]] = []
-    for n in forms.bits_of(mask):
+    for n in bits_of(mask):
         if out and out[-1][1] == n - 1:
             out[-1][1] = n
         else:
@@ -364,9 +364,9 @@ def architectures(base: str) -> list[str]:
     return [name for name, sm in grammar.ARCHITECTURES.items() if any(a <= sm <= b for a, b in spans)]
 
 
-def body(isa: Isa, base: str) -> list[str]:
+def body(forms: Forms, base: str) -> list[str]:
     """The lines that tell how an instruction is written and where its bits lie."""
-    found = isa.named(base)
+    found = forms.named(base)
     lines: list[str] = []
     groups: dict[str, list[Way]] = {}
     for way in ways(found):
@@ -392,12 +392,9 @@ def body(isa: Isa, base: str) -> list[str]:
     return lines
 
 
-def describe(isa: Isa, mnemonic: str) -> str:
-    """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is none."""
-    base = mnemonic.upper().partition(".")[0]
-    if not isa.named(base):
-        unknown = diagnose.unknown(isa, base, 0)
-        raise AsmError(unknown.message, hint=unknown.hint)
-    others = [name for name in architectures(base) if name != isa.name]
-    title = f"{base} on {isa.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
-    return "\n".join([title, *filter(None, [meaning(base)]), "", *body(isa, base), "", LEGEND])
+def describe(forms: Forms, base: str) -> str:
+    """How an instruction (its mnemonic without modifiers) is written, its operands and modifiers and their bits, as
+    text."""
+    others = [name for name in architectures(base) if name != forms.name]
+    title = f"{base} on {forms.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
+    return "\n".join([title, *filter(None, [meaning(base)]), "", *body(forms, base), "", LEGEND])

@@ -6,36 +6,24 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from turingas.isa import table
+from turingas.errors import EncodeError, UnknownLabel
+from turingas.isa import describe, table
 from turingas.isa.fields import Enum
-from turingas.isa.operands import Operand
-
-if TYPE_CHECKING:
-    from turingas.isa.forms import Form, Isa
+from turingas.isa.form import Form
+from turingas.isa.forms import Forms
 
 
-class EncodeError(ValueError):
-    """A line that has no exact encoding. ``position`` is the offset in the text, from 0."""
-
-    def __init__(self, message: str, position: int = 0, hint: str = "") -> None:
-        super().__init__(message)
-        self.message, self.position, self.hint = message, position, hint
-
-
-class UnknownLabel(EncodeError):
-    """A branch to a label that is nowhere."""
-
-
-class Offsets:
-    """Where the mnemonic (0) and each operand (1, 2, ...) begin in a line; worked out when an error needs it."""
+class Line:
+    """An instruction as it is written: the whole ``text``, what follows its guard, its mnemonic, its operands."""
 
     def __init__(self, text: str, rest: str, name: str, parts: list[str]) -> None:
         self.text, self.rest, self.name, self.parts = text, rest, name, parts
 
     @functools.cached_property
     def places(self) -> list[int]:
+        """Where the mnemonic (0) and each operand (1, 2, ...) begin; worked out when an error needs it."""
         at = max(self.text.find(self.rest), 0)
         places = [at]
         cursor = at + len(self.name)
@@ -45,14 +33,46 @@ class Offsets:
             cursor = places[-1] + len(part)
         return places
 
-    def __getitem__(self, n: int) -> int:
-        return self.places[n]
+
+class Problem(NamedTuple):
+    """Why a line is not an instruction of this form; the one of the highest ``rank`` is told."""
+
+    rank: int
+    kind: str  # "operands", "guard", "twice", "values", "tests"; "value": ``message`` tells of the operand ``at``
+    form: Form
+    at: int = 0
+    message: str = ""
 
 
-def unknown(isa: Isa, base: str, position: int) -> EncodeError:
-    elsewhere = [other.name for other in isa.others() if any(row.base == base for row in other.rows)]
+def error(forms: Forms, line: Line, problem: Problem | None) -> EncodeError:
+    """What to say of a line that is no instruction; ``problem`` is None where no form has its mnemonic."""
+    name, parts, places = line.name, line.parts, line.places
+    base = name.partition(".")[0]
+    if problem is None:
+        candidates = forms.named(base)
+        return bad_modifier(forms, candidates, name, places[0]) if candidates else unknown(forms, base, places[0])
+    form = problem.form
+    if problem.kind == "operands":
+        return misfit(forms, form, line)
+    if problem.kind == "guard":
+        return EncodeError(f"{base} is guarded by {form.guard}0 to {form.guard}6", 0)
+    if problem.kind == "twice":
+        return EncodeError(f"{name} takes the same register twice", places[len(parts)])
+    if problem.kind == "value":
+        return value_error(problem.message, base, parts[problem.at], places[1 + problem.at])
+    wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
+    hint = f"{name} wants {wanted}" if wanted and problem.kind == "values" else ""
+    return EncodeError(f"{name} is not written with these operands", places[0], hint)
+
+
+def unknown_label(name: str, labels: Mapping[str, int]) -> UnknownLabel:
+    return UnknownLabel(f"label {name!r} is not defined", 0, nearest(name, labels))
+
+
+def unknown(forms: Forms, base: str, position: int) -> EncodeError:
+    elsewhere = [other.name for other in forms.others() if any(row.base == base for row in other.rows)]
     if elsewhere:
-        return EncodeError(f"{isa.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+        return EncodeError(f"{forms.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
     if not base:
         return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
     everywhere = {row.base for row in table.ROWS}
@@ -62,7 +82,7 @@ def unknown(isa: Isa, base: str, position: int) -> EncodeError:
     return EncodeError(f"unknown instruction {base!r}", position, hint)
 
 
-def bad_modifier(isa: Isa, candidates: list[Form], name: str, position: int) -> EncodeError:
+def bad_modifier(forms: Forms, candidates: list[Form], name: str, position: int) -> EncodeError:
     base, *given = name.split(".")
     known: dict[str, None] = {}
     for form in candidates:
@@ -74,7 +94,7 @@ def bad_modifier(isa: Isa, candidates: list[Form], name: str, position: int) -> 
     for modifier in given:
         if "." + modifier not in known:
             hint = nearest("." + modifier, known) or f"{base} takes " + " ".join(known)
-            where = _elsewhere(isa, base, "." + modifier)
+            where = _elsewhere(forms, base, "." + modifier)
             return EncodeError(f"{base} has no modifier .{modifier}", at, where or hint)
         at += len(modifier) + 1
     arranged = sorted(filter(None, (_arrange(form, given) for form in candidates)))
@@ -86,32 +106,31 @@ def bad_modifier(isa: Isa, candidates: list[Form], name: str, position: int) -> 
     for less in shorter:
         if any(form.modifiers(less) for form in candidates):
             dropped = next(m for n, m in enumerate(given) if shorter[n] == less)
-            return EncodeError(f"{name} is not written with .{dropped} on {isa.name}", position, f"write {less}")
+            return EncodeError(f"{name} is not written with .{dropped} on {forms.name}", position, f"write {less}")
     orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in candidates)
     hint = "it is written " + " or ".join(list(orders)[:2])
     return EncodeError(f"the modifiers of {name} do not go together", position, hint)
 
 
-def _elsewhere(isa: Isa, base: str, modifier: str) -> str:
+def _elsewhere(forms: Forms, base: str, modifier: str) -> str:
     def has_it(form: Form) -> bool:
         texts = [text for part in form.name for text in ([part] if isinstance(part, str) else part.values)]
         return any(modifier in re.findall(r"\.\w+", text) for text in texts)
 
-    names = [other.name for other in isa.others() if any(has_it(form) for form in other.named(base))]
+    names = [other.name for other in forms.others() if any(has_it(form) for form in other.named(base))]
     return f"it exists on {', '.join(names)}" if names else ""
 
 
-def misfit(isa: Isa, form: Form, name: str, parts: list[str], offsets: Offsets) -> EncodeError:
-    from turingas.isa import describe
-
-    unsaid_by = lossy(form, parts)
+def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
+    name, parts, places = line.name, line.parts, line.places
+    unsaid_by = form.lossy(parts)
     if unsaid_by is not None:
         n, operand = unsaid_by
         unsaid = "".join(text.replace("URa", "UR4").replace("URb", "UR4").replace("URc", "UR4")
                          for text in re.findall(r"<([^>]*)>", operand.source))  # fmt: skip
         hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
-        return EncodeError(f"{parts[n]} does not say which descriptor register is used", offsets[1 + n], hint)
-    candidates = [f for f in isa.named(form.base) if f.modifiers(name)]
+        return EncodeError(f"{parts[n]} does not say which descriptor register is used", places[1 + n], hint)
+    candidates = [f for f in forms.named(form.base) if f.modifiers(name)]
     written = describe.written(candidates, name)
     # the operand that fits no form that agrees with all before it
     alive, n = candidates, 0
@@ -122,23 +141,10 @@ def misfit(isa: Isa, form: Form, name: str, parts: list[str], offsets: Offsets) 
         alive, n = fitting, n + 1
     hint = "it is written " + "; or ".join(written[:6]) + ("; ..." if len(written) > 6 else "")
     if n >= len(parts):
-        return EncodeError(f"{name} has too few operands", offsets[0], hint)
+        return EncodeError(f"{name} has too few operands", places[0], hint)
     if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
         hint = "registers and names are written in capitals"
-    return EncodeError(f"operand {parts[n]!r} does not fit {name}", offsets[1 + n], hint)
-
-
-def lossy(form: Form, parts: list[str]) -> tuple[int, Operand] | None:
-    fixed = [o for o in form.operands if not o.optional]
-    if len(fixed) > len(parts):
-        return None
-    for operand in form.operands:
-        if not any(kind == "hidden" for kind, _ in operand.pieces):
-            continue
-        for n, part in enumerate(parts):
-            if operand.lossy.fullmatch(part):
-                return n, operand
-    return None
+    return EncodeError(f"operand {parts[n]!r} does not fit {name}", places[1 + n], hint)
 
 
 def _slot(part: Enum) -> str:
@@ -185,10 +191,10 @@ def _prefix(form: Form, parts: Sequence[str]) -> bool:
     return walk(0, 0)
 
 
-def value_error(message: str, base: str, part: str, offsets: Offsets, place: int) -> EncodeError:
+def value_error(message: str, base: str, part: str, place: int) -> EncodeError:
     """A value that does not fit: the caret goes to the value itself where the message begins with it."""
     inside = max(part.find(message.split(" ", 1)[0]), 0)
-    return EncodeError(message.replace(" bits (", f" bits of {base} (", 1), offsets[place] + inside)
+    return EncodeError(message.replace(" bits (", f" bits of {base} (", 1), place + inside)
 
 
 def nearest(name: str, known: Mapping[str, object] | Sequence[str] | set[str]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 from turingas.isa import control
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
-from turingas.isa.forms import Form, Isa
+from turingas.isa.form import Form
 from turingas.isa.grammar import SOURCE
+from turingas.isa.isa import Isa
 from turingas.isa.operands import Operand as Pattern
 from turingas.isa.operands import Piece
 
@@ -158,7 +159,7 @@ class Instruction:
 
     def text(self) -> str:
         """nvdisasm's text."""
-        return self.form.isa.decode(self.word, self.address, plain=True)
+        return self.form.writer(True)(self.word, self.address, None)
 
 
 def read_control(word: int) -> Control:

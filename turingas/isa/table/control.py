@@ -293,7 +293,8 @@ ROWS = rows(
     ),
     ("P2R{byte} Rd, PR, Ra, Ib",                        0x0003, {},               VOLTA_TO_ADA),
     ("P2R{byte} Rd, PR, Ra, Sb",                        0x0003, {},               HOPPER),
-    ("R2P PR, Ra{byte}, Sb",                            0x0004, {},               ALL),
+    ("R2P PR, Ra{byte}, Sb",                            0x0004, {"without": 0x800}, ALL),
+    ("R2P PR, Ra{byte}, pmask?",                        0x0804, {},               ALL),
     ("R2UR Pu?, URd, Ra",                               0x03C2, {},               TURING_TO_ADA),
     ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},          TURING_TO_ADA),
     ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER),
@@ -302,6 +303,7 @@ ROWS = rows(
     ("GETLMEMBASE Rd",                                  0x03C0, {},               ALL),
     ("SETLMEMBASE Ra",                                  0x03C1, {},               ALL),
     fields={
+        "pmask": Number(32, 32, default=0xFF),  # nvdisasm prints every mask but this one
         "atexit": Enum((), 0, {0: "ATEXIT_PC"}),  # a field without bits
         "rpc": Enum(31, 1, ("Rpc.LO", "Rpc.HI")),
         "near": Target(34, 30, 4),

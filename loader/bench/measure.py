@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from loader import timing
+from loader import cuda, timing
 from loader.cuda import Buffer, CudaError, Device, Graph, Stream
 from loader.reference.problem import Problem, arrange, rearrange_shape, relative_error, truth
 from loader.validate import inputs
@@ -321,6 +321,18 @@ def alternate(
 
 
 # ---- the card ----------------------------------------------------------------------------------------------------
+
+
+def gpu_at_hand(still: str) -> Device:
+    """The first GPU. LaunchError if there is none: ``still`` is what can be done without."""
+    if not cuda.count():
+        why = "there is no GPU here"
+        try:
+            cuda.driver()
+        except LaunchError as error:
+            why += f": {error.message}"
+        raise LaunchError(why, still)
+    return cuda.device(0)
 
 
 def state(gpu: Device) -> Row:

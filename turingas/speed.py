@@ -30,14 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import turingas
-from kernels_sass.bench import figures as drawing
-from kernels_sass.bench import results
-from kernels_sass.winograd import host
+from kernels_sass.conv import host
 from loader import nvrtc
+from loader.bench import figures as drawing
+from loader.bench import results
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin
 from turingas.errors import AsmError, CubinError, LaunchError
-from turingas.isa import forms
+from turingas.isa.isa import instruction_set
 
 ARCHS = ("sm_75", "sm_80", "sm_90")
 ROUNDS = 5  # in which all programs take turns
@@ -82,7 +82,7 @@ def setting(arch: str, there: Mapping[str, Path | None], step: Callable[[float],
     sources, words = code(arch)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         Path(file.name).write_text(json.dumps(words))
-        command = [sys.executable, "-m", "kernels_sass.bench.assembler", arch, file.name, str(LEAST)]
+        command = [sys.executable, "-m", "turingas.speed", arch, file.name, str(LEAST)]
         made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=_environment())
     step(0.2)
     rows = programs(arch, there, lambda part: step(0.2 + 0.8 * part))
@@ -102,7 +102,7 @@ def code(arch: str) -> tuple[list[str], list[int]]:
     """Real code: where it comes from, and its words. Our Winograd kernel; what NVRTC makes of the references, if it is
     installed; and in a checkout of what the tests have."""
     cubins, sources = [host.Kernels.of(arch).cubin], ["our Winograd kernel"]
-    tests = Path(__file__).parents[2] / "tests"
+    tests = Path(__file__).parents[1] / "tests"
     data = [Cubin.from_file(path) for path in sorted((tests / "cubin" / "data").glob("*.cubin"))]
     cubins += [cubin for cubin in data if cubin.arch == arch]
     sources += ["tests/cubin/data"] * bool(data)
@@ -126,13 +126,13 @@ def within(arch: str, words: list[int], least: float) -> results.Json:
     encode_cold = len(words) / (time.process_time() - start)
     if again != words:
         raise ArithmeticError("what was decoded does not encode to the same words")
-    isa = forms.isa(arch)
+    isa = instruction_set(arch)
     decode = functools.partial(turingas.decode, words, arch)
     encode = functools.partial(turingas.encode, text, arch)
     measured = functools.partial(rate, count=len(words), least=least)
     rates = {"encode": {"warm": measured(encode), "new lines": measured(encode, before=isa.lines_seen.clear),
                         "cold": encode_cold},
-             "decode": {"warm": measured(decode), "new lines": measured(decode, before=isa._exact.clear),
+             "decode": {"warm": measured(decode), "new lines": measured(decode, before=isa.decoder.exact_seen.clear),
                         "cold": decode_cold}}  # fmt: skip
     whole = {what: {state: round(one) for state, one in states.items()} for what, states in rates.items()}
     return {"instructions": len(words), "distinct": len(set(words)), **whole}

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernels_sass.winograd.host import Source
+from kernels_sass.conv.host import Source
 
 #: Parameters that say what the products are made with, and not when an instruction is issued. Each value of them is a
 #: kernel of its own: it is measured beside the others, and no search for a schedule changes it.

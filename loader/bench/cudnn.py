@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from kernels_sass.bench.measure import WEIGHTS, Contender, Data, Refused, torch
 from loader import nvrtc
+from loader.bench.measure import WEIGHTS, Contender, Data, Refused, torch
 from loader.cuda import Buffer, Device, Stream
 
 #: cudnnConvolutionFwdAlgo_t, in its order

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from turingas.cubin.elf import Bytes
+from turingas.cubin.elf import Bytes, Elf
 from turingas.cubin.nvinfo import Info
 from turingas.isa.arch import Arch, arch
-
-if TYPE_CHECKING:
-    from turingas.cubin.elf import Elf
 
 WORD_BYTES = 16
 
@@ -181,8 +176,8 @@ class Header:
 
 
 @dataclass
-class Cubin:
-    """A cubin: kernels, device functions and all else. Read one with from_bytes or from_file.
+class Parts:
+    """What a cubin holds: kernels, device functions and all else.
 
     ``sections``, ``dropped`` and ``symbols`` say what is different from what follows from the kernels:
     sections that replace or join the derived ones, derived ones left out, and the whole symbol table.
@@ -197,26 +192,6 @@ class Cubin:
     symbols: list[RawSymbol] | None = None
     source: bytes | None = field(default=None, repr=False)  # the file it was read from
     elf: Elf | None = field(default=None, repr=False)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Cubin:
-        """Read a cubin of CUDA 11, 12 or 13. CubinError says what is wrong, and where."""
-        from turingas.cubin.read import read
-
-        return read(data)
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Cubin:
-        """Read the cubin ``path``."""
-        with open(path, "rb") as file:
-            return cls.from_bytes(file.read())
-
-    def to_bytes(self) -> bytes:
-        """The file. One that was read and not changed comes back byte for byte."""
-        from turingas.cubin.split import rewrite
-        from turingas.cubin.write import build
-
-        return build(self).to_bytes() if self.source is None else rewrite(self)
 
     @property
     def kernels(self) -> list[Kernel]:

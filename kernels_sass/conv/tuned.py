@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.winograd.host import Kernels, Shape
+from kernels_sass.conv.host import Kernels, Shape
 from loader.cuda import Device
 from loader.nvrtc import cache_folder
 from turingas.errors import LaunchError

@@ -25,7 +25,7 @@ from loader import cuda
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import NAMES
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "methods"
 
 #: Of x and y, outermost first; for y, C stands for its channels k and H, W for its rows and columns.
 LAYOUTS = ("NCHW", "CHWN", "NHWC")

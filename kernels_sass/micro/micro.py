@@ -17,12 +17,12 @@ import numpy as np
 
 import loader
 import turingas
-from kernels_sass.bench import figures as drawing
-from kernels_sass.bench import measure, results
-from kernels_sass.bench.winograd import gpu_at_hand
+from loader.bench import figures as drawing
+from loader.bench import measure, results
+from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
+from turingas.cubin.cubin import Cubin
 from turingas.emulate import traffic
-from turingas.program import Cubin
 
 FOLDER = Path(__file__).parent
 LEARN = FOLDER.parent / "learn"
@@ -359,8 +359,7 @@ def run(what: str, path: Path | None, seconds: float = math.inf, tell: Callable[
 
 def opened(what: str, path: Path | None, gpu: Device, sources: set[Path], asked: Json) -> results.Results:
     """The file of a command, with what an interrupted run left in it."""
-    facts = results.facts(f"bench {what}", gpu, ())
-    facts["sources"] = {one.name: results.digest(one) for one in sorted(sources)}
+    facts = results.facts(f"bench {what}", gpu, sorted(sources))
     return results.Results(path or results.default_path(what, gpu.arch), facts, asked)
 
 

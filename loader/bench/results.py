@@ -10,16 +10,14 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.bench import cudnn
-from kernels_sass.bench.measure import torch
-from kernels_sass.winograd import host
+from loader.bench import cudnn
+from loader.bench.measure import torch
 from loader.cuda import Device
 from turingas.errors import LaunchError
-from turingas.isa.arch import NAMES
 
 INSTALL = 'pip install "turingas[bench]"'
 ROOT = Path(__file__).parents[2]
@@ -56,12 +54,11 @@ def table(title: str, *columns: str, left: Sequence[str] = (), whole: Sequence[s
     return made
 
 
-def default_path(name: str, arch: str, source: str = "") -> Path:
-    """docs/results/NAME_sm90.json of the checkout; in the current folder where there is no checkout. With a source that
-    is not the best for the card, NAME_sm90_SOURCE.json."""
+def default_path(name: str, arch: str, other: str = "") -> Path:
+    """docs/results/NAME_sm90.json of the checkout, or NAME_sm90_OTHER.json; in the current folder where there is no
+    checkout."""
     folder = ROOT / "docs" / "results"
-    other = f"_{source}" if source and arch in NAMES and source != host.choose(arch).name else ""
-    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}{other}.json"
+    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}{other and '_' + other}.json"
 
 
 def read(path: Path) -> Json:
@@ -227,8 +224,8 @@ class turns:
             self.bar.refresh()
 
 
-def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:
-    """What a result is dated with: date, code, card, versions."""
+def facts(what: str, gpu: Device, sources: Iterable[Path]) -> Json:
+    """What a result is dated with: date, code, card, versions. ``sources``: the files of the kernels."""
     cuda = ".".join(map(str, gpu.version()))
     found: Json = {"what": what, "date": datetime.date.today().isoformat(), "commit": commit(), "gpu": gpu.name}
     found |= {"arch": gpu.arch, "driver": _driver(), "cuda": cuda, "sms": gpu.attribute("MULTIPROCESSOR_COUNT")}
@@ -236,7 +233,7 @@ def facts(what: str, gpu: Device, sources: Sequence[str]) -> Json:
     found["mhz"] = {name: gpu.attribute(kind) // 1000
                     for name, kind in (("clock", "CLOCK_RATE"), ("memory_clock", "MEMORY_CLOCK_RATE"))}  # fmt: skip
     found["cudnn"], found["torch"] = cudnn.version(), str(torch().__version__) if torch() else ""
-    found["sources"] = {path.name: digest(path) for name in sources for path in host.SOURCES[name].files}
+    found["sources"] = {path.name: digest(path) for path in sources}
     return found
 
 

@@ -12,8 +12,8 @@ import re
 from turingas.check.banks import sources
 from turingas.isa.arch import arch
 from turingas.isa.control import parse
-from turingas.isa.forms import isa
 from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 from turingas.source.names import Names
 
@@ -28,7 +28,8 @@ BEHIND = {"BAR": 6 if SM >= 80 else 5, "BRA": 5, "EXIT": 5}  # what compilers st
 def decoded(text, code):
     """The instruction; where a branch goes to does not matter. Whether HMMA sets a scoreboard, which ``code`` says,
     tells if its time is fixed."""
-    return instruction(isa(ARCH), isa(ARCH).encode(text, 0, {text.split()[-1]: 0}) | parse(code))
+    isa = instruction_set(ARCH)
+    return instruction(isa, isa.encode(text, 0, {text.split()[-1]: 0}) | parse(code))
 
 
 class Op:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.winograd import host, tuned
-from kernels_sass.winograd.host import Kernels
+from kernels_sass.conv import host, tuned
+from kernels_sass.conv.host import Kernels
 from loader import cuda
 from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
 from loader.cuda import Buffer

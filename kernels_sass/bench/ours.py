@@ -1,0 +1,111 @@
+"""Our kernels as they take part in a comparison, and what their results are dated with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels_sass.conv import host
+from kernels_sass.conv.parameters import variants
+from loader.bench import results
+from loader.bench.measure import Contender, Data, Refused
+from loader.cuda import Buffer, Device, Stream
+from turingas.isa.arch import NAMES
+
+
+class Ours(Contender):
+    """The kernels of kernels_sass/conv. ``part``: "all", both kernels; "main", the convolution alone, its filters
+    transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
+    makes of the source. ``way``: splits and main kernel, see host.Shape; None: those that Conv2d takes if it is
+    told the source. Every copy has a U of its own."""
+
+    group, bound = "ours", 2e-6
+
+    def __init__(
+        self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
+        name: str = "", variant: Sequence[object] = (), way: tuple[int, str] | None = None,
+    ) -> None:  # fmt: skip
+        words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
+        words += [] if way is None else ["{} x {}".format(*way)]
+        super().__init__(name or " ".join(words))
+        self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
+        self.way = way
+        self.u: list[Buffer] = []
+        self.partial: Buffer | None = None
+
+    def prepare(self, data: Data) -> None:
+        p, gpu = data.problem, data.gpu
+        if why := host.supports(p):
+            raise Refused(why)
+        shape = host.Shape.of(p, self.layout)
+        every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every(shape if self.way else None)
+        if self.way is None:
+            self.shape = host.split(shape, str(gpu), tuple(every))
+        else:
+            self.shape = replace(shape, splits=self.way[0], kernel=self.way[1])
+        self.kernels = every[self.shape.kernel]
+        self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
+        floats = host.filter_floats(p.c, p.k)
+        self.workspace = 4 * (floats + self.shape.floats)
+        if self.shape.floats and self.part != "filter":
+            self.partial = Buffer(self.shape.floats, np.float32, gpu).fill(0xFF)
+        self.u = [Buffer(floats, np.float32, gpu).fill(0xFF) for _ in range(data.copies)]
+        self.x, self.y, self.w = (data.arrays(*what) for what in
+                                  (("x", self.layout), ("y", self.layout), ("w", "KCRS")))  # fmt: skip
+        if self.part == "main":
+            gpu.synchronize()
+            for copy in range(data.copies):
+                self._filter(copy, data.stream)
+
+    def launch(self, copy: int, stream: Stream) -> None:
+        if self.part != "main":
+            self._filter(copy, stream)
+        if self.part != "filter":
+            x, u, y = self.x[copy], self.u[copy], self.y[copy]
+            host.convolve(
+                self.module, self.kernels.source, self.shape, x, u, y,
+                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.kernels.source.early,
+            )  # fmt: skip
+
+    def _filter(self, copy: int, stream: Stream) -> None:
+        sizes, early = (self.shape.c, self.shape.k), self.kernels.source.early
+        host.transform(self.module, self.w[copy], self.u[copy], *sizes, stream=stream.handle, early=early)
+
+    def output(self, copy: int) -> Any:
+        return self.y[copy]
+
+    def close(self) -> None:
+        for one in (*self.u, *filter(None, [self.partial])):
+            one.free()
+        self.u.clear()
+        self.partial = None
+
+
+def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, object]) -> list[Contender]:
+    """Each kernel of each source in each layout, with and without the filters' transformation, and that alone."""
+    made: list[Contender] = []
+    for source in sources:
+        for variant in variants(host.SOURCES[source], schedule):
+            given, values = {**schedule, **variant}, tuple(variant.values())
+            parts = [*itertools.product(layouts, ("all", "main")), (layouts[0], "filter")]
+            made += [Ours(source, layout, part, given, variant=values) for layout, part in parts]
+    return made
+
+
+# ---- what results are dated with ---------------------------------------------------------------------------------
+
+
+def dated(what: str, gpu: Device, sources: Sequence[str]) -> results.Json:
+    """``results.facts`` with the files of these sources."""
+    return results.facts(what, gpu, [path for name in sources for path in host.SOURCES[name].files])
+
+
+def kept_in(name: str, arch: str, source: str) -> Path:
+    """``results.default_path``; with a source that is not the best for the card, NAME_sm90_SOURCE.json."""
+    other = arch in NAMES and source != host.choose(arch).name
+    return results.default_path(name, arch, source if other else "")

@@ -1,0 +1,1 @@
+"""Methods of 3 x 3 convolution, a source each."""

@@ -1,0 +1,216 @@
+"""From parsed lines to a Cubin: instructions are encoded, and what follows from them is worked out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+
+from turingas.assembler import arguments as arg
+from turingas.assembler.arguments import Mistake
+from turingas.assembler.directives import Data, Directives, Draft
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
+from turingas.cubin.write import Numbers, combine
+from turingas.errors import AsmError, EncodeError, UnknownLabel, raise_all
+from turingas.isa import arch as architectures
+from turingas.isa import control
+from turingas.isa.isa import Isa
+from turingas.source import parse
+from turingas.source.parse import Instruction, Label
+
+ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
+OPCODE = 0xFFF  # the bits that tell instructions apart
+CODE_UNIT = 128  # bytes: code ends at a multiple of this
+SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
+
+
+def assemble(
+    source: str,
+    arch: str = "sm_75",
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | PathLike[str]] = (),
+    filename: str | None = None,
+    kernel: str = "kern",
+    allow_python: bool = True,
+    default_control: str | None = None,
+) -> Cubin:
+    """The cubin of ``source``. AsmError carries every mistake of it (``errors``).
+
+    ``.arch`` in the source goes before ``arch``. ``kernel`` names the instructions before the first ``.kernel``.
+    """
+    found = ARCH_LINE.search(source)
+    facts = architectures.arch(found[1] if found else arch)
+    parsed = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    return Assembler(facts.name, kernel).run(parsed)
+
+
+class Assembler(Directives):
+    """Carries out parsed lines, one after the other."""
+
+    def run(self, parsed: parse.Parsed) -> Cubin:
+        """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
+        self.whole = parsed.whole
+        for item in parsed.items:
+            try:
+                if isinstance(item, Instruction):
+                    self._code().lines.append(item)
+                    self._relocate()
+                elif isinstance(item, Label):
+                    draft = self._code()
+                    draft.labels[item.name] = draft.address
+                else:
+                    self._directive(item)
+            except Mistake as mistake:
+                self._report(item, mistake)
+        for draft in self.drafts:
+            self._finish(draft)
+        self._finish_data()
+        self._finish_symbols()
+        self.errors += parsed.errors
+        if not self.cubin.texts and not self.cubin.sections and not self.errors:
+            self.errors.append(AsmError("there are no instructions"))
+        self.errors.sort(key=lambda error: (error.file, error.line))
+        raise_all(self.errors)
+        return self.cubin
+
+    # -- the end
+
+    def _finish(self, draft: Draft) -> None:
+        """Encode a kernel and work out what follows from its instructions."""
+        kernel, labels = draft.kernel, draft.labels
+        encode, join, parse_control = self.isa.encode, self.isa.join, control.parse
+        words: list[int] = []
+        for at, line in enumerate(draft.lines):
+            if isinstance(line, int):
+                words.append(line)
+                continue
+            try:
+                code = parse_control(line.control)
+                words.append(join(encode(line.body, WORD_BYTES * at, labels), code))
+            except EncodeError as error:
+                if self.whole or not isinstance(error, UnknownLabel):
+                    self.errors.append(line.error(error.message, error.position, error.hint))
+            except control.ControlError as error:
+                self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
+        if len(words) < len(draft.lines):
+            return
+        if draft.waiting:
+            self.errors.append(AsmError(f".reloc at the end of {kernel.name} has no instruction"))
+        if not words and self.whole:
+            self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
+        if draft.tail:
+            words += tail(self.isa, self.facts, words)
+        kernel.code = Code(words=words)
+        places = [None if isinstance(line, int) else line.origin for line in draft.lines]
+        kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
+        self._resources(draft, words)
+        kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
+        if draft.stack:
+            kernel.stack_bytes = draft.stack[0]
+        for item, name, values in draft.infos:
+            try:
+                code = arg.code(name)
+                kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
+            except Mistake as mistake:
+                self._report(item, mistake)
+
+    def _resources(self, draft: Draft, words: list[int]) -> None:
+        kernel = draft.kernel
+        distinct = {word & ~control.MASK for word in words}
+        used = max(map(self.isa.registers, distinct), default=0)
+        least = used_barriers(self.isa, words)
+        kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
+        kernel.barriers = least if draft.barriers is None else draft.barriers
+        if draft.registers is not None:
+            count, item = draft.registers
+            if count < used:
+                more = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
+                if not any(word & OPCODE in more for word in distinct):
+                    self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
+                                                f".registers {kernel.registers}, or leave it out"))  # fmt: skip
+            kernel.registers = count
+
+    def _finish_data(self) -> None:
+        for block in self.blocks:
+            if not arg.is_relocations(block.owner):  # those name symbols, which have no numbers yet
+                self._store(block, self._made(block, block.labels))
+
+    def _made(self, block: Data, labels: dict[str, int]) -> bytes:
+        data = bytearray()
+        for item, make in block.parts:
+            data += self._try(item, make, labels) or b""
+        return bytes(data)
+
+    def _store(self, block: Data, data: bytes) -> None:
+        if isinstance(block.owner, RawSection):
+            block.owner.data = data
+        elif isinstance(block.owner, Constant):
+            constants = self.cubin.constants
+            size = len(block.owner.data)
+            if len(data) > size:
+                message = f"{len(data)} bytes of values do not fit the {size} bytes of {block.owner.name}"
+                self._report(block.parts[-1][0], Mistake(message))
+            filled = Constant(block.owner.name, block.owner.offset, data.ljust(size, b"\0"))
+            constants[constants.index(block.owner)] = filled
+        else:
+            kernel, bank = block.owner
+            kernel.constants[bank] = data
+
+    def _finish_symbols(self) -> None:
+        """Values of symbols, then all that names a symbol or a section."""
+        labels = {draft.kernel.section: draft.labels for draft in self.drafts}
+        for item, row, value in self.symbols:
+            known = labels.get(str(row.section), {})
+            self._try(item, arg.set_value, row, value, known)
+        if self.symbols:
+            self.cubin.symbols = [row for _, row, _ in self.symbols]
+        sections, symbols = combine(self.cubin)
+        names = {section.name for section in sections}
+        places = [(item, [row.section]) for item, row, _ in self.symbols]
+        places += [(item, [raw.link, raw.info]) for item, raw in self.sections]
+        for item, references in places:
+            for name in references:
+                if isinstance(name, str) and name not in names | {""}:
+                    self._report(item, Mistake(f"there is no section {name}", part=name))
+        numbers = Numbers(self.cubin, symbols).of_name
+        for draft in self.drafts:
+            for item, name in draft.references:
+                self._try(item, arg.symbol_number, name, numbers)
+        for block in self.blocks:
+            if arg.is_relocations(block.owner):
+                block.owner.data = self._made(block, numbers)
+
+def used_barriers(isa: Isa, words: Iterable[int]) -> int:
+    """The highest named barrier that the instructions use, and one."""
+    opcodes = {form.value & OPCODE for name in ("BAR", "UBAR", "B2R") for form in isa.named(name)}
+    return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
+
+
+def tail(isa: Isa, facts: architectures.Arch, words: list[int]) -> list[int]:
+    """What is missing at the end of ``words``: a branch to itself, and NOPs up to a whole number of 128 bytes.
+
+    Instructions are fetched ahead, so something that does no harm has to follow the last one.
+    """
+    nop = isa.encode("NOP") | control.parse("--:-:-:Y:0")
+    last = len(words)
+    while last and words[last - 1] == nop:
+        last -= 1
+    stays = last > 0 and _stays(isa, words[last - 1], WORD_BYTES * (last - 1))
+    end = [] if stays else [_loop(isa, WORD_BYTES * len(words))]
+    if not end and not len(words) * WORD_BYTES % CODE_UNIT:
+        return []
+    size = (len(words) + len(end)) * WORD_BYTES
+    missing = -size % CODE_UNIT + facts.code_padding
+    return end + [nop] * (missing // WORD_BYTES)
+
+
+def _loop(isa: Isa, address: int) -> int:
+    return isa.encode(f"BRA {address:#x}", address) | control.parse("--:-:-:Y:0")
+
+
+def _stays(isa: Isa, word: int, address: int) -> bool:
+    """Whether an instruction is an unguarded branch to itself."""
+    return word >> 12 & 15 == 7 and isa.target(word, address) == address
+
+

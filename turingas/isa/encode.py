@@ -1,0 +1,207 @@
+"""Text -> word, in a few dictionary look-ups an instruction.
+
+What the operands of a line look like without their digits tells, together with its mnemonic, which form it is. Each
+operand of that form then remembers the bits of every text that it has seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import getitem
+from typing import Any
+
+from turingas.errors import EncodeError
+from turingas.isa import diagnose
+from turingas.isa.diagnose import Line, Problem
+from turingas.isa.fields import Target
+from turingas.isa.form import Form
+from turingas.isa.forms import Forms
+from turingas.isa.operands import DIGITS, MEMO, Bits, Operand
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What a mnemonic with operands of certain kinds encodes to."""
+
+    form: Form
+    bits: int
+    tables: list[Bits]
+    targets: list[tuple[int, Operand]] = field(default_factory=list)
+    conditional: bool = False
+
+
+class _Skeletons(dict[str, str]):
+    """Operand text -> its kind: what is left without the digits of numbers and register indices."""
+
+    def __missing__(self, text: str) -> str:
+        skeleton = text.strip().translate(DIGITS)
+        if len(self) > MEMO:
+            self.clear()
+        self[text] = skeleton
+        return skeleton
+
+
+SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
+SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
+GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
+
+
+class Encoder:
+    """Text to word, for the forms of one architecture."""
+
+    def __init__(self, forms: Forms) -> None:
+        self.forms = forms
+        self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
+        self._skeleton = _Skeletons().__getitem__
+
+    def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
+        """The word of one instruction (guard, mnemonic, operands), control bits 0.
+
+        ``address`` is its own, in bytes; ``labels`` gives the addresses of branch targets. EncodeError says what
+        is wrong, and where in ``text``.
+        """
+        guard, uniform, rest = 0x7000, None, text
+        if text[:1] == "@":
+            word, _, rest = text.partition(" ")
+            if "\t" in word:
+                return self.encode(text.replace("\t", " "), address, labels)
+            guard, uniform = self._guard(word)
+        name, _, tail = rest.strip().partition(" ")
+        parts = [] if not tail else SPLIT.split(tail.strip()) if "{" in tail else tail.split(",")
+        try:
+            entry = self._entries[name][tuple(map(self._skeleton, parts))]
+            if uniform is None or uniform == entry.form.guard:
+                # the bits of different operands are disjoint: their sum is their union
+                bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
+                for n, operand in entry.targets:
+                    bits |= self._target(operand, parts[n].strip(), address, labels)
+                if not entry.conditional or entry.form.accepts(bits):
+                    return bits
+        except (KeyError, ValueError):
+            pass  # not seen before, or wrong: the search says which
+        rest = rest.strip()
+        try:
+            return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+        except EncodeError:
+            if "\t" in text:
+                return self.encode(text.replace("\t", " "), address, labels)
+            if ";" in text:
+                raise EncodeError("nothing may follow the ';'", text.index(";"), "one instruction a line") from None
+            tidy = SPACES.sub("", text)
+            if tidy != text:
+                with contextlib.suppress(EncodeError):
+                    return self.encode(tidy, address, labels)
+            raise
+
+    def _guard(self, text: str) -> tuple[int, str | None]:
+        match = GUARD.match(text)
+        if match is None:
+            raise EncodeError(f"{text!r} is no guard", 0, "a guard is @P0 to @P6, @PT, or @!P0 and so on")
+        negated, kind, index = match.groups()
+        number = 7 if index == "T" else int(index)
+        if number > 7 or (index == "7"):
+            hint = f"{kind}0 to {kind}6, {kind}T"
+            raise EncodeError(f"{kind}{index} does not exist", len(text) - len(index) - 1, hint)
+        return number << 12 | bool(negated) << 15, kind
+
+    def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
+        match = operand.regex.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is no target")
+        bits = 0
+        for f, part in zip(operand.fields, match.groups()):
+            if not isinstance(f, Target):
+                bits |= (f.default or 0) if part is None else f.encode(part)
+                continue
+            name = part
+            if name.startswith("`("):
+                name = name[2:-1]
+            if labels and name in labels:
+                where = labels[name]
+            elif name[0].isdigit() or name[0] == "-":
+                where = int(name, 0 if "x" in name.lower() else 10)
+            else:
+                raise diagnose.unknown_label(name, labels or {})
+            bits |= f.at(where, address)
+        return bits
+
+    def _search(
+        self,
+        text: str,
+        rest: str,
+        name: str,
+        parts: list[str],
+        guard: int,
+        uniform: str | None,
+        address: int,
+        labels: Mapping[str, int] | None,
+    ) -> int:
+        """Find the form of a line seen for the first time. EncodeError when there is none."""
+        line = Line(text, rest, name, parts)
+        worst: Problem | None = None
+        for form in self.forms.named(name.partition(".")[0]):
+            for modifiers in form.modifiers(name):
+                found = self._fit(form, modifiers, line, guard, uniform, address, labels)
+                if isinstance(found, int):
+                    return found
+                if worst is None or found.rank > worst.rank:
+                    worst = found
+        raise diagnose.error(self.forms, line, worst)
+
+    def _fit(
+        self,
+        form: Form,
+        modifiers: int,
+        line: Line,
+        guard: int,
+        uniform: str | None,
+        address: int,
+        labels: Mapping[str, int] | None,
+    ) -> int | Problem:
+        """The word of a line in this form, or what is in the way. Remembers what the line's operands look like."""
+        parts = line.parts
+        assigned = form.assign(parts)
+        if assigned is None:
+            return Problem(2 if form.hides and form.lossy(parts) else 1, "operands", form)
+        if uniform is not None and uniform != form.guard:
+            return Problem(3, "guard", form)
+        if form.repeats and any(parts[assigned.index(o)] != parts[n] for n, o in enumerate(assigned)):
+            return Problem(3, "twice", form)
+        entry = _Entry(form, form.value | modifiers, [_ZERO] * len(parts))
+        entry.conditional = bool(form.check_mask or form.tests)
+        for operand in form.operands:
+            if operand not in assigned:
+                entry.bits |= operand.default
+        word = entry.bits | guard
+        words = form.size.span(modifiers) if form.size else 1
+        for n, operand in enumerate(assigned):
+            sized = operand.sized(words)
+            try:
+                if sized.target is not None:
+                    entry.targets.append((n, sized))
+                    word |= self._target(sized, parts[n], address, labels)
+                else:
+                    entry.tables[n] = sized.bits
+                    word |= sized.bits[parts[n]]
+            except EncodeError as error:
+                raise type(error)(error.message, line.places[1 + n], error.hint) from None
+            except ValueError as error:
+                return Problem(4 + n, "value", form, n, str(error))
+        if not form.accepts(word):
+            return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
+        if not form.repeats:  # the short way would not compare the two texts
+            self._entries.setdefault(line.name, {})[tuple(map(self._skeleton, parts))] = entry
+        return word
+
+
+class _Zero(dict[str, int]):
+    """Stands in for operands that are encoded apart (branch targets)."""
+
+    def __missing__(self, text: str) -> int:
+        return 0
+
+
+_ZERO: Any = _Zero()

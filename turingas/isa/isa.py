@@ -1,0 +1,99 @@
+"""The instruction set of one architecture: encoder, decoder, and what both are asked of a word."""
+
+from __future__ import annotations
+
+import threading
+
+from turingas.errors import AsmError, EncodeError
+from turingas.isa import control, describe, diagnose, forms
+from turingas.isa.decode import Decoder
+from turingas.isa.encode import Encoder
+from turingas.isa.fields import Number, Register
+from turingas.isa.forms import Forms
+
+
+class Isa:
+    """Get one from ``instruction_set(arch)``: threads share it, and with it one set of forms and of memories."""
+
+    def __init__(self, forms: Forms) -> None:
+        self.forms, self.name, self.rows = forms, forms.name, forms.rows
+        self.named, self.all_forms, self.mnemonics, self.anywhere = (
+            forms.named, forms.all_forms, forms.mnemonics, forms.anywhere
+        )  # fmt: skip
+        self.encoder, self.decoder = Encoder(forms), Decoder(forms)
+        self.encode = self.encoder.encode
+        self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
+        #: whole lines with control code, and their words: what ``turingas.encode`` has seen
+        self.lines_seen: dict[str, int] = {}
+
+    def join(self, bits: int, code: int) -> int:
+        """The word of an instruction and its control code. EncodeError when the two do not go together."""
+        word = bits | code
+        if word & control.REUSE_MASK:
+            problem = control.illegal(word)
+            if problem:
+                raise EncodeError(problem[0], 0, problem[1])
+            if code & control.REUSE_MASK:
+                form = self.explain(word)
+                if form is not None and code & control.REUSE_MASK & ~(form.loose | form.known):
+                    raise EncodeError("the control code sets a reuse bit that no operand has", 0, "take :abc away")
+                if form is None:
+                    raise EncodeError("the control code sets a reuse bit that this instruction lacks", 0)
+        return word
+
+    def target(self, word: int, address: int) -> int | None:
+        """The address a relative branch goes to, if the instruction names one."""
+        form = self.explain(word)
+        if form is not None and form.has_target:
+            for operand in form.operands:
+                if operand.target is not None and operand.target.relative:
+                    return operand.target.address(word, address)
+        return None
+
+    def registers(self, word: int) -> int:
+        """One more than the highest general register that the word reads or writes; 0 when it uses none."""
+        form = self.explain(word)
+        top = 0
+        if form is not None:
+            for operand in form.operands:
+                for f in operand.fields:
+                    if isinstance(f, Register) and f.prefix == "R":
+                        index = word >> f.pos & f.last
+                        wide = f.words if f.words > 0 else form.size.span(word) if form.size else 1
+                        if index != f.last:
+                            top = max(top, index + wide)
+        return top
+
+    def barriers(self, word: int) -> int:
+        """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
+        form = self.explain(word)
+        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+            return 0
+        for operand in form.operands:
+            for f in operand.fields:
+                if isinstance(f, Number) and f.width == 4:
+                    return f.get(word) + 1
+        return 16 if form.base == "BAR" and any(isinstance(f, Register) for o in form.operands for f in o.fields) else 1
+
+    def describe(self, mnemonic: str) -> str:
+        """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is
+        none."""
+        base = mnemonic.upper().partition(".")[0]
+        if not self.named(base):
+            unknown = diagnose.unknown(self.forms, base, 0)
+            raise AsmError(unknown.message, hint=unknown.hint)
+        return describe.describe(self.forms, base)
+
+
+_KNOWN: dict[str, Isa] = {}
+_LOCK = threading.Lock()
+
+
+def instruction_set(arch: str) -> Isa:
+    """The instruction set of ``sm_70`` ... ``sm_90a``. AsmError for another name."""
+    found = _KNOWN.get(arch)
+    if found is None:
+        made = Isa(forms.forms(arch))
+        with _LOCK:
+            found = _KNOWN.setdefault(arch, made)
+    return found
