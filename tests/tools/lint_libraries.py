@@ -22,9 +22,10 @@ from pathlib import Path
 from tests.tools.nvrtc import package_folders
 from turingas.check.finding import Finding
 from turingas.check.lint import lint_kernel
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
 from turingas.errors import AsmError, CubinError
 from turingas.isa.arch import NAMES
-from turingas.program import Cubin, Kernel
 
 EXAMPLES = 3  # of each kind
 
