@@ -19,7 +19,8 @@ import click
 import numpy as np
 
 import loader
-from kernels_sass.conv import Conv2d, host
+from kernels_sass import conv
+from kernels_sass.conv import Conv2d
 from loader import timing
 from loader.cuda import Buffer, CudaError, device_named
 from loader.nvrtc import NvrtcError
@@ -174,12 +175,12 @@ def place(device: str | None, arch: str | None) -> tuple[str, str, str]:
             why = "there is no GPU"
         else:
             try:
-                host.arch_of(device_named(device))
+                conv.arch_of(device_named(device))
             except LaunchError as error:
                 device, why = "cpu", error.message
     else:
         why = "as asked"
-    return device, arch or (host.CPU_ARCH if device == "cpu" else host.arch_of(device_named(device))), why
+    return device, arch or (conv.CPU_ARCH if device == "cpu" else conv.arch_of(device_named(device))), why
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -219,10 +220,10 @@ def demo(picture: Path | None, output: Path, side: int | None, device: str | Non
     x = read(path, side or SIDE[device.partition(":")[0]])
 
     with step("assemble") as told:
-        kernels = host.Kernels.of(arch)
+        kernels = conv.Kernels.of(arch)
         count = sum(len(kernel.words) for kernel in kernels.cubin.kernels)
         most = max(kernel.registers for kernel in kernels.cubin.kernels)
-        told.append(f"{kernels.source.file} for {arch}: {count} instructions, {most} registers")
+        told.append(f"{kernels.method.file} for {arch}: {count} instructions, {most} registers")
 
     channels, layers, missing = dict(zip(COLOURS, x[0])), list[Layer](), ""
     for number, filters in enumerate((FIRST, SECOND), start=1):
@@ -244,7 +245,7 @@ def demo(picture: Path | None, output: Path, side: int | None, device: str | Non
         x = y
 
     with step("draw") as told:
-        draw(channels, f"{path.name}: Winograd convolution in SASS ({kernels.source.file}, {arch}) on {where}", output)
+        draw(channels, f"{path.name}: Winograd convolution in SASS ({kernels.method.file}, {arch}) on {where}", output)
         told.append(str(output))
     console.print(table(layers))
     if missing:

@@ -20,7 +20,7 @@ from PIL import Image
 
 import loader
 from examples import demo
-from kernels_sass.conv import host
+from kernels_sass.conv import code, cost
 from loader import nvrtc, reference, timing
 from loader.nvrtc import NvrtcError
 from tests.loader.driver import Driver
@@ -134,13 +134,13 @@ def gpu(install, monkeypatch):  # noqa: F811
     def assemble(source, arch, schedule):
         return Cubin.from_bytes(nvrtc.compile(STANDIN, arch, [], name="standin.cu"))
 
-    monkeypatch.setattr(host, "_assemble", assemble)
-    monkeypatch.setattr(host.Kernels, "_made", {})
+    monkeypatch.setattr(code, "assemble", assemble)
+    monkeypatch.setattr(code.Kernels, "_made", {})
     monkeypatch.setattr(reference, "_threads", threading.local())
     monkeypatch.setattr(timing, "measure", functools.partial(timing.measure, runs=2, warmup=1, flush=False))
-    host._sms.cache_clear()
+    cost._sms.cache_clear()
     yield install(Driver(gpus=1))
-    host.Kernels._made.clear()
+    code.Kernels._made.clear()
 
 
 def test_gpu(gpu, tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_gpu_without_kernels(install, monkeypatch):  # noqa: F811
         raise LaunchError(f"{gpu} ({gpu.name}) is sm_61")
 
     install(Driver(gpus=1))
-    monkeypatch.setattr(host, "arch_of", refuse)
+    monkeypatch.setattr(demo.conv, "arch_of", refuse)
     assert demo.place(None, None) == ("cpu", "sm_75", "cuda:0 (Fake 0) is sm_61")
 
 

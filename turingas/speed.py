@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import turingas
-from kernels_sass.conv import host
+from kernels_sass import conv
 from loader import nvrtc
 from loader.bench import figures as drawing
 from loader.bench import results
@@ -101,7 +101,7 @@ def _environment(**more: str) -> dict[str, str]:
 def code(arch: str) -> tuple[list[str], list[int]]:
     """Real code: where it comes from, and its words. Our Winograd kernel; what NVRTC makes of the references, if it is
     installed; and in a checkout of what the tests have."""
-    cubins, sources = [host.Kernels.of(arch).cubin], ["our Winograd kernel"]
+    cubins, sources = [conv.Kernels.of(arch).cubin], ["our Winograd kernel"]
     tests = Path(__file__).parents[1] / "tests"
     data = [Cubin.from_file(path) for path in sorted((tests / "cubin" / "data").glob("*.cubin"))]
     cubins += [cubin for cubin in data if cubin.arch == arch]
@@ -298,7 +298,7 @@ def alternate(every: Sequence[Program], step: Callable[[float], None]) -> list[t
 
 def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iterator[Program]:
     """The files for them all, and their command lines."""
-    kernel, few = host.Kernels.of(arch).cubin, turingas.assemble(EMPTY, arch=arch)
+    kernel, few = conv.Kernels.of(arch).cubin, turingas.assemble(EMPTY, arch=arch)
     words = sum(len(one.words) for one in kernel.kernels)
     for name, cubin in (("big", kernel), ("small", few)):
         (folder / f"{name}.cubin").write_bytes(cubin.to_bytes())

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels_sass import conv
 from kernels_sass.bench import shapes
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas
-from kernels_sass.conv import host
+from kernels_sass.conv.method import mains
 from loader import cuda
 from loader.bench import results
 from loader.bench.measure import gpu_at_hand, peak_ffma
@@ -84,27 +85,27 @@ def problem(name: str, batch: int) -> Problem:
     return layer(name, batch)
 
 
-def chosen(p: Problem, layout: str, kernels: host.Kernels) -> tuple[host.Shape, host.Kernels]:
+def chosen(p: Problem, layout: str, kernels: conv.Kernels) -> tuple[conv.Shape, conv.Kernels]:
     """With the splits and the main kernel that Conv2d takes."""
-    shape = host.Shape.of(p, layout)
+    shape = conv.Shape.of(p, layout)
     every = kernels.every(shape)
-    shape = host.split(shape, "cuda:0", tuple(every))
+    shape = conv.split(shape, "cuda:0", tuple(every))
     return shape, every[shape.kernel]
 
 
-def needed(p: Problem, shape: host.Shape) -> int:
+def needed(p: Problem, shape: conv.Shape) -> int:
     """Products of the method that is launched: Winograd's, or those of the definition."""
-    return shapes.operations(p) // 2 if shape.direct else ffmas(p)
+    return shapes.operations(p) // 2 if shape.method.direct else ffmas(p)
 
 
 def run(asked: Asked, path: Path | None) -> results.Json:
     """Count, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
-    source = asked.source or host.choose(host.arch_of(gpu)).name
+    source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
         path = kept_in("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    kernels = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before ncu is started
+    kernels = conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)  # told before ncu is started
     file = results.Results(path, dated("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = problem(name, batch)
@@ -126,7 +127,7 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
     command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values())]
-    command += ["-k", f"regex:^({'|'.join(host.BLOCKS)})$"]
+    command += ["-k", f"regex:^({'|'.join(mains())})$"]
     command += [sys.executable, "-m", "kernels_sass.bench.counters", *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -191,7 +192,7 @@ def _megabytes(number: float | None) -> float | None:
 def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str) -> None:
     """What ncu watches: the main kernel of each setting, twice, on random numbers."""
     gpu, random = cuda.device(0), np.random.default_rng(0)
-    of = host.Kernels.of(host.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule))
+    of = conv.Kernels.of(conv.arch_of(gpu), source, dict(one.split("=", 1) for one in schedule))
     numbers = tuple(map(int, batches.split(",")))
     for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
         p = problem(name, batch)
@@ -199,11 +200,11 @@ def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str)
         module = kernels.load("cuda:0")
         x = Buffer.of(random.standard_normal(rearrange_shape(p.x_shape, "NCHW", layout), np.float32), gpu)
         w = Buffer.of(random.standard_normal(p.w_shape, np.float32), gpu)
-        y, u = Buffer(p.y_shape, np.float32, gpu), Buffer(host.filter_floats(p.c, p.k), np.float32, gpu)
+        y, u = Buffer(p.y_shape, np.float32, gpu), Buffer(conv.filter_floats(p.c, p.k), np.float32, gpu)
         partial = Buffer(shape.floats, np.float32, gpu) if shape.floats else 0
-        host.transform(module, w, u, p.c, p.k)
+        conv.transform(module, w, u, p.c, p.k)
         for _ in range(2):
-            host.convolve(module, kernels.source, shape, x, u, y, sms=host.sms("cuda:0"), partial=partial)
+            conv.convolve(module, kernels.method, shape, x, u, y, sms=conv.sms("cuda:0"), partial=partial)
         gpu.synchronize()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.conv import host
+from kernels_sass import conv
+from kernels_sass.conv.method import METHODS
 from kernels_sass.conv.parameters import variants
 from loader.bench import results
 from loader.bench.measure import Contender, Data, Refused
@@ -21,7 +22,7 @@ from turingas.isa.arch import NAMES
 class Ours(Contender):
     """The kernels of kernels_sass/conv. ``part``: "all", both kernels; "main", the convolution alone, its filters
     transformed before; "filter", the transformation alone. ``variant``, in the name, is the kernel that ``schedule``
-    makes of the source. ``way``: splits and main kernel, see host.Shape; None: those that Conv2d takes if it is
+    makes of the source. ``way``: splits and main kernel, see conv.Shape; None: those that Conv2d takes if it is
     told the source. Every copy has a U of its own."""
 
     group, bound = "ours", 2e-6
@@ -40,17 +41,17 @@ class Ours(Contender):
 
     def prepare(self, data: Data) -> None:
         p, gpu = data.problem, data.gpu
-        if why := host.supports(p):
+        if why := conv.supports(p):
             raise Refused(why)
-        shape = host.Shape.of(p, self.layout)
-        every = host.Kernels.of(host.arch_of(gpu), self.source, self.schedule).every(shape if self.way else None)
+        shape = conv.Shape.of(p, self.layout)
+        every = conv.Kernels.of(conv.arch_of(gpu), self.source, self.schedule).every(shape if self.way else None)
         if self.way is None:
-            self.shape = host.split(shape, str(gpu), tuple(every))
+            self.shape = conv.split(shape, str(gpu), tuple(every))
         else:
             self.shape = replace(shape, splits=self.way[0], kernel=self.way[1])
         self.kernels = every[self.shape.kernel]
-        self.module, self.sms = self.kernels.load(str(gpu)), host.sms(str(gpu))
-        floats = host.filter_floats(p.c, p.k)
+        self.module, self.sms = self.kernels.load(str(gpu)), conv.sms(str(gpu))
+        floats = conv.filter_floats(p.c, p.k)
         self.workspace = 4 * (floats + self.shape.floats)
         if self.shape.floats and self.part != "filter":
             self.partial = Buffer(self.shape.floats, np.float32, gpu).fill(0xFF)
@@ -67,14 +68,14 @@ class Ours(Contender):
             self._filter(copy, stream)
         if self.part != "filter":
             x, u, y = self.x[copy], self.u[copy], self.y[copy]
-            host.convolve(
-                self.module, self.kernels.source, self.shape, x, u, y,
-                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.kernels.source.early,
+            conv.convolve(
+                self.module, self.kernels.method, self.shape, x, u, y,
+                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.kernels.method.early,
             )  # fmt: skip
 
     def _filter(self, copy: int, stream: Stream) -> None:
-        sizes, early = (self.shape.c, self.shape.k), self.kernels.source.early
-        host.transform(self.module, self.w[copy], self.u[copy], *sizes, stream=stream.handle, early=early)
+        sizes, early = (self.shape.c, self.shape.k), self.kernels.method.early
+        conv.transform(self.module, self.w[copy], self.u[copy], *sizes, stream=stream.handle, early=early)
 
     def output(self, copy: int) -> Any:
         return self.y[copy]
@@ -90,7 +91,7 @@ def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, 
     """Each kernel of each source in each layout, with and without the filters' transformation, and that alone."""
     made: list[Contender] = []
     for source in sources:
-        for variant in variants(host.SOURCES[source], schedule):
+        for variant in variants(METHODS[source], schedule):
             given, values = {**schedule, **variant}, tuple(variant.values())
             parts = [*itertools.product(layouts, ("all", "main")), (layouts[0], "filter")]
             made += [Ours(source, layout, part, given, variant=values) for layout, part in parts]
@@ -102,10 +103,10 @@ def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, 
 
 def dated(what: str, gpu: Device, sources: Sequence[str]) -> results.Json:
     """``results.facts`` with the files of these sources."""
-    return results.facts(what, gpu, [path for name in sources for path in host.SOURCES[name].files])
+    return results.facts(what, gpu, [path for name in sources for path in METHODS[name].files])
 
 
 def kept_in(name: str, arch: str, source: str) -> Path:
     """``results.default_path``; with a source that is not the best for the card, NAME_sm90_SOURCE.json."""
-    other = arch in NAMES and source != host.choose(arch).name
+    other = arch in NAMES and source != conv.choose(arch).name
     return results.default_path(name, arch, source if other else "")

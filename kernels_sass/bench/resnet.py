@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from kernels_sass import conv
 from kernels_sass.bench import network
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import ratio
-from kernels_sass.conv import Conv2d, host, tuned
+from kernels_sass.conv import Conv2d, tuned
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
@@ -69,7 +70,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     if torch() is None:
         raise LaunchError("PyTorch is not installed, or sees no GPU: the network is its", WITHOUT)
-    source = asked.source or host.choose(host.arch_of(gpu)).name
+    source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = kept_in("resnet", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
@@ -85,7 +86,7 @@ def schedules(gpu: Device, asked: Asked) -> results.Json:
     if asked.schedule:
         return {}
     found = {}
-    for shape, schedule in tuned.best(gpu, host.Kernels.of(host.arch_of(gpu), asked.source)).items():
+    for shape, schedule in tuned.best(gpu, conv.Kernels.of(conv.arch_of(gpu), asked.source)).items():
         if shape.n in asked.batches and shape.layout in asked.layouts:
             found[f"{shape.layout} N{shape.n} C{shape.c} {shape.h}x{shape.w} K{shape.k}"] = schedule
     return found

@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kernels_sass import conv
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean
-from kernels_sass.conv import host
 from loader.bench import measure, results
 from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
@@ -65,13 +65,13 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     """Measure what is not measured yet, and give the whole file. LaunchError for a parameter that there is not, or a
     value that it does not take, before anything is measured."""
     gpu = gpu_at_hand(WITHOUT)
-    source = asked.source or host.choose(host.arch_of(gpu)).name
+    source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = kept_in("schedule", gpu.arch, source)
-    vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, host.arch_of(gpu), source, tell)}
+    vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, conv.arch_of(gpu), source, tell)}
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     for contender in contenders(asked):
-        host.Kernels.of(host.arch_of(gpu), source, contender.schedule)
+        conv.Kernels.of(conv.arch_of(gpu), source, contender.schedule)
     file = results.Results(path, dated("bench schedule", gpu, [source]), dataclasses.asdict(asked))
     return file.fill(
         asked.settings(), asked.seconds, tell, lambda _, problem, step: setting(problem, gpu, asked, step),
@@ -87,7 +87,7 @@ def there_is(
         found = []
         for value in values:
             try:
-                host.Kernels.of(arch, source, {**asked.schedule, name: value})
+                conv.Kernels.of(arch, source, {**asked.schedule, name: value})
             except LaunchError as why:
                 tell(f"{label(name, value)} is left out: {why.message}")
             else:

@@ -3,7 +3,7 @@
 The main kernel is timed, as in a network whose filters are transformed once, on each layer and on the nearest shape
 with images in multiples of 32, filters of 64 and channels of 8. The ratio is that of the times for a useful operation:
 1 if nothing is lost, 2 if a shape that fits is twice as fast. A layer is timed with each number of blocks that may
-share the channels of a job, and with each kernel that Conv2d may take, to tell whether host.split chooses well; and
+share the channels of a job, and with each kernel that Conv2d may take, to tell whether conv.split chooses well; and
 beside PyTorch, which transforms filters anew each time, if its algorithm does at all.
 """
 
@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels_sass import conv
 from kernels_sass.bench.ours import Ours, dated, kept_in
-from kernels_sass.conv import host
+from kernels_sass.conv import cost
+from kernels_sass.conv.method import mains
 from loader.bench import measure, results
 from loader.bench.contenders import Torch
 from loader.bench.measure import Contender, Data, gpu_at_hand
@@ -96,11 +98,11 @@ def jobs(p: Problem) -> int:
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
-    source = asked.source or host.choose(host.arch_of(gpu)).name
+    source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = kept_in("shapes", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    host.Kernels.of(host.arch_of(gpu), source, asked.schedule)  # told before anything is measured
+    conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)  # told before anything is measured
     file = results.Results(path, dated("bench shapes", gpu, [source]), dataclasses.asdict(asked))
     times: dict[Problem, results.Json] = {}
 
@@ -117,7 +119,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return row
 
     def summed_up(settings: results.Json) -> results.Json:
-        fitted = model(settings, asked.layout, host.sms(str(gpu)))
+        fitted = model(settings, asked.layout, conv.sms(str(gpu)))
         return summary(settings, fitted) | {"model": fitted}
 
     def brief(row: results.Json) -> str:
@@ -129,11 +131,11 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
 def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     """The time of the main kernel, with that of add_splits: as Conv2d launches it, its result having been compared with
     float64. ``of``: milliseconds with each "splits x main kernel", splits of no more than BLOCKS blocks an SM."""
-    shape = host.Shape.of(p, asked.layout)
-    kernels = tuple(host.Kernels.of(host.arch_of(gpu), asked.source, asked.schedule).every(shape))
-    chosen = host.split(shape, str(gpu), kernels)
-    most = BLOCKS * host.sms(str(gpu))
-    other = [one for one in host.ways(shape, kernels)
+    shape = conv.Shape.of(p, asked.layout)
+    kernels = tuple(conv.Kernels.of(conv.arch_of(gpu), asked.source, asked.schedule).every(shape))
+    chosen = conv.split(shape, str(gpu), kernels)
+    most = BLOCKS * conv.sms(str(gpu))
+    other = [one for one in cost.ways(shape, kernels)
              if (one.splits == 1 or math.prod(one.blocks) <= most) and one != chosen]  # fmt: skip
     ways = [(one.splits, one.kernel) for one in (chosen, *other)]
     with Data(p, gpu) as data:
@@ -158,7 +160,7 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
     made: results.Json = {}
 
     def floor(row: results.Json) -> float:
-        kinds = {host.BLOCKS[way.split(" x ")[1]].times for way in row["of"]}
+        kinds = {mains()[way.split(" x ")[1]].cost.name for way in row["of"]}
         of_one = [fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in kinds if f"job of {one}" in fitted]
         return float(fitted["launch"] + min(of_one))
 
@@ -179,8 +181,8 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
 
 
 def model(settings: results.Json, layout: str, sms: int) -> results.Json:
-    """Microseconds of a launch, and what host.py reckons with: fitted to the times of all ways that are not SLOW, their
-    relative errors alike."""
+    """Microseconds of a launch, and what conv.cost reckons with: fitted to the times of all ways that are not SLOW,
+    their relative errors alike."""
     rows: list[dict[str, float]] = []
     times = []
     for row in settings.values():
@@ -189,9 +191,9 @@ def model(settings: results.Json, layout: str, sms: int) -> results.Json:
             if ms > SLOW * min(of.values()):
                 continue
             splits, kernel = way.split(" x ")
-            shape = host.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, int(splits), kernel)
-            kind = shape.block.times
-            turns, steps, second, sums = host.terms(shape, sms)
+            shape = conv.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, int(splits), kernel)
+            kind = shape.block.cost.name
+            turns, steps, second, sums = cost.terms(shape, sms)
             rows.append({"launch": 1, f"step of {kind}": steps, f"job of {kind}": turns, "second launch": second,
                          "2^20 sums": sums})  # fmt: skip
             times.append(1000 * ms)

@@ -12,10 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from kernels_sass import conv
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.schedule import WITHOUT, Asked, label
 from kernels_sass.bench.winograd import geometric_mean
-from kernels_sass.conv import host, tuned
+from kernels_sass.conv import shape, tuned
+from kernels_sass.conv.method import METHODS
 from kernels_sass.conv.parameters import VARIANTS, parameters
 from loader.bench import measure, results
 from loader.bench.measure import Data, gpu_at_hand
@@ -23,7 +25,7 @@ from loader.cuda import Device
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError
 
-LAYOUT = host.LAYOUT  # that of Conv2d, if none is asked for
+LAYOUT = shape.LAYOUT  # that of Conv2d, if none is asked for
 ROUNDS = 8  # while it is searched
 GAIN = 1.004  # a smaller gain is taken for chance
 OWN, BEFORE = "as it is", "before"
@@ -34,19 +36,19 @@ Step = Callable[[float], None]
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Search for the shapes that are not done yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
-    source = asked.source or host.choose(host.arch_of(gpu)).name
-    if source not in (host.PAPER.name, host.HOPPER.name):
-        raise LaunchError(f"{host.SOURCES[source].file} has no schedule to search", "what it has Conv2d chooses")
+    source = asked.source or conv.choose(conv.arch_of(gpu)).name
+    if not METHODS[source].general:
+        raise LaunchError(f"{METHODS[source].file} has no schedule to search", "what it has Conv2d chooses")
     whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
     if path is None and asked == whole:
         path = kept_in("sweep", gpu.arch, source)
     vary = dict(asked.vary) or {
         name: tuple(value for value in one.few if value != one.default)
-        for name, one in parameters(host.SOURCES[source]).items()
+        for name, one in parameters(METHODS[source]).items()
         if name not in VARIANTS and name not in asked.schedule
     }  # fmt: skip
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
-    own = host.Kernels.of(host.arch_of(gpu), source, asked.schedule)
+    own = conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)
     file = results.Results(path, dated("bench schedule --sweep", gpu, [source]), dataclasses.asdict(asked))
     if asked.schedule:
         tell("with -D nothing is kept for Conv2d: it takes the source as it is")
@@ -56,7 +58,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     def search(name: str, p: Problem, step: Step) -> results.Json:
         made = setting(p, gpu, asked, step)
         if not asked.schedule and (best := made["best"]) is not None:
-            shape = host.Shape.of(p, asked.layout)
+            shape = conv.Shape.of(p, asked.layout)
             facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
             try:
                 tuned.keep(gpu, own, shape, best["schedule"], **facts)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels_sass import conv
 from kernels_sass.bench.ours import dated, kept_in, ours
-from kernels_sass.conv import host
+from kernels_sass.conv.method import METHODS
 from loader.bench import cudnn, measure, results
 from loader.bench.contenders import OPENCNN, Reference, pytorch
 from loader.bench.measure import Contender, Data, Row, gpu_at_hand
@@ -66,7 +67,7 @@ WITHOUT = (
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file. ``tell`` is given a line for each setting."""
     gpu = gpu_at_hand(WITHOUT)
-    sources = asked.sources or (host.choose(host.arch_of(gpu)).name,)
+    sources = asked.sources or (conv.choose(conv.arch_of(gpu)).name,)
     asked = dataclasses.replace(asked, sources=sources)
     facts = dated("bench winograd", gpu, sources)
     if path is None and asked == dataclasses.replace(Asked(), sources=sources, seconds=asked.seconds):
@@ -279,7 +280,7 @@ def table(found: results.Json) -> Any:
     """The verdict as a table of rich."""
     source = found["summary"]["source"]
     ours = list(dict.fromkeys(name for entry in found["settings"].values() for name in entry["verdict"]["ours"]))
-    title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {host.SOURCES[source].file}, milliseconds"
+    title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {METHODS[source].file}, milliseconds"
     made = _table(title, "In brackets: speed-up over the fastest fp32 algorithm of cuDNN and PyTorch, TF32 being off.",
                   "setting", "fastest fp32 rival", "ms", *ours)  # fmt: skip
     for name, entry in found["settings"].items():

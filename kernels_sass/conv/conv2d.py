@@ -13,16 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.conv import host, tuned
-from kernels_sass.conv.host import Kernels
+from kernels_sass.conv import tuned
+from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
+from kernels_sass.conv.cost import sms, split
+from kernels_sass.conv.launch import Launch, launches, pointers, transform
+from kernels_sass.conv.method import MAIN, METHODS, Method
+from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
 from loader.cuda import Buffer
 from turingas.errors import LaunchError
 
-Shape = tuple[int, ...]
+Sizes = tuple[int, ...]
 
 CPU = "cpu"
+CPU_ARCHS = (CPU_ARCH, "sm_90")  # what it runs: the first that has the kernel, and its schedule
 ACTIVATIONS = (None, "relu")
 PLANS = 256  # shapes that a layer remembers on each device
 
@@ -64,7 +69,7 @@ class Conv2d:
         bias: Any = None,
         padding: int = 1,
         activation: str | None = None,
-        layout: str = host.LAYOUT,
+        layout: str = LAYOUT,
         device: Any = None,
         arch: str | None = None,
         *,
@@ -74,19 +79,19 @@ class Conv2d:
     ) -> None:
         if activation not in ACTIVATIONS:
             raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
-        self.padding, self.activation, self.layout = _padding(padding), activation, host.check_layout(layout)
+        self.padding, self.activation, self.layout = _padding(padding), activation, check_layout(layout)
         self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
         self.splits = splits
-        self._only = host.MAIN  # the main kernel, if there is but one without Winograd's method
+        self._only = MAIN  # the main kernel of x's sizes, until the fastest one is chosen
 
         _library("weight", weight)
         shape = tuple(weight.shape)
         if len(shape) != 4 or shape[2:] != (3, 3) or 0 in shape:
             raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
         self.filters, self.channels = shape[:2]
-        host.filter_floats(self.channels, self.filters)
+        filter_floats(self.channels, self.filters)
         if splits is not None:
-            host.Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
+            Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
         there = _memory("weight", weight, shape, use="learned")[2]
         also = there if bias is None else _memory("bias", bias, (self.filters,), use="learned")[2]
         self.device = _device(device, there if there != HOST else also)
@@ -97,7 +102,7 @@ class Conv2d:
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
         self._closed = False
-        self._shapes: dict[Shape, tuple[host.Shape, Shape]] = {}  # of x -> all sizes, and the shape of y
+        self._shapes: dict[Sizes, tuple[Shape, Sizes]] = {}  # of x -> all sizes, and the shape of y
         self._weight, self._bias = weight, bias
         if self.device is not None:
             self._place(_number(self.device))
@@ -170,25 +175,30 @@ class Conv2d:
         if self.arch is not None:
             return self.arch
         if device != CPU:
-            return host.arch_of(cuda.device_named(device))
-        paper, hopper = (host.takes(source, self.schedule) for source in (host.PAPER, host.HOPPER))
-        new = self.kernel not in (None, host.PAPER.name) or not (self.kernel or paper) and hopper
-        return "sm_90" if new else host.CPU_ARCH
+            return arch_of(cuda.device_named(device))
+        if method := self._method():
+            return next(arch for arch in (*CPU_ARCHS, *method.archs) if arch in method.archs)
+        able = [arch for arch in CPU_ARCHS if takes(choose(arch), self.schedule)]
+        return (able or CPU_ARCHS)[0]
+
+    def _method(self) -> Method | None:
+        """The one that is asked for by name, if it is one."""
+        return METHODS.get(self.kernel) if isinstance(self.kernel, str) else None
 
     def _kernels(self, device: str) -> Kernels:
         """Those that the arguments ask for. LaunchError."""
         schedule = self.schedule
-        if isinstance(self.kernel, str) and self.kernel in host.SOURCES:
-            schedule = {**host.own_schedule(host.SOURCES[self.kernel], self.channels, self.filters), **schedule}
+        if method := self._method():
+            schedule = {**method.defines(self.channels, self.filters), **schedule}
         kernels = Kernels.of(self._arch(device), self.kernel, schedule)
         self._sizes(kernels.main)
-        if host.without_winograd(kernels.main):
+        if not kernels.method.general:
             self._only = kernels.main
         return kernels
 
-    def _sizes(self, kernel: str = host.MAIN) -> host.Shape:
+    def _sizes(self, kernel: str = MAIN) -> Shape:
         """Those of the layer. LaunchError if the kernel is not for them."""
-        return host.Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, kernel=kernel)
+        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, kernel=kernel)
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""
@@ -204,15 +214,15 @@ class Conv2d:
                 if device != CPU:
                     free = self.kernel is None and self.tuned and self.splits is None
                     every = kernels.every(sizes if free else None)
-                place = _Place(device, kernels.source, every, self._weight, self._bias, sizes)
+                place = _Place(device, kernels.method, every, self._weight, self._bias, sizes)
                 if self.tuned and device != CPU:
-                    others = {name: one for name, one in place.kernels.items() if name not in kernels.source.threads}
+                    others = {name: one for name, one in place.kernels.items() if name not in kernels.method.kernels}
                     found = self._tuned(device, kernels)
                     place.tuned = {shape: {**of, **others} for shape, of in found.items()}
                 self._places[number] = place
             return self._places[number]
 
-    def _tuned(self, device: str, kernels: Kernels) -> dict[host.Shape, Any]:
+    def _tuned(self, device: str, kernels: Kernels) -> dict[Shape, Any]:
         """The kernels with schedules that a sweep found for shapes of this layer. A schedule that the source does not
         take is reported by a warning, and left out."""
         mine = self.layout, self.channels, self.filters, self.padding
@@ -220,7 +230,7 @@ class Conv2d:
         for shape, schedule in tuned.best(cuda.device_named(device), kernels).items():
             if (shape.layout, shape.c, shape.k, shape.pad) == mine:
                 try:
-                    other = Kernels.of(kernels.arch, kernels.source.name, schedule)
+                    other = Kernels.of(kernels.arch, kernels.method.name, schedule)
                 except LaunchError as error:
                     warnings.warn(f"{tuned.path()}: {schedule} is ignored: {error}", RuntimeWarning, stacklevel=2)
                     continue
@@ -228,14 +238,14 @@ class Conv2d:
                     found[shape] = _loaded(other.every(), device)
         return found
 
-    def _shape(self, given: Shape) -> tuple[host.Shape, Shape]:
+    def _shape(self, given: Sizes) -> tuple[Shape, Sizes]:
         """All sizes for x of a shape, and the shape of y. LaunchError."""
         if len(given) != 4:
             raise LaunchError(f"x has the shape {given}; it must have four sizes, {', '.join(self.layout)}")
         channels = given[self.layout.index("C")]
         if channels != self.channels:
             raise LaunchError(f"x has {channels} channels ({self.layout} = {given}), the filters {self.channels}")
-        shape = replace(host.shape_of(given, self.filters, self.padding, self.layout), kernel=self._only)
+        shape = replace(shape_of(given, self.filters, self.padding, self.layout), kernel=self._only)
         shape = shape if self.splits is None else replace(shape, splits=self.splits)
         list(shape.parts())  # says what is too large
         if len(self._shapes) >= PLANS:
@@ -258,7 +268,7 @@ class Conv2d:
 
 #: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, and each
 #: launch with its kernel.
-Part = tuple[slice | None, tuple[int, int], host.Shape, list[tuple[host.Launch, Any]]]
+Part = tuple[slice | None, tuple[int, int], Shape, list[tuple[Launch, Any]]]
 
 
 @dataclass(frozen=True)
@@ -292,24 +302,24 @@ class _Place:
     ``every``: kernels by the main one's name. ``u``: by the same, the filters as these kernels want them."""
 
     def __init__(
-        self, device: str, source: host.Source, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: host.Shape
+        self, device: str, method: Method, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: Shape
     ) -> None:
-        self.device, self.source, self.sms = device, source, host.sms(device)
-        self.plans: dict[Shape, Plan] = {}  # by the shape of x
+        self.device, self.method, self.sms = device, method, sms(device)
+        self.plans: dict[Sizes, Plan] = {}  # by the shape of x
         self.kept: Any = None  # partial results of Buffers
-        self.tuned: dict[host.Shape, Any] = {}  # kernels for some shapes, as self.kernels
+        self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
         self.kernels = _loaded(every, device)
         c, k = sizes.c, sizes.k
-        floats = host.filter_floats(c, k)
+        floats = filter_floats(c, k)
         made: dict[tuple[int, ...], Any] = {}
         self.u: dict[str, Any] = {}
         self.bias: Any = 0
         if device == CPU:
             ((main, kernels),) = every.items()
             self.u[main] = np.empty(floats, np.float32)
-            host.transform(kernels.load(device), weight, self.u[main], c, k)
+            transform(kernels.load(device), weight, self.u[main], c, k)
             self.bias = 0 if bias is None else _copy("bias", bias)
             return
         gpu = cuda.device_named(device)
@@ -318,7 +328,7 @@ class _Place:
             code = _transform(kernels)
             if code not in made:
                 made[code] = Buffer(floats, np.float32, gpu)
-                host.transform(kernels.load(device), there, made[code], c, k, stream=stream)
+                transform(kernels.load(device), there, made[code], c, k, stream=stream)
             self.u[main] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
@@ -328,16 +338,15 @@ class _Place:
             gpu.call("cuMemcpyDtoDAsync", self.bias.address, address, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
-    def prepare(self, shape: host.Shape, relu: bool, choose: bool) -> Plan:
-        """The launches for x of a shape; ``choose``: with the splits that are best for it."""
+    def prepare(self, shape: Shape, relu: bool, free: bool) -> Plan:
+        """The launches for x of a shape; ``free``: with the splits that are best for it."""
         steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Part]()
         for images, part in shape.parts():
             kernels = self.tuned.get(replace(part, splits=1), self.kernels)
-            splits = host.SPLITS if choose else (part.splits,)
-            sizes = host.split(part, self.device, tuple(kernels), splits)
-            every = host.launches(self.source, sizes, self.sms, relu)
-            launches = [(one, kernels[sizes.kernel][one.kernel]) for one in every]
-            found.append((None if part is shape else images, steps, sizes, launches))
+            splits = SPLITS if free else (part.splits,)
+            sizes = split(part, self.device, tuple(kernels), splits)
+            queued = [(one, kernels[sizes.kernel][one.kernel]) for one in launches(self.method, sizes, self.sms, relu)]
+            found.append((None if part is shape else images, steps, sizes, queued))
         if len(self.plans) >= PLANS:
             self.plans.clear()
         return self.plans.setdefault(shape.x_shape, Plan(found, max(sizes.floats for _, _, sizes, _ in found)))
@@ -349,15 +358,14 @@ class _Place:
             if self.closed:
                 raise LaunchError("the layer is closed")
             partial = self._keep(plan.floats) if partial is None else partial
-            for images, steps, sizes, launches in plan.parts:
+            for images, steps, sizes, queued in plan.parts:
                 mine, ours, added = x, y, residual
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     added = _part(residual, images, steps[1])
-                pointers = host.pointers(sizes, mine, self.u[sizes.kernel], ours, self.bias, added, partial)
-                for given, (one, kernel) in zip(pointers, launches):
-                    block = one.threads, 1, 1
-                    early = self.source.early
+                each = pointers(sizes, mine, self.u[sizes.kernel], ours, self.bias, added, partial)
+                for given, (one, kernel) in zip(each, queued):
+                    block, early = (one.threads, 1, 1), one.early
                     kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, stream=stream, early=early)
 
     def _keep(self, floats: int) -> int:
@@ -391,7 +399,7 @@ class Library:
 
     kind: Kind
     float32: Any
-    empty: Callable[[Any, Shape], Any]
+    empty: Callable[[Any, Sizes], Any]
     check: Callable[[Any, str], None] | None = None
     staged: bool = False
     kept: bool = False
@@ -425,19 +433,19 @@ def _made_by(value: Any) -> Callable[[Kind], Library] | None:
     return None
 
 
-def _numpy_empty(x: Any, shape: Shape) -> Any:
+def _numpy_empty(x: Any, shape: Sizes) -> Any:
     return np.empty(shape, np.float32)
 
 
-def _buffer_empty(x: Any, shape: Shape) -> Any:
+def _buffer_empty(x: Any, shape: Sizes) -> Any:
     return Buffer(shape, np.float32, x.gpu)
 
 
-def _torch_empty(x: Any, shape: Shape) -> Any:
+def _torch_empty(x: Any, shape: Sizes) -> Any:
     return x.new_empty(shape)
 
 
-def _cupy_empty(x: Any, shape: Shape) -> Any:
+def _cupy_empty(x: Any, shape: Sizes) -> Any:
     with x.device:
         return sys.modules["cupy"].empty(shape, np.float32)
 
@@ -453,7 +461,7 @@ def _torch_check(array: Any, use: str) -> None:
 
 
 def _memory(
-    name: str, value: Any, shape: Shape | None = None, place: int | None = None, use: str = "read"
+    name: str, value: Any, shape: Sizes | None = None, place: int | None = None, use: str = "read"
 ) -> Memory:
     """Where an array lies. LaunchError unless it is float32 in C order, of the shape, on the device ``place``, and fit
     for its use: "read", "written", or "learned", a parameter of the network, which alone may require gradients."""

@@ -1,4 +1,4 @@
-"""The parameters of a Winograd source, as it lists them itself: names, defaults and the values that each takes.
+"""The parameters of a method's source, as it lists them itself: names, defaults and the values that each takes.
 
 A source names them in its head, ``# -D NAME=value|value``, the first being the default, or in its inline Python,
 ``choose("NAME", default, (values ...))``.
@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernels_sass.conv.host import Source
+from kernels_sass.conv.method import Method
 
 #: Parameters that say what the products are made with, and not when an instruction is issued. Each value of them is a
 #: kernel of its own: it is measured beside the others, and no search for a schedule changes it.
@@ -38,9 +38,9 @@ def _round(value: object) -> bool:
     return not number.isdecimal() or int(number) & (int(number) - 1) == 0
 
 
-def parameters(source: Source) -> dict[str, Parameter]:
+def parameters(method: Method) -> dict[str, Parameter]:
     """By name, in the order in which the source has them."""
-    text = source.path.read_text()
+    text = "".join(path.read_text() for path in method.files if path.suffix == ".sass")
     found = {}
     for name, values in re.findall(r"^#\s+-D\s+(\w+)=(\S+)", text, re.M):
         known = tuple(_value(word) for word in values.split("|") if not re.search(r":[A-Z]$", word))
@@ -74,9 +74,9 @@ def _values(values: ast.expr) -> tuple[object, ...]:
         return ()
 
 
-def variants(source: Source, given: Mapping[str, object]) -> list[dict[str, object]]:
+def variants(method: Method, given: Mapping[str, object]) -> list[dict[str, object]]:
     """The kernels that a source is, as values of VARIANTS: [{}] if it has none of them. ``given``: what is decided."""
-    there = parameters(source)
+    there = parameters(method)
     names = [name for name in VARIANTS if name in there]
     values = [(given[name],) if name in given else there[name].values for name in names]
     return [dict(zip(names, one)) for one in itertools.product(*values)]

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.conv.host import Kernels, Shape
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.shape import Shape
 from loader.cuda import Device
 from loader.nvrtc import cache_folder
 from turingas.errors import LaunchError
@@ -35,7 +36,7 @@ def key(gpu: Device, kernels: Kernels) -> str:
     """What an entry is for, but for the shape. ``kernels``: those of the source without any parameter."""
     code = hashlib.sha256(kernels.cubin.to_bytes()).hexdigest()[:16]
     major, minor = gpu.version()
-    return f"{gpu.name}, CUDA {major}.{minor}, {kernels.source.name}, {code}"
+    return f"{gpu.name}, CUDA {major}.{minor}, {kernels.method.name}, {code}"
 
 
 def read() -> dict[str, dict[str, Any]]:

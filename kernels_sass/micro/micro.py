@@ -42,7 +42,7 @@ class Case:
     """A loop that is timed: ``count`` instructions of a warp in a round. ``given``: the kernel's parameters before
     clocks and rounds; ``right`` says of the arrays among them, after so many rounds, whether they hold what they must.
     ``shared_by``: the schedulers that issue them, 4, or 1 where all warps of the SM wait for one unit. ``more``: what a
-    row says beside its times."""
+    row says beside its times. ``variant``: "a" for sm_90a."""
 
     source: Path
     defines: Mapping[str, object]
@@ -52,11 +52,13 @@ class Case:
     threads: int = 256
     shared_by: int = SCHEDULERS
     more: Json = field(default_factory=dict)
+    variant: str = ""
 
     def cubin(self, arch: str, **more: object) -> Cubin:
         """Assembled."""
         text = self.source.read_text()
-        return turingas.assemble(text, arch, {**self.defines, **more}, [LEARN], filename=str(self.source))
+        defines = {**self.defines, **more}
+        return turingas.assemble(text, arch + self.variant, defines, [LEARN], filename=str(self.source))
 
     def measure(self, gpu: Device) -> Json:
         """A row: status, cycles of a round and their spread, cpi."""
@@ -243,22 +245,42 @@ def ffma(arch: str) -> dict[str, Case]:
 
 
 @dataclass(frozen=True)
+class Type:
+    """What stands in all places of A and B: words, and the product of two elements, which every type holds exactly.
+    ``into``: the type of the accumulator, "f2", "f4", "f8" or "i4"."""
+
+    a: int
+    b: int
+    value: float
+    into: str
+
+
+HALF, HALF_F32, BF16, TF32 = (
+    Type(0x3C003C00, 0x14001400, 2**-10, "f2"), Type(0x3C003C00, 0x14001400, 2**-10, "f4"),
+    Type(0x3F803F80, 0x3A803A80, 2**-10, "f4"), Type(0x3F800000, 0x3A800000, 2**-10, "f4"),
+)  # fmt: skip
+FP64, FP8, FP8_F32 = (
+    Type(0x3FF00000, 0x3F500000, 2**-10, "f8"),
+    Type(0x38383838, 0x08080808, 2**-6, "f2"), Type(0x38383838, 0x08080808, 2**-6, "f4"),
+)  # fmt: skip
+INT8, INT4 = Type(0x01010101, 0x01010101, 1, "i4"), Type(0x11111111, 0x11111111, 1, "i4")
+AND, XOR = Type(0xFFFFFFFF, 0xFFFFFFFF, 1, "i4"), Type(0xFFFFFFFF, 0, 1, "i4")
+
+
+@dataclass(frozen=True)
 class Mma:
-    """A product of an m x k and a k x n matrix that a warp does. ``a``, ``b``: the words that hold 1 and 2^-10 (for
-    integers 1) in all places; ``into``: "f2", "f4", "f8" or "i4"; ``registers``: of the accumulator; ``terms``:
-    products that make up an element, fewer than k where the matrix is sparse; ``first``, ``last``: compute
-    capabilities."""
+    """A product of an m x k and a k x n matrix that a warp does; of a warp group's, a warp does 16 of 64 rows.
+    ``registers``: of the accumulator; ``first``, ``last``: compute capabilities; ``sparse``: half of A's elements are
+    there, two of four, of TF32 one of two."""
 
     m: int
     n: int
     k: int
-    a: int
-    b: int
-    into: str
+    type: Type
     registers: int
     first: int
     last: int = 90
-    terms: int = 0
+    sparse: bool = False
 
     @property
     def flops(self) -> int:
@@ -267,31 +289,65 @@ class Mma:
 
     def element(self, products: int) -> list[int]:
         """The words in which an accumulator stands that took so many."""
-        value = products * (self.terms or self.k) * (1 if self.into == "i4" else 2**-10)
-        words: list[int] = np.full(8, value, np.dtype(f"<{self.into}")).view(np.uint32)[: self.registers].tolist()
-        return words
+        value = products * self.k // (1 + self.sparse) * self.type.value
+        words = np.full(2 * self.registers, value, np.dtype(f"<{self.type.into}")).view(np.uint32)
+        found: list[int] = words[: self.registers].tolist()
+        return found
 
 
-HALF, BF16, TF32, INT8, FP64 = ((0x3C003C00, 0x14001400), (0x3F803F80, 0x3A803A80), (0x3F800000, 0x3A800000),
-                                (0x01010101, 0x01010101), (0x3FF00000, 0x3F500000))  # fmt: skip
 MMA = {
-    "HMMA.884.F16.F16": Mma(16, 16, 4, *HALF, "f2", 4, 70, 75),  # four products of 8 x 8, in 2 or 4 steps
-    "HMMA.884.F32.F32": Mma(16, 16, 4, *HALF, "f4", 8, 70, 75),
-    "HMMA.1688.F16": Mma(16, 8, 8, *HALF, "f2", 2, 75),
-    "HMMA.1688.F32": Mma(16, 8, 8, *HALF, "f4", 4, 75),
-    "HMMA.16816.F16": Mma(16, 8, 16, *HALF, "f2", 2, 80),
-    "HMMA.16816.F32": Mma(16, 8, 16, *HALF, "f4", 4, 80),
-    "HMMA.16816.F32.BF16": Mma(16, 8, 16, *BF16, "f4", 4, 80),
-    "HMMA.1684.F32.TF32": Mma(16, 8, 4, *TF32, "f4", 4, 80),
-    "HMMA.1688.F32.TF32": Mma(16, 8, 8, *TF32, "f4", 4, 80),
-    "HMMA.SP.16832.F32": Mma(16, 8, 32, *HALF, "f4", 4, 80, terms=16),
-    "HMMA.SP.16816.F32.TF32": Mma(16, 8, 16, *TF32, "f4", 4, 80, terms=8),
-    "IMMA.8816.S8.S8": Mma(8, 8, 16, *INT8, "i4", 2, 75),
-    "IMMA.16832.S8.S8": Mma(16, 8, 32, *INT8, "i4", 4, 80),
-    "DMMA.884": Mma(8, 8, 4, *FP64, "f8", 4, 80, 89),
-    "DMMA.8x8x4": Mma(8, 8, 4, *FP64, "f8", 4, 90),
-    "DMMA.16x8x16": Mma(16, 8, 16, *FP64, "f8", 8, 90),
+    "HMMA.884.F16.F16": Mma(16, 16, 4, HALF, 4, 70, 75),  # four products of 8 x 8, in 2 or 4 steps
+    "HMMA.884.F32.F32": Mma(16, 16, 4, HALF_F32, 8, 70, 75),
+    "HMMA.1688.F16": Mma(16, 8, 8, HALF, 2, 75),
+    "HMMA.1688.F32": Mma(16, 8, 8, HALF_F32, 4, 75),
+    "HMMA.1688.F32.BF16": Mma(16, 8, 8, BF16, 4, 80),
+    "HMMA.16816.F16": Mma(16, 8, 16, HALF, 2, 80),
+    "HMMA.16816.F32": Mma(16, 8, 16, HALF_F32, 4, 80),
+    "HMMA.16816.F32.BF16": Mma(16, 8, 16, BF16, 4, 80),
+    "HMMA.1684.F32.TF32": Mma(16, 8, 4, TF32, 4, 80),
+    "HMMA.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, 80),
+    "HMMA.SP.16816.F16": Mma(16, 8, 16, HALF, 2, 80, sparse=True),
+    "HMMA.SP.16816.F32": Mma(16, 8, 16, HALF_F32, 4, 80, sparse=True),
+    "HMMA.SP.16832.F16": Mma(16, 8, 32, HALF, 2, 80, sparse=True),
+    "HMMA.SP.16832.F32": Mma(16, 8, 32, HALF_F32, 4, 80, sparse=True),
+    "HMMA.SP.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, 80, sparse=True),
+    "HMMA.SP.16816.F32.TF32": Mma(16, 8, 16, TF32, 4, 80, sparse=True),
+    "IMMA.8816.S8.S8": Mma(8, 8, 16, INT8, 2, 75),
+    "IMMA.16816.S8.S8": Mma(16, 8, 16, INT8, 4, 80),
+    "IMMA.16832.S8.S8": Mma(16, 8, 32, INT8, 4, 80),
+    "IMMA.SP.16832.S8.S8": Mma(16, 8, 32, INT8, 4, 80, sparse=True),
+    "IMMA.SP.16864.S8.S8": Mma(16, 8, 64, INT8, 4, 80, sparse=True),
+    "IMMA.8832.S4.S4": Mma(8, 8, 32, INT4, 2, 75, 89),
+    "IMMA.16832.S4.S4": Mma(16, 8, 32, INT4, 4, 80, 89),
+    "IMMA.16864.S4.S4": Mma(16, 8, 64, INT4, 4, 80, 89),
+    "BMMA.88128.XOR.POPC": Mma(8, 8, 128, XOR, 2, 75, 89),
+    "BMMA.88128.AND.POPC": Mma(8, 8, 128, AND, 2, 80),
+    "BMMA.168128.AND.POPC": Mma(16, 8, 128, AND, 4, 80),
+    "BMMA.168256.AND.POPC": Mma(16, 8, 256, AND, 4, 80),
+    "QMMA.16832.F16.E4M3.E4M3": Mma(16, 8, 32, FP8, 2, 89, 89),
+    "QMMA.16832.F32.E4M3.E4M3": Mma(16, 8, 32, FP8_F32, 4, 89, 89),
+    "DMMA.884": Mma(8, 8, 4, FP64, 4, 80, 89),
+    "DMMA.8x8x4": Mma(8, 8, 4, FP64, 4, 90),
+    "DMMA.16x8x4": Mma(16, 8, 4, FP64, 8, 90),
+    "DMMA.16x8x8": Mma(16, 8, 8, FP64, 8, 90),
+    "DMMA.16x8x16": Mma(16, 8, 16, FP64, 8, 90),
 }
+#: Products of warp groups, with any of SIZES for N.
+GROUPS = {
+    "HGMMA.64x{n}x16.F16": (16, HALF), "HGMMA.64x{n}x16.F32": (16, HALF_F32), "HGMMA.64x{n}x16.F32.BF16": (16, BF16),
+    "HGMMA.64x{n}x8.F32.TF32": (8, TF32),
+    "HGMMA.SP.64x{n}x32.F16": (32, HALF), "HGMMA.SP.64x{n}x32.F32": (32, HALF_F32),
+    "HGMMA.SP.64x{n}x16.F32.TF32": (16, TF32),
+    "IGMMA.64x{n}x32.S8.S8": (32, INT8), "IGMMA.SP.64x{n}x64.S8.S8": (64, INT8),
+    "BGMMA.64x{n}x256.AND.POPC": (256, AND),
+    "QGMMA.64x{n}x32.F16.E4M3.E4M3": (32, FP8), "QGMMA.64x{n}x32.F32.E4M3.E4M3": (32, FP8_F32),
+    "QGMMA.SP.64x{n}x64.F16.E4M3.E4M3": (64, FP8), "QGMMA.SP.64x{n}x64.F32.E4M3.E4M3": (64, FP8_F32),
+}  # fmt: skip
+SIZES = (8, 64, 128, 256)
+GROUP_MMA = {
+    name.format(n=n): Mma(16, n, k, kind, n // (4 if kind.into == "f2" else 2), 90, sparse=".SP." in name)
+    for name, (k, kind) in GROUPS.items() for n in SIZES
+}  # fmt: skip
 REUSED = ("HMMA.16816.F32", "HMMA.1688.F32.TF32")  # also timed with both sources in the reuse cache
 
 
@@ -307,7 +363,8 @@ def queued(op: str, arch: str) -> bool:
 
 def product(op: str, arch: str, threads: int, chains: int, kind: type[Case] = Case, **defines: object) -> Case:
     """Products on so many accumulators, which take turns."""
-    one = MMA[op]
+    group = op in GROUP_MMA
+    one = GROUP_MMA[op] if group else MMA[op]
     words = np.full((one.registers * chains, threads), 0xFFFFFFFF, np.uint32)
 
     def right(found: Sequence[Array], rounds: int) -> bool:
@@ -316,7 +373,8 @@ def product(op: str, arch: str, threads: int, chains: int, kind: type[Case] = Ca
 
     more = {"op": op, "flops": one.flops, "chains": chains}
     defines = {"OP": op, "CHAINS": chains, **defines}
-    return kind(FOLDER / "hmma.sass", defines, (words, one.a, one.b), right, 64, threads, more=more)
+    source, variant = (FOLDER / "hgmma.sass", "a") if group else (FOLDER / "hmma.sass", "")
+    return kind(source, defines, (words, one.type.a, one.type.b), right, 64, threads, more=more, variant=variant)
 
 
 def hmma(arch: str) -> dict[str, Case]:
@@ -332,6 +390,13 @@ def hmma(arch: str) -> dict[str, Case]:
             if warps == 8 and op in REUSED and not waits:
                 cases[f"{label}, sources kept"] = product(op, arch, 256, 12, REUSE="ab")
         cases[f"{op}, latency"] = product(op, arch, 32, 1, Case if waits else Latency)
+    for op, one in GROUP_MMA.items() if capability(arch) == 90 else ():
+        chains = min(4, 128 // one.registers)
+        cases[f"{op}, 2 a scheduler"] = product(op, arch, 256, chains)
+        cases[f"{op}, 2 a scheduler, A in registers"] = product(op, arch, 256, chains, A="registers")
+        if one.n == max(SIZES):
+            cases[f"{op}, 1 a scheduler"] = product(op, arch, 128, chains)
+            cases[f"{op}, latency"] = product(op, arch, 128, 1, WAIT=1)
     return cases
 
 
@@ -448,11 +513,15 @@ AXES = {
 }
 
 
+#: what a figure leaves out
+SMALLER = {op for op, one in GROUP_MMA.items() if one.n < max(SIZES)}
+
+
 def figures(what: str, found: Json, folder: Path) -> list[Path]:
-    """Bars of all rows that have a rate; latencies of products beside them."""
+    """Bars of the rows that have a rate, of warp groups' products the largest; latencies of products beside them."""
     key, label = AXES[what]
     every = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
-    rows = {name: row for name, row in every.items() if key in row}
+    rows = {name: row for name, row in every.items() if key in row and row.get("op") not in SMALLER}
     latencies = {row["op"]: f"{row['latency']:.0f}" for row in every.values() if "latency" in row}
     figure, axes = drawing.pyplot().subplots(figsize=(9, 1.2 + 0.22 * len(rows)), layout="constrained")
     values = [row[key] for row in rows.values()]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import loader
-from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv import Conv2d, code, cost, launch
+from kernels_sass.conv import shape as sizes
 from loader.cuda import Buffer, Graph
 from loader.reference.problem import arrange, relative_error
 from tests.gpu.test_winograd import KERNELS
@@ -32,11 +33,11 @@ def kernel(request):
     return KERNELS[request.param]
 
 
-@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("layout", sizes.LAYOUTS)
 @pytest.mark.parametrize("pad", [0, 1])
 def test_numpy_there_and_back(kernel, layout, pad):
-    for sizes in ((1, 1, 3, 3, 1), (33, 17, 9, 12, 70), (64, 64, 14, 14, 128), (2, 200, 7, 7, 65)):
-        case = Case(*sizes, pad, layout)
+    for one in ((1, 1, 3, 3, 1), (33, 17, 9, 12, 70), (64, 64, 14, 14, 128), (2, 200, 7, 7, 65)):
+        case = Case(*one, pad, layout)
         with case.conv(True, True, device=DEVICE, **kernel) as conv:
             assert relative_error(conv(case.x, case.residual), case.y(1, 1, 1)) < 1e-6, sizes
     with case.conv(device=DEVICE, **kernel) as conv:
@@ -47,7 +48,7 @@ def test_random_shapes(kernel):
     random = np.random.default_rng(0)
     for _ in range(60):
         n, c, h, w, k = (int(random.integers(1, most)) for most in (70, 150, 40, 40, 200))
-        pad, layout = int(random.integers(2)), host.LAYOUTS[random.integers(3)]
+        pad, layout = int(random.integers(2)), sizes.LAYOUTS[random.integers(3)]
         case = Case(n, c, h + 2, w + 2, k, pad, layout)
         with case.conv(True, device=DEVICE, **kernel) as conv:
             assert relative_error(conv(case.x), case.y(bias=True)) < 1e-6, (n, c, h + 2, w + 2, k, pad, layout)
@@ -55,7 +56,7 @@ def test_random_shapes(kernel):
 
 def test_more_than_4_gib(kernel):
     """Images from before and behind the place where the batch is parted."""
-    shape = host.Shape(1400, 64, 112, 112, 64)
+    shape = sizes.Shape(1400, 64, 112, 112, 64)
     assert len(list(shape.parts())) == 2
     case = Case(2, 64, 112, 112, 64)
     x, y = Buffer(shape.x_shape), Buffer(shape.y_shape)
@@ -74,7 +75,7 @@ def test_more_than_4_gib(kernel):
 
 def test_torch(kernel):
     torch = pytest.importorskip("torch")
-    for layout in host.LAYOUTS:
+    for layout in sizes.LAYOUTS:
         case = Case(5, 20, 9, 8, 70, 1, layout)
         weight, bias = (torch.nn.Parameter(torch.from_numpy(one).cuda()) for one in (case.weight, case.bias))
         x, residual = (torch.from_numpy(one).cuda() for one in (case.x, case.residual))
@@ -127,14 +128,14 @@ def test_a_graph_of_torch(kernel):
 
 def test_a_graph_of_the_loader(kernel):
     case = Case(8, 64, 14, 14, 64)
-    x, y, u = Buffer.of(case.x), Buffer(case.residual.shape), Buffer(host.filter_floats(64, 64))
-    kernels = host.Kernels.of(host.arch_of(x.gpu), *kernel.values())
+    x, y, u = Buffer.of(case.x), Buffer(case.residual.shape), Buffer(sizes.filter_floats(64, 64))
+    kernels = code.Kernels.of(code.arch_of(x.gpu), *kernel.values())
     module, w = kernels.load(DEVICE), Buffer.of(case.weight)
-    shape = host.Shape(8, 64, 14, 14, 64, kernel=kernels.main)
+    shape = sizes.Shape(8, 64, 14, 14, 64, kernel=kernels.main)
 
     def record(stream):
-        host.transform(module, w, u, 64, 64, stream=stream)
-        host.convolve(module, kernels.source, shape, x, u, y, sms=host.sms(DEVICE), stream=stream)
+        launch.transform(module, w, u, 64, 64, stream=stream)
+        launch.convolve(module, kernels.method, shape, x, u, y, sms=cost.sms(DEVICE), stream=stream)
 
     Graph(record).launch()
     assert relative_error(y.numpy(), case.y()) < 1e-6

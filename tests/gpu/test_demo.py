@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import loader
 import turingas
-from kernels_sass.conv import host
+from kernels_sass.conv import code
 from loader import cuda
 from loader.cuda import Buffer
 from tests.docs.pages import ROOT, listings
@@ -43,7 +43,7 @@ def test_first_kernel():
     (source,) = (one.text for one in listings(ROOT / "README.md") if one.language == "nvsass")
     random = np.random.default_rng(0)
     x, y = random.standard_normal((2, 1 << 20), np.float32)
-    with loader.load(turingas.assemble(source, arch=host.arch_of(cuda.device(0))), DEVICE) as module:
+    with loader.load(turingas.assemble(source, arch=code.arch_of(cuda.device(0))), DEVICE) as module:
         source, target = Buffer.of(x), Buffer.of(y)
         module.kernel().launch(x.size // 256, 256, source, target, 2.5)
         assert np.allclose(target.numpy(), np.float32(2.5) * x + y, rtol=1e-6, atol=1e-6)

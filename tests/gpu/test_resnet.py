@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels_sass.bench import network, resnet
-from kernels_sass.conv import host
+from kernels_sass.conv import code
 from loader import cuda
 from tests.kernels_sass import standin_torch
 
@@ -31,7 +31,7 @@ def test_float64_is_numpys():
 def test_all_forms():
     """Everybody but what PyTorch's own fused call refuses is right, in a graph; the parts are about the whole."""
     gpu = cuda.device(0)
-    source = host.choose(host.arch_of(gpu)).name
+    source = code.choose(code.arch_of(gpu)).name
     asked = resnet.Asked(batches=(4,), source=source, runs=20)
     entry = resnet.setting(4, gpu, asked)
     for row in entry["rows"]:
@@ -47,7 +47,7 @@ def test_all_forms():
 def test_kinds_in_an_order_that_changes():
     """Times of kinds do not depend on who ran before: the same contender twice has the same times, about."""
     gpu = cuda.device(0)
-    asked = resnet.Asked(batches=(32,), source=host.choose(host.arch_of(gpu)).name)
+    asked = resnet.Asked(batches=(32,), source=code.choose(code.arch_of(gpu)).name)
     ops = network.resnet()
     with contextlib.closing(resnet.Pictures(32, gpu, asked)) as data:
         twice = [resnet.Forward("torch", "folded", "NCHW", ops) for _ in range(2)]

@@ -24,7 +24,11 @@ from click.testing import CliRunner
 
 import loader
 import turingas
-from kernels_sass.conv import Conv2d, host
+from kernels_sass.conv import Conv2d, code, cost, launch
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.method import METHODS
+from kernels_sass.conv.methods import few
+from kernels_sass.conv.methods.nhwc import THIN
 from kernels_sass.conv.parameters import parameters, variants
 from loader import cuda
 from loader.cuda import Buffer
@@ -43,9 +47,9 @@ SHAPES = 150  # random ones for each kernel
 #: Each kernel that a source is, with FFMA or on tensor cores: what Conv2d takes.
 KERNELS: dict[str, dict[str, Any]] = {
     " ".join([name, *map(str, one.values())]): {"kernel": name, "schedule": one}
-    for name, there in host.SOURCES.items()
+    for name, there in METHODS.items()
     for one in variants(there, {})
-    if there not in (host.THINS, host.FEWS)
+    if there not in (METHODS["nhwc"], METHODS["few"])
 }
 #: Of at most four channels in NHWC, and of at most eight filters: tested apart.
 FEW: dict[str, dict[str, Any]] = {name: {"kernel": name, "schedule": {}} for name in ("nhwc", "few")}
@@ -63,7 +67,7 @@ def torch(gpu: cuda.Device) -> Any:
 def source(request: pytest.FixtureRequest, gpu: cuda.Device) -> str:
     name: str = request.param
     try:
-        host.choose(host.arch_of(gpu), KERNELS[name]["kernel"])
+        code.choose(code.arch_of(gpu), KERNELS[name]["kernel"])
     except LaunchError as why:
         pytest.skip(str(why))  # Hopper's kernel on another card
     return name
@@ -113,21 +117,21 @@ def test_setting(name: str, n: int, source: str, torch: Any) -> None:
     for layout in LAYOUTS:
         with Conv2d(w, layout=layout, **KERNELS[source]) as conv:
             given = to(x[:n], layout)
-            out = nan(torch, host.shape_of(tuple(given.shape), w.shape[0], 1, layout).y_shape)
+            out = nan(torch, sizes.shape_of(tuple(given.shape), w.shape[0], 1, layout).y_shape)
             conv(given, out=out)
             off = error(back(out, layout), wanted[:n])
             print(f"{name}N{n:<3} {source:<13} {layout} {off:.1e}")
             assert off <= BOUND, layout
 
 
-def random_shape(random: np.random.Generator) -> tuple[host.Shape, str]:
+def random_shape(random: np.random.Generator) -> tuple[sizes.Shape, str]:
     """Mostly small and awkward; some with several blocks of each kind."""
     n, c, k = (int(random.choice([1, 2, 3, int(random.integers(1, 70)), 32, 64])) for _ in range(3))
     k = int(random.choice([k, int(random.integers(1, 200))]))
     h, w = (int(random.integers(1, 40)) for _ in range(2))
     pad = int(random.integers(0, 2)) if min(h, w) > 2 else 1
     layout = str(random.choice(LAYOUTS))
-    return host.Shape(n, c, h, w, k, pad, layout), layout
+    return sizes.Shape(n, c, h, w, k, pad, layout), layout
 
 
 def test_random_shapes(source: str, torch: Any) -> None:
@@ -205,7 +209,7 @@ def test_every_schedule(source: str, torch: Any) -> None:
     """What the source has of the paper's parameters, and of its own; at least the yield flag."""
     x, w = torch.randn(40, 40, 9, 10, device="cuda"), torch.randn(130, 40, 3, 3, device="cuda")
     kernel, own = KERNELS[source]["kernel"], KERNELS[source]["schedule"]
-    wanted, known = exact(torch, x, w, 1), set(host.parameters(host.SOURCES[kernel].path.read_text()))
+    wanted, known = exact(torch, x, w, 1), set(parameters(METHODS[kernel]))
     for other in set(ALONE) - set(own.values()):
         known -= ALONE[other]
     tried = [{name: value} for name in SCHEDULES if name in known for value in SCHEDULES[name]]
@@ -225,7 +229,7 @@ def test_blocks_that_share_channels(layout: str, source: str, torch: Any) -> Non
         x, w = torch.randn(n, c, size, size, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
         bias, residual = torch.randn(k, device="cuda"), torch.randn(n, k, size, size, device="cuda") * 20
         wanted = (exact(torch, x, w, 1) + bias.double()[:, None, None] + residual.double()).relu()
-        ways = host.ways(host.Shape(n, c, size, size, k), tuple(host.SOURCES[KERNELS[source]["kernel"]].threads)[:1])
+        ways = cost.ways(sizes.Shape(n, c, size, size, k), tuple(METHODS[KERNELS[source]["kernel"]].kernels)[:1])
         for way, schedule in itertools.product([None, *ways], blocks(source)):
             kernel = {**KERNELS[source], "schedule": {**KERNELS[source]["schedule"], **schedule}}
             with Conv2d(w, bias, 1, "relu", layout, splits=way and way.splits, **kernel) as conv:
@@ -260,13 +264,13 @@ def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device)
     able = {"NHWC": ("nhwc", "few"), "NCHW": ("direct", "few"), "CHWN": ("direct",)}
     there = {kernel for kernel in taken if not kernel.startswith(("winograd", "add_splits"))}
     assert all(kernel.startswith(able[layout]) for kernel in there)
-    assert there >= of[layout] if host.arch_of(gpu) in host.HOPPER.archs else not there
+    assert there >= of[layout] if code.arch_of(gpu) in METHODS["hopper"].archs else not there
 
 
-@pytest.mark.parametrize("channels", host.THIN)
+@pytest.mark.parametrize("channels", THIN)
 def test_few_channels_in_nhwc(channels: int, torch: Any, gpu: cuda.Device) -> None:
     """By name: odd sizes and large ones, with every epilogue, always with the same bits."""
-    if host.arch_of(gpu) not in host.THINS.archs:
+    if code.arch_of(gpu) not in METHODS["nhwc"].archs:
         pytest.skip(f"nhwc.sass is not for {gpu.arch}")
     for n, h, w, k, pad in ((3, 35, 67, 70, 1), (1, 3, 3, 33, 0), (8, 224, 224, 64, 1), (2, 18, 33, 320, 0)):
         x, weight = torch.randn(n, channels, h, w, device="cuda"), torch.randn(k, channels, 3, 3, device="cuda")
@@ -288,7 +292,7 @@ def test_few_channels_in_nhwc(channels: int, torch: Any, gpu: cuda.Device) -> No
 @pytest.mark.parametrize("filters", range(1, 9))
 def test_few_filters(filters: int, torch: Any, gpu: cuda.Device) -> None:
     """By name: odd sizes and large ones, in all layouts, with every epilogue, always with the same bits."""
-    if host.arch_of(gpu) not in host.FEWS.archs:
+    if code.arch_of(gpu) not in METHODS["few"].archs:
         pytest.skip(f"few.sass is not for {gpu.arch}")
     sizes = (3, 13, 35, 67, 1, 1), (1, 1, 9, 8, 0, 1), (32, 64, 128, 128, 1, 1), (2, 96, 18, 33, 0, 4)
     for n, c, h, w, pad, splits in sizes:
@@ -313,19 +317,19 @@ def test_depbar_holds_after_four_cycles(torch: Any, gpu: cuda.Device) -> None:
     """What docs/latency.md says of it: few.sass is right if its DEPBARs stall 4 cycles, and not with 1, 2 or 3."""
     if gpu.arch != "sm_90":
         pytest.skip(f"nobody has looked at {gpu.arch} yet")
-    text = turingas.disassemble(host.Kernels.of("sm_90", "few", {"FILTERS": 4}).cubin)
+    text = turingas.disassemble(code.Kernels.of("sm_90", "few", {"FILTERS": 4}).cubin)
     wrong, stream = dict.fromkeys((1, 2, 3, 4), 0), torch.cuda.current_stream()
     x, w = torch.randn(8, 320, 64, 64, device="cuda"), torch.randn(4, 320, 3, 3, device="cuda")
-    u, shape = torch.empty(host.filter_floats(320, 4), device="cuda"), host.Shape(8, 320, 64, 64, 4, kernel="few4")
+    u, shape = torch.empty(sizes.filter_floats(320, 4), device="cuda"), sizes.Shape(8, 320, 64, 64, 4, kernel="few4")
     wanted = exact(torch, x, w, 1)
     for stall in wrong:
         changed, count = re.subn(r"(?m)(:\S:)4(  DEPBAR\.LE)", rf"\g<1>{stall}\2", text)
         assert count > 3
         module = loader.load(turingas.assemble(changed, "sm_90"), "cuda:0")
-        host.transform(module, w, u, 320, 4, stream=stream)
+        launch.transform(module, w, u, 320, 4, stream=stream)
         for _ in range(40):
             y = nan(torch, shape.y_shape)
-            host.convolve(module, host.FEWS, shape, x, u, y, stream=stream)
+            launch.convolve(module, METHODS["few"], shape, x, u, y, stream=stream)
             torch.cuda.synchronize()
             wrong[stall] += not error(y, wanted) <= BOUND
     print(f"DEPBAR, stall: wrong of 40 runs: {wrong}")
@@ -489,8 +493,8 @@ def test_numpy_and_buffers(source: str, gpu: cuda.Device) -> None:
 
 
 def test_the_source_that_is_chosen(gpu: cuda.Device) -> None:
-    chosen = host.choose(host.arch_of(gpu))
-    assert chosen is (host.HOPPER if gpu.arch == "sm_90" else host.PAPER)
+    chosen = code.choose(code.arch_of(gpu))
+    assert chosen is (METHODS["hopper"] if gpu.arch == "sm_90" else METHODS["paper"])
 
 
 # ---- compute-sanitizer -------------------------------------------------------------------------------------------
@@ -521,9 +525,9 @@ def check(
 
 def small(sources: list[str]) -> None:
     """Layers that fill no block, in all layouts. ``sources``: names of KERNELS and FEW."""
-    for filters, layout in itertools.product(host.FEW, LAYOUTS) if "few" in sources else ():
+    for filters, layout in itertools.product(few.FEW, LAYOUTS) if "few" in sources else ():
         check(Problem(2, 32, 19, 17, filters, 3, 3, 1, 1), "few", layout, splits=4 if filters == 4 else 1)
-    for channels in host.THIN if "nhwc" in sources else ():
+    for channels in THIN if "nhwc" in sources else ():
         check(Problem(2, channels, 19, 37, 67, 3, 3, 1, channels % 2), "nhwc", "NHWC")
     others = [name for name in sources if name in KERNELS]
     for name, layout, (p, splits) in itertools.product(others, LAYOUTS, SMALL):
@@ -563,8 +567,8 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def available(gpu: cuda.Device) -> list[str]:
     """The kernels that this GPU runs."""
-    arch = host.arch_of(gpu)
-    of = {name: host.SOURCES[one["kernel"]] for name, one in (KERNELS | FEW).items()}
+    arch = code.arch_of(gpu)
+    of = {name: METHODS[one["kernel"]] for name, one in (KERNELS | FEW).items()}
     return [name for name, one in of.items() if arch in one.archs and one.exists]
 
 
@@ -575,8 +579,8 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
     for source in available(gpu):
-        few = {"nhwc": len(host.THIN), "few": len(host.FEW) * len(LAYOUTS)}
-        wanted = few[source] if source in few else len(LAYOUTS) * len(SMALL) * len(blocks(source))
+        own = {"nhwc": len(THIN), "few": len(few.FEW) * len(LAYOUTS)}
+        wanted = own[source] if source in own else len(LAYOUTS) * len(SMALL) * len(blocks(source))
         assert sum(line.startswith(f"{source} ") for line in lines) == wanted
     assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards
 
@@ -608,6 +612,6 @@ if __name__ == "__main__":
     kernels = [word for word in sys.argv[1:] if "=" not in word] or available(cuda.device(0))
     for name, value in (word.split("=") for word in sys.argv[1:] if "=" in word):
         for kernel in set(kernels) & set(KERNELS):
-            if name in parameters(host.SOURCES[KERNELS[kernel]["kernel"]]):
+            if name in parameters(METHODS[KERNELS[kernel]["kernel"]]):
                 KERNELS[kernel]["schedule"] = {**KERNELS[kernel]["schedule"], name: value}
     small(kernels)

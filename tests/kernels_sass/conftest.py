@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_sass.conv import host
+from kernels_sass.conv import code, cost
 from loader import nvrtc, timing, validate
 from loader.bench import contenders, cudnn, measure, results
 from tests.kernels_sass.card import STANDIN, Card
@@ -24,10 +24,9 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
             raise LaunchError(f"{source.file} has no parameter {unknown.pop()!r}")
         return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text(), arch))
 
-    monkeypatch.setattr(host, "_assemble", assemble)
-    monkeypatch.setattr(host.Source, "exists", True)
-    monkeypatch.setattr(host.Kernels, "_made", {})
-    host._sms.cache_clear()
+    monkeypatch.setattr(code, "assemble", assemble)
+    monkeypatch.setattr(code.Kernels, "_made", {})
+    cost._sms.cache_clear()
     for name, size in (("Conv2", (3, 4)), ("Conv3", (5, 3))):
         monkeypatch.setitem(validate.LAYERS, name, size)
     monkeypatch.setattr(measure, "torch", lambda: None)
@@ -42,7 +41,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(results, "ROOT", tmp_path)
     cudnn._handle.cache_clear()
     yield card
-    host.Kernels._made.clear()
+    code.Kernels._made.clear()
 
 
 @pytest.fixture

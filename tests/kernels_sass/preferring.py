@@ -7,16 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from kernels_sass.conv import host, tuned
+from kernels_sass.conv import cost, tuned
+from kernels_sass.conv.method import Cost, mains
 from tests.loader.driver import Driver
 
 
+def costs() -> dict[str, Cost]:
+    """What the kernels of all methods cost, by name."""
+    return {main.cost.name: main.cost for main in mains().values()}
+
+
+def costing(monkeypatch: pytest.MonkeyPatch, name: str, **us: float) -> None:
+    """Kernels cost so much: ``step``, ``job``."""
+    for what, time in us.items():
+        monkeypatch.setattr(costs()[name], what, time)
+    cost.fastest.cache_clear()
+
+
 def preferring(install: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch, *kernels: str) -> Iterator[Driver]:
-    """By host.py's model: ``kernels`` as STEP and JOB call them. What a fixture yields; no schedule is in a file."""
+    """By the costs of ``kernels``. What a fixture yields; no schedule is in a file."""
     for kernel in kernels:
-        for times in (host.STEP, host.JOB):
-            monkeypatch.setitem(times, kernel, 1e-3)
+        costing(monkeypatch, kernel, step=1e-3, job=1e-3)
     monkeypatch.setattr(tuned, "path", lambda: Path("no such file"))
-    host.fastest.cache_clear()
     yield install(Driver(major=9, minor=0))
-    host.fastest.cache_clear()
+    cost.fastest.cache_clear()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from kernels_sass.bench import command, figures, ours, schedule, winograd
-from kernels_sass.conv import host, parameters
+from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.bench import contenders, cudnn, measure, results
@@ -151,7 +151,7 @@ def test_every_kernel_of_a_source(card, monkeypatch, tmp_path):
     """A parameter of parameters.VARIANTS: each value is a kernel of ours; one that refuses is told."""
     there = {"MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3", "broken"))}
     monkeypatch.setattr(parameters, "parameters", lambda source: there)
-    assembled = host._assemble
+    assembled = code.assemble
     given = []
 
     def assemble(source, arch, schedule):
@@ -160,7 +160,7 @@ def test_every_kernel_of_a_source(card, monkeypatch, tmp_path):
             raise LaunchError("no such products")
         return assembled(source, arch, {})
 
-    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(code, "assemble", assemble)
     words = [*PART[: -len(SOME)], "--rivals", "opencnn", "--layout", "NCHW", "--layout", "CHWN", "-D", "YIELD=nvcc8"]
     done = call(*words, "--json", str(tmp_path / "a.json"))
     assert done.exit_code == 1 and "NOT OK Conv2N2: ours paper broken NCHW: no such products" in done.output

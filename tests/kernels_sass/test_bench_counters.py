@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 from kernels_sass.bench import counters, shapes
-from kernels_sass.conv import host
+from kernels_sass.conv import cost
+from kernels_sass.conv import shape as sizes
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
 from turingas.errors import LaunchError
@@ -70,7 +71,7 @@ def test_counters(card, tmp_path, monkeypatch):
 def test_needed_products():
     """Those of the method: a tile of 2 x 2 outputs takes 16, or 4 times 9."""
     p = Problem(2, 3, 4, 6, 5, 3, 3, 1, 1)
-    assert [counters.needed(p, host.Shape.of(p, "NCHW", kernel))
+    assert [counters.needed(p, sizes.Shape.of(p, "NCHW", kernel))
             for kernel in ("winograd", "winograd32", "direct8", "direct4")] == [
         16 * 3 * 5 * 2 * 6, 16 * 3 * 5 * 2 * 6, 9 * 3 * 5 * 2 * 24, 9 * 3 * 5 * 2 * 24
     ]  # fmt: skip
@@ -82,7 +83,7 @@ def test_counters_of_the_layers_of_networks(card, tmp_path, monkeypatch):
     assert counters.problem("DenseNet 2", 8) == Problem(8, 128, 28, 28, 32, 3, 3, 1, 1)
     monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("Tiny 1", 16, 4, 8),))
     monkeypatch.setattr(counters, "SHAPES", counters.SHAPES | {"layers": ("Tiny 1",), "batches": (1,)})
-    monkeypatch.setattr(host, "fastest", lambda shape, *_: dataclasses.replace(shape, splits=2))
+    monkeypatch.setattr(cost, "fastest", lambda shape, *_: dataclasses.replace(shape, splits=2))
 
     def ncu(command, **options):
         counters.launch(*command[command.index("kernels_sass.bench.counters") + 1 :])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from kernels_sass.bench import schedule
-from kernels_sass.conv import host, parameters, tuned
+from kernels_sass.conv import code, parameters, tuned
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.method import METHODS, Method
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.bench import measure
@@ -41,14 +44,14 @@ def test_schedule(card, tmp_path):
 
 
 def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
-    real = host._assemble
+    real = code.assemble
 
     def assemble(source, arch, given):
         if "LDG_INTERLEAVE" in given or given.get("STS_INTERLEAVE") == 2:
             raise LaunchError("winograd.sass has none of that")
         return real(source, arch, given)
 
-    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(code, "assemble", assemble)
     told = []
     found = dict(schedule.there_is(schedule.Asked(), "sm_75", "paper", told.append))
     assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
@@ -119,8 +122,8 @@ def test_sweep(card, kept, model, tmp_path):
     assert "Conv2N2 1.5000 ms, 1.333x: LDG_INTERLEAVE=4 STS_INTERLEAVE=2; 1 to do" in done.output
     assert f"kept for Conv2d in {kept}" in done.output
     gpu = cuda.device(0)
-    shapes = tuned.best(gpu, host.Kernels.of("sm_75", "paper"))
-    assert shapes == {host.Shape(n, 3, 4, 4, 3, 1, "NCHW"): best for n in (2, 3)}
+    shapes = tuned.best(gpu, code.Kernels.of("sm_75", "paper"))
+    assert shapes == {sizes.Shape(n, 3, 4, 4, 3, 1, "NCHW"): best for n in (2, 3)}
     assert (tmp_path / "new" / "schedule_sm75_paper_sweep.png").exists()
     assert "LDG_INTERLEAVE=4" in (tmp_path / "new" / "schedule_sm75_paper_sweep.svg").read_text()
     shown = call("schedule", "--show", "--json", str(path))
@@ -130,12 +133,12 @@ def test_sweep(card, kept, model, tmp_path):
 def test_a_sweep_that_was_interrupted(card, kept, model, tmp_path, monkeypatch):
     words = [*SWEEP, "--layout", "CHWN", "--json", str(tmp_path / "found.json")]
     assert call(*words, "--seconds", "0").exit_code == 0
-    assert [shape.n for shape in tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))] == [2]
+    assert [shape.n for shape in tuned.best(cuda.device(0), code.Kernels.of("sm_75", "paper"))] == [2]
     count = len(model)
     done = call(*words)
     assert done.exit_code == 0 and len(model) == 2 * count  # the second shape alone
     assert list(json.loads((tmp_path / "found.json").read_text())["settings"]) == ["Conv2N2", "Conv2N3"]
-    assert len(tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper"))) == 2
+    assert len(tuned.best(cuda.device(0), code.Kernels.of("sm_75", "paper"))) == 2
 
 
 def test_a_sweep_that_cannot_be_kept(card, model, tmp_path, monkeypatch):
@@ -157,19 +160,19 @@ def test_a_sweep_with_something_given(card, kept, model, tmp_path):
 def test_a_sweep_that_gains_nothing(card, kept, model, tmp_path):
     done = call(*SWEEP, "--vary", "YIELD=nvcc8", "--json", str(tmp_path / "found.json"))
     assert done.exit_code == 0 and "3.0000 ms, 1.000x: as it is; 0 to do" in done.output
-    assert set(map(str, tuned.best(cuda.device(0), host.Kernels.of("sm_75", "paper")).values())) == {"{}"}
+    assert set(map(str, tuned.best(cuda.device(0), code.Kernels.of("sm_75", "paper")).values())) == {"{}"}
 
 
 def test_a_schedule_with_a_wrong_result(card, kept, tmp_path, monkeypatch):
     """It is told, and not taken; here everything really runs."""
-    assembled = host._assemble
+    assembled = code.assemble
 
     def assemble(source, arch, given):
         if given.get("YIELD") != "nvcc8":
             return assembled(source, arch, given)
         return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text().replace("sum += (bias", "sum += 1 + (bias"), arch))
 
-    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(code, "assemble", assemble)
     words = ["schedule", "--sweep", "--layer", "Conv2", "--batch", "2", "--json", str(tmp_path / "found.json")]
     done = call(*words, "--vary", "YIELD=nvcc8,cudnn7")
     assert done.exit_code == 1 and "NOT OK Conv2N2: YIELD=nvcc8: wrong: a relative L2 error of" in done.output
@@ -183,12 +186,13 @@ def test_values_to_try():
     assert Parameter("A", 5, (3, 4, 5)).few == (3, 4, 5)
 
 
-@pytest.mark.parametrize("name", host.SOURCES)
+@pytest.mark.parametrize("name", METHODS)
 def test_parameters_of_the_sources(name):
     """All that the source takes, with defaults and values that it takes."""
-    source = host.SOURCES[name]
+    source = METHODS[name]
     found = parameters.parameters(source)
-    assert sorted(found) == sorted(set(host.parameters(source.path.read_text())))
+    text = "".join(path.read_text() for path in source.files if path.suffix == ".sass")
+    assert sorted(found) == sorted({a or b for a, b in re.findall(r'^#\s+-D\s+(\w+)=|\bchoose\("(\w+)"', text, re.M)})
     for parameter, one in found.items():
         assert one.name == parameter and one.default in one.values, one
     if name == "direct":
@@ -210,10 +214,10 @@ C = choose("ODD", 1, SOME)
 D = choose("FEW", "a", ("a", *(f"b:{n}" for n in (1, 2))))
 </code>
 """)
-    monkeypatch.setattr(parameters.Source, "path", tmp_path / "a.sass")
-    found = parameters.parameters(host.PAPER)
+    monkeypatch.setattr(Method, "path", tmp_path / "a.sass")
+    found = parameters.parameters(METHODS["paper"])
     assert found == {"YIELD": Parameter("YIELD", "natural", ("natural", "nvcc8")),
                      "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 3, 4)),
                      "ODD": Parameter("ODD", 1, ()), "FEW": Parameter("FEW", "a", ("a", "b:1", "b:2"))}  # fmt: skip
-    assert parameters.variants(host.PAPER, {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
-    assert parameters.variants(host.PAPER, {"MATH": "other"}) == [{"MATH": "other"}]
+    assert parameters.variants(METHODS["paper"], {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
+    assert parameters.variants(METHODS["paper"], {"MATH": "other"}) == [{"MATH": "other"}]

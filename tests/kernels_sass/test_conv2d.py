@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.conv import Conv2d, conv2d, host, tuned
-from kernels_sass.conv.host import Kernels
+from kernels_sass.conv import Conv2d, code, conv2d, launch, tuned
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import METHODS
 from loader import cuda, nvrtc
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
@@ -36,9 +38,10 @@ def standin(monkeypatch):
     def assemble(source, arch, schedule):
         return Cubin.from_bytes(nvrtc.compile(STANDIN, arch, [], name="standin.cu"))
 
-    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(code, "assemble", assemble)
     monkeypatch.setattr(Kernels, "_made", {})
-    monkeypatch.setattr(host, "HOPPER", host.PAPER)
+    monkeypatch.setattr(METHODS["hopper"], "general", False)
+    monkeypatch.setattr(code, "FITTED", ())  # nor in the place of others
 
 
 class Case:
@@ -74,7 +77,7 @@ def error(found, exact):
 KERNELS = [("sm_70", "paper"), ("sm_75", "paper"), ("sm_80", "paper"), ("sm_90", "paper"), ("sm_90", "hopper")]
 
 
-@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("layout", sizes.LAYOUTS)
 @pytest.mark.parametrize(("arch", "kernel"), [KERNELS[1], KERNELS[-1]])
 def test_layouts(arch, kernel, layout):
     for n, (pad, bias, residual, relu) in enumerate([(0, 0, 1, 0), (1, 1, 0, 1), (1, 1, 1, 1)]):
@@ -89,7 +92,7 @@ def test_odd_shapes(arch, kernel):
     shapes = [(1, 1, 1, 1, 1, 1, "NCHW"), (1, 1, 3, 3, 1, 0, "NHWC"), (33, 3, 2, 3, 2, 1, "CHWN")]
     for _ in range(2):
         n, c, h, w, k = (int(random.integers(1, most)) for most in (20, 20, 10, 10, 80))
-        shapes.append((n, c, h + 2, w + 2, k, int(random.integers(2)), host.LAYOUTS[random.integers(3)]))
+        shapes.append((n, c, h + 2, w + 2, k, int(random.integers(2)), sizes.LAYOUTS[random.integers(3)]))
     for shape in shapes:
         case = Case(*shape)
         assert error(case.conv(True, arch=arch, kernel=kernel)(case.x), case.y(bias=True)) < 1e-6, shape
@@ -101,11 +104,11 @@ def test_epilogues_have_no_hazards(arch, kernel):
     case = Case(6, 10, 4, 5, 70, 1, "CHWN")
     kernels = Kernels.of(arch, kernel)
     module, y = kernels.load("cpu"), case.residual.copy()
-    u = np.full(host.filter_floats(10, 70), np.nan, np.float32)
-    shape = host.shape_of(case.x.shape, 70, 1, "CHWN")
+    u = np.full(sizes.filter_floats(10, 70), np.nan, np.float32)
+    shape = sizes.shape_of(case.x.shape, 70, 1, "CHWN")
     options = {"strict": True, "races": True}
-    first = host.transform(module, case.weight, u, 10, 70, **options)
-    (more,) = host.convolve(module, kernels.source, shape, case.x, u, y, case.bias, y, True, sms=1, **options)
+    first = launch.transform(module, case.weight, u, 10, 70, **options)
+    (more,) = launch.convolve(module, kernels.method, shape, case.x, u, y, case.bias, y, True, sms=1, **options)
     assert not [*first.hazards, *first.races, *more.hazards, *more.races]
     assert error(y, case.y(1, 1, 1)) < 1e-6
 
@@ -140,13 +143,13 @@ def test_what_it_takes_by_itself():
                                 ({"kernel": "hopper"}, "sm_90", "hopper"), ({"arch": "sm_86"}, "sm_86", "paper")):
         conv = case.conv(**words)
         assert error(conv(case.x), case.y()) < 1e-6
-        assert conv._arch("cpu") == arch and conv._places[-1].source.name == kernel
+        assert conv._arch("cpu") == arch and conv._places[-1].method.name == kernel
 
 
 # ---- the call
 
 
-@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("layout", sizes.LAYOUTS)
 @pytest.mark.parametrize("pad", [0, 1])
 def test_layouts_and_epilogues(standin, layout, pad):
     case = Case(3, 5, 4, 7, 6, pad, layout)
@@ -191,8 +194,8 @@ def test_weights_are_read_once(standin):
 
 
 def test_tensors_of_more_than_a_launch_can_address(standin, monkeypatch):
-    monkeypatch.setattr(host, "LIMIT", 1 << 15)  # U has 1 << 15 - 4
-    monkeypatch.setattr(host, "filter_floats", lambda c, k: 16 * 8 * 64)
+    monkeypatch.setattr(sizes, "LIMIT", 1 << 15)  # U has 1 << 15 - 4
+    monkeypatch.setattr(conv2d, "filter_floats", lambda c, k: 16 * 8 * 64)
     for layout in ("NCHW", "NHWC"):
         case = Case(5, 2, 41, 40, 3, 1, layout)  # y of one image: 19680 bytes
         conv = case.conv(bias=True)
@@ -318,7 +321,7 @@ def test_calls_that_are_refused(words, message, monkeypatch):
     def never(*args, **options):
         raise AssertionError("launched")
 
-    monkeypatch.setattr(host, "_assemble", never)  # before anything runs, so before any kernel is needed
+    monkeypatch.setattr(code, "assemble", never)  # before anything runs, so before any kernel is needed
     with pytest.raises(LaunchError, match=f"^{message}"):
         Conv2d(W)(**{"x": X, **words})
 
@@ -521,8 +524,8 @@ def test_an_architecture_that_the_gpu_cannot_run(driver):
 
 
 def test_images_of_more_than_4_gib_on_a_gpu(driver, monkeypatch):
-    monkeypatch.setattr(host, "LIMIT", 1 << 15)
-    monkeypatch.setattr(host, "filter_floats", lambda c, k: 16 * 8 * 64)
+    monkeypatch.setattr(sizes, "LIMIT", 1 << 15)
+    monkeypatch.setattr(conv2d, "filter_floats", lambda c, k: 16 * 8 * 64)
     case = Case(3, 2, 41, 40, 3)
     y = case.conv()(Buffer.of(case.x), Buffer.of(case.residual))
     assert error(y.numpy(), case.y(residual=True)) < 1e-6
@@ -568,7 +571,7 @@ def kept(driver, monkeypatch, tmp_path):
             text = text.replace(*changes[name])
         return Cubin.from_bytes(nvrtc.compile(text, arch, [], name="standin.cu"))
 
-    monkeypatch.setattr(host, "_assemble", assemble)
+    monkeypatch.setattr(code, "assemble", assemble)
     monkeypatch.setattr(Kernels, "_made", {})
     file = tmp_path / "deep" / "schedules.json"
     monkeypatch.setattr(tuned, "path", lambda: file)
@@ -580,9 +583,9 @@ CASE = Case(2, 2, 5, 4, 3)
 
 def keep(schedule, card="cuda:0", n=2, **facts):
     p = CASE.problem
-    shape = host.Shape(n, p.c, p.h, p.w, p.k, p.padding, CASE.layout)
+    shape = sizes.Shape(n, p.c, p.h, p.w, p.k, p.padding, CASE.layout)
     gpu = cuda.device_named(card)
-    tuned.keep(gpu, Kernels.of(host.arch_of(gpu)), shape, schedule, **facts)
+    tuned.keep(gpu, Kernels.of(code.arch_of(gpu)), shape, schedule, **facts)
 
 
 def used(case=CASE, card="cuda:0", **more):
@@ -632,8 +635,8 @@ def test_schedules_that_are_stale(kept, monkeypatch):
     keep({"YIELD": "nvcc8"})
     keep({"YIELD": "nvcc8"}, "cuda:1")
     monkeypatch.setattr(Kernels, "_made", {})
-    assembled = host._assemble
-    monkeypatch.setattr(host, "_assemble", lambda source, arch, given: assembled(source, arch, {"LANES": 1, **given}))
+    assembled = code.assemble
+    monkeypatch.setattr(code, "assemble", lambda source, arch, given: assembled(source, arch, {"LANES": 1, **given}))
     assert used() == 0  # the source is another one since
     keep({"YIELD": "cudnn7"}, n=3)
     found = json.loads(kept.read_text())["found"]
@@ -657,7 +660,7 @@ def test_a_broken_file_of_schedules(kept, text, why):
     gpu = cuda.device_named("cuda:0")
     kept.parent.mkdir()
     text = text if isinstance(text, bytes) else text.encode()
-    key = tuned.key(gpu, Kernels.of(host.arch_of(gpu)))
+    key = tuned.key(gpu, Kernels.of(code.arch_of(gpu)))
     kept.write_bytes(text.replace(b"KEY", key.encode()).replace(b"SHAPE", b"NCHW,2,2,5,4,3,1"))
     with pytest.warns(RuntimeWarning, match=r"schedules\.json is ignored: .*" + why):
         assert used() == 0

@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, host, tuned
-from kernels_sass.conv.host import FOLDER, Kernels
+from kernels_sass.conv import Conv2d, cost, launch, tuned
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import FOLDER, METHODS, mains
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
-from tests.kernels_sass.preferring import preferring
+from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
@@ -29,7 +31,7 @@ from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 
 SOURCE = FOLDER / "direct.sass"
-ARCHS = host.DIRECT.archs
+ARCHS = METHODS["direct"].archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 both = pytest.mark.parametrize("filters", [8, 4])
 
@@ -139,7 +141,7 @@ def test_registers():
     """For three blocks an SM, and four."""
     for filters, most in ((8, 168), (4, 128)):
         (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"direct{filters}")
-        assert main.registers <= most and 65536 // (128 * most) == host.BLOCKS[f"direct{filters}"].an_sm
+        assert main.registers <= most and 65536 // (128 * most) == mains()[f"direct{filters}"].an_sm
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def test_where_it_may_win():
         (64, 5, "CHWN", "direct8"), (8, 64, "NCHW"), (64, 9, "NCHW"), (3, 64, "NHWC", "nhwc3"),
         (4, 3, "NHWC", "nhwc4", "few3"), (5, 64, "NHWC"), (64, 6, "NHWC", "few8"),
     ):  # fmt: skip
-        shape = host.Shape(1, c, 9, 9, k, layout=layout)
+        shape = sizes.Shape(1, c, 9, 9, k, layout=layout)
         assert list(hopper.every(shape)) == ["winograd", "winograd32", *wanted], shape
         others = Kernels.of("sm_75"), Kernels.of("sm_90", "paper"), Kernels.of("sm_90", schedule={"MATH": "tf32x3"})
         assert all({*one.every(shape)} <= {"winograd", "winograd32"} for one in others)
@@ -164,33 +166,34 @@ def test_where_it_may_win():
 def test_few_channels_are_summed_up_at_once():
     """Errors of long sums: no more channels than MANY, else it is not taken, unless it is asked for by name."""
     def splits(c, kernel):
-        return [one.splits for one in host.ways(host.Shape(1, c, 9, 9, 4), (kernel,))]
+        return [one.splits for one in cost.ways(sizes.Shape(1, c, 9, 9, 4), (kernel,))]
 
     assert splits(128, "direct4") == [1, 2, 4, 8, 16] and splits(512, "direct4") == [4, 8, 16]
     assert splits(512, "winograd")[0] == 1
     assert splits(2048, "direct8") == [16] and splits(2056, "direct8") == splits(1000, "direct8") == []  # 125 steps
     for c, k, wanted in ((2048, 8, {"direct8"}), (4096, 8, {"winograd", "winograd32"})):
         every = "winograd", "winograd32", "direct8"
-        assert host.fastest(host.Shape(32, c, 32, 32, k), 132, every).kernel in wanted
-    assert host.fastest(host.Shape(8, 1000, 64, 64, 4), 132, ("direct4",)).splits == 1
-    assert host.split(host.Shape(1, 256, 9, 9, 4), "cpu", ("direct8",)).splits == 1  # as docs/conv2d.md has it
-    assert host.fastest(host.Shape(128, 256, 128, 128, 256), 132, ("direct8",)).splits == 1  # partial results > 4 GiB
+        assert cost.fastest(sizes.Shape(32, c, 32, 32, k), 132, every).kernel in wanted
+    assert cost.fastest(sizes.Shape(8, 1000, 64, 64, 4), 132, ("direct4",)).splits == 1
+    assert cost.split(sizes.Shape(1, 256, 9, 9, 4), "cpu", ("direct8",)).splits == 1  # as docs/conv2d.md has it
+    assert cost.fastest(sizes.Shape(128, 256, 128, 128, 256), 132, ("direct8",)).splits == 1  # partial results > 4 GiB
 
 
 def test_offsets_of_32_bits():
     """The column behind x, up to which a thread counts, has a place in them too."""
-    large = host.Shape(33, 7, 993, 4681, 7, layout="CHWN", kernel="direct8")
+    large = sizes.Shape(33, 7, 993, 4681, 7, layout="CHWN", kernel="direct8")
     size, column = 4 * math.prod(large.x_shape), 4 * large.x_strides[3]
-    assert size < host.LIMIT <= size - 4 + column  # where off2 is in the last row's last strip but one
+    assert size < sizes.LIMIT <= size - 4 + column  # where off2 is in the last row's last strip but one
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more"):
         list(large.parts())
-    assert len(list(host.Shape(32, 7, 993, 4681, 7, layout="CHWN", kernel="direct8").parts())) == 1
+    assert len(list(sizes.Shape(32, 7, 993, 4681, 7, layout="CHWN", kernel="direct8").parts())) == 1
 
 
 def test_groups_of_filters():
     """Few tiles: a block for each group; many: blocks that take several, of one part of the channels."""
     def grid(n, c, size, k, splits=1):
-        return host.launches(host.HOPPER, host.Shape(n, c, size, size, k, splits=splits, kernel="direct8"), 132)[0].grid
+        shape = sizes.Shape(n, c, size, size, k, splits=splits, kernel="direct8")
+        return launch.launches(METHODS["hopper"], shape, 132)[0].grid
 
     assert grid(1, 3, 224, 64) == (49, 8, 1)
     assert grid(32, 3, 224, 64) == (1568, 2, 1) and grid(128, 3, 224, 64) == (6272, 1, 1)
@@ -217,16 +220,14 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     conv, names = called(x)
     assert names == ["filter_transform", "filter_transform", "direct8"]
     assert driver.calls["cuLaunchKernelEx"] == 1  # begins early; the filters' are waited for
-    monkeypatch.setitem(host.STEP, "direct8", 1e3)
-    host.fastest.cache_clear()
+    costing(monkeypatch, "direct8", step=1e3)
     conv(Buffer((2, 3, 8, 9)), out=Buffer((2, 10, 8, 9)))
     assert driver.launches[-1][0] in ("winograd", "winograd32")
     freed = driver.calls["cuMemFree"]
     conv.close()
     assert driver.calls["cuMemFree"] == freed + 2
     for more in ({"kernel": "hopper"}, {"schedule": {}}, {"splits": 1}):
-        monkeypatch.setitem(host.STEP, "direct8", 1e-3)
-        host.fastest.cache_clear()
+        costing(monkeypatch, "direct8", step=1e-3)
         assert {"direct8"}.isdisjoint(called(x, **more)[1]), more
     assert called(x, kernel="direct")[1] == ["filter_transform", "direct8"]
     before = driver.calls["cuLaunchKernelEx"]
@@ -240,16 +241,14 @@ def test_taken_on_a_gpu(driver, monkeypatch):
 def test_beside_a_schedule_that_was_found(driver, monkeypatch):
     """A schedule of Hopper's kernel, from the file, leaves the choice between that and "direct"."""
     case = Case(1, 3, 8, 9, 10)
-    shape = host.Shape(1, 3, 8, 9, 10)
+    shape = sizes.Shape(1, 3, 8, 9, 10)
     monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"YIELD": "nvcc8"}})
     x = Buffer.of(case.x)
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "direct8"
-    monkeypatch.setitem(host.STEP, "direct8", 1e3)
-    host.fastest.cache_clear()
+    costing(monkeypatch, "direct8", step=1e3)
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0].startswith("winograd")
     monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {shape: {"FILTERS": 32}})
-    monkeypatch.setitem(host.JOB, "winograd32", 1e3)  # it would not be chosen
-    host.fastest.cache_clear()
+    costing(monkeypatch, "winograd32", job=1e3)  # it would not be chosen
     assert error(case.conv()(x).numpy(), case.y()) < 1e-6 and driver.launches[-1][0] == "winograd32"
 
 

@@ -15,21 +15,23 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, host
-from kernels_sass.conv.host import FOLDER
+from kernels_sass.conv import Conv2d, code, launch
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.method import FOLDER, METHODS, mains
+from kernels_sass.conv.methods.few import FEW
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
-from tests.kernels_sass.preferring import preferring
+from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "few.sass"
-ARCHS = host.FEWS.archs
+ARCHS = METHODS["few"].archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
-each = pytest.mark.parametrize("filters", host.FEW)
+each = pytest.mark.parametrize("filters", FEW)
 
 
 @functools.cache
@@ -39,7 +41,7 @@ def cubin(arch, filters):
 
 def convolve(arch, filters, shape, **options):
     """The error; nothing else may be wrong."""
-    shared = host.FEWS.shared[f"few{filters}"]
+    shared = METHODS["few"].kernels[f"few{filters}"].shared
     found, reports = harness.convolve(
         cubin(arch, filters), shape, block=128, shared=shared, strict=True, races=True, **options
     )
@@ -68,7 +70,7 @@ def test_against_float64(arch, filters, shape, columns):
 @pytest.mark.parametrize("seed", range(SHAPES))
 def test_random_shapes(seed):
     of = random.Random(seed)
-    filters, flag = of.choice(host.FEW), lambda: of.random() < 0.5
+    filters, flag = of.choice(FEW), lambda: of.random() < 0.5
     n, c, h, w, k = of.randint(1, 3), of.randint(1, 40), of.randint(3, 24), of.randint(3, 36), of.randint(1, filters)
     splits = of.choice([one for one in (1, 2, 4) if -(-c // 8) % one == 0])
     more = {"bias": flag(), "residual": flag(), "relu": flag(), "pad": of.randint(0, 1), "layout": of.choice(LAYOUTS)}
@@ -110,9 +112,9 @@ def test_the_linter_finds_nothing(arch, filters):
 @each
 def test_room_on_an_sm(filters):
     (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"few{filters}")
-    blocks = host.BLOCKS[main.name].an_sm
+    blocks = mains()[main.name].an_sm
     assert 65536 // (128 * -(-main.registers // 8) * 8) == blocks
-    assert blocks * (host.FEWS.shared[main.name] + 1024) <= 227 * 1024
+    assert blocks * (METHODS["few"].kernels[main.name].shared + 1024) <= 227 * 1024
 
 
 def test_parameters():
@@ -126,23 +128,23 @@ def test_parameters():
 def test_tiles():
     """Of 256 inputs at most, with those around the outputs; the fewest that cover y."""
     for p, q in ((64, 64), (128, 128), (1, 1), (7, 200), (300, 2), (13, 83)):
-        shape = host.Shape(2, 64, p, q, 4, kernel="few4")
+        shape = sizes.Shape(2, 64, p, q, 4, kernel="few4")
         rows, columns = shape.tile
         assert rows >= 1 and (rows + 2) * (columns + 2) <= 256 and rows == 256 // (columns + 2) - 2
         assert shape.tiles == 2 * -(-p // rows) * -(-q // columns) == shape.blocks[0] and shape.blocks[1] == 1
-    assert host.Shape(1, 64, 64, 64, 4, kernel="few4").tile == (8, 23)
-    split = host.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel="few3", splits=4)
+    assert sizes.Shape(1, 64, 64, 64, 4, kernel="few4").tile == (8, 23)
+    split = sizes.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel="few3", splits=4)
     assert split.written.k == 16 and split.tiles == 3 and split.ni == 1
-    main, sums = host.launches(host.HOPPER, split, 132, relu=True)
+    main, sums = launch.launches(METHODS["hopper"], split, 132, relu=True)
     assert (main.kernel, main.grid, main.threads, main.shared) == ("few3", (3, 4, 1), 128, 33280)
     assert sums.kernel.startswith("add_splits")
     with pytest.raises(LaunchError, match="^the kernel 'few3' is for at most 3 filters, not for 4"):
-        host.Shape(1, 64, 9, 9, 4, kernel="few3")
+        sizes.Shape(1, 64, 9, 9, 4, kernel="few3")
 
 
 @pytest.fixture
 def driver(install, monkeypatch):  # noqa: F811
-    yield from preferring(install, monkeypatch, *host.FEWS.threads)
+    yield from preferring(install, monkeypatch, *METHODS["few"].kernels)
 
 
 def test_taken_on_a_gpu(driver, monkeypatch):
@@ -156,8 +158,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     with case.conv(splits=1) as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")
-    monkeypatch.setitem(host.STEP, "few3", 1e3)
-    host.fastest.cache_clear()
+    costing(monkeypatch, "few3", step=1e3)
     with case.conv() as conv:
         conv(x)
     assert not driver.launches[-1][0].startswith("few")
@@ -189,6 +190,6 @@ def test_partial_results_of_few_filters():
 
 def test_alone():
     """Of its source there is one kernel for a schedule, whoever asks; and a kernel that there is not is told of."""
-    assert list(host.Kernels.of("sm_90", "few").every()) == ["few8"]
+    assert list(code.Kernels.of("sm_90", "few").every()) == ["few8"]
     with pytest.raises(LaunchError, match="^there is no main kernel 'few5'"):
-        host.Shape(1, 8, 9, 9, 5, kernel="few5")
+        sizes.Shape(1, 8, 9, 9, 5, kernel="few5")

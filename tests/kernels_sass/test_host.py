@@ -1,4 +1,4 @@
-"""kernels_sass/conv/host.py: sizes, strides, tiles, parts, sources and schedules. No kernel runs here."""
+"""Sizes, strides, tiles, parts, methods and their schedules. No kernel runs here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import host
-from kernels_sass.conv.host import Kernels, Shape
+from kernels_sass.conv import code, cost, launch
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import METHODS
+from kernels_sass.conv.shape import LAYOUTS, Shape, filter_floats, shape_of, supports
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError
 
@@ -20,7 +22,7 @@ NAMES = ("tiles", "N", "C", "H", "W", "K", "P", "Q", "pad", "TH", "TW", "NI", "x
          "yq")  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_strides_are_those_of_an_array(layout, sizes):
     shape = Shape(*sizes, 1, layout)
@@ -29,10 +31,10 @@ def test_strides_are_those_of_an_array(layout, sizes):
         assert strides == tuple(array.strides[layout.index(letter)] // 4 for letter in letters)
     problem = Problem(*sizes, 3, 3, 1, 1)
     assert sorted(shape.y_shape) == sorted(problem.y_shape) and (shape.p, shape.q) == (problem.p, problem.q)
-    assert host.shape_of(shape.x_shape, shape.k, 1, layout) == shape
+    assert shape_of(shape.x_shape, shape.k, 1, layout) == shape
 
 
-@pytest.mark.parametrize("layout", host.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("sizes", "pad"), [(one, pad) for one, pad in itertools.product(SIZES, (0, 1))
                                             if pad or min(one[2:4]) > 2])  # fmt: skip
 def test_tiles_cover_every_output_once(layout, sizes, pad):
@@ -65,18 +67,18 @@ def test_parts_below_4_gib(monkeypatch):
     assert all(4 * np.prod(one.x_shape, dtype=object) < 1 << 32 for _, one in parts)
     assert list(Shape(1000, 64, 112, 112, 32).parts()) == [(slice(0, 1000), Shape(1000, 64, 112, 112, 32))]
     random.seed(1)
-    monkeypatch.setattr(host, "LIMIT", 4 * 500)
+    monkeypatch.setattr("kernels_sass.conv.shape.LIMIT", limit := 4 * 500)
     for _ in range(100):
         n, c, h, w, k = (random.randint(1, most) for most in (90, 5, 9, 9, 5))
         shape = Shape(n, c, h, w, k, 1, random.choice(["NCHW", "NHWC"]))
-        if max(c, k) * h * w * 4 < host.LIMIT:
+        if max(c, k) * h * w * 4 < limit:
             images = [range(shape.n)[one] for one, _ in shape.parts()]
             assert [n for one in images for n in one] == list(range(n))
             for one, (_, part) in zip(images, shape.parts()):
-                assert len(one) == part.n and 4 * part.n * max(c, k) * h * w < host.LIMIT
-    for layout, sizes in (("CHWN", (100, 1, 3, 3, 1)), ("NCHW", (1, 5, 10, 10, 1)), ("NHWC", (1, 1, 10, 10, 5))):
+                assert len(one) == part.n and 4 * part.n * max(c, k) * h * w < limit
+    for layout, given in (("CHWN", (100, 1, 3, 3, 1)), ("NCHW", (1, 5, 10, 10, 1)), ("NHWC", (1, 1, 10, 10, 5))):
         with pytest.raises(LaunchError, match="of 4 GiB or more"):
-            list(Shape(*sizes, 1, layout).parts())
+            list(Shape(*given, 1, layout).parts())
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -92,43 +94,37 @@ def test_sizes_that_are_refused(change, message):
 
 
 def test_room_for_filters():
-    assert host.filter_floats(8, 64) == 16 * 8 * 64
-    assert host.filter_floats(9, 65) == 16 * 16 * 128
+    assert filter_floats(8, 64) == 16 * 8 * 64
+    assert filter_floats(9, 65) == 16 * 16 * 128
     with pytest.raises(LaunchError, match=r"^65536 filters of 1024 channels take 4294967296 bytes"):
-        host.filter_floats(1024, 65536)
+        filter_floats(1024, 65536)
 
 
 def test_grids():
     shape = Shape(32, 64, 14, 14, 130)
     assert shape.blocks == (49, 3)
-    hopper = (host.HOPPER, 132, (132, 1, 1)), (host.HOPPER, 200, (147, 1, 1))
-    for source, sms, grid in ((host.PAPER, 132, (49, 3, 1)), *hopper):
-        (one,) = host.launches(source, shape, sms, relu=True)
+    hopper = (METHODS["hopper"], 132, (132, 1, 1)), (METHODS["hopper"], 200, (147, 1, 1))
+    for source, sms, grid in ((METHODS["paper"], 132, (49, 3, 1)), *hopper):
+        (one,) = launch.launches(source, shape, sms, relu=True)
         numbers = *shape.numbers, 1, 8, 1
-        sizes = source.threads["winograd"], source.shared.get("winograd", 0)
-        assert one == host.Launch("winograd", grid, *sizes, numbers)
-    assert host.sms("cpu") == host.CPU_SMS and len({host.PAPER, host.HOPPER, host.HOPPER}) == 2
+        main = source.kernels["winograd"]
+        assert one == launch.Launch("winograd", grid, main.threads, main.shared, numbers, source.early)
+    assert cost.sms("cpu") == cost.CPU_SMS and len({METHODS["paper"], METHODS["hopper"], METHODS["hopper"]}) == 2
 
 
-# ---- sources
+# ---- methods
 
 
-def test_the_source_for_an_architecture(monkeypatch):
-    there = property(lambda self: True)
-    monkeypatch.setattr(host.Source, "exists", there)
-    assert host.choose("sm_70") is host.choose("sm_89") is host.choose("sm_90", "paper") is host.PAPER
-    assert host.choose("sm_90") is host.choose("sm_90a") is host.HOPPER
+def test_the_method_for_an_architecture():
+    assert code.choose("sm_70") is code.choose("sm_89") is code.choose("sm_90", "paper") is METHODS["paper"]
+    assert code.choose("sm_90") is code.choose("sm_90a") is METHODS["hopper"]
     for words, message in (
         (("sm_60",), "there is no architecture 'sm_60'\nhint: there are: sm_70, "),
         (("sm_90", "cuda"), "there is no kernel 'cuda'\nhint: there are: paper, hopper"),
         (("sm_89", "hopper"), "the kernel 'hopper' is for sm_90, sm_90a, not for sm_89"),
     ):
         with pytest.raises(LaunchError, match=message):
-            host.choose(*words)
-    monkeypatch.setattr(host.Source, "exists", property(lambda self: False))
-    assert host.choose("sm_90") is host.PAPER
-    with pytest.raises(LaunchError, match=r"^the kernel 'hopper' is not there: winograd_sm90.sass"):
-        host.choose("sm_90", "hopper")
+            code.choose(*words)
 
 
 @pytest.mark.parametrize(("capability", "arch"), [
@@ -142,10 +138,10 @@ def test_what_is_assembled_for_a_gpu(capability, arch):
     gpu = types.SimpleNamespace(major=major, minor=minor, name="Fake", arch=f"sm_{major}{minor}")
     gpu.runs = types.MethodType(Device.runs, gpu)
     if arch:
-        assert host.arch_of(gpu) == arch
+        assert code.arch_of(gpu) == arch
     else:
         with pytest.raises(LaunchError, match="is sm_.*; there are kernels for sm_70"):
-            host.arch_of(gpu)
+            code.arch_of(gpu)
 
 
 SOURCE = """
@@ -166,7 +162,7 @@ if STEP not in (1, 2):
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     (tmp_path / "winograd.sass").write_text(SOURCE)
-    monkeypatch.setattr(host, "FOLDER", tmp_path)
+    monkeypatch.setattr(type(METHODS["paper"]), "path", tmp_path / "winograd.sass")
     monkeypatch.setattr(Kernels, "_made", {})
 
 
@@ -197,7 +193,7 @@ def test_a_mistake_in_the_source_is_no_mistake_of_the_caller(source, tmp_path):
 
 
 def test_what_is_supported():
-    assert host.supports(Problem(1, 1, 3, 3, 1, 3, 3, 1, 0)) == host.supports(Problem(1, 1, 3, 3, 1, 3, 3, 1, 1)) == ""
-    assert host.supports(Problem(1, 1, 5, 5, 1, 5, 3)) == "filters are 3 x 3, not 5 x 3"
-    assert host.supports(Problem(1, 1, 5, 5, 1, 3, 3, 2)) == "the stride is 1, not 2"
-    assert host.supports(Problem(1, 1, 5, 5, 1, 3, 3, 1, 2)) == "the padding is 0 or 1, not 2"
+    assert not any(supports(Problem(1, 1, 3, 3, 1, 3, 3, 1, pad)) for pad in (0, 1))
+    assert supports(Problem(1, 1, 5, 5, 1, 5, 3)) == "filters are 3 x 3, not 5 x 3"
+    assert supports(Problem(1, 1, 5, 5, 1, 3, 3, 2)) == "the stride is 1, not 2"
+    assert supports(Problem(1, 1, 5, 5, 1, 3, 3, 1, 2)) == "the padding is 0 or 1, not 2"

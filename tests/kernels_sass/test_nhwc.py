@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, host
-from kernels_sass.conv.host import FOLDER, Kernels
+from kernels_sass.conv import Conv2d, launch
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import FOLDER, METHODS, mains
+from kernels_sass.conv.methods.nhwc import COLUMNS, THIN
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
-from tests.kernels_sass.preferring import preferring
+from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.check.command import look
@@ -28,7 +31,7 @@ from turingas.emulate import Device
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "nhwc.sass"
-ARCHS = host.THINS.archs
+ARCHS = METHODS["nhwc"].archs
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 
 
@@ -61,7 +64,7 @@ def nhwc(*sizes, **options):
     ("sm_90", nhwc(3, 4, 3, 66, 32, pad=0, filter_layout="CRSK", residual=True, bias=True)),
     ("sm_90", nhwc(2, 2, 35, 4, 65, relu=True)),
 ])  # fmt: skip
-@pytest.mark.parametrize("columns", host.NARROWER)
+@pytest.mark.parametrize("columns", COLUMNS)
 def test_against_float64(arch, shape, columns):
     assert convolve(arch, shape, columns=columns) < 1e-6
 
@@ -72,7 +75,7 @@ def test_random_shapes(seed):
     pad, flag = of.randint(0, 1), lambda: of.random() < 0.5
     n, c, h, w, k = of.randint(1, 3), of.randint(1, 4), of.randint(3, 36), of.randint(3, 70), of.randint(1, 140)
     shape = nhwc(n, c, h, w, k, pad=pad, bias=flag(), residual=flag(), relu=flag())
-    more = {"shift": of.randint(0, 3), "columns": of.choice(host.NARROWER)}
+    more = {"shift": of.randint(0, 3), "columns": of.choice(COLUMNS)}
     assert convolve(of.choice(ARCHS), shape, seed=seed, **more) < 1e-6, shape
 
 
@@ -85,10 +88,10 @@ def test_nan_and_infinity_reach_their_outputs_alone():
     module = Device("sm_90").load(cubin("sm_90", 1))
     x = np.ones((1, 20, 40, 1), np.float32)
     x[0, 5, 7], x[0, 15, 33] = np.nan, np.inf
-    y, u = np.zeros((1, 20, 40, 64), np.float32), np.zeros(host.filter_floats(1, 64), np.float32)
+    y, u = np.zeros((1, 20, 40, 64), np.float32), np.zeros(sizes.filter_floats(1, 64), np.float32)
     module.launch("filter_transform", 1, 256, [np.ones((64, 1, 3, 3), np.float32), u, 1, 64, 9, 9, 3, 1])
-    shape = host.Shape(1, 1, 20, 40, 64, layout="NHWC", kernel="nhwc1")
-    (one,) = host.launches(host.THINS, shape, 132, relu=True)
+    shape = sizes.Shape(1, 1, 20, 40, 64, layout="NHWC", kernel="nhwc1")
+    (one,) = launch.launches(METHODS["nhwc"], shape, 132, relu=True)
     module.launch(one.kernel, one.grid, one.threads, [x, u, y, 0, 0, *one.numbers])
     wrong = np.argwhere(~np.isfinite(y[..., 0]))
     assert {(r, c) for _, r, c in wrong} == {(r + i, c + j) for r, c in ((5, 7), (15, 33))
@@ -99,7 +102,7 @@ def test_nan_and_infinity_reach_their_outputs_alone():
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("channels", host.THIN)
+@pytest.mark.parametrize("channels", THIN)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, channels):
     """No error, no warning. 288 FFMA a channel, for 16 outputs of two filters."""
@@ -111,9 +114,9 @@ def test_the_linter_finds_nothing(arch, channels):
 
 def test_registers():
     """For three blocks an SM."""
-    for channels in host.THIN:
+    for channels in THIN:
         (main,) = (one for one in cubin("sm_90", channels).kernels if one.name == f"nhwc{channels}")
-        assert main.registers <= 168 and 65536 // (128 * 168) == host.BLOCKS[main.name].an_sm
+        assert main.registers <= 168 and 65536 // (128 * 168) == mains()[main.name].an_sm
 
 
 def test_parameters():
@@ -125,23 +128,23 @@ def test_parameters():
 
 
 def test_what_it_is_for():
-    shape = host.Shape(2, 3, 40, 70, 65, layout="NHWC", kernel="nhwc3")
-    assert shape.direct and shape.grid == (3, 9) and shape.blocks == (54, 2) and shape.splits == 1
-    (one,) = host.launches(host.HOPPER, shape, 132)
+    shape = sizes.Shape(2, 3, 40, 70, 65, layout="NHWC", kernel="nhwc3")
+    assert shape.method.direct and shape.grid == (3, 9) and shape.blocks == (54, 2) and shape.splits == 1
+    (one,) = launch.launches(METHODS["hopper"], shape, 132)
     assert (one.kernel, one.grid, one.threads, one.shared) == ("nhwc3", (54, 2, 1), 128, 0)
     for n, columns in ((1, 8), (8, 32), (32, 32)):  # VGG conv1_1
-        assert host.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").tile == (16, columns)
-    assert host.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").tile == (16, 16)
+        assert sizes.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").tile == (16, columns)
+    assert sizes.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").tile == (16, 16)
     for c, layout in ((4, "NHWC"), (3, "NCHW")):
         with pytest.raises(LaunchError, match=f"'nhwc3' is for 3 channels in NHWC, not for {c} in {layout}"):
-            host.Shape(2, c, 40, 70, 65, layout=layout, kernel="nhwc3")
+            sizes.Shape(2, c, 40, 70, 65, layout=layout, kernel="nhwc3")
 
 
 def test_offsets_of_32_bits():
     """A block counts from a row and a column before x; these have a place in 32 bits too."""
     n, h, w = 3, 1193, 100003
-    shape = host.Shape(n, 3, h, w, 1, layout="NHWC")
-    assert 4 * math.prod(shape.x_shape) < host.LIMIT < 4 * (math.prod(shape.x_shape) + sum(shape.x_strides[2:]))
+    shape = sizes.Shape(n, 3, h, w, 1, layout="NHWC")
+    assert 4 * math.prod(shape.x_shape) < sizes.LIMIT < 4 * (math.prod(shape.x_shape) + sum(shape.x_strides[2:]))
     assert [part.n for _, part in shape.parts()] == [2, 1]
 
 
@@ -152,7 +155,7 @@ def driver(install, monkeypatch):  # noqa: F811
 
 def test_taken_on_a_gpu(driver, monkeypatch):
     """And not where one asks for something else, or where the model finds Winograd's to be faster."""
-    for c in host.THIN:
+    for c in THIN:
         case = Case(1, c, 8, 9, 10, layout="NHWC")
         x, residual = Buffer.of(case.x), Buffer.of(case.residual)
         with case.conv() as conv:
@@ -161,8 +164,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     with case.conv(splits=1) as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")
-    monkeypatch.setitem(host.STEP, "nhwc", 1e3)
-    host.fastest.cache_clear()
+    costing(monkeypatch, "nhwc", step=1e3)
     with case.conv() as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")

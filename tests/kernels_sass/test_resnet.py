@@ -20,7 +20,8 @@ import pytest
 
 from kernels_sass.bench import network, resnet
 from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
-from kernels_sass.conv import conv2d, host, tuned
+from kernels_sass.conv import code, conv2d, tuned
+from kernels_sass.conv import shape as sizes
 from loader import cuda
 from loader.bench import contenders, measure, results
 from tests.kernels_sass import standin_torch
@@ -209,9 +210,9 @@ def test_schedules_of_a_sweep(small, tmp_path, monkeypatch):
     """Those that Conv2d takes stand in the results; with -D it takes none."""
     monkeypatch.setenv("TURINGAS_CACHE", str(tmp_path))
     gpu = cuda.device(0)
-    kernels = host.Kernels.of(host.arch_of(gpu), "paper")
+    kernels = code.Kernels.of(code.arch_of(gpu), "paper")
     for n in (2, 3):
-        tuned.keep(gpu, kernels, host.Shape(n, 4, 6, 6, 4, 1, "NHWC"), {"YIELD": "nvcc8"})
+        tuned.keep(gpu, kernels, sizes.Shape(n, 4, 6, 6, 4, 1, "NHWC"), {"YIELD": "nvcc8"})
     asked = resnet.Asked(source="paper", batches=(2,))
     assert resnet.schedules(gpu, asked) == {"NHWC N2 C4 6x6 K4": {"YIELD": "nvcc8"}}
     assert resnet.schedules(gpu, resnet.Asked(source="paper", batches=(2,), schedule={"YIELD": "natural"})) == {}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import turingas
 from kernels_sass.bench import roofline
 from kernels_sass.bench.roofline import Loop, Stream
-from kernels_sass.conv import host
+from kernels_sass.conv.method import METHODS
 from kernels_sass.micro import micro
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
@@ -39,11 +39,12 @@ def test_counted(source, arch, by, sizes):
     """FFMA or the products of HMMA, three for each, and bytes that loads and stores of global memory ask for, are those
     of the formula."""
     n, c, h, w, k = sizes
-    there = host.SOURCES[source]
+    there = METHODS[source]
     cubin = turingas.assemble(
         there.path.read_text(), arch, {"MATH": by} if by else {}, [there.path.parent], filename=str(there.path)
     )
-    options = {"block": 512, "shared": host.HOPPER.shared["winograd"], "sms": 132} if source == "hopper" else {}
+    main = METHODS[source].kernels["winograd"]
+    options = {"block": main.threads, "shared": main.shared, "sms": 132 if METHODS[source].persistent else 0}
     _, (_, report) = harness.convolve(
         cubin, harness.Shape(n, c, h, w, k, layout="CHWN", ni=32), counters=True, **options
     )

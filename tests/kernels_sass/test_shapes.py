@@ -7,10 +7,12 @@ import json
 import pytest
 
 from kernels_sass.bench import shapes
-from kernels_sass.conv import host
+from kernels_sass.conv import cost
+from kernels_sass.conv import shape as sizes
 from loader.bench import measure, results
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
+from tests.kernels_sass.preferring import costs
 
 
 def test_the_nearest_shape_that_fits():
@@ -32,16 +34,16 @@ def test_layers():
 
 
 def test_the_model_is_fitted():
-    """Times that are made of the very terms give them back; host.py has those of the file of results."""
+    """Times that are made of the very terms give them back; the methods have those of the file of results."""
     us = {"launch": 3.5, "step of winograd": 0.9, "step of winograd32": 0.7, "job of winograd": 2.0,
           "job of winograd32": 1.5, "second launch": 1.2, "2^20 sums": 2.5}  # fmt: skip
     settings = {}
     for name, p in shapes.Asked().settings().items():
-        shape = host.Shape(p.n, p.c, p.h, p.w, p.k)
+        shape = sizes.Shape(p.n, p.c, p.h, p.w, p.k)
         of = {}
-        for one in host.ways(shape, ("winograd", "winograd32")):
-            turns, steps, second, sums = host.terms(one, 132)
-            time = us["launch"] + steps * us[f"step of {one.block.times}"] + turns * us[f"job of {one.block.times}"]
+        for one in cost.ways(shape, ("winograd", "winograd32")):
+            kind, (turns, steps, second, sums) = one.block.cost.name, cost.terms(one, 132)
+            time = us["launch"] + steps * us[f"step of {kind}"] + turns * us[f"job of {kind}"]
             time += second * us["second launch"] + sums * us["2^20 sums"]
             of[f"{one.splits} x {one.kernel}"] = time / 1000
         settings[name] = {"problem": vars(p), "of": of}
@@ -52,9 +54,9 @@ def test_the_model_is_fitted():
     path = results.default_path("shapes", "sm_90")
     nhwc, nchw = (json.loads(path.with_stem(path.stem + of).read_text())["summary"]["model"] for of in ("_nhwc", ""))
     kept = nhwc | nchw
-    mine = {"second launch": host.LAUNCH, "2^20 sums": host.SUMS}
-    for what, times in (("step", host.STEP), ("job", host.JOB)):
-        mine |= {f"{what} of {kernel}": time for kernel, time in times.items()}
+    mine = {"second launch": cost.LAUNCH, "2^20 sums": cost.SUMS}
+    for name, one in costs().items():
+        mine |= {f"step of {name}": one.step, f"job of {name}": one.job}
     assert all(us == pytest.approx(kept[name], rel=0.02) for name, us in mine.items())
 
 

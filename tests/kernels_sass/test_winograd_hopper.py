@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv.host import FOLDER, HOPPER
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.hopper import HOPPER
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from turingas import emulate
@@ -82,9 +83,8 @@ def main_loop(**defines: object) -> list[Instruction]:
 
 
 def convolve(shape: Shape, defines: Defines, sms: int = 132, **options: Any) -> tuple[float, list[emulate.Report]]:
-    made = cubin(**defines)
-    block, shared = (of["winograd"] for of in (HOPPER.threads, HOPPER.shared))
-    return harness.convolve(made, shape, block=block, shared=shared, sms=sms, **options)
+    main = HOPPER.kernels["winograd"]
+    return harness.convolve(cubin(**defines), shape, block=main.threads, shared=main.shared, sms=sms, **options)
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def test_registers_of_the_roles(math):
     """All that an SM has."""
     counts = [i.operands[-1].value for i in code(MATH=math) if i.base == "USETMAXREG"]
     assert counts == [184, 56, 88]
-    warps = HOPPER.threads["winograd"] // 32
+    warps = HOPPER.kernels["winograd"].threads // 32
     assert 8 * 184 + 4 * 56 + 4 * 88 == warps * kernel("winograd", MATH=math).registers == 65536 // 32
     assert kernel("filter_transform", MATH=math).registers <= 48
 
@@ -122,7 +122,7 @@ def test_registers_of_blocks_of_32_filters():
     """No more than there are from the start, and no role uses the two that warps keep for themselves."""
     counts = [i.operands[-1].value for i in code("winograd32", FILTERS=32) if i.base == "USETMAXREG"]
     assert counts == [120, 56, 88]
-    warps = HOPPER.threads["winograd32"] // 32
+    warps = HOPPER.kernels["winograd32"].threads // 32
     assert 8 * 120 + 4 * 56 + 8 * 88 <= warps * kernel("winograd32", FILTERS=32).registers <= 65536 // 32
     for at, most in zip(ROLES, counts):
         words = [code("winograd32", FILTERS=32)[n] for n in role(at, "winograd32", FILTERS=32)]
@@ -142,10 +142,10 @@ def test_a_step_of_blocks_of_32_filters():
 
 @both_maths
 def test_shared_memory(math):
-    """What the system keeps is declared, the rest given at launch; host.py knows how much."""
+    """What the system keeps is declared, the rest given at launch; the method knows how much."""
     assert kernel("winograd", MATH=math).shared_bytes == 1024
     last = max(o.offset for i in code(MATH=math) if i.base == "SYNCS" for o in i.operands if isinstance(o, Mem))
-    assert last + 8 - 1024 == HOPPER.shared["winograd"]  # an mbarrier stands at the end
+    assert last + 8 - 1024 == HOPPER.kernels["winograd"].shared  # an mbarrier stands at the end
 
 
 def test_the_main_loop_of_ffma():
@@ -440,8 +440,8 @@ def output(x: np.ndarray, w: np.ndarray, math: str, relu: bool = False) -> np.nd
     args = [x, u, y, 0, 0, s.tiles(2, 2), s.n, s.c, s.h, s.w, s.k, s.p, s.q, 1, -(-s.p // 2), -(-s.q // 2), 1]
     args += [stride // 4 for stride in (*x.strides, *y.strides)]
     blocks = -(-s.tiles(2, 2) // 32) * -(-s.k // 64)
-    threads, shared = (of["winograd"] for of in (HOPPER.threads, HOPPER.shared))
-    module.launch("winograd", blocks, threads, [*args, int(relu), -(-s.c // 8), 1], shared)
+    main = HOPPER.kernels["winograd"]
+    module.launch("winograd", blocks, main.threads, [*args, int(relu), -(-s.c // 8), 1], main.shared)
     return y
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv.host import FOLDER
+from kernels_sass.conv.method import FOLDER
 from tests.kernels_sass.harness import LAYOUTS, Shape, convolve
 from turingas.check.command import look
 from turingas.check.loops import LoopSummary

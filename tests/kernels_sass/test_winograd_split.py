@@ -1,4 +1,4 @@
-"""Jobs that share their channels: the kernels, what host.py reckons with, and Conv2d."""
+"""Jobs that share their channels: the kernels, sizes and launches, and Conv2d."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels_sass.conv import Conv2d, host
-from kernels_sass.conv.host import HOPPER, Kernels
+from kernels_sass.conv import Conv2d, cost, launch
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import METHODS
+from kernels_sass.conv.methods.hopper import HOPPER
 from loader.reference.problem import arrange
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
@@ -23,8 +26,9 @@ BOTH = "winograd", "winograd32"
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
     assert kernels.main == BOTH["FILTERS" in (schedule or {})]
-    hopper = {"block": HOPPER.threads[kernels.main], "shared": HOPPER.shared[kernels.main], "sms": sms or 132}
-    return harness.convolve(kernels.cubin, shape, **(hopper if kernels.source is HOPPER else {}), **options)
+    main = HOPPER.kernels[kernels.main]
+    hopper = {"block": main.threads, "shared": main.shared, "sms": sms or 132}
+    return harness.convolve(kernels.cubin, shape, **(hopper if kernels.method is HOPPER else {}), **options)
 
 
 # ---- the kernels -------------------------------------------------------------------------------------------------
@@ -64,12 +68,12 @@ def test_sums(arch, source):
     cases = [(2, "NCHW", 4, 68, 1), (4, "NHWC", 3, 64, 2), (8, "NHWC", 3, 5, 0), (16, "CHWN", 2, 130, 3),
              (2, "CHWN", 3, 9, 0)]  # fmt: skip
     for splits, layout, size, k, shift in cases:
-        shape = host.Shape(3, 128, size, size, k, 1, layout, splits)
+        shape = sizes.Shape(3, 128, size, size, k, 1, layout, splits)
         parts = random.standard_normal(shape.written.y_shape, np.float32)
         y, residual = np.full((2, shift + math.prod(shape.y_shape)), np.nan, np.float32)
         residual[:] = random.standard_normal(residual.shape)
         bias = random.standard_normal(k, np.float32)
-        _, add = host.launches(host.PAPER, shape, 132, relu=True)
+        _, add = launch.launches(METHODS["paper"], shape, 132, relu=True)
         pointers = parts, y[shift:], bias, residual[shift:]
         report = module.kernel(add.kernel).launch(add.grid, (add.threads, 1, 1), *pointers, *add.numbers, strict=True)
         assert not report.hazards and np.isnan(y[:shift]).all()
@@ -84,8 +88,8 @@ def test_nan_and_infinity_stay():
     parts = np.zeros((1, 128, 1, 4), np.float32)
     parts[0, 0, 0], parts[0, 64, 0] = (np.nan, np.inf, -np.inf, 1), (0, 1, 1, -3)
     y = np.empty((1, 1, 1, 4), np.float32)
-    shape = host.Shape(1, 16, 1, 4, 1, splits=2)
-    _, add = host.launches(host.PAPER, shape, 132, relu=True)
+    shape = sizes.Shape(1, 16, 1, 4, 1, splits=2)
+    _, add = launch.launches(METHODS["paper"], shape, 132, relu=True)
     module = Kernels.of("sm_75", "paper").load("cpu")
     module.kernel(add.kernel).launch(add.grid, (add.threads, 1, 1), parts, y, 0, 0, *add.numbers)
     assert np.array_equal(y.ravel(), [np.nan, np.inf, 0, 0], equal_nan=True)
@@ -111,42 +115,42 @@ def test_what_has_no_blocks_of_32():
         Kernels.of("sm_90", schedule={"MATH": "ffma", "FILTERS": 32})
 
 
-# ---- host.py -----------------------------------------------------------------------------------------------------
+# ---- sizes and launches --------------------------------------------------------------------------------------------
 
 
 def test_what_is_written():
-    shape = host.Shape(2, 64, 4, 6, 70, layout="NHWC", splits=4)
-    assert shape.blocks == (1, 8) and shape.written == host.Shape(2, 64, 4, 6, 512, layout="NHWC")
+    shape = sizes.Shape(2, 64, 4, 6, 70, layout="NHWC", splits=4)
+    assert shape.blocks == (1, 8) and shape.written == sizes.Shape(2, 64, 4, 6, 512, layout="NHWC")
     assert shape.floats == 2 * 4 * 6 * 512 and replace(shape, splits=1).floats == 0
-    main, add = host.launches(HOPPER, shape, 132, relu=True)
+    main, add = launch.launches(HOPPER, shape, 132, relu=True)
     assert main.numbers[-3:] == (0, 2, 4)  # ReLU is add_splits' business
     assert (add.kernel, add.grid, add.numbers) == ("add_splits", (14, 1, 1), (2 * 4 * 6 * 70, 70, 1, 4, 1))
     for layout, size, k, kernel in (("NCHW", 2, 5, "4"), ("NCHW", 3, 8, ""), ("NHWC", 3, 8, "4"), ("NHWC", 2, 5, "")):
-        _, add = host.launches(HOPPER, host.Shape(1, 16, size, size, k, 1, layout, 2), 1)
+        _, add = launch.launches(HOPPER, sizes.Shape(1, 16, size, size, k, 1, layout, 2), 1)
         assert add.kernel == "add_splits" + kernel
 
 
 def test_how_many():
     """Only as many as leave whole steps; one where blocks are enough; and no fewer blocks the smaller the batch."""
     for c, k, size in itertools.product((3, 24, 72, 512), (32, 512), (7, 28)):
-        shapes = [host.fastest(host.Shape(n, c, size, size, k), 132) for n in (1, 2, 4, 8, 16, 32, 64, 128)]
+        shapes = [cost.fastest(sizes.Shape(n, c, size, size, k), 132) for n in (1, 2, 4, 8, 16, 32, 64, 128)]
         assert all(one.steps % one.splits == 0 for one in shapes)
         assert shapes[-1].splits == 1 or math.prod(shapes[-1].blocks) / shapes[-1].splits % 132
         if c == 72:
             assert {one.splits for one in shapes} == {1}
-    assert host.fastest(host.Shape(32, 128, 56, 56, 32), 132, BOTH).kernel == "winograd32"  # half of 64 would be empty
-    assert host.fastest(host.Shape(32, 128, 56, 56, 64), 132, BOTH).kernel == "winograd"
-    assert host.fastest(host.Shape(8, 64, 13, 13, 256), 132, BOTH).kernel == "winograd32"  # 52 jobs
-    assert host.fastest(host.Shape(1, 512, 7, 7, 512), 132).splits == 16
-    assert host.fastest(host.Shape(8, 512, 7, 7, 512), 132).splits == 4
-    assert host.fastest(host.Shape(32, 512, 7, 7, 512), 132).splits == 1  # 128 jobs
-    assert host.split(host.Shape(1, 512, 7, 7, 512), "cpu").splits == 1
+    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 32), 132, BOTH).kernel == "winograd32"  # half of 64 would be empty
+    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 64), 132, BOTH).kernel == "winograd"
+    assert cost.fastest(sizes.Shape(8, 64, 13, 13, 256), 132, BOTH).kernel == "winograd32"  # 52 jobs
+    assert cost.fastest(sizes.Shape(1, 512, 7, 7, 512), 132).splits == 16
+    assert cost.fastest(sizes.Shape(8, 512, 7, 7, 512), 132).splits == 4
+    assert cost.fastest(sizes.Shape(32, 512, 7, 7, 512), 132).splits == 1  # 128 jobs
+    assert cost.split(sizes.Shape(1, 512, 7, 7, 512), "cpu").splits == 1
 
 
 @pytest.mark.parametrize("splits", [0, 3, 8, 32, "2"])
 def test_what_cannot_be_split(splits):
     with pytest.raises(LaunchError, match=r"^32 channels, 4 times 8, cannot be split into .*\nhint: into: 1, 2, 4$"):
-        host.Shape(1, 32, 4, 4, 4, splits=splits)
+        sizes.Shape(1, 32, 4, 4, 4, splits=splits)
     with pytest.raises(LaunchError, match="cannot be split"):
         Conv2d(np.zeros((4, 32, 3, 3), np.float32), splits=splits)
 
@@ -172,8 +176,8 @@ def test_parts_of_images_take_turns(monkeypatch):
     case = Case(5, 16, 4, 4, 7)
     conv = Conv2d(case.weight, case.bias, splits=2)
     conv(case.x[:1])  # filters are transformed
-    monkeypatch.setattr(host, "LIMIT", 4 * 128 * 16 * 2 + 1)
-    assert [part.n for _, part in host.Shape(5, 16, 4, 4, 7, splits=2).parts()] == [2, 2, 1]
+    monkeypatch.setattr(sizes, "LIMIT", 4 * 128 * 16 * 2 + 1)
+    assert [part.n for _, part in sizes.Shape(5, 16, 4, 4, 7, splits=2).parts()] == [2, 2, 1]
     assert error(conv(case.x), case.y(bias=True)) < 1e-6
     with pytest.raises(LaunchError, match="^x, y or partial results of 4 GiB or more"):
-        list(host.Shape(5, 16, 4, 4, 7, 1, "CHWN", 2).parts())
+        list(sizes.Shape(5, 16, 4, 4, 7, 1, "CHWN", 2).parts())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -17,19 +17,20 @@ from turingas.errors import EncodeError
 from turingas.isa import diagnose
 from turingas.isa.diagnose import Line, Problem
 from turingas.isa.fields import Target
+from turingas.isa.form import GUARDS as GUARD_TEXTS
 from turingas.isa.form import Form
 from turingas.isa.forms import Forms
-from turingas.isa.operands import DIGITS, MEMO, Bits, Operand
+from turingas.isa.operands import DIGITS, MEMO, Bits, Operand, remember
 
 
 @dataclass(slots=True)
 class _Entry:
-    """What a mnemonic with operands of certain kinds encodes to."""
+    """What a mnemonic with operands of certain kinds encodes to. ``tables`` have the bits of each operand's texts."""
 
     form: Form
     bits: int
     tables: list[Bits]
-    targets: list[tuple[int, Operand]] = field(default_factory=list)
+    target: Operand | None = None  # the last operand, if it is a branch target
     conditional: bool = False
 
 
@@ -37,16 +38,16 @@ class _Skeletons(dict[str, str]):
     """Operand text -> its kind: what is left without the digits of numbers and register indices."""
 
     def __missing__(self, text: str) -> str:
-        skeleton = text.strip().translate(DIGITS)
-        if len(self) > MEMO:
-            self.clear()
-        self[text] = skeleton
-        return skeleton
+        return remember(self, text, text.strip().translate(DIGITS))
 
 
+TARGET = "\0"
 SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
 SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
+
+
+GUARDS = {text.strip(): (bits, kind) for kind in ("P", "UP") for bits, text in GUARD_TEXTS[kind].items() if text}
 
 
 class Encoder:
@@ -54,7 +55,9 @@ class Encoder:
 
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
+        #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
         self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
+        self._count = 0  # of entries
         self._skeleton = _Skeletons().__getitem__
 
     def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
@@ -68,20 +71,26 @@ class Encoder:
             word, _, rest = text.partition(" ")
             if "\t" in word:
                 return self.encode(text.replace("\t", " "), address, labels)
-            guard, uniform = self._guard(word)
+            guard, uniform = GUARDS.get(word) or self._guard(word)
         name, _, tail = rest.strip().partition(" ")
         parts = [] if not tail else SPLIT.split(tail.strip()) if "{" in tail else tail.split(",")
-        try:
-            entry = self._entries[name][tuple(map(self._skeleton, parts))]
-            if uniform is None or uniform == entry.form.guard:
-                # the bits of different operands are disjoint: their sum is their union
-                bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
-                for n, operand in entry.targets:
-                    bits |= self._target(operand, parts[n].strip(), address, labels)
-                if not entry.conditional or entry.form.accepts(bits):
-                    return bits
-        except (KeyError, ValueError):
-            pass  # not seen before, or wrong: the search says which
+        kinds = self._entries.get(name)
+        if kinds is not None:
+            key = tuple(map(self._skeleton, parts))
+            try:
+                entry = kinds.get(key)
+                if entry is None:
+                    jump = (*key[:-1], TARGET) if key else key
+                    entry = kinds[jump]
+                if uniform is None or uniform == entry.form.guard:
+                    # the bits of different operands are disjoint: their sum is their union
+                    bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
+                    if entry.target is not None:
+                        bits |= self._target(entry.target, parts[-1].strip(), address, labels)
+                    if not entry.conditional or entry.form.accepts(bits):
+                        return bits
+            except (KeyError, ValueError):
+                pass  # not seen before, or wrong: the search says which
         rest = rest.strip()
         try:
             return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
@@ -142,13 +151,14 @@ class Encoder:
         """Find the form of a line seen for the first time. EncodeError when there is none."""
         line = Line(text, rest, name, parts)
         worst: Problem | None = None
-        for form in self.forms.named(name.partition(".")[0]):
-            for modifiers in form.modifiers(name):
-                found = self._fit(form, modifiers, line, guard, uniform, address, labels)
-                if isinstance(found, int):
-                    return found
-                if worst is None or found.rank > worst.rank:
-                    worst = found
+        for row, readings in self.forms.reading(name):
+            for form in self.forms.forms_of(row):
+                for modifiers in readings:
+                    found = self._fit(form, modifiers, line, guard, uniform, address, labels)
+                    if isinstance(found, int):
+                        return found
+                    if worst is None or found.rank > worst.rank:
+                        worst = found
         raise diagnose.error(self.forms, line, worst)
 
     def _fit(
@@ -181,7 +191,7 @@ class Encoder:
             sized = operand.sized(words)
             try:
                 if sized.target is not None:
-                    entry.targets.append((n, sized))
+                    entry.target = sized
                     word |= self._target(sized, parts[n], address, labels)
                 else:
                     entry.tables[n] = sized.bits
@@ -193,8 +203,18 @@ class Encoder:
         if not form.accepts(word):
             return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
         if not form.repeats:  # the short way would not compare the two texts
-            self._entries.setdefault(line.name, {})[tuple(map(self._skeleton, parts))] = entry
+            self._keep(line.name, parts, entry)
         return word
+
+    def _keep(self, name: str, parts: list[str], entry: _Entry) -> None:
+        key = tuple(map(self._skeleton, parts))
+        if entry.target is not None:  # always the last; its text says nothing of the form
+            key = (*key[:-1], TARGET)
+        if self._count >= MEMO:
+            self._entries.clear()
+            self._count = 0
+        self._entries.setdefault(name, {})[key] = entry
+        self._count += 1
 
 
 class _Zero(dict[str, int]):

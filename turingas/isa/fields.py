@@ -6,6 +6,7 @@ What a field cannot write exactly raises ``Unprintable`` (decode) or ``ValueErro
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import struct
@@ -55,6 +56,11 @@ class Field:
 
     def encode(self, text: str) -> int:
         raise NotImplementedError
+
+    def quick(self, text: str) -> int | None:
+        """``encode`` of a text that need not be one of this field's: None where ``pattern`` has to decide. ValueError
+        as in ``encode``."""
+        return None
 
     def decode(self, word: int) -> str:
         raise NotImplementedError
@@ -106,6 +112,10 @@ class Enum(Field):
             known = " ".join(n for n in self.values if n)
             raise ValueError(f"{text!r} is not one of {known}") from None
 
+    def quick(self, text: str) -> int | None:
+        value = self.values.get(text)
+        return None if value is None else self.put(value)
+
     def decode(self, word: int) -> str:
         try:
             return self.names[self.get(word)]
@@ -120,6 +130,12 @@ class Enum(Field):
 def flag(pos: int, name: str, off: str = "") -> Enum:
     """One bit that writes ``name`` when set."""
     return Enum(pos, 1, (off, name))
+
+
+@functools.cache
+def _indices(prefix: str, count: int, zero: str, last: int) -> dict[str, int]:
+    """The names of the registers of a file."""
+    return {f"{prefix}{n}": n for n in range(count)} | ({prefix + zero: last} if zero else {})
 
 
 KINDS = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}
@@ -153,6 +169,7 @@ class Register(Field):
         self.mask |= suffix.mask if suffix else 0
         self.last = (1 << width) - 1  # the index that reads as zero or true
         self.count = self.last if zero else (limit or 1 << width)
+        self._names = _indices(prefix, self.count, zero, self.last)
         for bit in (neg, abs, inv, reuse):
             if bit is not None:
                 self.mask |= 1 << bit
@@ -167,6 +184,29 @@ class Register(Field):
         self.pattern = (f"[{signs}]?" if signs else "") + name + (r"(?:\.reuse)?" if reuse is not None else "")
         if zero:
             self.default = self.last << pos
+
+    def quick(self, text: str) -> int | None:
+        index = self._names.get(text)
+        bits = 0
+        if index is None:
+            if self.reuse is not None and text.endswith(".reuse"):
+                bits, text = 1 << self.reuse, text[:-6]
+            if self.neg is not None and text[:1] == "-":
+                bits, text = bits | 1 << self.neg, text[1:]
+            elif self.inv is not None and text[:1] == self.mark:
+                bits, text = bits | 1 << self.inv, text[1:]
+            if self.abs is not None and text[:1] == "|" == text[-1:]:
+                bits, text = bits | 1 << self.abs, text[1:-1]
+            index = self._names.get(text)
+            if index is None:
+                return None
+        if self.suffix is not None or (self.words > 1 and not self._fits(index)):
+            return None
+        return bits | index << self.pos
+
+    def _fits(self, index: int) -> bool:
+        """Whether the operand may begin at this register."""
+        return index == self.last or not (index % (4 if self.words > 2 else 2) or index + self.words > self.count)
 
     def encode(self, text: str) -> int:
         bits = 0
@@ -225,17 +265,23 @@ class Register(Field):
             return self.mark + text
         return text
 
+    def check(self, word: int) -> None:
+        """Unprintable for what ``encode`` would not read back: a misaligned wide register."""
+        index = word >> self.pos & self.last
+        if index >= self.count and not (self.zero and index == self.last):
+            raise Unprintable
+        if self.words > 1 and not self._fits(index):
+            raise Unprintable
 
     def checked(self, word: int) -> str:
-        """``decode``, refusing what ``encode`` would not read back: a misaligned wide register."""
-        index = word >> self.pos & self.last
-        if self.words > 1 and index != self.last:
-            if index % (4 if self.words > 2 else 2) or index + self.words > self.count:
-                raise Unprintable
+        """``decode`` after ``check``."""
+        if self.words > 1 and not self._fits(word >> self.pos & self.last):
+            raise Unprintable
         return self.decode(word)
 
 
 INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|\d+)"
+_IS_INTEGER = re.compile(INTEGER).fullmatch
 
 
 class Number(Field):
@@ -254,6 +300,9 @@ class Number(Field):
         self.high = (top >> 1) - 1 if signed else top - 1
         if default is not None:
             self.default = self.put(default // scale)
+
+    def quick(self, text: str) -> int | None:
+        return self.encode(text) if _IS_INTEGER(text) else None
 
     def encode(self, text: str) -> int:
         units = int(text, 0 if "x" in text or "X" in text else 10)
@@ -339,10 +388,21 @@ class Constant(Field):
         self.pattern = (f"[{signs}]?" if signs else "") + rf"{bar}{head}\[{inner}\]\s*\[{INTEGER}\]{tail}{bar}"
         self.parts = re.compile(rf"([-~]?)(\|?){head}\[({inner})\]\s*\[({INTEGER})\]({tail or ''})\|?")
 
+    def quick(self, text: str) -> int | None:
+        match = self.parts.fullmatch(text)
+        if match is None or (match[2] and self.abs is None):
+            return None
+        if match[1] and (self.neg if match[1] == "-" else self.inv) is None:
+            return None
+        return self._bits(match)
+
     def encode(self, text: str) -> int:
         match = self.parts.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not {self.what}")
+        return self._bits(match)
+
+    def _bits(self, match: re.Match[str]) -> int:
         sign, bar, bank, offset, suffix = match.groups()
         bits = self.bank.encode(bank)
         if self.offset.signed and 0x8000 <= int(offset, 0 if "x" in offset else 10) <= 0xFFFF:

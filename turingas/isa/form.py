@@ -8,29 +8,36 @@ equal operands of the forms of an architecture are one object (``Shared``), so t
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turingas.isa import control, grammar
 from turingas.isa.fields import Enum, Field, Register, Unprintable
-from turingas.isa.operands import Operand, Piece, Texts, fields_of, merged, pieces_of
+from turingas.isa.operands import Operand, Texts, fields_of, merged, names_in, pieces_of, remember
 
 WORD = (1 << 128) - 1
 FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
 
 
 class Shared:
-    """The operands of an architecture's forms, each once."""
+    """The operands of an architecture's forms, each once: equal ones share what they remember."""
 
     def __init__(self) -> None:
         self._operands: dict[tuple[object, ...], Operand] = {}
         self._texts: dict[tuple[object, ...], tuple[Texts, Texts]] = {}
 
-    def operand(self, source: str, pieces: list[Piece], optional: bool) -> Operand:
-        key = (source, optional, *[id(f) for f in fields_of(pieces)])
+    def operand(self, row: grammar.Row, text: str, find: Find) -> Operand:
+        """What a row calls ``text``. Beyond the text it depends on the fields that are the row's own."""
+        own = [id(row.fields[name]) for name in names_in(text) if name in row.fields]
+        key = (text, row.reuse, *own)
         found = self._operands.get(key)
         if found is None:
-            found = self._operands[key] = Operand(pieces, optional, source)
+            source, optional = text.rstrip("?"), text[-1] == "?"
+            pieces = merged(pieces_of(source, find))
+            same = (source, optional, *[id(f) for f in fields_of(pieces)])
+            found = self._operands.get(same) or Operand(pieces, optional, source)
+            self._operands[same] = self._operands[key] = found
         return found
 
     def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str, trail: str) -> tuple[Texts, Texts]:
@@ -42,27 +49,72 @@ class Shared:
         return found
 
 
-class _Names(dict[int, str]):
-    """bits -> guard, and mnemonic with its modifiers."""
+# ---- mnemonics ---------------------------------------------------------------------------------------------------
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
-
-    def __missing__(self, bits: int) -> str:
-        name = "".join(part if isinstance(part, str) else part.decode(bits) for part in self.form.name)
-        if bits & ~0xF000 not in self.form.modifiers(name):
-            raise Unprintable
-        self[bits] = text = GUARDS[self.form.guard][bits & 0xF000] + name
-        return text
-
-
-Writer = Callable[[int, int, "Mapping[int, str] | None"], str]
 GUARDS = {
     kind: {
         n << 12: "" if n == 7 else f"@{'!' if n > 7 else ''}{kind}{'T' if n % 8 == 7 else n % 8} " for n in range(16)
     }
     for kind in ("P", "UP")
 }
+
+
+class Mnemonic(dict[int, str]):
+    """The mnemonic of a row with its modifiers, and the guard: bits -> text. The forms of a row have one."""
+
+    def __init__(self, row: grammar.Row, find: Find) -> None:
+        name = row.text.partition(" ")[0]
+        pieces = merged(pieces_of(name, lambda n: find(n) if f"{{{n}}}" in name else None))
+        self.parts: list[str | Enum] = [value for _, value in pieces]
+        self.base = row.base
+        self.guard = "UP" if row.uniform_guard else "P"
+        #: the modifier that says how wide the data operands (``Rdw``) are
+        self.size = next((p for p in self.parts if isinstance(p, Enum) and p.spans), None)
+        self.fields = 0xF000  # the guard is looked up together with the mnemonic
+        for part in self.parts:
+            if isinstance(part, Enum):
+                self.fields |= part.mask
+        self._bare: dict[int, str] = {}
+
+    def __missing__(self, bits: int) -> str:
+        bare = bits & ~0xF000
+        name = self._bare.get(bare)
+        if name is None:
+            name = "".join([part if isinstance(part, str) else part.decode(bare) for part in self.parts])
+            if bare not in self.read(name):
+                raise Unprintable
+            remember(self._bare, bare, name)
+        return remember(self, bits, GUARDS[self.guard][bits & 0xF000] + name)
+
+    def read(self, name: str) -> tuple[int, ...]:
+        """Every way to read ``name`` as this mnemonic, as bits; () when it is none."""
+        first = self.parts[0]
+        if isinstance(first, str) and not name.startswith(first):
+            return ()
+        return tuple(dict.fromkeys(_read(self.parts, name)))
+
+
+def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
+    if not parts:
+        if not text:
+            yield 0
+        return
+    part = parts[0]
+    if isinstance(part, str):
+        if text.startswith(part):
+            yield from _read(parts[1:], text[len(part) :])
+        return
+    for name in part.values:
+        if text.startswith(name):
+            bits = part.encode(name)
+            for rest in _read(parts[1:], text[len(name) :]):
+                yield bits | rest
+
+
+# ---- forms -------------------------------------------------------------------------------------------------------
+
+Writer = Callable[[int, int, "Mapping[int, str] | None"], str]
+Find = Callable[[str], "Field | None"]
 
 
 @functools.cache
@@ -81,51 +133,27 @@ class Form:
     """One way to write one instruction on one architecture."""
 
     def __init__(
-        self,
-        shared: Shared,
-        row: grammar.Row,
-        name: str,
-        operands: list[str],
-        opcode: int,
-        find: Callable[[str], Field | None],
-        fixed: Mapping[int, int],
-        when: Mapping[str, object],
+        self, shared: Shared, row: grammar.Row, mnemonic: Mnemonic, operands: list[str], opcode: int, find: Find
     ) -> None:
-        self.row, self.find, self.when_text = row, find, when
-        self.text = f"{name} {', '.join(operands)}".strip()
-        self.name: list[str | Enum] = []
-        for kind, value in merged(pieces_of(name, lambda n: find(n) if f"{{{n}}}" in name else None)):
-            assert kind in ("text", "field"), name
-            self.name.append(value)
-        self.base = str(self.name[0]).split(".")[0]
-        self.guard = "UP" if row.uniform_guard else "P"
-        #: the modifier that says how wide the data operands (``Rdw``) are
-        self.size = next((p for p in self.name if isinstance(p, Enum) and p.spans), None)
-        self.operands = [self._operand(shared, text) for text in operands]
-        self.name_mask = functools.reduce(lambda m, p: m | (0 if isinstance(p, str) else p.mask), self.name, 0)
-        self.name_mask |= 0xF000  # the guard is looked up together with the mnemonic
-        known = 0
+        self.row, self.mnemonic, self.find = row, mnemonic, find
+        self.text = f"{row.text.partition(' ')[0]} {', '.join(operands)}".strip()
+        self.name, self.base, self.guard, self.size = mnemonic.parts, mnemonic.base, mnemonic.guard, mnemonic.size
+        self.name_mask, self.modifiers = mnemonic.fields, mnemonic.read
+        self.operands = [shared.operand(row, text, find) for text in operands]
+        once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
-        self.repeats = len(set(self.operands)) < len(self.operands)
-        operands_ = dict.fromkeys(self.operands)
-        for place in [p for p in self.name if not isinstance(p, str)] + [f for o in operands_ for f in o.fields]:
-            if known & place.mask:
-                raise AssertionError(f"{self.text}: bits {bits_of(known & place.mask)} are claimed twice")
-            known |= place.mask
-        if known & (opcode | 0xFFF | (1 << 91 if opcode >> 91 else 0)):
-            raise AssertionError(f"{self.text}: a field lies in the opcode")
+        self.repeats = len(once) < len(self.operands)
         self.value = opcode
-        for pos, bits in fixed.items():
-            if known & bits << pos:
-                raise AssertionError(f"{self.text}: the fixed bit {pos} lies in a field")
+        for pos, bits in row.fixed.items():
             self.value |= bits << pos
-        self.known = known
+        self.known = self._claim(opcode, [operand.mask for operand in once])
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
-        self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~known
-        self.mask = WORD & ~known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
+        self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~self.known
+        self.mask = WORD & ~self.known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
+        self.when_text = row.when
         self.check_mask = self.check_value = 0  # the row's conditions on its own operands
         self.tests: list[tuple[Field, Callable[[int], bool]]] = []
-        for key, want in when.items():
+        for key, want in row.when.items():
             f = find(key)
             assert f is not None, (key, self.text)
             if callable(want):
@@ -134,44 +162,48 @@ class Form:
                 mask, value = _check(f, str(want))
                 self.check_mask |= mask
                 self.check_value |= value
-        self.has_target = any(o.target for o in self.operands)
+        self.has_target = any(o.target is not None for o in self.operands)
         self.hides = any("<" in o.source for o in self.operands)
-        units: list[list[Operand]] = []
+        self.units = self._units(shared)
+
+    def _claim(self, opcode: int, operands: list[int]) -> int:
+        """The bits of all fields. AssertionError when a bit is claimed twice."""
+        masks = [part.mask for part in self.name if isinstance(part, Enum)] + operands
+        known = sum(masks)  # of masks that have no bit in common the sum is the union
+        if known != functools.reduce(operator.or_, masks, 0):
+            raise AssertionError(f"{self.text}: bits are claimed twice")
+        fixed = functools.reduce(operator.or_, [bits << pos for pos, bits in self.row.fixed.items()], 0)
+        if known & (opcode | 0xFFF | fixed):
+            raise AssertionError(f"{self.text}: a field lies in the opcode, or a fixed bit in a field")
+        return known
+
+    def _units(self, shared: Shared) -> list[tuple[int, Texts, Texts, Operand | None]]:
+        """The operands, those together that may be unsaid: mask, exact texts, nvdisasm's texts, and the operand itself
+        when it is a branch target."""
+        groups: list[list[Operand]] = []
         for operand in self.operands:
-            if operand.optional and units and units[-1][0].optional:
-                units[-1].append(operand)
+            if operand.optional and groups and groups[-1][0].optional:
+                groups[-1].append(operand)
             else:
-                units.append([operand])
+                groups.append([operand])
         lead = " "
-        #: mask, exact texts, nvdisasm's texts, and the operand when it is a branch target
-        self.units: list[tuple[int, Texts, Texts, Operand | None]] = []
-        for unit in units:
-            size = self.size if any(o.variable for o in unit) else None
-            mask = functools.reduce(lambda m, o: m | o.mask, unit, size.mask if size else 0)
+        units: list[tuple[int, Texts, Texts, Operand | None]] = []
+        for group in groups:
+            size = self.size if any(o.variable for o in group) else None
+            mask = size.mask if size else 0
+            for operand in group:
+                mask |= operand.mask
             # when the first operand may be unsaid, the comma between it and the next belongs to it
-            trail = "," if not self.units and unit[0].optional and len(units) > 1 else ""
-            exact, plain = shared.texts(tuple(unit), size, lead, trail)
-            self.units.append((mask, exact, plain, unit[0] if unit[0].target is not None else None))
+            trail = "," if not units and group[0].optional and len(groups) > 1 else ""
+            exact, plain = shared.texts(tuple(group), size, lead, trail)
+            units.append((mask, exact, plain, group[0] if group[0].target is not None else None))
             if not trail:
                 lead = ", "
-        self.names = _Names(self)
-        self._modifiers: dict[str, tuple[int, ...]] = {}
-
-    def _operand(self, shared: Shared, text: str) -> Operand:
-        source = text.rstrip("?")
-        pieces = merged(pieces_of(source, self.find))
-        return shared.operand(source, pieces, text.endswith("?"))
-
-    def modifiers(self, name: str) -> tuple[int, ...]:
-        """Every way to read ``name`` as this form's mnemonic, as bits; () when it is none."""
-        found = self._modifiers.get(name)
-        if found is None:
-            found = self._modifiers[name] = tuple(dict.fromkeys(_read(self.name, name)))
-        return found
+        return units
 
     def writer(self, plain: bool) -> Writer:
         """A function (word, address, labels) -> text. Raises Unprintable for words that have no exact text."""
-        names, name_mask = self.names, self.name_mask
+        names, name_mask = self.mnemonic, self.name_mask
         units = [(mask, short if plain else exact, target) for mask, exact, short, target in self.units]
         yield_bit, no_reuse = 1 << control.YIELD, ~control.REUSE_MASK
 
@@ -236,20 +268,3 @@ def _check(f: Field, text: str) -> tuple[int, int]:
         mask = f.last << f.pos
         return mask, f.encode(text) & mask
     return f.mask, f.encode(text)
-
-
-def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
-    if not parts:
-        if not text:
-            yield 0
-        return
-    part = parts[0]
-    if isinstance(part, str):
-        if text.startswith(part):
-            yield from _read(parts[1:], text[len(part) :])
-        return
-    for name in part.values:
-        if text.startswith(name):
-            bits = part.encode(name)
-            for rest in _read(parts[1:], text[len(name) :]):
-                yield bits | rest

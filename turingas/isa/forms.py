@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from turingas.errors import AsmError
 from turingas.isa import grammar, table
 from turingas.isa.fields import Field
-from turingas.isa.form import Form, Shared, Writer
+from turingas.isa.form import Form, Mnemonic, Shared, Writer
+from turingas.isa.operands import remember
 
 #: mask, value, form, and what writes its exact text and nvdisasm's
 Candidate = tuple[int, int, Form, Writer, Writer]
@@ -39,7 +40,8 @@ class Forms:
             for key in grammar.opcodes(row):
                 self._by_opcode.setdefault(key, []).append(row)
         self._forms: dict[tuple[grammar.Row, int], Form] = {}
-        self._names: dict[str, list[Form]] = {}
+        self._mnemonics: dict[grammar.Row, Mnemonic] = {}
+        self._readings: dict[str, list[tuple[grammar.Row, tuple[int, ...]]]] = {}
         #: opcode (bits 0 to 11) -> its forms, for those that were asked for (``bucket``)
         self.buckets: dict[int, list[Candidate]] = {}
         self.anywhere = _Anywhere(self)
@@ -60,27 +62,38 @@ class Forms:
                 continue  # shapes with uniform registers came with sm_75
             if opcode is not None and key & 0xFFF != opcode:
                 continue
-            form = self._forms.get((row, n))
-            if form is None:
-                form = self._made(row, n)
-            found.append(form)
+            found.append(self._forms.get((row, n)) or self._made(row, n))
         return found
 
     def _made(self, row: grammar.Row, n: int) -> Form:
-        name, operands, fixed, when, key = grammar.shapes(row)[n]
-        find = functools.partial(self.field, row)
+        _, operands, _, _, key = grammar.shapes(row)[n]
+        find, mnemonic = functools.partial(self.field, row), self.mnemonic(row)
         with self._lock:
             form = self._forms.get((row, n))
             if form is None:
-                form = self._forms[row, n] = Form(self._shared, row, name, operands, _opcode(key), find, fixed, when)
+                form = self._forms[row, n] = Form(self._shared, row, mnemonic, operands, _opcode(key), find)
         return form
+
+    def mnemonic(self, row: grammar.Row) -> Mnemonic:
+        """The mnemonic of a row; its forms share it."""
+        found = self._mnemonics.get(row)
+        if found is None:
+            found = self._mnemonics.setdefault(row, Mnemonic(row, functools.partial(self.field, row)))
+        return found
 
     def named(self, base: str) -> list[Form]:
         """The forms of a mnemonic (without modifiers), in the table's order."""
-        forms = self._names.get(base)
-        if forms is None:
-            forms = self._names[base] = [f for row in self._by_name.get(base, []) for f in self.forms_of(row)]
-        return forms
+        return [form for row in self._by_name.get(base, ()) for form in self.forms_of(row)]
+
+    def reading(self, name: str) -> list[tuple[grammar.Row, tuple[int, ...]]]:
+        """The rows that write ``name`` (a mnemonic with its modifiers), and the bits of its modifiers in each."""
+        found = self._readings.get(name)
+        if found is None:
+            rows = self._by_name.get(name.partition(".")[0], ())
+            found = [(row, bits) for row in rows if (bits := self.mnemonic(row).read(name))]
+            if found:  # what nobody writes is not worth keeping
+                remember(self._readings, name, found)
+        return found
 
     def mnemonics(self) -> list[str]:
         return sorted(self._by_name)

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from turingas.isa.fields import Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
+from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
 
-MEMO = 20_000  # texts or bits that one operand remembers before it starts anew; bounds the memory
+MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = str.maketrans("", "", "0123456789abcdef")  # what a kind of operand text is told apart without
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def remember(memory: dict[K, V], key: K, value: V) -> V:
+    """Put an entry into a memory, which starts anew when it is full: no memory grows without bound."""
+    if len(memory) >= MEMO:
+        memory.clear()
+    memory[key] = value
+    return value
+
 
 Piece = tuple[str, Any]  # ("text", str) | ("field", Field) | ("group", list[Piece]) | ("hidden", list[Piece])
 TOKEN = re.compile(r"\{(\w+)\}|([-~!]?\|?(?!cx\[)[A-Za-z_]\w*\|?)|(\()|(\))|(<)|(>)|(cx(?=\[)|.)", re.S)
@@ -43,6 +56,12 @@ def pieces_of(text: str, find: Callable[[str], Field | None]) -> list[Piece]:
     return stack[0]
 
 
+@functools.cache
+def names_in(text: str) -> tuple[str, ...]:
+    """What may be names of fields in an operand of a row."""
+    return tuple([braced or name for braced, name, *_ in TOKEN.findall(text) if braced or name])
+
+
 def fields_of(pieces: Sequence[Piece]) -> Iterator[Field]:
     for kind, value in pieces:
         if kind == "field":
@@ -65,20 +84,28 @@ def _regex(pieces: Sequence[Piece], skip_hidden: bool = False) -> str:
     return out
 
 
+QUICK = (Register, Enum, Number, Alone, Constant)  # not their subclasses, which may read their texts in other ways
+
+
 class Operand:
     """One operand of a form: its pattern, and two memories (text -> bits, bits -> text)."""
 
     def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
         self.pieces, self.optional, self.source = pieces, optional, source
         self.fields = list(fields_of(pieces))
-        self.mask = functools.reduce(lambda m, f: m | f.mask, self.fields, 0)
+        masks = [f.mask for f in self.fields]
+        self.mask = functools.reduce(operator.or_, masks, 0)
+        if sum(masks) != self.mask:
+            raise AssertionError(f"{source}: bits are claimed twice")
         self.target = next((f for f in self.fields if isinstance(f, Target)), None)
         self.default = 0
         for f in self.fields:
             self.default |= f.default or 0
         self.bits = Bits(self)
-        only = self.fields[0] if len(pieces) == 1 and self.fields else None
-        self.register = only if type(only) is Register else None
+        #: the field that is all of the operand, as nearly always
+        alone = len(pieces) == 1 and pieces[0][0] == "field"
+        self.only: Field | None = self.fields[0] if alone else None
+        self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
         self.registers = [f for f in self.fields if isinstance(f, Register)]
         #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
         self.proven: set[str] = set()
@@ -92,7 +119,7 @@ class Operand:
             return self
         found = self._variants.get(words)
         if found is None:
-            found = self._variants[words] = Operand(_resize(self.pieces, words), self.optional, self.source)
+            found = self._variants.setdefault(words, Operand(_resize(self.pieces, words), self.optional, self.source))
         return found
 
     @functools.cached_property
@@ -104,8 +131,22 @@ class Operand:
         """The spelling without the parts that nvdisasm does not print."""
         return re.compile(_regex(self.pieces, skip_hidden=True))
 
+    @functools.cached_property
+    def exact(self) -> Show:
+        """Bits -> the text that determines them. Of an operand with a target: ``located``."""
+        return _shower(self.pieces, False)
+
+    @functools.cached_property
+    def plain(self) -> Show:
+        """Bits -> nvdisasm's text."""
+        return _shower(self.pieces, True)
+
     def encode(self, text: str) -> int:
         """The bits of one operand (none of them a branch target). ValueError when a value does not fit."""
+        if self.quick is not None:
+            bits = self.quick(text)
+            if bits is not None:
+                return bits
         match = self.regex.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} does not fit {self.source}")
@@ -116,15 +157,14 @@ class Operand:
 
     def checked(self, bits: int, plain: bool = False) -> str:
         """The text of these bits; Unprintable when the exact text would not encode to them again."""
-        if self.register is not None:
-            return self.register.checked(bits)
-        text = exact = self.decode(bits)
-        if plain:
-            text = self.decode(bits, True)
+        if type(self.only) is Register:
+            return self.only.checked(bits)
+        exact = self.exact(bits)
+        text = self.plain(bits) if plain else exact
         kind = exact.translate(DIGITS)
         if kind in self.proven:
             for f in self.registers:
-                f.checked(bits)
+                f.check(bits)
             return text
         if self.encode(exact) != bits:
             raise Unprintable
@@ -134,16 +174,61 @@ class Operand:
 
     def located(self, word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
         """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
-        for f in self.fields:
-            if isinstance(f, Register):
-                f.checked(word)
-        return self.decode(word, plain, address, labels)
+        for f in self.registers:
+            f.check(word)
+        target = self.target
+        assert target is not None
+        where = target.address(word, address)
+        name = labels.get(where) if labels and target.relative else None
+        text = hex(where) if name is None else name
+        return text if self.only is target else (self.plain if plain else self.exact)(word).replace(TARGET, text)
 
     def matches(self, text: str) -> bool:
+        try:
+            if text in self.bits or (self.quick is not None and self.quick(text) is not None):
+                return True
+        except ValueError:
+            return True  # it looks as it should, but the value does not fit
         return self.regex.fullmatch(text) is not None
 
-    def decode(self, word: int, plain: bool = False, address: int = 0, labels: Mapping[int, str] | None = None) -> str:
-        return _show(self.pieces, word, plain, address, labels)
+
+Show = Callable[[int], str]
+TARGET = "\0"  # stands for a branch target, which depends on more than the bits
+
+
+def _shower(pieces: Sequence[Piece], plain: bool) -> Show:
+    """A function from bits to the text of ``pieces``."""
+    text = ""
+    parts: list[Show] = []
+    for kind, value in pieces:
+        if kind == "text":
+            text += value.replace("%", "%%")
+        elif kind == "field" and isinstance(value, Target):
+            text += TARGET
+        elif kind == "field":
+            text += "%s"
+            parts.append(value.plain if plain else value.decode)
+        elif kind == "group":
+            text += "%s"
+            parts.append(_unless_default(list(fields_of(value)), _shower(value, plain)))
+        elif not plain:
+            text += "%s"
+            parts.append(_shower(value, plain))
+    if text == "%s":
+        return parts[0]
+    if len(parts) == 1:
+        [first] = parts
+        return lambda bits: text % first(bits)
+    return lambda bits: text % tuple([part(bits) for part in parts])
+
+
+def _unless_default(fields: Sequence[Field], show: Show) -> Show:
+    """What may be unsaid, and is where all its fields have their default."""
+    if any(f.default is None for f in fields):
+        return show
+    mask = functools.reduce(operator.or_, [f.mask for f in fields], 0)
+    default = sum(f.default or 0 for f in fields)
+    return lambda bits: show(bits) if bits & mask != default else ""
 
 
 def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
@@ -158,26 +243,6 @@ def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
     return out
 
 
-def _show(pieces: Sequence[Piece], word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
-    out = ""
-    for kind, value in pieces:
-        if kind == "text":
-            out += value
-        elif kind == "field":
-            if isinstance(value, Target):
-                target = value.address(word, address)
-                name = labels.get(target) if labels and value.relative else None
-                out += name if name is not None else hex(target)
-            else:
-                out += value.plain(word) if plain else value.decode(word)
-        elif kind == "group":
-            if any(word & f.mask != f.default for f in fields_of(value)):
-                out += _show(value, word, plain, address, labels)
-        elif not plain:
-            out += _show(value, word, plain, address, labels)
-    return out
-
-
 class Bits(dict[str, int]):
     """text -> bits of one operand."""
 
@@ -185,11 +250,7 @@ class Bits(dict[str, int]):
         self.operand = operand
 
     def __missing__(self, text: str) -> int:
-        bits = self.operand.encode(text.strip())
-        if len(self) > MEMO:
-            self.clear()
-        self[text] = bits
-        return bits
+        return remember(self, text, self.operand.encode(text.strip()))
 
 
 class Texts(dict[int, str]):
@@ -198,9 +259,18 @@ class Texts(dict[int, str]):
 
     def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str, trail: str) -> None:
         self.operands, self.plain, self.size, self.lead, self.trail = operands, plain, size, lead, trail
+        self.run = len(operands) > 1 or operands[0].optional
 
     def __missing__(self, bits: int) -> str:
         words = self.size.span(bits) if self.size else 1
+        if not self.run:
+            operand = self.operands[0].sized(words)
+            text = operand.checked(bits & operand.mask, self.plain)
+        else:
+            text = self._several(bits, words)
+        return remember(self, bits, self.lead + text + self.trail if text else text)
+
+    def _several(self, bits: int, words: int) -> str:
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
@@ -211,13 +281,7 @@ class Texts(dict[int, str]):
                 last = n + 1
             shown.append(text if said or not self.plain else "")
         # an operand before one that is said must be said too, or the text would not determine the word
-        text = ", ".join([part for part in shown[:last] if part])
-        if text:
-            text = self.lead + text + self.trail
-        if len(self) > MEMO:
-            self.clear()
-        self[bits] = text
-        return text
+        return ", ".join([part for part in shown[:last] if part])
 
 
 def merged(pieces: list[Piece]) -> list[Piece]:

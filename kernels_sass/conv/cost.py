@@ -1,0 +1,71 @@
+"""Which main kernel, and how many blocks that share the channels, take the least time: a sum of steps, jobs, launches.
+
+All times are an H200's, in microseconds: what fits those of `turingas bench shapes` best ("model" in
+docs/results/shapes_sm90.json), which shows how well they choose. ``Cost`` has those of each kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kernels_sass.conv.method import MAIN, ceil_div
+from kernels_sass.conv.shape import LIMIT, SPLITS, Shape
+from loader import cuda
+
+LAUNCH, SUMS = 1.19, 2.53  # of a second launch, and of 2^20 elements of y that it sums up
+FITTED = ("sm_90", "sm_90a")  # where the times of different kernels may be compared
+CPU_SMS = 132  # persistent blocks on the CPU device: those of an H200
+
+
+@functools.cache
+def _sms(gpu: cuda.Device) -> int:
+    return gpu.attribute("MULTIPROCESSOR_COUNT")
+
+
+def sms(device: str) -> int:
+    """Multiprocessors of a device."""
+    return CPU_SMS if device == "cpu" else _sms(cuda.device_named(device))
+
+
+def split(
+    shape: Shape, device: str, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
+) -> Shape:
+    """The shape with those of ``kernels`` and ``splits`` that take the least time on a device, as far as steps tell; on
+    the CPU device the first ones."""
+    if device == "cpu":
+        return replace(shape, kernel=kernels[0], splits=splits[0])
+    return fastest(shape, sms(device), kernels, splits)
+
+
+@functools.lru_cache(1024)
+def fastest(
+    shape: Shape, sms: int, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
+) -> Shape:
+    """The shape with those of ``kernels`` and ``splits`` that take the least time on so many multiprocessors."""
+
+    def time(one: Shape) -> float:
+        turns, steps, seconds, sums = terms(one, sms)
+        cost = one.block.cost
+        return steps * cost.step + turns * cost.job + seconds * LAUNCH + sums * SUMS
+
+    able = [one for one in ways(shape, kernels, splits) if 4 * one.floats < LIMIT]
+    return min(able or [replace(shape, kernel=kernels[0])], key=time)  # parts() has looked at this one
+
+
+def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
+    """What a multiprocessor does one after another: jobs and steps, of narrow blocks parts; then second launches, and
+    2^20 elements of y that these sum up. Blocks that do not fill an SM's room take as long as those that do."""
+    turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
+    sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
+    return turns, turns * shape.method.steps(shape) / shape.splits, float(shape.splits > 1), sums
+
+
+def ways(shape: Shape, kernels: Iterable[str], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
+    """The shape with each of ``kernels`` and ``splits`` that there can be, or ought to: a sum of too many products has
+    too large an error (``Method.most``)."""
+    able = [replace(shape, splits=count, kernel=kernel) for kernel in kernels for count in splits
+            if shape.steps % count == 0]  # fmt: skip
+    return [one for one in able if one.c <= one.method.most * one.splits]

@@ -1,0 +1,159 @@
+"""What a method of convolution is to its host, and which methods there are.
+
+A method is two files in methods/: a `.sass` with its kernels, and a class, which is all that the host's side knows of
+it and which enters itself with ``enter``. What the kernels of all methods have in common, their names and parameters,
+README.md tells.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from turingas.isa.arch import NAMES
+
+if TYPE_CHECKING:
+    from kernels_sass.conv.shape import Shape
+
+FOLDER = Path(__file__).parent / "methods"
+CHANNELS = 8  # of a step
+MAIN = "winograd"  # the main kernel of methods for any sizes; a Shape has it unless told otherwise
+AMPERE = NAMES[NAMES.index("sm_80") :]  # and later
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many b cover a."""
+    return -(-a // b)
+
+
+@dataclass(eq=False)
+class Cost:
+    """Microseconds on an H200: of a step of 8 channels, and of a job beside its steps. They are what fits the times of
+    `turingas bench shapes` best: "model" in docs/results/shapes_sm90.json, under ``name`` (for "nhwc" in
+    shapes_sm90_nhwc.json)."""
+
+    name: str
+    step: float
+    job: float
+
+
+@dataclass(frozen=True)
+class Main:
+    """A main kernel. A block has ``threads`` and ``shared`` bytes of dynamic shared memory, and makes ``filters`` (of
+    partial results) x ``tiles``, each of ``rows`` x ``columns`` of y, at most (0: ``Method.tile`` tells). An SM has
+    room for ``an_sm`` of them. ``defines``: what the source is assembled with to have this kernel."""
+
+    filters: int
+    tiles: int
+    rows: int
+    columns: int
+    an_sm: int
+    threads: int
+    cost: Cost
+    shared: int = 0
+    defines: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+
+class Method:
+    """A file of kernels, and what a host must know of it. A cubin has one of its main ``kernels``."""
+
+    name: ClassVar[str]  # what Conv2d and `turingas bench` call it
+    file: ClassVar[str]  # the kernels, beside the class
+    archs: ClassVar[tuple[str, ...]]
+    kernels: ClassVar[Mapping[str, Main]]  # the main ones, by name
+    order: ClassVar[int]  # place in lists
+    general: ClassVar[bool] = False  # takes all sizes; an architecture's default is the last of these in order
+    direct: ClassVar[bool] = True  # multiplies as the definition says: 36 products where F(2x2,3x3) takes 16
+    early: ClassVar[bool] = True  # kernels may begin before the one before them has ended, and wait for that
+    persistent: ClassVar[bool] = False  # at most one block an SM, each of which takes tile after tile
+    most: ClassVar[float] = math.inf  # channels whose products it may sum up one after another: errors grow with them
+
+    @property
+    def path(self) -> Path:
+        """Where its kernels lie."""
+        return Path(inspect.getfile(type(self))).parent / self.file
+
+    @property
+    def files(self) -> list[Path]:
+        """The file, and all that it includes from where it lies."""
+        found = [self.path]
+        for one in found:  # grows meanwhile
+            names = re.findall(r'^\.include "(.+)"', one.read_text(), re.M) if one.suffix == ".sass" else []
+            there = [place / name for name in names for place in (one.parent, FOLDER) if (place / name).is_file()]
+            found += [path for path in dict.fromkeys(there) if path not in found]
+        return found
+
+    def able(self, shape: Shape) -> str:
+        """Why the shape's kernel cannot do it, "" if it can."""
+        return ""
+
+    def suits(self, shape: Shape) -> bool:
+        """Whether it may be faster for a shape than the architecture's default, and so is to be compared with it."""
+        return False
+
+    def defines(self, c: int, k: int) -> Mapping[str, object]:
+        """What its source is assembled with for c channels and k filters, if nobody says otherwise. LaunchError."""
+        return {}
+
+    def beside(self, schedule: Mapping[str, object]) -> list[dict[str, object]]:
+        """What else its source may be assembled with: for other main kernels, which take the same filters and give the
+        same bits, so that the faster one may be launched."""
+        return []
+
+    def tile(self, shape: Shape) -> tuple[int, int]:
+        """Rows and columns of y in a tile."""
+        return shape.block.rows, shape.block.columns
+
+    def grid(self, shape: Shape, sms: int) -> tuple[int, int, int]:
+        """Of the main kernel, on so many SMs."""
+        tiles, filters = shape.blocks
+        return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
+
+    def steps(self, shape: Shape) -> float:
+        """Of a job, in the time of ``Cost.step``."""
+        return shape.steps
+
+
+#: By name, in order.
+METHODS: dict[str, Method] = {}
+
+M = TypeVar("M", bound=Method)
+
+
+def enter(method: M) -> M:
+    """The method, which is one of METHODS from now on. Main kernels of one name have blocks of one kind, whatever
+    method they are of: a Shape knows their name alone. ValueError."""
+    for other in METHODS.values():
+        for name in other.kernels.keys() & method.kernels.keys():
+            mine, its = (_block(one.kernels[name]) for one in (method, other))
+            if mine != its:
+                raise ValueError(f"{name} of {method.name} makes {mine} a block, of {other.name} {its}")
+    METHODS[method.name] = method
+    for one in sorted(METHODS.values(), key=lambda one: one.order):
+        METHODS[one.name] = METHODS.pop(one.name)
+    return method
+
+
+def _block(main: Main) -> tuple[int, ...]:
+    return main.filters, main.tiles, main.rows, main.columns
+
+
+def mains() -> dict[str, Main]:
+    """All main kernels, by name; of two methods with one of the same name the first one's."""
+    found: dict[str, Main] = {}
+    for method in METHODS.values():
+        found = {**method.kernels, **found}
+    return found
+
+
+def method_of(kernel: str) -> Method:
+    """The first method that has a main kernel of this name. KeyError."""
+    for method in METHODS.values():
+        if kernel in method.kernels:
+            return method
+    raise KeyError(kernel)
