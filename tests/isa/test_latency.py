@@ -17,7 +17,7 @@ from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, PIPE_OF, SOURCES, latencies, rows
 
-MEASURED = Path(__file__).parents[2] / "docs" / "results" / "latency_sm90.json"
+MEASURED = Path(__file__).parents[2] / "kernels_sass" / "results" / "latency_sm90.json"
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 

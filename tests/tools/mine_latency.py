@@ -1,6 +1,6 @@
 """The rows of turingas/isa/latency.csv, from code that NVIDIA's ptxas made.
 
-    python -m tests.tools.mine_latency FOLDER... --measured docs/results/latency_sm90.json > rows.csv
+    python -m tests.tools.mine_latency FOLDER... --measured kernels_sass/results/latency_sm90.json > rows.csv
 
 For every fixed-latency instruction this finds who reads, or writes again, its registers, along every path of at most
 HORIZON cycles, and keeps the smallest sum of stalls that ptxas ever left between two classes of instructions. ptxas
