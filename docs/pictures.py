@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from xml.sax.saxutils import escape
 
 import turingas
-from turingas.check import banks
-from turingas.isa import control
+from turingas.isa import banks, control
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set

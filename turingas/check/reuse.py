@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turingas.check.banks import SLOTS, Slot, sources
 from turingas.check.finding import Finding
 from turingas.check.flow import Block, Graph
 from turingas.check.report import at
 from turingas.isa import control
+from turingas.isa.banks import SLOTS, Slot, sources
 from turingas.isa.instruction import Instruction
 
 

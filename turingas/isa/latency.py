@@ -57,6 +57,7 @@ EARLY = frozenset(["wide.c.high", "tensor.c"])
 # Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
+BRANCH_STALL = 5  # cycles that ptxas stalls behind BRA and EXIT, on every architecture
 
 # A barrier, or DEPBAR, holds a warp some cycles after it was issued: what comes sooner runs as if it stood before it.
 # This is kept like two registers that BAR and DEPBAR write and that these read: what others can see, or what sees what
@@ -177,6 +178,16 @@ class Latencies:
         if PIPE_OF[i.base] == "wgmma":  # the row is of 8 columns; the shape is 64xNxK
             return cycles * int(_shape(i).split("x")[1]) // 8
         return cycles
+
+    def behind(self, i: Instruction) -> int:
+        """Cycles that compilers stall behind ``i`` whatever comes next: behind barriers, branches and exits."""
+        if i.base == BARRIER:
+            return self.cycles["raw", BARRIER, BARRIER, "any"]
+        return BRANCH_STALL if i.base in ("BRA", "EXIT") else 1
+
+    def longest(self, *hazards: str) -> int:
+        """The most cycles that any row of these hazards ("raw", "waw", "war") asks for."""
+        return max(cycles for (hazard, *_), cycles in self.cycles.items() if hazard in hazards)
 
     # -- distances
 

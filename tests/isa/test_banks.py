@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import turingas
-from turingas.check import banks
 from turingas.check.flow import Graph
 from turingas.cubin.model import Code, Kernel
 from turingas.isa import arch as arches
+from turingas.isa import banks
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
 
