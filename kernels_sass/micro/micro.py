@@ -7,6 +7,7 @@ computes is compared first, for two rounds; a wrong result has no time. A row is
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -454,7 +455,8 @@ def speed(found: Json, row: Json) -> Json:
     made: Json = {}
     if "cpi" not in row:
         return made
-    if row.get("chains") == 1:
+    waits = row.get("chains") == 1 and (row.get("op") not in GROUP_MMA or "WAIT" in row["defines"])
+    if waits:
         return {"latency": row["cpi"]}
     if "bytes" in row:
         made["bytes_per_cycle"] = row["bytes"] / row["cpi"]
@@ -517,7 +519,12 @@ AXES = {
 SMALLER = {op for op, one in GROUP_MMA.items() if one.n < max(SIZES)}
 
 
-def figures(what: str, found: Json, folder: Path) -> list[Path]:
+def figures(what: str, found: Json) -> drawing.Figures:
+    """Bars of what was measured."""
+    return drawing.named(what, found, {"bars": functools.partial(bars, what, found)})
+
+
+def bars(what: str, found: Json) -> Any:
     """Bars of the rows that have a rate, of warp groups' products the largest; latencies of products beside them."""
     key, label = AXES[what]
     every = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
@@ -526,11 +533,11 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     figure, axes = drawing.pyplot().subplots(figsize=(9, 1.2 + 0.22 * len(rows)), layout="constrained")
     values = [row[key] for row in rows.values()]
     colours = [drawing.COLOURS[row["warps"] == 4] for row in rows.values()]
-    bars = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
+    drawn = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
     texts = [f"{value:.2f}" if key == "cpi" else f"{value:.0f}" for value in values]
     if latencies:
         texts = [f"{text}, latency {latencies.get(row['op'], '?')}" for text, row in zip(texts, rows.values())]
-    axes.bar_label(bars, texts, padding=3, fontsize=7)
+    axes.bar_label(drawn, texts, padding=3, fontsize=7)
     if any(row["warps"] == 4 for row in rows.values()):
         axes.barh([0], [0], color=drawing.COLOURS[1], label="4 warps an SM")
     figure.legend(fontsize=8, loc="outside lower left", ncols=2)
@@ -542,4 +549,4 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
     axes.margins(x=0.2 if latencies else 0.1, y=0.01)
-    return drawing.draw({"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")
+    return figure

@@ -22,10 +22,10 @@ _RUNS = click.option("--runs", type=click.IntRange(min=20), help="Of which the m
 _SECONDS = click.option("--seconds", type=click.FloatRange(min=0),
                         help="Begin no setting that would end later; the same command goes on.")  # fmt: skip
 _RESULTS = click.option("--json", "path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-                        help="Where results are kept. [default, for all settings: docs/results/]")  # fmt: skip
+                        help="Where results are kept. [default, for all settings: kernels_sass/results/]")  # fmt: skip
 _SHOW = click.option("--show", is_flag=True, help="Print what is kept, without a GPU.")
 _FIGURES = click.option("--figures", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
-                        help="Draw them, as PNG and SVG.")  # fmt: skip
+                        help="Draw them, as SVG.")  # fmt: skip
 
 
 def _bench(name: str, *asked: Any) -> int:
@@ -105,7 +105,7 @@ def schedule(path: Path | None, figures: Path | None, show: bool, **asked: Any) 
     """Figures 7, 8 and 9 of paper 004: the main kernel's time by yield flag and by the spacing of LDG and STS.
 
     \b
-      turingas bench schedule --figures docs/results
+      turingas bench schedule --figures figures
       turingas bench schedule --sweep --layout NCHW --seconds 120
       turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
     """
@@ -167,7 +167,7 @@ _micro("hmma", "Tensor cores: products a cycle, latencies.",
 
 @bench.command(short_help="Operations and bytes under the ceilings of the card.")
 @click.option("--winograd", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Results of `bench winograd`, for the points. [default: those in docs/results/]")  # fmt: skip
+              help="Results of `bench winograd`, for the points. [default: those that are kept]")  # fmt: skip
 @_SECONDS
 @_RESULTS
 @_FIGURES
@@ -203,7 +203,7 @@ def resnet(path: Path | None, figures: Path | None, show: bool, **asked: Any) ->
 
     \b
       turingas bench resnet
-      turingas bench resnet --batch 32,64 --figures docs/results
+      turingas bench resnet --batch 32,64 --figures figures
     """
     return _bench("resnet", path, figures, show, asked)
 
@@ -222,7 +222,7 @@ def assembler(path: Path | None, figures: Path | None, show: bool, **asked: Any)
     """Instructions a second that are assembled and disassembled, within a process and by whole programs.
 
     \b
-      turingas bench assembler --figures docs/results
+      turingas bench assembler --figures figures
       turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
     """
     return _bench("assembler", path, figures, show, asked)

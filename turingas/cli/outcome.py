@@ -11,11 +11,11 @@ import click
 import numpy as np
 
 from turingas.argument_text import argument
-from turingas.check.banks import walk
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.emulate.device import Device, Report
 from turingas.emulate.errors import DeviceError, LaunchError
+from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
-from turingas.errors import UNNAMED, AsmError, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
@@ -23,7 +24,10 @@ class Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
         try:
-            result = super().main(*args, **extra)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", AsmWarning)
+                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                result = super().main(*args, **extra)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
