@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -324,3 +326,8 @@ def test_parameters_through_a_pointer():
     assert out[0] == 77
     with pytest.raises(DeviceError, match="constant bank 0"):
         launch(turingas.assemble(source.replace("[R4], R6", "[R2], R6")), "k", 1, 1, [out, 77])
+
+
+def test_cores_are_known_where_the_system_does_not_tell_affinity(cubin, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # macOS, Windows
+    launch(cubin, "other", 4096, 64, [])

@@ -395,8 +395,13 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
         return 1
     if options.races or options.strict:
         return 1
-    wanted = options.workers or min(len(os.sched_getaffinity(0)), blocks // each)
+    wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS and Windows do not tell, so all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
