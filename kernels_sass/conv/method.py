@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from turingas.isa.arch import NAMES
+from turingas.isa.arch import ARCHS, NAMES, since
 
 if TYPE_CHECKING:
     from kernels_sass.conv.shape import Shape
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "methods"
 CHANNELS = 8  # of a step
 MAIN = "winograd"  # the main kernel of methods for any sizes; a Shape has it unless told otherwise
-AMPERE = NAMES[NAMES.index("sm_80") :]  # and later
+AMPERE = tuple(name for name in NAMES if ARCHS[name] in since("sm_80"))  # and later
 
 
 def ceil_div(a: int, b: int) -> int:

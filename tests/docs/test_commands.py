@@ -161,7 +161,7 @@ def test_python(page, tmp_path):
             desk.run(line)
     listed = [one.text for one in listings(DOCS / page) if one.language == "python" and not one.file]
     assert listed
-    prelude = "from turingas.isa.grammar import ALL\n"  # rows of the table use it
+    prelude = "from turingas.isa.arch import ALL\n"  # rows of the table use it
     text = prelude + "\n".join(listed).replace("range(128)", "range(72, 74)")  # nvdisasm takes 0.5 s for each
     (tmp_path / "listings.py").write_text(text)
     printed = desk.run("python listings.py")

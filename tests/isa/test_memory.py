@@ -34,7 +34,7 @@ def entries(isa: Isa) -> int:
 
 @pytest.fixture
 def fresh() -> Isa:
-    return Isa(Forms("sm_75", forms.forms("sm_75").sm))
+    return Isa(Forms(forms.forms("sm_75").arch))
 
 
 def test_branches_to_many_labels(fresh):
@@ -83,7 +83,7 @@ def test_threads_share_one_set_of_forms():
     """Forms are keys of caches elsewhere: two objects for one row would fill those twice."""
     words = turingas.encode("FFMA R0, R1, R2, R3\nIADD3 R0, R1, 0x1, RZ\nLDG.E.SYS R0, [R2]", "sm_75", "--:-:-:-:2")
     for _ in range(20):
-        isa = Isa(Forms("sm_75", forms.forms("sm_75").sm))
+        isa = Isa(Forms(forms.forms("sm_75").arch))
         found: list[list[int]] = []
         start = threading.Barrier(4)
 

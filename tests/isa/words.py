@@ -8,11 +8,12 @@ import random
 from collections.abc import Iterator
 
 from turingas.isa import control
+from turingas.isa.arch import NAMES
 from turingas.isa.fields import Enum, Field, Register
 from turingas.isa.form import Form
 from turingas.isa.isa import Isa, instruction_set
 
-ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+ARCHS = NAMES
 #: keeps the issue slot, stalls one cycle, no scoreboards: legal with every reuse flag
 PLAIN = 1 << control.YIELD | 1 << control.STALL | control.NONE << control.READ | control.NONE << control.WRITE
 

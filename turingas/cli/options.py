@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,15 +20,12 @@ OUTPUT = click.Path(dir_okay=False, allow_dash=True)
 
 def architecture(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """sm_75, or 75."""
-    from turingas.isa.arch import NAMES, arch
+    from turingas.isa.arch import arch
 
     try:
-        name = arch(value).name
+        return arch(value).name
     except AsmError as error:
-        raise click.BadParameter(f"{error.message}; known: {', '.join(NAMES)}") from None
-    if name not in NAMES:
-        raise click.BadParameter(f"{name} has no instruction table; known: {', '.join(NAMES)}")
-    return name
+        raise click.BadParameter(f"{error.message}; {error.hint}") from None
 
 
 def architectures(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -56,9 +51,9 @@ def definitions(ctx: click.Context, param: click.Parameter, values: tuple[str, .
 
 def known() -> str:
     """The first and the last architecture, for help texts."""
-    from turingas.isa.arch import NAMES
+    from turingas.isa.arch import SPAN
 
-    return f"{NAMES[0]} to {NAMES[-1]}"
+    return SPAN
 
 
 ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
@@ -80,13 +75,11 @@ class Sources:
     python: bool
 
     def assemble(self, file: str, source: bytes, **options: Any) -> Any:
-        """The Cubin of a source file. Its inline Python may import modules that lie beside it, or in an -I folder."""
+        """The Cubin of a source file."""
         from turingas.assembler import assemble
         from turingas.source.lines import decode
 
         name = "<stdin>" if file == "-" else file
-        folders = [path for path in self.include if os.path.isdir(path)]
-        sys.path[:0] = [os.path.dirname(os.path.abspath(file)) if file != "-" else os.getcwd(), *folders]
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
         return assemble(decode(source, name), self.arch, filename=name, **options)
 

@@ -11,12 +11,12 @@ from turingas.cubin.lines import read_lines
 from turingas.cubin.model import WORD_BYTES, Code, CodeRelocation, Header, Kernel, Param, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
+from turingas.isa.arch import ARCHS
 
 SHT_CUDA_COMPAT = 0x70000086
 STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
 MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
-OLDEST, NEWEST = 70, 199  # architectures with 128-bit instructions
 
 
 def read(source: bytes) -> Parts:
@@ -57,6 +57,8 @@ def read(source: bytes) -> Parts:
         kernel = _kernel(cubin, section, symbol)
         if keys[index] != kernel.section:
             kernel.own_section = keys[index]
+        kernel.link = keys[section.link] if 0 < section.link < len(keys) else section.link
+        kernel.entry_size, kernel.address = section.entry_size, section.address
         kernel.attributes = of_section.get(index, []) + by_symbol.get(at, [])
         kernel.lines = lines.get(index, [])
         _attributes(kernel, section)
@@ -83,9 +85,10 @@ def architecture(elf: Elf) -> str:
         compat = next((s for s in elf.sections if s.type == SHT_CUDA_COMPAT), None)
         infos = nvinfo.parse(compat.data, compat.offset) if compat else []
         accelerated = any(info.code == 9 and info.value == 1 for info in infos)
-    if not OLDEST <= sm <= NEWEST:
-        raise CubinError(f"sm_{sm} has no 128-bit instructions, or does not exist", 48)
-    return f"sm_{sm}{'a' if accelerated else ''}"
+    name = f"sm_{sm}{'a' if accelerated else ''}"
+    if name not in ARCHS:
+        raise CubinError(f"{name} is not an architecture that is known here: {', '.join(ARCHS)}", 48)
+    return name
 
 
 def is_code(section: Section) -> bool:
