@@ -195,6 +195,8 @@ class Latencies:
         """Cycles that a reader must keep behind a fixed-latency producer."""
         if write.file == read.file == SOURCES:
             return self.war(producer, _in_file("UR", write), consumer, _in_file("UR", read))
+        if accumulates(producer, write, consumer, read):
+            return 0
         return self._need("raw", producer, write, writer, consumer, read, reader)
 
     def waw(self, first: Instruction, write: Access, second: Instruction, write2: Access) -> int:
@@ -234,6 +236,14 @@ def _in_file(file: str, access: Access) -> Access:
 def holds(i: Instruction) -> bool:
     """Whether a warp waits here: for the others of its block, or (DEPBAR) for what it began itself."""
     return i.base == "DEPBAR" or i.base == "BAR" and "ARV" not in i.mods
+
+
+def accumulates(i: Instruction, write: Access, j: Instruction, read: Access) -> bool:
+    """Whether ``j`` adds to what ``i`` has computed, both products of a warp group: those of one shape that accumulate
+    into the same registers come in order (PTX ISA, wgmma.fence), however close they are."""
+    if read.what != "c" or PIPE_OF[i.base] != "wgmma" or PIPE_OF[j.base] != "wgmma":
+        return False
+    return (write.first, write.count) == (read.first, read.count) and i.mods[:1] == j.mods[:1]
 
 
 # ---- the classes of latency.csv ----------------------------------------------------------------------------------
