@@ -348,7 +348,7 @@ def test_variables_and_constants_of_relocatable_code(arch, options):
         atomicAdd(&count, table[1]);
         x[0] = count + fixed[1];
     }"""
-    module = Device(arch).load(Cubin.from_bytes(nvrtc.compile_source(source, arch, options)))
+    module = Device(arch).load(turingas.Cubin.from_bytes(nvrtc.compile_source(source, arch, options)))
     x = np.arange(32, dtype=np.float32)
     module.launch("k", 1, 32, [x])
     assert x[:3].tolist() == [202, 2, 4] and module.variable("count").view(np.int32).tolist() == [192]
