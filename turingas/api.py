@@ -35,7 +35,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    parsed, encode_line, anywhere = control.known, isa.encode, isa.anywhere
+    parsed, encode_line, anywhere = control.known, isa.find, isa.anywhere
     for number, line in enumerate(lines):
         word = seen.get(line)
         if word is not None:
@@ -54,7 +54,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 pass  # a label, or a mistake
         if bits is not None and rest:  # the common case: a control code, and no label
             try:
-                word = encode_line(rest.lstrip(), address + 16 * len(words), labels) | bits
+                word = encode_line(rest.lstrip(), address + 16 * len(words), labels)[0] | bits
                 if word & control.REUSE_MASK:
                     word = isa.join(word, bits)
             except EncodeError:

@@ -21,7 +21,7 @@ class Isa:
             forms.named, forms.all_forms, forms.mnemonics, forms.anywhere
         )  # fmt: skip
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
-        self.encode = self.encoder.encode
+        self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
@@ -53,16 +53,7 @@ class Isa:
     def registers(self, word: int) -> int:
         """One more than the highest general register that the word reads or writes; 0 when it uses none."""
         form = self.explain(word)
-        top = 0
-        if form is not None:
-            for operand in form.operands:
-                for f in operand.fields:
-                    if isinstance(f, Register) and f.prefix == "R":
-                        index = word >> f.pos & f.last
-                        wide = f.words if f.words > 0 else form.size.span(word) if form.size else 1
-                        if index != f.last:
-                            top = max(top, index + wide)
-        return top
+        return 0 if form is None else form.registers(word)
 
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
