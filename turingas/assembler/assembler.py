@@ -15,7 +15,7 @@ from turingas.cubin.write import Numbers, combine
 from turingas.errors import AsmError, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control
-from turingas.isa.form import Form
+from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.source import parse
 from turingas.source.parse import Instruction, Label
@@ -82,19 +82,21 @@ class Assembler(Directives):
     def _finish(self, draft: Draft) -> None:
         """Encode a kernel and work out what follows from its instructions."""
         kernel, labels = draft.kernel, draft.labels
-        find, join, parse_control, known = self.isa.find, self.isa.join, control.parse, control.known
+        needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
-        forms: dict[int, Form] = {}
+        used = 0  # registers
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
                 continue
             try:
                 code = known.get(line.control) or parse_control(line.control)
-                bits, form = find(line.body, WORD_BYTES * at, labels)
+                found = needs(line.body, WORD_BYTES * at, labels)
+                bits = found & WORD
                 word = bits | code
                 words.append(join(bits, code) if word & control.REUSE_MASK else word)
-                forms[bits] = form
+                if found - bits > used << 128:
+                    used = found >> 128
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -111,7 +113,7 @@ class Assembler(Directives):
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
-        self._resources(draft, words, forms)
+        self._resources(draft, words, used)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
             kernel.stack_bytes = draft.stack[0]
@@ -122,11 +124,10 @@ class Assembler(Directives):
             except Mistake as mistake:
                 self._report(item, mistake)
 
-    def _resources(self, draft: Draft, words: list[int], forms: dict[int, Form]) -> None:
+    def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
         opaque = {line & ~control.MASK for line in draft.lines if isinstance(line, int)}
-        tops = [form.registers(bits) for bits, form in forms.items()]
-        used = max([*tops, *map(self.isa.registers, opaque)], default=0)
+        used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, words)
         kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers

@@ -34,9 +34,6 @@ class _Entry:
     conditional: bool = False
 
 
-SEEN = 50_000  # whole instructions that are remembered
-
-
 class _Skeletons(dict[str, str]):
     """Operand text -> its kind: what is left without the digits of numbers and register indices."""
 
@@ -58,8 +55,6 @@ class Encoder:
 
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
-        #: texts that mean the same everywhere: their words, and the forms that these have
-        self.seen: dict[str, tuple[int, Form]] = {}
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
         self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
         self._count = 0  # of entries
@@ -75,9 +70,6 @@ class Encoder:
 
     def find(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The word, as ``encode`` gives it, and the form that the text has."""
-        found = self.seen.get(text)
-        if found is not None:
-            return found
         guard, uniform, rest = 0x7000, None, text
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
@@ -85,20 +77,22 @@ class Encoder:
                 return self.find(text.replace("\t", " "), address, labels)
             guard, uniform = GUARDS.get(word) or self._guard(word)
         name, _, tail = rest.partition(" ")
-        entry = self._entry(name, tail.split(", ") if tail else [], guard, uniform, address, labels)
-        if entry is not None:
-            bits, form = entry
-            if not form.has_target:
-                if len(self.seen) >= SEEN:
-                    self.seen.clear()
-                self.seen[text] = entry
-            return entry
+        kinds = self._entries.get(name)
+        if kinds is not None:  # the short way for all but branches
+            parts = tail.split(", ") if tail else []
+            entry = kinds.get(tuple(map(self._skeleton, parts)))
+            if entry is not None and not entry.conditional and (uniform is None or uniform == entry.form.guard):
+                try:
+                    # the bits of different operands are disjoint: their sum is their union
+                    return sum(map(getitem, entry.tables, parts), entry.bits | guard), entry.form
+                except ValueError:
+                    pass  # told below
         rest = rest.strip()
         name, _, tail = rest.partition(" ")
         parts = SPLIT.split(tail.strip()) if tail else []
-        entry = self._entry(name, parts, guard, uniform, address, labels)
-        if entry is not None:
-            return entry
+        found = self._known(name, parts, guard, uniform, address, labels)
+        if found is not None:
+            return found
         try:
             return self._search(text, rest, name, parts, guard, uniform, address, labels)
         except EncodeError:
@@ -112,7 +106,7 @@ class Encoder:
                     return self.find(tidy, address, labels)
             raise
 
-    def _entry(
+    def _known(
         self,
         name: str,
         parts: list[str],
@@ -134,7 +128,6 @@ class Encoder:
             form = entry.form
             if uniform is not None and uniform != form.guard:
                 return None
-            # the bits of different operands are disjoint: their sum is their union
             bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
             if entry.target is not None:
                 bits |= self._target(entry.target, parts[-1], address, labels)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, describe, diagnose, forms
-from turingas.isa.decode import Decoder
+from turingas.isa.decode import SEEN, Decoder
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Number, Register
 from turingas.isa.forms import Forms
@@ -25,6 +26,20 @@ class Isa:
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
+
+    def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
+        """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general
+        register that it uses."""
+        found = self._needs.get(text)
+        if found is None:
+            bits, form = self.encoder.find(text, address, labels)
+            found = bits | form.registers(bits) << 128
+            if not form.has_target:
+                if len(self._needs) >= SEEN:
+                    self._needs.clear()
+                self._needs[text] = found
+        return found
 
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
