@@ -12,7 +12,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-gpu try bench reference readme docs clean
+.PHONY: demo cudnn test test-slow test-gpu try bench readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -63,10 +63,6 @@ test-gpu: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/turingas bench assembler --json build/assembler.json
 	$(BIN)/python -m tests.bench.emulator
-
-reference: $(STAMP)
-	$(BIN)/python -m docs.reference
-	$(BIN)/python -m docs.pictures
 
 # README's table of times and its picture
 readme: $(STAMP)

@@ -1,25 +1,20 @@
-"""Draw docs/pictures/*.svg: what control codes do, computed from real instructions and the tables that the linter uses.
+"""Pictures of the site: what control codes do, computed from real instructions and the tables that the linter uses.
 
-python -m docs.pictures          # all of them; tests/docs/test_pictures.py holds that the committed ones are up to date
-
-A picture is a function that gives the text of a file. The same sources and tables give the same bytes.
+A picture is a function that gives the text of an SVG file; docs/made.py puts it into the site as pictures/NAME.svg.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 import turingas
-from turingas.check import banks
-from turingas.isa import control
+from turingas.isa import banks, control
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
-FOLDER = Path(__file__).parent / "pictures"
 ARCH = "sm_90"  # of all examples: an FFMA issues every cycle
 
 INK, PALE, LINE = "#1f2328", "#59636e", "#c8ced6"
@@ -450,9 +445,3 @@ PICTURES: dict[str, Callable[[], str]] = {
     "word": word, "stalls": stalls, "scoreboards": scoreboards, "reuse": reuse, "yields": yields,
     "fragments": fragments,
 }  # fmt: skip
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name, picture in PICTURES.items():
-        (FOLDER / f"{name}.svg").write_text(picture())

@@ -1,4 +1,4 @@
-"""Writes the README's times and speeds from docs/results: ``make readme``. Nothing of them is typed by hand."""
+"""Writes the README's times and speeds from kernels_sass/results: ``make readme``. Nothing of them is typed by hand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-RESULTS = "docs/results/winograd_sm90.json"
+RESULTS = "kernels_sass/results/winograd_sm90.json"
 BATCHES = (32, 128)  # the smallest and the largest; the means are over all
 GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
 BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTorch, which take these layouts
 
-ASSEMBLER = "docs/results/assembler_cpu.json"
+ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
 SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
 BLOCK = re.compile(r"(<!-- times: written by `make readme` from (\S+) -->\n).*?(<!-- end of times -->\n)", re.S)
 

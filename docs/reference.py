@@ -1,19 +1,12 @@
-"""Write docs/reference/ARCH.md: every instruction of an architecture, from the instruction table.
-
-python -m docs.reference          # all pages; tests/test_docs.py holds that the committed ones are up to date
-"""
+"""The site's page reference/ARCH.md: every instruction of an architecture, from the instruction table."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from turingas.isa import describe
-from turingas.isa.arch import NAMES
 from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.meaning import meaning
 from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
 
-FOLDER = Path(__file__).parent / "reference"
 FAMILIES = {
     "Floating point": floating,
     "Integers and logic": integer,
@@ -41,12 +34,12 @@ def families(isa: Isa) -> dict[str, list[str]]:
 
 
 def page(arch: str) -> str:
-    """The text of docs/reference/ARCH.md."""
+    """Its text."""
     isa = instruction_set(arch)
     lines = [
         f"# Instructions of {arch}",
         "",
-        "Made from the instruction table by `make reference`; `turingas isa MNEMONIC` prints the same.",
+        "Made from the instruction table by `make docs`; `turingas isa MNEMONIC` prints the same.",
         "",
         "```text",
         describe.LEGEND,
@@ -63,14 +56,3 @@ def page(arch: str) -> str:
                 lines += [meaning(name).replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;"), ""]
             lines += ["```text", *describe.body(isa, name), "```", ""]
     return "\n".join(lines)
-
-
-def pages() -> dict[Path, str]:
-    """All pages, by their place."""
-    return {FOLDER / f"{arch}.md": page(arch) for arch in NAMES}
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for path, text in pages().items():
-        path.write_text(text)

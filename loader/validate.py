@@ -31,10 +31,10 @@ from loader.cuda import CudaError, device_named
 from loader.nvrtc import NvrtcError
 from loader.reference.problem import Problem, arrange, truth
 from loader.reference.runner import Runner
+from turingas.argument_text import argument
 from turingas.cubin.cubin import Cubin
 from turingas.emulate.errors import DeviceError
 from turingas.errors import LaunchError
-from turingas.run import argument
 
 Array = np.ndarray[Any, Any]
 

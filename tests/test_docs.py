@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import turingas
-from docs import reference
+from docs import made
 from tests.cubin import cubins
 from turingas.isa import control
 from turingas.isa.arch import NAMES
@@ -21,19 +21,15 @@ from turingas.isa.isa import instruction_set
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-@pytest.mark.parametrize("arch", NAMES)
-def test_reference_is_up_to_date(arch):
-    committed = (reference.FOLDER / f"{arch}.md").read_text()
-    assert committed == reference.page(arch), "the table has changed: run `make reference`"
+MADE = {(ROOT / "docs" / place).resolve() for place in (*made.pages(), *made.drawings())}
 
 
 def test_reference_has_every_instruction():
+    pages = made.pages()
+    assert list(pages) == [f"reference/{arch}.md" for arch in NAMES]
     for arch in NAMES:
-        text = (reference.FOLDER / f"{arch}.md").read_text()
+        text = pages[f"reference/{arch}.md"]()
         assert sorted(re.findall(r"^### (\w+)$", text, re.M)) == instruction_set(arch).mnemonics()
-    assert sum(path.stat().st_size for path in reference.FOLDER.iterdir()) < 3_000_000
 
 
 @pytest.mark.parametrize("arch", NAMES)
@@ -78,7 +74,8 @@ def test_links_and_paths(page):
     text = page.read_text()
     assert not re.search(r"(?<![\w.])/(?:work|opt|home|root|tmp)/", text)
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / target).exists(), target
+        place = (page.parent / target).resolve()
+        assert place.exists() or place in MADE, target
 
 
 NEVER = set(re.findall(r"`(\w+)`", next(

@@ -1,4 +1,4 @@
-"""README.md: its commands work, its listings run, its times are those of docs/results."""
+"""README.md: its commands work, its listings run, its times are those of kernels_sass/results."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_python(tmp_path, monkeypatch):
 def test_times():
     """The block is what `make readme` writes, and no speed stands outside of it."""
     text = README.read_text()
-    assert readme.written(text) == text, "docs/results has changed: run `make readme`"
+    assert readme.written(text) == text, "kernels_sass/results has changed: run `make readme`"
     outside = readme.BLOCK.sub("", text)
     assert not re.findall(r"\b\d+\.\d+ ?x\b|\b\d+(?:\.\d+)? (?:ms|TFLOP)", outside)
 

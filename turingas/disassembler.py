@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TextIO
@@ -11,8 +10,9 @@ from urllib.parse import quote
 
 from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
 from turingas.assembler.assembler import OPCODE, assemble, tail, used_barriers
+from turingas.cubin import addresses, moved, nvinfo, relocations
 from turingas.cubin import elf as e
-from turingas.cubin import nvinfo, relocations
+from turingas.cubin.addresses import Addresses
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.cubin.model import WORD_BYTES, Header, Kernel, Parts, RawSection, RawSymbol
@@ -26,7 +26,6 @@ SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 CODE_COLUMN = 55  # where the comment with the address stands
 LINES_AT_ONCE = 4096  # instructions decoded in one go
-JUMP_BANK = 2  # compilers put jump tables here
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
 BIND_NAMES = {number: name for name, number in BINDINGS.items()}
 TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
@@ -66,10 +65,25 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     symbols = combine(parts)[1]
     inside: dict[str | int, set[int]] = {}  # section -> the addresses that its symbols have
     for symbol in symbols:
-        inside.setdefault(symbol.section, set()).add(symbol.value)
+        inside.setdefault(symbol.section, set()).update((symbol.value, symbol.value + symbol.size))
+    functions: dict[str | int, set[int]] = {}  # section -> where functions begin
+    starts: dict[str | int, set[str]] = {}  # section -> the symbols that stand for its start
+    for symbol in symbols:
+        if symbol.type == e.STT_FUNC:
+            functions.setdefault(symbol.section, set()).add(symbol.value)
+        if not symbol.value:
+            starts.setdefault(symbol.section, set()).add(symbol.name)
+    labels: dict[str | int, dict[int, str]] = {}
+    sizes: dict[str | int, int] = {}
+    elsewhere = moved.addresses(parts.sections, symbols, {kernel.section for kernel in parts.texts})
     for kernel in parts.texts:
         yield ""
-        yield from _kernel(kernel, inside.get(kernel.section, set()))
+        at = kernel.section
+        words = list(kernel.code)
+        found = addresses.find(kernel, words, functions.get(at, ()), starts.get(at, ()))
+        labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
+        sizes[at] = len(kernel.code)
+        yield from _kernel(kernel, words, labels[at], found)
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -78,9 +92,8 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     names = Counter(symbol.name for symbol in symbols)
     for section in parts.sections:
         yield from _section(section, symbols, names)
-    sizes: dict[str | int, int] = {kernel.section: len(kernel.code) for kernel in parts.texts}
     for symbol in parts.symbols or ():
-        yield _symbol(symbol, sizes.get(symbol.section, 0))
+        yield _symbol(symbol, labels.get(symbol.section, {}), sizes.get(symbol.section, 0))
 
 
 def _header(cubin: Parts) -> Iterator[str]:
@@ -93,10 +106,8 @@ def _header(cubin: Parts) -> Iterator[str]:
 # -- kernels
 
 
-def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
+def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses) -> Iterator[str]:
     isa = instruction_set(kernel.arch)
-    words = list(kernel.code)
-    labels = _labels(kernel, words, isa, marked)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
         "section": "" if kernel.own_section is None else _name(kernel.own_section),
@@ -126,18 +137,22 @@ def _kernel(kernel: Kernel, marked: set[int]) -> Iterator[str]:
         yield ".infos " + " ".join(nvinfo.NAMES.get(code, f"{code:#x}") for code in kernel.info_order)
     if tail(isa, kernel.facts, words):
         yield ".tail none"
-    yield from _code(kernel, words, isa, labels)
+    yield " ".join([f".layout {len(kernel.code):#x}", *(labels[WORD_BYTES * n] for n in sorted(found.unknown))])
+    yield from _code(kernel, words, isa, labels, found)
     for bank, data in kernel.constants.items():
         yield f".bank {bank}"
-        yield from _table(bytes(data), labels) if bank == JUMP_BANK else _data(data)
+        yield from _bank(bytes(data), found.words if bank == addresses.TABLE_BANK else {}, labels)
 
 
-def _labels(kernel: Kernel, words: list[int], isa: Isa, marked: set[int]) -> dict[int, str]:
+def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses) -> dict[int, str]:
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
+    isa = instruction_set(kernel.arch)
     end = len(kernel.code)
-    wanted = marked - {0}
+    wanted = marked - {0} | found.held(kernel) | {WORD_BYTES * at for at in found.unknown}
+    if found.unknown:  # they lead to where some block begins: all of these places are to stay where they are
+        wanted |= {WORD_BYTES * (at + 1) for at, word in enumerate(words) if addresses.ends_block(isa, word)}
     for at, word in enumerate(words):
-        if not isa.anywhere[word & OPCODE]:
+        if not isa.anywhere[word & OPCODE] and at not in found.based:
             target = isa.target(word, WORD_BYTES * at)
             if target is not None:
                 wanted.add(target)
@@ -186,13 +201,17 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str]) -> Iterator[str]:
+def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], found: Addresses) -> Iterator[str]:
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), _name(row.symbol)]
-        relocated.setdefault(row.address, []).append(
-            " ".join(parts if row.addend is None else [*parts, f"{row.addend:#x}"])
-        )
+        if row.addend is not None:
+            own = (row.address, row.type) in found.addends
+            parts.append(labels[row.addend] if own else f"{row.addend:#x}")
+        relocated.setdefault(row.address, []).append(" ".join(parts))
+    special = {n: isa.lines([words[n]], WORD_BYTES * n)[0] for n in found.based}
+    special |= {n: addresses.from_start(special[n]) for n in found.distances}
+    special |= {n: addresses.expression(isa, words[n], labels[at]) for n, at in found.immediates.items()}
     for start in range(0, len(words), LINES_AT_ONCE):
         address = WORD_BYTES * start
         for text in isa.lines(words[start : start + LINES_AT_ONCE], address, True, labels):
@@ -200,6 +219,8 @@ def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str]) ->
                 yield labels[address] + ":"
             if address in relocated:
                 yield from relocated[address]
+            if special:
+                text = special.get(address // WORD_BYTES, text)
             line = text if text[0] == "." else text + ";"  # an opaque word is no instruction
             yield f"{line:<{CODE_COLUMN}} # {address:04x}"
             address += WORD_BYTES
@@ -232,15 +253,17 @@ def _section(section: RawSection, symbols: list[RawSymbol], names: Counter[str])
     yield from _data(section.data)
 
 
-def _symbol(symbol: RawSymbol, code: int) -> str:
-    """The line of a symbol; ``code`` is the size of its section, if that holds instructions."""
+def _symbol(symbol: RawSymbol, labels: dict[int, str], code: int) -> str:
+    """The line of a symbol; ``code`` is the size of its section, if that holds instructions, and ``labels`` its."""
     value = f"{symbol.value:#x}" if symbol.value else ""
     size = f"{symbol.size:#x}" if symbol.size else ""
-    if code and symbol.type == e.STT_FUNC:
-        if not symbol.value and symbol.size == code:
+    if code:
+        end = symbol.value + symbol.size
+        value = labels.get(symbol.value, value) if value else ""
+        if size and end == code:
             size = "auto"
-        elif symbol.value % WORD_BYTES == 0 and 0 < symbol.value < code:
-            value = f"L_{symbol.value:04x}"
+        elif size and end in labels and (not symbol.value or symbol.value in labels):
+            size = f"{labels[end]}-{value}" if value else labels[end]
     options = {
         "section": _reference(symbol.section),
         "value": value,
@@ -269,15 +292,22 @@ def _data(data: e.Bytes) -> Iterator[str]:
         yield f".zero {zeros}"
 
 
-def _table(data: bytes, labels: dict[int, str]) -> Iterator[str]:
-    """A jump table: addresses of instructions that have a label, as .long lines."""
-    whole = len(data) // 4
-    words = struct.unpack_from(f"<{whole}I", data)
-    if len(data) % 4 or not all(word in labels for word in words):
-        yield from _data(data)
-        return
-    for at in range(0, whole, 8):
-        yield ".long " + " ".join(labels[word] for word in words[at : at + 8])
+def _bank(data: bytes, words: dict[int, int], labels: dict[int, str]) -> Iterator[str]:
+    """A constant bank: bytes, and the addresses among them (offset -> size) as .long and .quad lines."""
+    at = 0
+    while at < len(data):
+        size = words.get(at, 0)
+        end = at
+        if not size:
+            while end < len(data) and end not in words:
+                end += 1
+            yield from _data(data[at:end])
+        else:
+            while words.get(end) == size and end < at + 8 * size:
+                end += size
+            names = [labels[int.from_bytes(data[n : n + size], "little")] for n in range(at, end, size)]
+            yield " ".join([".long" if size == 4 else ".quad", *names])
+        at = end
 
 
 def _name(name: str) -> str:

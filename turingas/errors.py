@@ -41,10 +41,10 @@ class AsmError(Exception):
     def __str__(self) -> str:
         return "\n".join(error.show() for error in self.errors)
 
-    def show(self) -> str:
+    def show(self, severity: str = "error") -> str:
         """This diagnostic alone: place and message, the source line with a caret, notes, hint."""
         place = ":".join([self.file] + [str(n) for n in (self.line, self.column) if n])
-        lines = [f"{place}: error: {self.message}"]
+        lines = [f"{place}: {severity}: {self.message}"]
         if self.text and self.line:
             gutter = f"{self.line:5d} | "
             lines.append(gutter + self.text.expandtabs(1).rstrip())
@@ -54,6 +54,14 @@ class AsmError(Exception):
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class AsmWarning(UserWarning):
+    """Source text that was assembled, and in which something is probably wrong. ``about`` says what, and where."""
+
+    def __init__(self, about: AsmError) -> None:
+        super().__init__(about.show("warning"))
+        self.about = about
 
 
 def raise_all(errors: Sequence[AsmError]) -> None:

@@ -516,9 +516,10 @@ def stamp(found: results.Json) -> str:
     return ", ".join(part for part in (found["machine"], found["date"], found["commit"][:9]) if part)
 
 
-def figures(found: results.Json, folder: Path) -> list[Path]:
-    """Both figures as PNG and SVG: the paths. LaunchError without matplotlib."""
-    return drawing.draw({"programs": bars(found), "within": coding(found)}, folder, "assembler")
+def figures(found: results.Json) -> drawing.Figures:
+    """Both figures."""
+    there = {"programs": bars, "within": coding}
+    return {f"assembler_{name}": functools.partial(one, found) for name, one in there.items()}
 
 
 def bars(found: results.Json) -> Any:

@@ -14,7 +14,7 @@ from kernels_sass.bench import schedule as schedule_
 from kernels_sass.bench import sweep as sweep_
 from kernels_sass.bench import winograd as winograd_
 from loader.bench import results
-from loader.bench.figures import pyplot
+from loader.bench.figures import Figures, draw, pyplot
 from loader.validate import LAYERS
 
 Tell = Callable[[str], None]
@@ -41,7 +41,7 @@ def _command(
     measure: Callable[[], results.Json],
     shown: Callable[[results.Json], object],
     failures: Callable[[results.Json], Iterable[str]],
-    drawn: Callable[[results.Json, Path], Iterable[Path]] | None = None,
+    drawn: Callable[[results.Json], Figures] | None = None,
     arch: str = "sm_90",
 ) -> int:
     """``measure``, or with ``show`` read what is kept; print it, draw it; 1 if there are failures. What is missing for
@@ -51,7 +51,7 @@ def _command(
         pyplot()
     found = results.recorded(name, path, arch) if show else measure()
     shown(found)
-    for made in drawn(found, figures) if drawn and figures else ():
+    for made in draw(drawn(found), figures) if drawn and figures else ():
         tell(str(made))
     return 1 if any(failures(found)) else 0
 

@@ -1,12 +1,12 @@
-"""The figures of `turingas bench winograd` and `turingas bench schedule`, drawn from their results alone: PNG, SVG.
+"""The figures of `turingas bench winograd` and `turingas bench schedule`, drawn from their results alone.
 
-One function a figure, which gives None where the results have nothing for it; ``draw`` makes files of them.
+One function a figure, which gives None where the results have nothing for it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from kernels_sass.bench import schedule as schedule_
@@ -14,7 +14,7 @@ from kernels_sass.bench import winograd as winograd_
 from kernels_sass.bench.winograd import OURS, YAN, names, shorter, speedups
 from loader.bench import results
 from loader.bench.contenders import OPENCNN
-from loader.bench.figures import COLOURS, MOST_BARS, bars, canvas, draw, heat, legend, pyplot, stamp
+from loader.bench.figures import COLOURS, MOST_BARS, Figures, bars, canvas, heat, legend, named, pyplot, stamp
 
 Json = results.Json
 
@@ -25,11 +25,10 @@ CUDNN = ("WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING")  # where there is no roo
 # ---- bench winograd ----------------------------------------------------------------------------------------------
 
 
-def winograd(found: Json, folder: Path) -> list[Path]:
-    """All figures of `turingas bench winograd`; the paths. LaunchError without matplotlib."""
+def winograd(found: Json) -> Figures:
+    """All figures of `turingas bench winograd`."""
     found = results.in_order(found)
-    stem = f"winograd_{found['arch'].replace('_', '')}"
-    return draw({name: figure(found) for name, figure in WINOGRAD.items()}, folder, stem)
+    return named("winograd", found, {name: functools.partial(figure, found) for name, figure in WINOGRAD.items()})
 
 
 def speedup(found: Json) -> Any:
@@ -193,15 +192,15 @@ WINOGRAD: dict[str, Callable[[Json], Any]] = {
 # ---- bench schedule ----------------------------------------------------------------------------------------------
 
 
-def schedule(found: Json, folder: Path) -> list[Path]:
-    """A figure for each parameter, or that of a sweep; the paths. LaunchError without matplotlib."""
+def schedule(found: Json) -> Figures:
+    """A figure for each parameter, or that of a sweep."""
     found = results.in_order(found)
     asked = found["asked"]
     given = "".join(f"_{value}" for value in asked.get("schedule", {}).values()).replace(":", "")
-    stem = f"schedule_{found['arch'].replace('_', '')}_{asked['source']}{given}"
+    made: Figures = {name.lower(): functools.partial(values, found, name) for name in asked["vary"]}
     if asked.get("sweep"):
-        return draw({"sweep": sweep(found)}, folder, stem)
-    return draw({name.lower(): values(found, name) for name in asked["vary"]}, folder, stem)
+        made = {"sweep": functools.partial(sweep, found)}
+    return named("schedule", found, {f"{asked['source']}{given}_{name}": figure for name, figure in made.items()})
 
 
 def values(found: Json, name: str) -> Any:

@@ -467,10 +467,10 @@ COLOURS = {
 }  # fmt: skip
 
 
-def figures(found: results.Json, folder: Path) -> list[Path]:
-    """A figure for each batch size that has times, as PNG and SVG: the paths. LaunchError without matplotlib."""
-    made = {name: bars(found, entry) for name, entry in found["settings"].items() if ordered(entry)}
-    return drawing.draw(made, folder, f"resnet_{found['arch'].replace('_', '')}")
+def figures(found: results.Json) -> drawing.Figures:
+    """A figure for each batch size that has times."""
+    there = {name: entry for name, entry in found["settings"].items() if ordered(entry)}
+    return drawing.named("resnet", found, {name: functools.partial(bars, found, one) for name, one in there.items()})
 
 
 def bars(found: results.Json, entry: results.Json) -> Any:

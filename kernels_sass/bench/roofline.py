@@ -8,6 +8,7 @@ which the tests hold against the CPU device's counters (ours) and cuDNN's worksp
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -406,13 +407,12 @@ def lines(found: Json) -> Iterator[str]:
 # ---- figures -----------------------------------------------------------------------------------------------------
 
 
-def figures(found: Json, folder: Path) -> list[Path]:
-    """Figure 2, Figure 16 and the break-even; the paths. LaunchError without matplotlib."""
-    summary = found["summary"]
-    made = {"steps": step_figure(found) if summary else None}
-    if summary.get("points"):
-        made |= {"kernels": kernel_figure(found), "breakeven": breakeven_figure(found)}
-    return drawing.draw(made, folder, f"roofline_{found['arch'].replace('_', '')}")
+def figures(found: Json) -> drawing.Figures:
+    """Figure 2, Figure 16 and the break-even."""
+    there = {"steps": step_figure} if found["summary"] else {}
+    if found["summary"].get("points"):
+        there |= {"kernels": kernel_figure, "breakeven": breakeven_figure}
+    return drawing.named("roofline", found, {name: functools.partial(one, found) for name, one in there.items()})
 
 
 def stamp(found: Json) -> str:

@@ -34,7 +34,7 @@ def ceil_div(a: int, b: int) -> int:
 @dataclass(eq=False)
 class Cost:
     """Microseconds on an H200: of a step of 8 channels, and of a job beside its steps. They are what fits the times of
-    `turingas bench shapes` best: "model" in docs/results/shapes_sm90.json, under ``name`` (for "nhwc" in
+    `turingas bench shapes` best: "model" in kernels_sass/results/shapes_sm90.json, under ``name`` (for "nhwc" in
     shapes_sm90_nhwc.json)."""
 
     name: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -147,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"nothing is measured: {error.message}", file=sys.stderr)
         return 1
     if asked.json is not None:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+        asked.json.write_text(results.text(found))
     return 0
 
 

@@ -7,6 +7,7 @@ computes is compared first, for two rounds; a wrong result has no time. A row is
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from loader.bench import figures as drawing
 from loader.bench import measure, results
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
+from turingas import memory_model
 from turingas.cubin.cubin import Cubin
-from turingas.emulate import traffic
 
 FOLDER = Path(__file__).parent
 LEARN = FOLDER.parent / "learn"
@@ -139,14 +140,14 @@ def rounded(number: float) -> float:
 
 # ---- smem --------------------------------------------------------------------------------------------------------
 
-#: Bytes a cycle on an RTX 2080 Ti, as far as the text of paper 000 has them (Table 1 is a picture in our copy).
+#: Bytes a cycle on an RTX 2080 Ti, as far as the text of openCNN has them (Table 1 is a picture in our copy).
 PAPER = {"STS.64": 42.61, "STS.128": 51.21, "STS.128 half": 25.60}
 
 ACCESSES = [
     *((op, width, "own") for op in ("LDS", "STS") for width in (32, 64, 128)),
     *((op, width, "half") for op in ("LDS", "STS") for width in (32, 64, 128)),
     *(("LDS", width, "broadcast") for width in (32, 64, 128)),
-    *(("LDS", width, "paper004") for width in (32, 64, 128)),
+    *(("LDS", width, "yan2020") for width in (32, 64, 128)),
     *((op, 32, f"stride:{n}") for op in ("LDS", "STS") for n in (2, 3, 4, 8, 16, 32)),
     *((op, width, f"stride:{n}") for op in ("LDS", "STS") for width, n in ((64, 4), (128, 8))),
 ]  # fmt: skip
@@ -156,7 +157,7 @@ def lanes(width: int, pattern: str) -> tuple[Array, Array]:
     """Where each lane of a warp reads or writes, in bytes, and which lanes take part, as 06_smem.sass has it."""
     lane = np.arange(32)
     stride = 4 * int(pattern[7:]) if pattern.startswith("stride:") else width // 8
-    at = {"paper004": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride
+    at = {"yan2020": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride
     return at, (lane & 8 == 0) if pattern == "half" else lane >= 0
 
 
@@ -166,7 +167,7 @@ def smem(arch: str) -> dict[str, Case]:
     cases = {}
     for op, width, pattern in ACCESSES:
         at, part = lanes(width, pattern)
-        needed, fewest = traffic.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
+        needed, fewest = memory_model.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
         name = f"{op}.{width}" + (f" {pattern}" if pattern != "own" else "")
         more: Json = {"bytes": int(part.sum()) * width // 8, "wavefronts": int(needed[0]), "fewest": int(fewest[0])}
         if name in PAPER:
@@ -209,7 +210,7 @@ FFMA: dict[str, tuple[str, Mapping[str, object], int | None]] = {
         f"best, {n} LDS.128 in 128 FFMA": ("07_mix", {"LDS": n}, cycles)
         for n, cycles in ((0, None), (4, 1093), (6, 1111), (8, 1125), (12, 1551))
     },
-    "best, 8 LDS.128 in 128 FFMA, lanes of paper 004": ("07_mix", {"LDS": 8, "LANES": "paper004"}, 1193),
+    "best, 8 LDS.128 in 128 FFMA, lanes of Yan, Wang, Chu 2020": ("07_mix", {"LDS": 8, "LANES": "yan2020"}, 1193),
     "best, 4 STS.128 in 128 FFMA": ("07_mix", {"STS": 4}, 1157),
 }
 
@@ -454,7 +455,8 @@ def speed(found: Json, row: Json) -> Json:
     made: Json = {}
     if "cpi" not in row:
         return made
-    if row.get("chains") == 1:
+    waits = row.get("chains") == 1 and (row.get("op") not in GROUP_MMA or "WAIT" in row["defines"])
+    if waits:
         return {"latency": row["cpi"]}
     if "bytes" in row:
         made["bytes_per_cycle"] = row["bytes"] / row["cpi"]
@@ -517,7 +519,12 @@ AXES = {
 SMALLER = {op for op, one in GROUP_MMA.items() if one.n < max(SIZES)}
 
 
-def figures(what: str, found: Json, folder: Path) -> list[Path]:
+def figures(what: str, found: Json) -> drawing.Figures:
+    """Bars of what was measured."""
+    return drawing.named(what, found, {"bars": functools.partial(bars, what, found)})
+
+
+def bars(what: str, found: Json) -> Any:
     """Bars of the rows that have a rate, of warp groups' products the largest; latencies of products beside them."""
     key, label = AXES[what]
     every = {name: {**row, **speed(found, row)} for name, row in found["settings"].items()}
@@ -526,11 +533,11 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     figure, axes = drawing.pyplot().subplots(figsize=(9, 1.2 + 0.22 * len(rows)), layout="constrained")
     values = [row[key] for row in rows.values()]
     colours = [drawing.COLOURS[row["warps"] == 4] for row in rows.values()]
-    bars = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
+    drawn = axes.barh(range(len(rows)), values, color=colours, label="8 warps an SM")
     texts = [f"{value:.2f}" if key == "cpi" else f"{value:.0f}" for value in values]
     if latencies:
         texts = [f"{text}, latency {latencies.get(row['op'], '?')}" for text, row in zip(texts, rows.values())]
-    axes.bar_label(bars, texts, padding=3, fontsize=7)
+    axes.bar_label(drawn, texts, padding=3, fontsize=7)
     if any(row["warps"] == 4 for row in rows.values()):
         axes.barh([0], [0], color=drawing.COLOURS[1], label="4 warps an SM")
     figure.legend(fontsize=8, loc="outside lower left", ncols=2)
@@ -542,4 +549,4 @@ def figures(what: str, found: Json, folder: Path) -> list[Path]:
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
     axes.margins(x=0.2 if latencies else 0.1, y=0.01)
-    return drawing.draw({"bars": figure}, folder, f"{what}_{found['arch'].replace('_', '')}")
+    return figure

@@ -1,9 +1,12 @@
-"""What all figures of `turingas bench` share: drawn from results alone, as PNG and SVG."""
+"""What all figures of `turingas bench` share: drawn from results alone, as SVG.
+
+A bench gives its figures by name, each as a function that draws it, so that one of them can be had without the others.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from loader.bench import results
 from turingas.errors import LaunchError
 
 Json = results.Json
+Figures = Mapping[str, Callable[[], Any]]  # None: the results have nothing for it
 
 COLOURS = ("#2f6db3", "#e08a1e", "#4c9f70", "#b5485d", "#7d6bb0", "#8a8a8a", "#c9b037", "#5bb6c9", "#333333")
 MOST_BARS = len(COLOURS)
@@ -29,15 +33,20 @@ def pyplot() -> Any:
     return pyplot
 
 
-def draw(figures: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-    """Files STEM_NAME.png and .svg in the folder for each figure that is not None, closed after it; the paths."""
+def named(stem: str, found: Json, figures: Figures) -> dict[str, Callable[[], Any]]:
+    """With names such as STEM_sm90_NAME, for the architecture that was measured."""
+    return {f"{stem}_{found['arch'].replace('_', '')}_{name}": figure for name, figure in figures.items()}
+
+
+def draw(figures: Figures, folder: Path) -> list[Path]:
+    """A file NAME.svg in the folder for each figure that is not None; the paths. LaunchError without matplotlib."""
     plot, made = pyplot(), []
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
+    for name, function in figures.items():
+        figure = function()
         if figure is not None:
-            for kind in ("png", "svg"):
-                made.append(folder / f"{stem}_{name}.{kind}")
-                figure.savefig(made[-1], dpi=120, metadata={"Date": None} if kind == "svg" else None)
+            made.append(folder / f"{name}.svg")
+            figure.savefig(made[-1], metadata={"Date": None})
             plot.close(figure)
     return made
 

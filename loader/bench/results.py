@@ -21,6 +21,8 @@ from turingas.errors import LaunchError
 
 INSTALL = 'pip install "turingas[bench]"'
 ROOT = Path(__file__).parents[2]
+#: Results that are kept with the package: an H200's.
+FOLDER = ROOT / "kernels_sass" / "results"
 
 Json = dict[str, Any]
 
@@ -55,10 +57,24 @@ def table(title: str, *columns: str, left: Sequence[str] = (), whole: Sequence[s
 
 
 def default_path(name: str, arch: str, other: str = "") -> Path:
-    """docs/results/NAME_sm90.json of the checkout, or NAME_sm90_OTHER.json; in the current folder where there is no
-    checkout."""
-    folder = ROOT / "docs" / "results"
-    return (folder if folder.is_dir() else Path()) / f"{name}_{arch.replace('_', '')}{other and '_' + other}.json"
+    """Where results go: NAME_sm90.json or NAME_sm90_OTHER.json, in FOLDER of a checkout; else in the current folder."""
+    folder = FOLDER if (ROOT / "pyproject.toml").is_file() else Path()
+    return folder / f"{name}_{arch.replace('_', '')}{other and '_' + other}.json"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """As JSON, in lines that can be compared: one for each fact, and one for each entry of what has entries of its own,
+    such as a setting."""
+
+    def lines(value: Any) -> str:
+        entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not any(isinstance(one, (dict, list)) for one in entries):
+            return json.dumps(value)
+        if isinstance(value, dict):
+            return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items()) + "\n }"
+        return "[\n" + ",\n".join(f"  {json.dumps(one)}" for one in value) + "\n ]"
+
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {lines(value)}" for key, value in found.items()) + "\n}\n"
 
 
 def read(path: Path) -> Json:
@@ -74,9 +90,11 @@ def read(path: Path) -> Json:
 
 
 def recorded(name: str, path: Path | None = None, arch: str = "sm_90") -> Json:
-    """The results of `turingas bench NAME` that are kept in a file, or of the H200 in the checkout. LaunchError without
-    them, and for those of another command."""
-    path = path or default_path(name, arch)
+    """The results of `turingas bench NAME` in a file: ``path``, or where they go, or an H200's, which come with the
+    package. LaunchError without them, and for those of another command."""
+    if path is None:
+        path = default_path(name, arch)
+        path = path if path.is_file() else FOLDER / path.name
     if not path.is_file():
         raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")
     found = read(path)
@@ -120,7 +138,7 @@ class Results:
             return made
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        draft.write_text(json.dumps(made, indent=1) + "\n")
+        draft.write_text(text(made))
         os.replace(draft, self.path)
         return made
 

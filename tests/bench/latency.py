@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from loader.bench import results
 from turingas.assembler import assemble
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
@@ -386,8 +387,7 @@ def main() -> None:
             "most": most, "commit": commit,
         }  # fmt: skip
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        rows = ",\n  ".join(json.dumps(row) for row in found)
-        chosen.json.write_text(json.dumps(kept or about)[:-1] + ',\n "results": [\n  ' + rows + "\n ]}\n")
+        chosen.json.write_text(results.text({**(kept or about), "results": found}))
 
 
 if __name__ == "__main__":

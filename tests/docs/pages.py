@@ -28,7 +28,7 @@ from turingas.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference"]
+PAGES = sorted(DOCS.rglob("*.md"))
 FENCE = re.compile(r"(?:^(?:[^\n]*\s)?`([\w./-]+\.(?:sass|cu|ptx|py))`:\n\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 SHELL = re.compile(r"[|<>&;`]|\$\(")
 

@@ -9,20 +9,40 @@ import pytest
 
 import loader
 import turingas
-from docs import pictures
+from docs import made, pictures
 
 EXIT = "\n--:-:-:Y:5  EXIT;"
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_up_to_date(name):
-    committed = (pictures.FOLDER / f"{name}.svg").read_text()
-    assert committed == pictures.PICTURES[name](), "run `make reference`"
-    assert ElementTree.fromstring(committed).find("{*}title").text
+def test_drawn(name):
+    text = pictures.PICTURES[name]()
+    assert text == pictures.PICTURES[name]() and ElementTree.fromstring(text).find("{*}title").text
 
 
-def test_no_other_files():
-    assert {path.name for path in pictures.FOLDER.iterdir()} == {f"{name}.svg" for name in pictures.PICTURES}
+def test_what_pages_show_is_made():
+    """And of the pictures of control codes each is shown. That they are there in the end, test_site.py sees."""
+    assert made.shown() <= set(made.drawings())
+    assert {f"pictures/{name}.svg" for name in pictures.PICTURES} <= made.shown()
+
+
+def test_figures_are_drawn_once(tmp_path, monkeypatch):
+    """Again only if the results have changed."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(made, "DRAWN", tmp_path / "kept")
+    path = tmp_path / "found.json"
+    path.write_text("{}")
+    drawn = []
+
+    def draw():
+        drawn.append(1)
+        return made.drawing.pyplot().subplots()[0]
+
+    first = made.drawn(path, "some", draw)
+    assert first.startswith("<?xml") and made.drawn(path, "some", draw) == first and len(drawn) == 1
+    path.write_text("[]")
+    made.drawn(path, "some", draw)
+    assert len(drawn) == 2
 
 
 def errors(source):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import made
 from tests.docs.pages import ROOT
 
 
@@ -48,6 +49,7 @@ def site(tmp_path_factory):
 
 def test_site_has_every_page(site):
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    pages |= {Path(place).with_suffix(".html") for place in made.pages()}
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
     navigation = Page(site / "index.html").links  # each page has the whole navigation
     assert {path.as_posix() for path in pages} <= navigation | {"index.html"}

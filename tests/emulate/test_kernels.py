@@ -21,7 +21,7 @@ from turingas.emulate import launch
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
 
-RESULT = Path(__file__).parents[2] / "docs" / "results" / "agreement_sm90.json"
+RESULT = Path(__file__).parents[2] / "kernels_sass" / "results" / "agreement_sm90.json"
 ALWAYS = ("sm_75", "sm_90")
 
 

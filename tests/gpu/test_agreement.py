@@ -1,7 +1,7 @@
 """Every test kernel on a GPU (sm_90): it does what numpy says, the emulator leaves the same bits, and counts what
 Nsight Compute (ncu) counts.
 
-TURINGAS_RECORD names a file for the result, as docs/results/agreement_sm90.json keeps it.
+TURINGAS_RECORD names a file for the result, as kernels_sass/results/agreement_sm90.json keeps it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import datetime
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loader.bench import results as kept
 from tests.gpu.cuda import Gpu
 from tests.kernels.cases import CASES, Case, difference, digest, largest
 from turingas.emulate import launch
@@ -44,7 +44,7 @@ def results(gpu: Gpu) -> Iterator[dict[str, Any]]:
     yield found
     if path := os.environ.get("TURINGAS_RECORD"):
         facts = {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
-        Path(path).write_text(json.dumps({**facts, **found}, indent=1) + "\n")
+        Path(path).write_text(kept.text({**facts, **found}))
 
 
 def commit() -> str:

@@ -2,13 +2,12 @@
 
 tests/gpu/instructions.py has the list and the operands. Functions of the MUFU are near: their largest errors against
 the exact values are measured, and held against what the emulator says of them.
-TURINGAS_RECORD names a file for the result, as docs/results/instructions_sm90.json keeps it.
+TURINGAS_RECORD names a file for the result, as kernels_sass/results/instructions_sm90.json keeps it.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -18,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loader.bench import results as kept
 from tests.gpu import instructions
 from tests.gpu.cuda import Gpu
 from tests.gpu.instructions import BLOCK, IN, LANES, OUT, Array, Form
 from tests.gpu.test_agreement import commit
 from turingas.emulate import launch
-from turingas.emulate.semantics.floating import FUNCTIONS
+from turingas.emulate.semantics.mufu import FUNCTIONS
 
 pytestmark = pytest.mark.gpu
 
@@ -75,11 +75,8 @@ def record(gpu: Gpu) -> Iterator[dict[str, Any]]:
     yield found
     if path := os.environ.get("TURINGAS_RECORD"):
         facts = {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
-        lines = [json.dumps(facts)[:-1]]
-        for name, part in found.items():
-            rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(part.items()))
-            lines.append(f' "{name}": {{\n{rows}}}')
-        Path(path).write_text(",\n".join(lines) + "}\n")
+        in_order = {name: dict(sorted(part.items())) for name, part in found.items()}
+        Path(path).write_text(kept.text({**facts, **in_order}))
 
 
 @pytest.fixture(scope="module")

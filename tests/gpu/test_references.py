@@ -1,7 +1,7 @@
 """Every reference on a GPU: right on the ResNet layers of paper 004 at its four batch sizes, and how long it takes.
 
 The algorithms that are for one input channel are held against a layer of that kind. compute-sanitizer watches each of
-them. TURINGAS_RECORD names a file for the result, as docs/results/references_sm90.json keeps it.
+them. TURINGAS_RECORD names a file for the result, as kernels_sass/results/references_sm90.json keeps it.
 
     python -m tests.gpu.test_references    # every algorithm on two small layers, for compute-sanitizer
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ import pytest
 
 import loader
 from loader import cuda, nvrtc, timing
+from loader.bench import results as kept
 from loader.reference import Problem, Runner, algorithms, conv2d, cublas, find
 from loader.reference.problem import arrange, rearrange_shape, relative_error, truth
 from tests.gpu.test_agreement import commit
@@ -132,7 +132,7 @@ def results() -> Iterator[dict[str, Any]]:
         facts["nvrtc"] = ".".join(map(str, nvrtc.version()))
         facts["clocks_after"] = str(timing.clocks(cuda.device(0)))
         facts["opencnn_ms"] = {f"{layer}N{n}": ms for layer, times in OPENCNN.items() for n, ms in times.items()}
-        Path(path).write_text(json.dumps({**facts, "results": found}, indent=1) + "\n")
+        Path(path).write_text(kept.text({**facts, "results": found}))
 
 
 def problem_of(layer: str, n: int) -> Problem:

@@ -38,7 +38,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(timing, "FILL_SECONDS", 1.0)  # nothing here waits for Python: no more than one
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
-    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
     cudnn._handle.cache_clear()
     yield card
     code.Kernels._made.clear()

@@ -10,6 +10,7 @@ import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
 from loader.bench import contenders, cudnn, measure, results
+from loader.bench import figures as drawing
 from loader.bench.measure import Contender, Data
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
@@ -395,18 +397,20 @@ def test_the_time_left_without_a_terminal(card, quick):
     assert re.search(r"^Conv2N3 .*; 0 to do$", done.output, re.M)
 
 
-def test_where_results_go(card, quick, tmp_path):
-    """The whole table to docs/results of the checkout; a part of it only where --json says."""
-    (tmp_path / "docs" / "results").mkdir(parents=True)
+def test_where_results_go(card, quick, tmp_path, monkeypatch):
+    """The whole table to kernels_sass/results of the checkout; a part of it only where --json says."""
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "kept")
     assert call(*PART[: -len(SOME)], "--rivals", "none", "--layout", "CHWN").exit_code == 0
-    assert not list((tmp_path / "docs" / "results").iterdir())
-    assert results.default_path("winograd", "sm_90") == tmp_path / "docs" / "results" / "winograd_sm90.json"
+    assert not (tmp_path / "kept").exists()
+    assert results.default_path("winograd", "sm_90") == tmp_path / "kept" / "winograd_sm90.json"
     assert ours.kept_in("winograd", "sm_90", "hopper").name == "winograd_sm90.json"
     assert ours.kept_in("winograd", "sm_90", "paper").name == "winograd_sm90_paper.json"
     assert ours.kept_in("winograd", "sm_75", "paper").name == "winograd_sm75.json"
     every = call("winograd", "--seconds", "0")  # the first of 16 settings
     assert every.exit_code == 0, every.output
-    assert [path.name for path in (tmp_path / "docs" / "results").iterdir()] == ["winograd_sm75.json"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["winograd_sm75.json"]
+    monkeypatch.setattr(results, "ROOT", tmp_path)  # no checkout: in the current folder
+    assert results.default_path("winograd", "sm_90") == Path("winograd_sm90.json")
 
 
 def test_not_a_file_of_ours(card, tmp_path):
@@ -455,9 +459,8 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
     path.write_text(json.dumps(small()))
     done = call("winograd", "--show", "--json", str(path), "--figures", str(folder))
     assert done.exit_code == 0, done.output
-    assert len(list(folder.iterdir())) == 2 * len(figures.WINOGRAD) == 18
+    assert len(list(folder.iterdir())) == len(figures.WINOGRAD) == 9
     for name in figures.WINOGRAD:
-        assert (folder / f"winograd_sm90_{name}.png").read_bytes().startswith(b"\x89PNG"), name
         text = (folder / f"winograd_sm90_{name}.svg").read_text()
         assert "NVIDIA H200, driver 580.1, 2026-11-22, cuDNN 9.19.0, commit abcdef012" in text, name
         assert str(folder / f"winograd_sm90_{name}.svg") in done.output
@@ -468,18 +471,18 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
     assert "PyTorch tf32 NHWC" in apart and "reference half" in apart and ">0.40<" in apart and ">0.20<" in apart
     names = re.findall(r">(Conv\dN\d+)<", heat)
     assert names == ["Conv2N32", "Conv2N128", "Conv3N32", "Conv3N128"]  # as the papers have them
-    again = {"again": figures.over_all(results.in_order(small()))}
-    assert figures.draw(again, folder, "winograd_sm90")[1].read_text() == heat  # the same results, the same file
+    again = {"again": lambda: figures.over_all(results.in_order(small()))}
+    assert drawing.draw(again, folder)[0].read_text() == heat  # the same results, the same file
 
 
 @pytest.mark.parametrize("what", "winograd schedule counters shapes smem roofline resnet assembler".split())
 def test_results_of_another_command(no_gpu, what):
-    done = call(what, "--show", "--json", str(results.ROOT / "docs" / "results" / "hmma_sm90.json"))
+    done = call(what, "--show", "--json", str(results.FOLDER / "hmma_sm90.json"))
     assert done.exit_code == 1 and "hmma_sm90.json holds the results of `bench hmma`" in done.output
 
 
 def test_a_sweep_is_shown_by_either_command(no_gpu):
-    path = str(results.ROOT / "docs" / "results" / "sweep_sm90.json")
+    path = str(results.FOLDER / "sweep_sm90.json")
     shown = [call("schedule", "--show", "--json", path, *more) for more in ((), ("--sweep",))]
     assert shown[0].exit_code == 0 and shown[0].output == shown[1].output
 
@@ -507,7 +510,7 @@ def test_figures_of_few_results(tmp_path):
     entry = found["settings"]["Conv2N32"]
     entry["rows"] = [one for one in entry["rows"] if one["group"] == "ours"]
     entry["verdict"] = winograd.verdict(entry["rows"], "hopper")
-    made = {path.stem.removeprefix("winograd_sm90_") for path in figures.winograd(found, tmp_path)}
+    made = {path.stem.removeprefix("winograd_sm90_") for path in drawing.draw(figures.winograd(found), tmp_path)}
     assert made == {"tflops", "share", "workspace", "error"}
 
 

@@ -37,7 +37,6 @@ def test_schedule(card, tmp_path):
     assert found["summary"]["YIELD"]["natural over nvcc8"] == pytest.approx(ratio, abs=1e-3)
     assert f"YIELD: natural over nvcc8: {found['summary']['YIELD']['natural over nvcc8']:.3f}x" in done.output
     for name in ("yield", "ldg_interleave", "sts_interleave"):
-        assert (tmp_path / "new" / f"schedule_sm75_paper_{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / "new" / f"schedule_sm75_paper_{name}.svg").read_text()
     shown = call("schedule", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "YIELD: natural over nvcc8" in shown.output
@@ -124,7 +123,6 @@ def test_sweep(card, kept, model, tmp_path):
     gpu = cuda.device(0)
     shapes = tuned.best(gpu, code.Kernels.of("sm_75", "paper"))
     assert shapes == {sizes.Shape(n, 3, 4, 4, 3, 1, "NCHW"): best for n in (2, 3)}
-    assert (tmp_path / "new" / "schedule_sm75_paper_sweep.png").exists()
     assert "LDG_INTERLEAVE=4" in (tmp_path / "new" / "schedule_sm75_paper_sweep.svg").read_text()
     shown = call("schedule", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "1.333x in the mean" in shown.output and "STS_INTERLEAVE=2" in shown.output

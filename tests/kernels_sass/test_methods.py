@@ -95,7 +95,7 @@ def invented(tmp_path, monkeypatch):
 
 def test_an_invented_method_is_picked(invented, install, monkeypatch):  # noqa: F811
     """By Conv2d: on a GPU where it suits and costs least, on the CPU device by its name."""
-    assert [path.name for path in invented.files] == ["invented.sass", "schedule.py", "sums.sass"]
+    assert [path.name for path in invented.files] == ["invented.sass", "common.py", "sums.sass"]
     case = Case(2, 9, 8, 7, 13)
     y = case.conv(kernel="invented", device="cpu")(case.x, case.residual)
     assert error(y, case.y(residual=True)) < 1e-6

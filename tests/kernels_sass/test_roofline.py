@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
 
-RESULTS = Path(roofline.results.ROOT) / "docs" / "results" / "winograd_sm90.json"
+RESULTS = roofline.results.FOLDER / "winograd_sm90.json"
 
 # ---- operations and bytes ----------------------------------------------------------------------------------------
 
@@ -197,9 +196,8 @@ def test_figures(tmp_path):
     found = {"gpu": "NVIDIA H200", "arch": "sm_90", "driver": "1", "date": "2026-11-22", "commit": "abc", "cudnn": "",
              "torch": "", "settings": rows}  # fmt: skip
     found["summary"] = roofline.placed(found, RESULTS)
-    made = roofline.figures(found, tmp_path)
-    names = ("steps", "kernels", "breakeven")
-    assert [one.name for one in made] == [f"roofline_sm90_{name}.{kind}" for name in names for kind in ("png", "svg")]
+    made = roofline.drawing.draw(roofline.figures(found), tmp_path)
+    assert [one.name for one in made] == [f"roofline_sm90_{name}.svg" for name in ("steps", "kernels", "breakeven")]
     assert all(one.stat().st_size > 10000 for one in made)
 
 

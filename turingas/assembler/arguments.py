@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo, relocations
-from turingas.cubin.model import RawSection, RawSymbol
+from turingas.cubin.model import RawSection
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.write import LARGEST_ALIGN
 
@@ -68,8 +68,12 @@ def relocation(text: str) -> int:
     return relocations.number(text)
 
 
-def set_value(row: RawSymbol, text: str, labels: Mapping[str, int]) -> None:
-    row.value = labels[text] if text in labels else size(text)
+def place(text: str, labels: Mapping[str, int]) -> int:
+    """A number, a label, or the distance from one label to another: L_0380-L_0130."""
+    if text in labels:
+        return labels[text]
+    end, minus, start = text.partition("-")
+    return labels[end] - labels[start] if minus and {start, end} <= labels.keys() else size(text)
 
 
 def symbol_number(name: str, numbers: Mapping[str, int]) -> int:

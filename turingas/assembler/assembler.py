@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
 from turingas.assembler.directives import Data, Directives, Draft
+from turingas.cubin import moved
+from turingas.cubin.addresses import evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
+from turingas.cubin.moved import Moves
 from turingas.cubin.write import Numbers, combine
-from turingas.errors import AsmError, EncodeError, UnknownLabel, raise_all
+from turingas.errors import AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.source import parse
-from turingas.source.parse import Instruction, Label
+from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
+TAKEN = re.compile(r"L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
@@ -70,11 +76,14 @@ class Assembler(Directives):
             self._finish(draft)
         self._finish_data()
         self._finish_symbols()
+        self._follow()
         self.errors += parsed.errors
         if not self.cubin.texts and not self.cubin.sections and not self.errors:
             self.errors.append(AsmError("there are no instructions"))
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
+        for warning in self.warnings:
+            warnings.warn(warning, stacklevel=3)
         return self.cubin
 
     # -- the end
@@ -91,10 +100,11 @@ class Assembler(Directives):
                 continue
             try:
                 code = known.get(line.control) or parse_control(line.control)
-                found = needs(line.body, WORD_BYTES * at, labels)
+                body, immediate = evaluate(line.body, WORD_BYTES * at, labels)
+                found = needs(body, WORD_BYTES * at, labels)
                 bits = found & WORD
                 word = bits | code
-                words.append(join(bits, code) if word & control.REUSE_MASK else word)
+                words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
                 if found - bits > used << 128:
                     used = found >> 128
             except EncodeError as error:
@@ -110,6 +120,11 @@ class Assembler(Directives):
             self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
         if draft.tail:
             words += tail(self.isa, self.facts, words)
+        for at, text in draft.addends:
+            if text not in labels:
+                self.errors.append(AsmError(f"label {text} of .reloc is not defined in {kernel.name}"))
+                return
+            kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
@@ -169,14 +184,15 @@ class Assembler(Directives):
     def _finish_symbols(self) -> None:
         """Values of symbols, then all that names a symbol or a section."""
         labels = {draft.kernel.section: draft.labels for draft in self.drafts}
-        for item, row, value in self.symbols:
+        for item, row, value, size in self.symbols:
             known = labels.get(str(row.section), {})
-            self._try(item, arg.set_value, row, value, known)
+            row.value = self._try(item, arg.place, value, known) or 0
+            row.size = self._try(item, arg.place, size, known) or row.size
         if self.symbols:
-            self.cubin.symbols = [row for _, row, _ in self.symbols]
+            self.cubin.symbols = [row for _, row, _, _ in self.symbols]
         sections, symbols = combine(self.cubin)
         names = {section.name for section in sections}
-        places = [(item, [row.section]) for item, row, _ in self.symbols]
+        places = [(item, [row.section]) for item, row, _, _ in self.symbols]
         places += [(item, [raw.link, raw.info]) for item, raw in self.sections]
         for item, references in places:
             for name in references:
@@ -189,6 +205,59 @@ class Assembler(Directives):
         for block in self.blocks:
             if arg.is_relocations(block.owner):
                 block.owner.data = self._made(block, numbers)
+
+    # -- code that has moved
+
+    def _follow(self) -> None:
+        """What was taken from a cubin (.layout) and has other instructions now: what data says of addresses follows,
+        and what cannot is warned of."""
+        places = {draft.kernel.section: found for draft in self.drafts if (found := _moved(draft))}
+        if not places or self.errors:
+            return
+        for draft in self.drafts:
+            if draft.layout and draft.kernel.section in places:
+                self._unknown(draft, *draft.layout)
+        moves = Moves(places)
+        symbols = combine(self.cubin)[1]
+        given = {raw.name: raw for raw in self.cubin.sections}
+        holding: list[str] = [name for name in moved.CLOSED if name in given]
+        for raw, data in moved.follow(self.cubin.sections, symbols, set(places), moves, moves.old):
+            if data is None:
+                holding.append(raw.name)
+            else:
+                raw.data = data
+        for item, raw in self.sections:
+            if raw.name in holding:
+                message = f"{raw.name} holds addresses of the code as it was before it was changed"
+                self._warn(item, message, "leave the section out, if a debugger is not to read it")
+
+    def _unknown(self, draft: Draft, item: Directive, size: int, names: list[str]) -> None:
+        """A warning for every branch of moved code of which is not known where it leads."""
+        message = f"the code of {draft.kernel.name} has changed, and where this leads is a number that cannot be told"
+        hint = "correct the number by hand and take the label out of .layout, or keep all instructions at their places"
+        for name in names:
+            at = draft.labels.get(name)
+            line = draft.lines[at // WORD_BYTES] if at is not None and at < draft.address else item
+            if at is not None:
+                draft.kernel.stranded.append(at)
+            self._warn(item if isinstance(line, int) else line, message, hint)
+
+    def _warn(self, item: Item, message: str, hint: str) -> None:
+        what = item.name if isinstance(item, Directive) else item.body if isinstance(item, Instruction) else ""
+        self.warnings.append(AsmWarning(item.origin.error_at(message, hint, what)))
+
+
+def _moved(draft: Draft) -> dict[int, int]:
+    """Where instructions stood when the code was taken from a cubin, and where they are now; empty if that is the same.
+    Labels tell: L_01d0 stood at 0x1d0."""
+    if draft.layout is None:
+        return {}
+    size = draft.layout[1]
+    places = {int(found[1], 16): at for name, at in draft.labels.items() if (found := TAKEN.fullmatch(name))}
+    places |= {0: 0, size: len(draft.kernel.code)}
+    same = all(old == new for old, new in places.items()) and draft.address == draft.layout[1]
+    return {} if same else places
+
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""

@@ -17,7 +17,7 @@ from turingas.cubin import elf as e
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, CodeRelocation, Constant, Kernel, Param, RawSection, RawSymbol
 from turingas.cubin.write import AS_LONG_AS_CODE, tables
-from turingas.errors import AsmError
+from turingas.errors import AsmError, AsmWarning
 from turingas.isa import arch as architectures
 from turingas.isa.isa import instruction_set
 from turingas.source.parse import Directive, Instruction, Item
@@ -41,7 +41,9 @@ class Draft:
     registers: tuple[int, Any] | None = None  # as the source says, and where
     barriers: int | None = None
     tail: bool = True
-    waiting: list[tuple[int, str, int | None]] = field(default_factory=list)  # .reloc for the next instruction
+    waiting: list[tuple[int, str, str | None]] = field(default_factory=list)  # .reloc for the next instruction
+    addends: list[tuple[int, str]] = field(default_factory=list)  # relocations to which a label is added
+    layout: tuple[Directive, int, list[str]] | None = None  # where it was taken from, its size there, what is not known
     references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
     stack: tuple[int | None, ...] = ()  # what .stack says
@@ -76,12 +78,13 @@ class Directives:
         self.default_name = kernel
         self.cubin = Cubin(arch)
         self.errors: list[AsmError] = []
+        self.warnings: list[AsmWarning] = []
         self.drafts: list[Draft] = []
         self.draft: Draft | None = None
         self.whole = True  # False: inline Python failed, which may have held labels and instructions
         self.data: Data | None = None
         self.blocks: list[Data] = []
-        self.symbols: list[tuple[Directive, RawSymbol, str]] = []
+        self.symbols: list[tuple[Directive, RawSymbol, str, str]] = []
         self.sections: list[tuple[Directive, RawSection]] = []
 
     # -- gathering
@@ -109,10 +112,13 @@ class Directives:
 
     def _relocate(self) -> None:
         draft = self._code()
+        rows = draft.kernel.relocations
         for kind, symbol, addend in draft.waiting:
-            draft.kernel.relocations.append(
-                CodeRelocation(draft.address - WORD_BYTES, kind, symbol, addend)
-            )
+            if addend is not None and not arg.NUMBER.fullmatch(addend):
+                draft.addends.append((len(rows), addend))
+                addend = "0"
+            number = None if addend is None else arg.number(addend)
+            rows.append(CodeRelocation(draft.address - WORD_BYTES, kind, symbol, number))
         draft.waiting.clear()
 
     def _directive(self, item: Directive) -> None:
@@ -211,9 +217,13 @@ class Directives:
     def _reloc(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if len(args) not in (2, 3):
             raise Mistake("write .reloc TYPE SYMBOL [ADDEND]")
-        addend = arg.number(args[2]) if len(args) == 3 else None
-        self._code().waiting.append((arg.relocation(args[0]), arg.name(args[1]), addend))
+        self._code().waiting.append((arg.relocation(args[0]), arg.name(args[1]), args[2] if len(args) == 3 else None))
         self._code().references.append((item, arg.name(args[1])))
+
+    def _layout(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        if not args:
+            raise Mistake("write .layout SIZE [LABEL ...]")
+        self._code().layout = (item, arg.number(args[0], 32), args[1:])
 
     def _tail(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         arg.choice(arg.one(args, "none"), {"none": 0})
@@ -278,8 +288,9 @@ class Directives:
         row.type = arg.choice(options.get("type", "notype"), arg.SYMBOL_TYPES, 4)
         row.bind = arg.choice(options.get("bind", "local"), arg.BINDINGS, 4)
         row.other = arg.number(options.get("other", "0"), 8)
-        row.size = AS_LONG_AS_CODE if options.get("size") == "auto" else arg.size(options.get("size", "0"))
-        self.symbols.append((item, row, options.get("value", "0")))
+        size = options.get("size", "0")
+        row.size = AS_LONG_AS_CODE if size == "auto" else 0
+        self.symbols.append((item, row, options.get("value", "0"), "0" if size == "auto" else size))
 
     # -- data
 
@@ -365,6 +376,7 @@ DIRECTIVES: dict[str, Callable[[Directives, Any, list[str], dict[str, str]], Non
     "info": Directives._info,
     "infos": Directives._infos,
     "reloc": Directives._reloc,
+    "layout": Directives._layout,
     "tail": Directives._tail,
     "word": Directives._word,
     "bank": Directives._bank,

@@ -1,132 +1,14 @@
-"""Register banks and the reuse cache: where an instruction's sources come from, and the cycles that this costs.
-
-The register file of a scheduler has two banks, of the even and of the odd registers (paper 004, section 5.2.2).
-
-* sm_70 and sm_75: an instruction has two cycles in which to read, and a bank gives one register a cycle. Three sources
-  in one bank cost a cycle more (paper 004, section 4.3). sm_80 has as many lanes to a pipe and is taken to do the same.
-* sm_90: an instruction issues every cycle and reads within three, one register of a bank a cycle, so a bank may be two
-  reads behind. What does not fit holds the next instruction up. Huerta et al., "Analyzing Modern NVIDIA GPU cores"
-  (arXiv 2503.20481), section 5.3, found these three cycles on sm_86; with the reuse cache below they explain nine
-  of the ten loops that were timed on an H200 within 1.5%, and one to 10% (docs/linter.md). sm_86 and sm_89 issue alike.
-
-The reuse cache keeps one register for each bank and each place of a source (a, b, c). ``.reuse`` leaves a source there;
-the next instruction that reads that bank in that place takes the place over, whether or not it finds its register
-there, and keeps it filled only with a ``.reuse`` of its own. An instruction that yields sets nothing: its flags are not
-honoured (paper 004, section 6.1; compilers set none there), and the warp that comes next uses the cache for itself.
-That the bank matters was found on sm_86 by Huerta et al.; of the reuse flags that NVRTC 12.9 sets in tests/corpus, on
-every architecture, nearly all save a read in this model, and fewer in one without banks.
-"""
+"""Bank conflicts: instructions that lose cycles because sources lie in one bank (turingas/isa/banks)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
-from turingas.isa.arch import Arch
-from turingas.isa.instruction import Instruction, Reg
-from turingas.isa.latency import latencies
-
-#: pipes that read their sources at issue, all at once, so that banks matter
-MATH = ("fma", "alu", "half")
-SLOTS = {24: "a", 32: "b", 64: "c"}  # place of a source in the word -> its name
-
-Slot = tuple[int, int]  # bank, place
-
-
-@dataclass(frozen=True)
-class Ports:
-    """``window``: cycles in which an instruction reads its sources, one of a bank a cycle. ``overlap``: whether
-    the windows of two instructions overlap, so that a busy bank is felt later."""
-
-    window: int
-    overlap: bool
-
-
-def ports(arch: Arch) -> Ports:
-    """How the banks of an architecture are read."""
-    return Ports(3, True) if arch.sm > 80 else Ports(2, False)
-
-
-@dataclass(frozen=True)
-class Cache:
-    """What a warp has left behind: ``kept``, registers in the reuse cache, and ``behind``, the reads that each bank
-    still has to do. ``Cache()`` is that of a warp that has just begun."""
-
-    kept: Mapping[Slot, int] = field(default_factory=dict)
-    behind: tuple[int, int] = (0, 0)
-
-
-EMPTY = Cache()
-
-
-def sources(i: Instruction) -> list[tuple[Slot, int, bool]]:
-    """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
-    found = []
-    for operand in i.operands:
-        if isinstance(operand, Reg) and operand.file == "R" and operand.place in SLOTS:
-            if operand.write or operand.zero:
-                continue
-            for number in range(operand.index, operand.index + min(operand.words, 2)):
-                found.append(((number & 1, operand.place), number, operand.reuse and not i.control.yields))
-    return found
-
-
-def reads(i: Instruction, cache: Cache, arch: Arch) -> list[int]:
-    """The registers that ``i`` reads from the banks, in the order of its sources; what it finds in the reuse cache
-    it does not read. What other pipes than those of 32-bit arithmetic do is not known, and counts as nothing."""
-    if latencies(arch.name).pipe(i) not in MATH:
-        return []
-    return list(dict.fromkeys(number for slot, number, _ in sources(i) if cache.kept.get(slot) != number))
-
-
-def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
-    """Cycles that ``i`` loses because registers that it reads lie in one bank, after what left ``cache``."""
-    return _late(by_bank(reads(i, cache, arch)), cache, ports(arch))
-
-
-def by_bank(registers: list[int]) -> tuple[int, int]:
-    """How many of them lie in the even bank, and in the odd one."""
-    odd = sum(number & 1 for number in registers)
-    return len(registers) - odd, odd
-
-
-def _late(counts: tuple[int, int], cache: Cache, how: Ports) -> int:
-    return max(0, *(behind + count - how.window for behind, count in zip(cache.behind, counts) if count), 0)
-
-
-def step(i: Instruction, cache: Cache, arch: Arch) -> tuple[int, Cache]:
-    """``conflict_cycles``, and what ``i`` leaves behind at the time when its warp issues the next instruction."""
-    how, counts = ports(arch), by_bank(reads(i, cache, arch))
-    cycles = _late(counts, cache, how)
-    kept: dict[Slot, int] = {}
-    if not i.control.yields:
-        kept.update(cache.kept)
-        for slot, number, keep in sources(i):
-            kept.pop(slot, None)
-            if keep:
-                kept[slot] = number
-    if not how.overlap:
-        return cycles, Cache(kept)
-    passed = cycles + max(i.control.stall, 1)
-    even, odd = (max(0, behind + count - passed) for behind, count in zip(cache.behind, counts))
-    return cycles, Cache(kept, (even, odd))
-
-
-def walk(
-    instructions: Iterable[Instruction | None], arch: Arch, cache: Cache = EMPTY
-) -> Iterator[tuple[Instruction, Cache, int]]:
-    """Each instruction of straight code, with what it finds in the cache and the cycles it loses by conflicts. A word
-    that no instruction explains empties the cache."""
-    for i in instructions:
-        if i is None:
-            cache = EMPTY
-            continue
-        cycles, left = step(i, cache, arch)
-        yield i, cache, cycles
-        cache = left
+from turingas.isa.banks import Cache, by_bank, reads, walk
+from turingas.isa.instruction import Instruction
 
 
 def check(graph: Graph) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from turingas.check import addresses, banks, hazards, resources, reuse, structure
+from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.flow import Graph
 from turingas.cubin.cubin import Cubin
@@ -17,6 +17,7 @@ Check = Callable[[Graph], Iterator[Finding]]
 CHECKS: list[Check] = [
     hazards.check,
     structure.check,
+    returns.check,
     resources.check,
     reuse.check,
     banks.check,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import turingas
 from turingas.check.finding import Finding
+from turingas.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -20,7 +20,7 @@ def sarif(findings: Iterable[Finding]) -> dict[str, Any]:
     kinds = sorted({finding.kind for finding in found})
     driver = {
         "name": "turingas",
-        "version": turingas.__version__,
+        "version": __version__,
         "rules": [{"id": kind, "shortDescription": {"text": RULES.get(kind, kind)}} for kind in kinds],
     }
     results = [_result(finding, kinds) for finding in found]
@@ -85,6 +85,9 @@ RULES = {
     "wait-too-soon": "A wait too soon after its scoreboard is set",
     "bank-conflict": "An instruction reads several registers of one bank",
     "barriers": "Barriers beyond what is declared, or what there is",
+    "return-address": "A call that does not return to behind itself",
+    "branch-table": "An indirect branch that leads elsewhere than the cubin says",
+    "moved-code": "A branch of changed code that may lead anywhere",
     "bad-target": "A branch to where no instruction begins",
     "divergent-barrier": "A barrier that some threads of the block do not reach",
     "no-exit": "Control runs off the end of the code",

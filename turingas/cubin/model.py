@@ -93,6 +93,8 @@ class Kernel:
     own_section: str | None = None  # the name of its section, when it is not .text.NAME
     symbol: str = ""  # the name of its symbol, when it is not NAME
     attributes: list[Info] = field(default_factory=list)  # all that .nv.info said of it, when it was read
+    #: addresses of branches of changed code of which is not known where they lead: the assembler says so
+    stranded: list[int] = field(default_factory=list, compare=False)
     #: file and line that each instruction came from: the assembler knows, and a cubin compiled with -lineinfo says
     lines: list[tuple[str, int]] = field(default_factory=list, compare=False)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from turingas.cubin import elf as e
 from turingas.cubin import nvinfo
@@ -178,11 +179,11 @@ def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
     if cubin.symbols is None:
         return sections, derived
     have = {(row.name, row.section) for row in cubin.symbols}
-    sizes = {row.section: row.size for row in derived if row.type == e.STT_FUNC}
-    symbols = list(cubin.symbols)
-    for row in symbols:
-        if row.size == AS_LONG_AS_CODE:
-            row.size = sizes.get(row.section, 0)
+    ends = {kernel.section: len(kernel.code) for kernel in cubin.texts}
+    symbols = [
+        replace(row, size=max(ends.get(str(row.section), 0) - row.value, 0)) if row.size == AS_LONG_AS_CODE else row
+        for row in cubin.symbols
+    ]
     symbols += [row for row in derived if (row.name, row.section) not in have and row.type == e.STT_FUNC]
     return sections, symbols
 

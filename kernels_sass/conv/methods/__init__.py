@@ -5,5 +5,5 @@ import importlib
 import pkgutil
 
 for _module in pkgutil.iter_modules(__path__):
-    if _module.name != "schedule":  # which the sources include
+    if _module.name != "common":  # which the sources include
         importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,90 @@
+"""What the site has that is not in git: a page of the instructions of each architecture, and all pictures.
+
+A hook of mkdocs (mkdocs.yml names it): `make docs` makes them while it builds. Figures of benchmarks take seconds to
+draw, so they are kept in build/pictures under a name that tells what they were drawn from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs runs this file by itself
+
+from docs import pictures, reference  # noqa: E402
+from kernels_sass.bench import figures, resnet, roofline  # noqa: E402
+from kernels_sass.micro import micro  # noqa: E402
+from loader.bench import figures as drawing  # noqa: E402
+from loader.bench import results  # noqa: E402
+from turingas import speed  # noqa: E402
+from turingas.isa.arch import NAMES  # noqa: E402
+
+DRAWN = ROOT / "build" / "pictures"
+SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
+
+#: by the command that measured: its figures
+FIGURES: dict[str, Callable[[Any], drawing.Figures]] = {
+    "bench winograd": figures.winograd,
+    "bench schedule": figures.schedule,
+    "bench schedule --sweep": figures.schedule,
+    "bench smem": lambda found: micro.figures("smem", found),
+    "bench ffma": lambda found: micro.figures("ffma", found),
+    "bench hmma": lambda found: micro.figures("hmma", found),
+    "bench roofline": roofline.figures,
+    "bench resnet": resnet.figures,
+    "bench assembler": speed.figures,
+}
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """The pages of instructions, by their place in the site."""
+    return {f"reference/{arch}.md": lambda arch=arch: reference.page(arch) for arch in NAMES}
+
+
+def drawings() -> dict[str, Callable[[], str]]:
+    """All pictures that there are, by their place in the site: of control codes, and of the results that are kept."""
+    made: dict[str, Callable[[], str]] = {f"pictures/{name}.svg": draw for name, draw in pictures.PICTURES.items()}
+    for path in sorted(results.FOLDER.glob("*.json")):
+        found = json.loads(path.read_text())
+        for name, draw in FIGURES.get(found.get("what", ""), lambda found: {})(found).items():
+            made.setdefault(f"pictures/{name}.svg", lambda path=path, name=name, draw=draw: drawn(path, name, draw))
+    return made
+
+
+def drawn(path: Path, name: str, draw: Callable[[], Any]) -> str:
+    """A figure of the results in ``path``: drawn anew only if they, or the code, have changed."""
+    code = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"), Path(speed.__file__)]
+    key = hashlib.sha256(b"".join(one.read_bytes() for one in [path, *sorted(code)])).hexdigest()[:16]
+    kept = DRAWN / key / f"{name}.svg"
+    if not kept.exists():
+        drawing.draw({name: draw}, kept.parent)
+    return kept.read_text()
+
+
+def shown() -> set[str]:
+    """The pictures that pages show."""
+    return {place for page in ROOT.glob("docs/**/*.md") for place in SHOWN.findall(page.read_text())}
+
+
+def on_config(config: Any) -> Any:
+    """The navigation has a page for each architecture."""
+    for entry in config.nav:
+        if "Instructions" in entry:
+            entry["Instructions"] = [{Path(place).stem: place} for place in pages()]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """What is made stands among the files of docs/."""
+    from mkdocs.structure.files import File
+
+    there = drawings()
+    for place, make in {**pages(), **{place: there[place] for place in sorted(shown() & set(there))}}.items():
+        files.append(File.generated(config, place, content=make()))
+    return files

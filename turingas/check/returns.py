@@ -1,0 +1,34 @@
+"""Calls that return to another place than behind themselves, and indirect branches that lead elsewhere than their
+table says: what happens to compiled code in which instructions moved and the numbers that are addresses did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turingas.check.finding import Finding
+from turingas.check.flow import Graph
+from turingas.check.report import at
+from turingas.cubin import addresses
+from turingas.cubin.model import WORD_BYTES
+
+HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"
+
+
+def check(graph: Graph) -> Iterator[Finding]:
+    """Addresses of code that do not agree with where the instructions stand."""
+    told = {n // WORD_BYTES for n in graph.kernel.stranded}
+    for n in sorted(told):
+        message = "the code has changed since it was taken from a cubin, and where this leads cannot be told"
+        yield at(graph, n, "moved-code", "error", message, "correct the number by hand, and take it out of .layout")
+    if not any(i is not None and i.base in ("CALL", *addresses.BRANCHES) for i in graph.instructions):
+        return
+    for n, why in sorted(addresses.find(graph.kernel, list(graph.kernel.code)).unknown.items()):
+        i = graph.instructions[n]
+        if i is None or n in told or graph.block_of(n) not in graph.reachable:
+            continue
+        if i.base == "CALL" and "NOINC" in i.mods and why == addresses.NO_RETURN:
+            message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address behind this call: it returns elsewhere"
+            yield at(graph, n, "return-address", "error", message, HINT)
+        elif i.base in ("BRX", "BRXU") and addresses.branch_tables(graph.kernel):
+            message = "this branch leads elsewhere than .nv.info says (INDIRECT_BRANCH_TARGETS)"
+            yield at(graph, n, "branch-table", "error", message, "count from START, and write the table with labels")

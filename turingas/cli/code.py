@@ -1,0 +1,173 @@
+"""The commands that read and write code: assemble, disassemble, check, lint, info, isa."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import click
+
+from turingas.cli.files import keep, load, read, written
+from turingas.cli.options import ARCH, CUBIN, OUTPUT, SOURCE, Sources, sources
+from turingas.cli.output import WRONG, diagnosed, fail, printable
+from turingas.errors import AsmError
+
+
+@click.command(short_help="Assemble source into a cubin.")
+@click.argument("file", type=SOURCE)
+@click.option("-o", "--output", type=OUTPUT, help="Cubin to write, - for stdout. [default: FILE with .cubin]")
+@sources
+@click.option("--kernel", default="kern", show_default=True, help="Name of the kernel in a file without .kernel.")
+@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+def assemble(
+    file: str,
+    output: str | None,
+    sources: Sources,
+    kernel: str,
+    default_control: str | None,
+) -> None:
+    """Assemble a source FILE (- for stdin) into a cubin.
+
+    \b
+      turingas assemble gemm.sass
+      turingas assemble gemm.sass -o gemm90.cubin --arch sm_90 -D TILE=128
+    """
+    if output is None:
+        output = "-" if file == "-" else os.path.splitext(file)[0] + ".cubin"
+    keep(file, output)
+    with diagnosed(file):
+        cubin = sources.assemble(file, read(file), kernel=kernel, default_control=default_control)
+        data = cubin.to_bytes()
+        with written(output) as stream:
+            stream.write(data)
+
+
+@click.command(short_help="Turn a cubin into source.")
+@click.argument("file", type=CUBIN)
+@click.option("-o", "--output", type=OUTPUT, default="-", help="Source to write. [default: stdout]")
+def disassemble(file: str, output: str) -> None:
+    """Turn a cubin into source that assembles to the same code and resources.
+
+    \b
+      turingas disassemble kernel.cubin -o kernel.sass
+    """
+    keep(file, output)
+    with diagnosed(file):
+        from turingas.disassembler import write_source
+
+        cubin = load(file)
+        with written(output) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="\n")
+            write_source(cubin, text)
+            text.flush()
+            text.detach()
+
+
+@click.command(short_help="Take cubins apart and put them together again.")
+@click.argument("files", type=CUBIN, nargs=-1, required=True)
+def check(files: tuple[str, ...]) -> int:
+    """Disassemble cubins, assemble the text again and report every difference.
+
+    \b
+      turingas check *.cubin
+    """
+    wrong = 0
+    for file in files:
+        try:
+            with diagnosed(file):
+                from turingas.disassembler import check as run
+
+                differences = run(load(file))
+                for difference in differences or ["identical"]:
+                    click.echo(f"{file}: {difference}")
+                if differences:
+                    wrong = WRONG
+        except SystemExit as error:
+            if error.code != WRONG:
+                raise
+            wrong = WRONG
+    return wrong
+
+
+@click.command(short_help="What the hardware silently gets wrong, and what costs time.")
+@click.argument("files", metavar="FILE...", type=SOURCE, nargs=-1, required=True)
+@sources
+@click.option("--kernel", metavar="NAME", help="Look at this kernel alone.")
+@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Least severity to show.")
+@click.option("--loops/--no-loops", default=True, help="Summaries of loops.  [default: loops]")
+@click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
+def lint(
+    files: tuple[str, ...],
+    sources: Sources,
+    kernel: str | None,
+    default_control: str | None,
+    severity: str | None,
+    loops: bool,
+    as_json: bool,
+) -> int:
+    """Check sources (.sass, assembled first) and cubins: hazards, barriers, resources, register banks, addresses.
+
+    Exits with 1 if there is an error or a warning; notes are advice.
+
+    \b
+      turingas lint gemm.sass --arch sm_90
+      turingas lint *.cubin --severity warning --no-loops
+    """
+    from turingas.check import command
+
+    reports, wrong = [], 0
+    for file in files:
+        try:
+            with diagnosed(file):
+                cubin, _ = sources.cubin(file, default_control=default_control)
+                report = command.look(cubin, "<stdin>" if file == "-" else file, kernel)
+                reports.append(report)
+                if not as_json:
+                    click.echo(printable("\n".join(command.lines(report, severity, loops))))
+        except SystemExit as error:
+            if error.code != WRONG:
+                raise
+            wrong = WRONG
+    if as_json:
+        from turingas.check.sarif import sarif
+
+        found = [finding for report in reports for finding in command.at_least(report.findings, severity or "note")]
+        with diagnosed("lint"):
+            click.echo(json.dumps(sarif(found), indent=2))
+    return WRONG if wrong or command.fails(reports) else 0
+
+
+@click.command(short_help="Resources, occupancy and instructions of a cubin.")
+@click.argument("file", type=CUBIN)
+def info(file: str) -> None:
+    """Registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
+    with diagnosed(file):
+        from turingas.info import describe
+
+        for line in describe(load(file)):
+            click.echo(line)
+
+
+@click.command(short_help="How instructions are written.")
+@click.argument("mnemonic", required=False)
+@ARCH
+def isa(mnemonic: str | None, arch: str) -> None:
+    """How the instruction MNEMONIC is written, its modifiers and its bits; without one, all mnemonics.
+
+    \b
+      turingas isa
+      turingas isa LDG --arch sm_90
+    """
+    with diagnosed("isa"):
+        from turingas.isa.isa import instruction_set
+
+        table = instruction_set(arch)
+        if mnemonic is None:
+            click.echo("\n".join(table.mnemonics()))
+            return
+        try:
+            click.echo(table.describe(mnemonic))
+        except AsmError as error:
+            fail("\n".join([error.message] + ([f"hint: {error.hint}"] if error.hint else [])))

@@ -1,0 +1,159 @@
+"""The commands that run kernels: run, validate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from turingas.cli.files import written
+from turingas.cli.options import SOURCE, Sources, sizes, sources, three
+from turingas.cli.output import WRONG, diagnosed, fail, printable
+
+
+@click.command(short_help="Run a kernel on the CPU device.")
+@click.argument("file", metavar="KERNEL", type=SOURCE)
+@click.argument("args", nargs=-1)
+@click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks.")
+@click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=three, show_default=True,
+              help="Threads of a block.")  # fmt: skip
+@click.option("--shared", type=click.IntRange(min=0), default=0, help="Bytes of dynamic shared memory.")
+@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
+@click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
+@click.option("--strict", is_flag=True, help="Heed stalls and scoreboards: an error where a result is used too early.")
+@click.option("--stale", is_flag=True, help="With --strict: use the old value there, as a GPU would.")
+@click.option("--races", is_flag=True, help="Find races in shared memory.")
+@click.option("--written", is_flag=True, help="An error for reading memory that was never written.")
+@click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 1000000]")
+@click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
+              help="A thread's stack beside the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Of the arrays that are =random.")  # fmt: skip
+@click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
+@click.option("--json", "as_json", is_flag=True, help="All that is printed, as JSON.")
+@sources
+def run(
+    file: str,
+    args: tuple[str, ...],
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    save: tuple[str, ...],
+    as_json: bool,
+    seed: int,
+    sources: Sources,
+    device: str,
+    **options: Any,
+) -> int:
+    """Run a KERNEL (.sass, assembled first, or .cubin) without a GPU and show what it did.
+
+    \b
+    ARGS, one for each parameter:
+      7  0x10  1.5  u8:7           a number; it takes the size of its parameter
+      f32[1024]  i32[8,8]          an array of zeros
+      f32[64]=random  u32[9]=arange  f32[4]=1.5
+      @input.npy                   an array from a file
+    \b
+      turingas run copy.sass 'f32[1024]=random' 'f32[1024]' 1024 --grid 4 --block 256 --counters
+    """
+    from turingas.cli import outcome as command
+
+    if options["stale"] and not options["strict"]:
+        raise click.UsageError("--stale goes with --strict")
+    with diagnosed(file):
+        cubin, _ = sources.cubin(file)
+        show_progress = sys.stderr.isatty() and not as_json
+        outcome = command.run(cubin, args, grid, block, save, seed, show_progress, options)
+        for path, array in outcome.saved:
+            with written(path) as stream:
+                command.save(stream, array)
+        click.echo(json.dumps(outcome.json(), indent=2) if as_json else printable("\n".join(outcome.lines())))
+        if outcome.error:
+            click.echo(printable(outcome.error), err=True)
+    return WRONG if outcome.failed else 0
+
+
+@click.command(short_help="Hold a kernel against a reference and float64.")
+@click.argument("file", metavar="KERNEL", type=SOURCE)
+@click.argument("args", nargs=-1)
+@click.option("--layer", "layers", metavar="NAME", multiple=True,
+              type=click.Choice(["Conv2", "Conv3", "Conv4", "Conv5", "all"]),
+              help="A 3x3 layer of ResNet: Conv2, Conv3, Conv4, Conv5, or all of them.")  # fmt: skip
+@click.option("--batch", "batches", metavar="N[,N...]", default="32", callback=sizes, show_default=True,
+              help="Images, for --layer.")  # fmt: skip
+@click.option("--shape", metavar="N,C,H,W,K", callback=sizes, help="Another convolution: its sizes.")
+@click.option("--filter", "filters", metavar="R[,S]", default="3", callback=sizes, show_default=True,
+              help="Rows and columns of the filters, for --shape.")  # fmt: skip
+@click.option("--stride", type=click.IntRange(min=1), default=1, show_default=True, help="... its stride.")
+@click.option("--padding", type=click.IntRange(min=0), help="... its padding. [default: (R - 1) // 2]")
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks: expressions.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--shared", metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--host", type=click.Path(exists=True, dir_okay=False),
+              help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
+@click.option("--layout", "layouts", metavar="NCHW|CHWN|NHWC", multiple=True,
+              help="Layout of x and y, where host.py has several; may be given several times.")  # fmt: skip
+@click.option("--reference", metavar="NAME|FILE.cu|none",
+              help="What it is held against beside float64. [default for a convolution: direct]")  # fmt: skip
+@click.option("--truth", metavar="FILE.py:FUNCTION", help="Gives the outputs in float64, for other kernels.")
+@click.option("--tolerance", type=click.FloatRange(min=0), help="Relative L2 error. [default: 1e-6 for f32]")
+@click.option("--device", metavar="cpu|cuda[:N]", help="Where it runs. [default: a GPU if there is one]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--strict", is_flag=True, help="On the CPU device: heed stalls and scoreboards.")
+@click.option("--races", is_flag=True, help="On the CPU device: find races in shared memory.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+@sources
+def validate(
+    file: str,
+    args: tuple[str, ...],
+    layers: tuple[str, ...],
+    batches: tuple[int, ...],
+    shape: tuple[int, ...] | None,
+    filters: tuple[int, ...],
+    stride: int,
+    padding: int | None,
+    strict: bool,
+    races: bool,
+    as_json: bool,
+    sources: Sources,
+    **options: Any,
+) -> int:
+    """Run a KERNEL (.sass, assembled first, or .cubin) and a reference on the same random inputs, compare both.
+
+    Outputs are poisoned first; exits with 1 if a result is off or an element was not written.
+
+    \b
+    A convolution: its sizes by --layer or --shape. ARGS are x, w, y and expressions of N C H W K R S P Q:
+      turingas validate conv.sass x:CHWN w y:CHWN N C H W K --grid 'P*Q,ceil_div(K,64)' --block 256 --layer Conv3
+    ARGS and options of the launch may stand in the source, in a line '# validate: x w y ...'.
+
+    \b
+    Any other kernel: ARGS as for `turingas run`; arrays without a value are outputs.
+      turingas validate add.sass 'f32[64]=random' 'f32[64]' 64 --grid 2 --block 32 --reference add.cu
+    """
+    from loader import validate as command
+    from loader.cuda import CudaError
+    from turingas.emulate.errors import DeviceError
+
+    words = list(args)
+    for name in ("grid", "block", "shared", "kernel"):
+        text = options.pop(name)
+        words += [f"--{name}", text] if text is not None else []
+    options["options"] = {name: True for name, on in (("strict", strict), ("races", races)) if on}
+    results = []
+    with diagnosed(file):
+        cubin, source = sources.cubin(file)
+        asked = command.problems(layers, shape, batches, filters, stride, padding)
+        try:
+            for result in command.command(cubin, file, source, words, asked, python=sources.python, **options):
+                results.append(result)
+                if not as_json:
+                    click.echo(printable("\n".join(result.lines())))
+        except (DeviceError, CudaError) as error:
+            fail(printable(str(error)))
+    if as_json:
+        click.echo(json.dumps([result.json() for result in results], indent=2))
+    return 0 if all(result.ok for result in results) else WRONG

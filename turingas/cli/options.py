@@ -1,0 +1,144 @@
+"""Options that several commands have, each written once, and what turns their text into values."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from turingas.cli.files import ELF, as_cubin, read
+from turingas.errors import AsmError
+
+SOURCE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+CUBIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
+OUTPUT = click.Path(dir_okay=False, allow_dash=True)
+
+
+def architecture(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """sm_75, or 75."""
+    from turingas.isa.arch import NAMES, arch
+
+    try:
+        name = arch(value).name
+    except AsmError as error:
+        raise click.BadParameter(f"{error.message}; known: {', '.join(NAMES)}") from None
+    if name not in NAMES:
+        raise click.BadParameter(f"{name} has no instruction table; known: {', '.join(NAMES)}")
+    return name
+
+
+def architectures(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What the shell may complete."""
+    from turingas.isa.arch import NAMES
+
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def definitions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
+    """NAME=VALUE, the value a Python literal or else a string; NAME alone is 1."""
+    defines: dict[str, object] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name.isidentifier():
+            raise click.BadParameter(f"{name!r} is no name; write NAME=VALUE")
+        try:
+            defines[name] = ast.literal_eval(text) if equals else 1
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            defines[name] = text
+    return defines
+
+
+def known() -> str:
+    """The first and the last architecture, for help texts."""
+    from turingas.isa.arch import NAMES
+
+    return f"{NAMES[0]} to {NAMES[-1]}"
+
+
+ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
+                    shell_complete=architectures, help=f"{known()}; .arch in the source wins.")  # fmt: skip
+DEFINE = click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=definitions,
+                      help="Variable of the inline Python.")  # fmt: skip
+INCLUDE = click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
+                       help="Folder for .include, or a .py file to run first.")  # fmt: skip
+NO_PYTHON = click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """How a command reads its input: what --arch, -D, -I and --no-python say."""
+
+    arch: str
+    defines: dict[str, object]
+    include: tuple[str, ...]
+    python: bool
+
+    def assemble(self, file: str, source: bytes, **options: Any) -> Any:
+        """The Cubin of a source file."""
+        from turingas.assembler import assemble
+        from turingas.source.lines import decode
+
+        name = "<stdin>" if file == "-" else file
+        options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
+        return assemble(decode(source, name), self.arch, filename=name, **options)
+
+    def cubin(self, file: str, **options: Any) -> tuple[Any, str]:
+        """The Cubin of a file that is one, or else is assembled; and its source, "" of a cubin."""
+        data = read(file)
+        if data.startswith(ELF) or file.endswith(".cubin"):
+            return as_cubin(data), ""
+        return self.assemble(file, data, **options), data.decode("utf-8", "surrogateescape")
+
+
+def sources(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--arch, -D, -I and --no-python; the command gets them as one ``Sources``, called ``sources``."""
+
+    @functools.wraps(command)
+    def run(arch: str, defines: dict[str, object], include: tuple[str, ...], no_python: bool, **rest: Any) -> Any:
+        return command(sources=Sources(arch, defines, include, not no_python), **rest)
+
+    return ARCH(DEFINE(INCLUDE(NO_PYTHON(run))))
+
+
+def three(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """One to three numbers: 256, or 16,16."""
+    try:
+        numbers = tuple(int(part, 0) for part in value.replace("x", ",").split(","))
+    except ValueError:
+        numbers = ()
+    if not 1 <= len(numbers) <= 3:
+        raise click.BadParameter(f"{value!r} is not one to three numbers, such as 256 or 16,16")
+    return numbers
+
+
+def sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Numbers parted by commas, each at least 1; how many is the option's business."""
+    if value is None:
+        return None
+    numbers = tuple(int(part) if part.strip().isdecimal() else 0 for part in value.split(","))
+    wanted = {"shape": (5,), "filters": (1, 2)}.get(param.name or "", range(1, 100))
+    if len(numbers) not in wanted or 0 in numbers:
+        raise click.BadParameter(f"{value!r}: write {param.metavar}, numbers of at least 1")
+    return numbers
+
+
+def several(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
+    """NAME=VALUE,VALUE,..., the values as those of -D."""
+    found: dict[str, tuple[object, ...]] = {}
+    for value in values:
+        name, _, text = value.partition("=")
+        if not text:
+            raise click.BadParameter(f"{value!r}: write NAME=VALUE,VALUE,...")
+        found[name] = tuple(definitions(ctx, param, (f"{name}={word}",))[name] for word in text.split(","))
+    return found
+
+
+def paths(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """NAME=PATH."""
+    if wrong := [value for value in values if not all(value.partition("="))]:
+        raise click.BadParameter(f"{wrong[0]!r}: write NAME=PATH")
+    return {name: path for name, _, path in (value.partition("=") for value in values)}

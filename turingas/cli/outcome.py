@@ -1,0 +1,233 @@
+"""What `turingas run` does and prints: the launch, what came of it, counters beside the source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import click
+import numpy as np
+
+from turingas.argument_text import argument
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
+from turingas.emulate.device import Device, Report
+from turingas.emulate.errors import DeviceError
+from turingas.errors import LaunchError
+from turingas.isa.banks import walk
+from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.isa import instruction_set
+
+SHOWN = 8  # values of an array that are printed
+
+
+@dataclass
+class Outcome:
+    """A run and what to print of it. ``error`` is what the kernel did wrong; ``saved`` the arrays to write."""
+
+    report: Report
+    args: list[Any]
+    before: list[Any]
+    saved: list[tuple[str, Any]]
+    error: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the exit code is 1."""
+        return bool(self.error or self.report.hazards or self.report.races)
+
+    def lines(self) -> Iterator[str]:
+        """The text for people."""
+        report = self.report
+        yield summary(report)
+        if not self.error:
+            yield from results(self.args, self.before)
+        yield from map(str, [*report.hazards, *report.races])
+        if report.counters is not None:
+            yield ""
+            yield from table(report)
+
+    def json(self) -> dict[str, Any]:
+        """The same for programs."""
+        found = as_json(self.report)
+        found["error"] = self.error
+        found["arrays"] = [] if self.error else list(results(self.args, self.before))
+        return found
+
+
+def run(
+    cubin: Cubin,
+    texts: Sequence[str],
+    grid: Sequence[int],
+    block: Sequence[int],
+    save: Sequence[str],
+    seed: int,
+    show_progress: bool,
+    options: dict[str, Any],
+) -> Outcome:
+    """Parse the arguments and launch. LaunchError for what cannot be launched; what the kernel does wrong is part of
+    the outcome, and then nothing is saved."""
+    random = np.random.default_rng(seed)
+    args = [argument(text, random) for text in texts]
+    files = [_destination(text, args) for text in save]
+    before = [value.copy() if isinstance(value, np.ndarray) else value for value in args]
+    chosen = {name: value for name, value in options.items() if value is not None}
+    kernel, shared = chosen.pop("kernel", None), chosen.pop("shared", 0)
+    device = Device(cubin.arch, written=chosen.get("written", False))
+    bar = Bar() if show_progress else None
+    error = ""
+    try:
+        report = device.load(cubin).launch(kernel, grid, block, args, shared, bar, **chosen)
+    except DeviceError as wrong:
+        if wrong.report is None:
+            raise LaunchError(str(wrong)) from None
+        report, error, files = wrong.report, str(wrong), []
+    finally:
+        if bar is not None:
+            bar.close()
+    return Outcome(report, args, before, [(path, args[number]) for number, path in files], error)
+
+
+def _destination(text: str, args: list[Any]) -> tuple[int, str]:
+    number, equals, path = text.partition("=")
+    if not equals or not number.isdecimal() or not path:
+        raise LaunchError(f"--save {text}: write the number of an argument and a file, such as 1=out.npy")
+    if int(number) >= len(args) or not isinstance(args[int(number)], np.ndarray):
+        raise LaunchError(f"--save {text}: argument {number} is no array")
+    return int(number), path
+
+
+def save(stream: BinaryIO, array: Any) -> None:
+    """Write an array as numpy.save does."""
+    np.save(stream, array, allow_pickle=False)
+
+
+class Bar:
+    """A progress bar on stderr, for runs that take longer than a moment."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.done = 0
+
+    def __call__(self, done: int, blocks: int, lane_instructions: int) -> None:
+        if self.bar is None:
+            self.bar = click.progressbar(length=blocks, label="blocks", file=sys.stderr)
+        self.bar.update(done - self.done)
+        self.done = done
+
+    def close(self) -> None:
+        """End the line."""
+        if self.bar is not None:
+            self.bar.render_finish()
+
+
+# ---- what came of it ---------------------------------------------------------------------------------------------
+
+
+def results(args: list[Any], before: list[Any]) -> Iterator[str]:
+    """A line for each array argument: whether the kernel changed it, its range, its first values."""
+    for number, (value, old) in enumerate(zip(args, before)):
+        if not isinstance(value, np.ndarray):
+            continue
+        changed = int((value.reshape(-1).view(np.uint8) != old.reshape(-1).view(np.uint8)).sum()) if value.size else 0
+        shape = ",".join(map(str, value.shape))
+        what = "changed" if changed else "as it was"
+        line = f"argument {number}: {value.dtype.name}[{shape}], {what}"
+        if value.size and value.dtype.kind in "iuf":
+            first = " ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.reshape(-1)[:SHOWN])
+            more = " ..." if value.size > SHOWN else ""
+            line += f", {value.min():.6g} to {value.max():.6g}: {first}{more}"
+        yield line
+
+
+def summary(report: Report) -> str:
+    """One line: what ran and how fast."""
+    rate = report.lane_instructions / max(report.seconds, 1e-9)
+    return (
+        f"{report.kernel.name}: {report.instructions:,} warp instructions, {report.lane_instructions:,} of lanes "
+        f"in {report.seconds:.2f} s ({rate / 1e6:,.0f} million/s)"
+    )
+
+
+HEADER = f"{'address':>7} {'line':>5} {'warps':>10} {'lanes':>5} {'banks':>9} {'shared':>15} {'global':>7}  instruction"
+LEGEND = """\
+warps   how often a warp ran it                        lanes   active lanes a warp, on average
+banks   cycles lost to register-bank conflicts         shared  wavefronts, and those that bank conflicts added
+global  32-byte sectors of global memory a request"""
+
+
+def table(report: Report) -> Iterator[str]:
+    """The counters of a run, a line an instruction that ran."""
+    counters, kernel = report.counters, report.kernel
+    assert counters is not None
+    code = _instructions(kernel)
+    costs = _bank_cycles(code, kernel)
+    yield LEGEND
+    yield HEADER
+    total = 0
+    for n, i in enumerate(code):
+        warps = int(counters.warps[n])
+        if not warps or i is None:
+            continue
+        lanes = counters.lanes[n] / warps
+        banks = costs[n] * warps
+        total += banks
+        shared = sectors = ""
+        if counters.wavefronts[n]:
+            extra = int(counters.wavefronts[n] - counters.ideal[n])
+            shared = f"{int(counters.wavefronts[n])}" + (f" (+{extra})" if extra else "")
+        elif counters.sectors[n]:
+            sectors = f"{counters.sectors[n] / max(int(counters.requests[n]), 1):.1f}"
+        line = kernel.lines[n][1] if n < len(kernel.lines) else 0
+        yield (
+            f"{16 * n:7x} {line or '':>5} {warps:10} {lanes:5.1f} {banks or '':>9} {shared:>15} {sectors:>7}  "
+            f"{i.text()}"
+        )
+    conflicts = int((counters.wavefronts - counters.ideal).sum())
+    yield f"shared memory: {int(counters.wavefronts.sum())} wavefronts, {conflicts} of them conflicts; " \
+          f"global memory: {int(counters.sectors.sum())} sectors; register banks: {total} cycles"  # fmt: skip
+
+
+def _instructions(kernel: Kernel) -> list[Instruction | None]:
+    known = instruction_set(kernel.arch)
+    return [instruction(known, word, 16 * n) for n, word in enumerate(kernel.words)]
+
+
+def _bank_cycles(code: list[Instruction | None], kernel: Kernel) -> list[int]:
+    """Cycles that each instruction loses to register banks when it runs once, in the order of the code."""
+    costs = [0] * len(code)
+    for i, _, cycles in walk(code, kernel.facts):
+        costs[i.address // 16] = cycles
+    return costs
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The same for programs: totals, counters by address, races and hazards as text."""
+    found: dict[str, Any] = {
+        "kernel": report.kernel.name,
+        "arch": report.kernel.arch,
+        "seconds": report.seconds,
+        "warp_instructions": report.instructions,
+        "lane_instructions": report.lane_instructions,
+        "races": [str(race) for race in report.races],
+        "hazards": [str(hazard) for hazard in report.hazards],
+    }
+    counters = report.counters
+    if counters is not None:
+        rows = []
+        code = _instructions(report.kernel)
+        costs = _bank_cycles(code, report.kernel)
+        for n, i in enumerate(code):
+            if i is None or not counters.warps[n]:
+                continue
+            line = report.kernel.lines[n] if n < len(report.kernel.lines) else ("", 0)
+            rows.append({
+                "address": 16 * n, "file": line[0], "line": line[1], "text": i.text(),
+                "register_bank_cycles": int(costs[n] * counters.warps[n]),
+                **{name: int(getattr(counters, name)[n]) for name in
+                   ("warps", "lanes", "requests", "wavefronts", "ideal", "sectors")},
+            })  # fmt: skip
+        found["counters"] = rows
+    return found

@@ -1,0 +1,70 @@
+"""How commands end and print: exit codes, diagnostics of the library, text that any terminal takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
+
+INTERRUPTED = 130  # as shells report SIGINT
+BROKEN_PIPE = 141  # ... and SIGPIPE
+WRONG = 1  # the input is wrong
+
+
+class Commands(click.Group):
+    """A group whose failures are short: a diagnostic and an exit code, no traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        extra["standalone_mode"] = False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", AsmWarning)
+                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                result = super().main(*args, **extra)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.Abort:
+            fail("interrupted", INTERRUPTED)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def fail(message: str, code: int = WRONG) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)
+
+
+@contextmanager
+def diagnosed(file: str) -> Iterator[None]:
+    """Print what the library has against the input, and leave with exit code 1."""
+    try:
+        yield
+        sys.stdout.flush()
+    except AsmError as error:
+        for one in error.errors:
+            one.file = file if one.file == UNNAMED else one.file
+        shown = [one.show() for one in sorted(error.errors, key=lambda one: (one.file, one.line, one.column))]
+        fail(printable("\n".join(shown + [f"{len(shown)} errors"] * (len(shown) > 1))))
+    except (CubinError, LaunchError) as error:
+        fail(printable(f"{file}: error: {error}"))
+    except MemoryError as error:
+        fail(f"{file}: error: not enough memory: {error}")
+    except BrokenPipeError:
+        # Whoever read our output is gone. Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(BROKEN_PIPE)
+    except OSError as error:
+        fail(f"{error.filename or file}: error: {error.strerror or error}")
+
+
+def printable(text: str) -> str:
+    """Text that any terminal takes: what its encoding lacks is escaped."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
