@@ -78,7 +78,8 @@ class Assembler(Directives):
         self._finish_symbols()
         self._follow()
         self.errors += parsed.errors
-        if not self.cubin.texts and not self.cubin.sections and not self.errors:
+        cubin = self.cubin
+        if not (cubin.texts or cubin.sections or cubin.dropped or cubin.symbols or self.errors):
             self.errors.append(AsmError("there are no instructions"))
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
@@ -194,6 +195,7 @@ class Assembler(Directives):
         names = {section.name for section in sections}
         places = [(item, [row.section]) for item, row, _, _ in self.symbols]
         places += [(item, [raw.link, raw.info]) for item, raw in self.sections]
+        places += [(draft.item, [draft.kernel.link]) for draft in self.drafts if draft.item]
         for item, references in places:
             for name in references:
                 if isinstance(name, str) and name not in names | {""}:
