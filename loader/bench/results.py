@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import importlib
 import json
 import os
 import subprocess
@@ -30,7 +29,7 @@ Json = dict[str, Any]
 def rich() -> None:
     """LaunchError if the table's printer is not installed: told before anything is measured."""
     try:
-        importlib.import_module("rich")
+        from rich import console as _  # noqa: F401
     except ImportError as error:
         raise LaunchError(f"the tables are printed with rich: {error}", INSTALL) from None
 
