@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import turingas
+from turingas.check import banks as finding
 from turingas.check.flow import Graph
 from turingas.cubin.model import Code, Kernel
 from turingas.isa import arch as arches
@@ -27,7 +28,7 @@ def cycles(text: str, arch: str = "sm_75") -> list[int]:
 
 
 def findings(text: str, arch: str = "sm_75") -> Iterator[object]:
-    return banks.check(Graph(Kernel("k", arch, Code(words=turingas.encode(text, arch)))))
+    return finding.check(Graph(Kernel("k", arch, Code(words=turingas.encode(text, arch)))))
 
 
 @pytest.mark.parametrize(

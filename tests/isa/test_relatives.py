@@ -36,7 +36,8 @@ def test_gone(name, parent, tmp_path):
             turingas.decode(words, name, control=False),
             ask(words, name, tmp_path),
         )
-        if squeeze(theirs) == squeeze(was) != squeeze(mine) and not (expected(was, theirs, parent) or NEIGHBOURS.match(was))
+        if squeeze(theirs) == squeeze(was) != squeeze(mine)
+        and not (expected(was, theirs, parent) or NEIGHBOURS.match(was))
     ]
     assert not wrong, wrong[:5]
 
@@ -54,6 +55,7 @@ def test_new(name, parent, tmp_path):
             turingas.decode(words, parent, control=False),
             ask(words, parent, tmp_path),
         )
-        if squeeze(theirs) == squeeze(is_now) != squeeze(mine) and not (expected(is_now, theirs, name) or NEIGHBOURS.match(is_now))
+        if squeeze(theirs) == squeeze(is_now) != squeeze(mine)
+        and not (expected(is_now, theirs, name) or NEIGHBOURS.match(is_now))
     ]
     assert not wrong, wrong[:5]
