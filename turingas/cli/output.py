@@ -11,11 +11,17 @@ from typing import Any, NoReturn
 
 import click
 
-from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError, LaunchWarning
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
 WRONG = 1  # the input is wrong
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning as a line of text, without the Python line that it came from."""
+    head = "" if issubclass(category, AsmWarning) else "warning: "
+    click.echo(f"{head}{message}", err=True)
 
 
 class Commands(click.Group):
@@ -26,7 +32,8 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", AsmWarning)
-                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                warnings.simplefilter("always", LaunchWarning)
+                warnings.showwarning = _warn
                 result = super().main(*args, **extra)
         except click.ClickException as error:
             error.show()
