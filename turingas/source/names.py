@@ -162,7 +162,7 @@ def _sized(parts: list[str], typed: bool = False) -> tuple[str, int, int]:
     if typed and (known := type_size(parts[1])):
         return parts[0], known, _alignment(parts[2]) if len(parts) > 2 else known
     if typed and not _NUMBER.match(parts[1]):
-        message = f"{parts[1]!r} is neither a number of bytes nor a type"
+        message = f"{parts[1]!r} is no number of bytes, and no type"
         raise NameProblem(message, parts[1], f"types: {', '.join(TYPES)}, and pointers: f32*")
     sizes = [number(text) for text in parts[1:]]
     size = sizes[0]
