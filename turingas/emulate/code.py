@@ -70,7 +70,3 @@ class Code:
         if not 0 <= offset <= offset + size <= len(data):
             raise Unsupported(f"c[{bank:#x}][{offset:#x}] lies beyond the {len(data)} bytes of that bank")
         return bytes(data[offset : offset + size])
-
-    def bindless(self, ur: Array, offset: int, dtype: type) -> Array:
-        """cx[UR][offset]: constant memory through a handle."""
-        raise Unsupported("constant memory through a handle (cx[UR])")
