@@ -230,7 +230,7 @@ class Oracle:
         since = at.since
         if self.counts:
             known = at.ready | at.fresh
-            sets = {sb for sb in (i.control.write, i.control.read) if sb != NONE} if i.always else set()
+            sets = {sb for sb in (i.control.write, i.control.read) if sb != NONE}
             since = tuple(min(64, n + 1) if known >> sb & 1 and sb in sets else n for sb, n in enumerate(since))
         ready, fresh = at.ready | at.fresh, covers & ~(at.ready | at.fresh)
         if stall >= 2:

@@ -126,6 +126,77 @@ def test_branches_tell_the_guard() -> None:
     assert kinds(text.format("@!P0")) == kinds(text.format("@P1")) == [("raw", 2, 0)]
 
 
+LOAD = "--:-:0:-:2 {} LDG.E.SYS R0, [R2]"
+WAITS = "01:-:-:-:1 NOP"
+
+
+@pytest.mark.parametrize("before, load, write, apart", [
+    ("ISETP.GT.AND P0, P1, R4, RZ, PT", "@P0", "@P1", True),  # a comparison and its opposite
+    ("ISETP.GT.OR P0, P1, R4, RZ, P2", "@!P0", "@!P1", False),  # ... is not known to be with .OR
+    ("ISETP.GT.AND P0, PT, R4, RZ, P2", "@P0", "@!P2", True),  # P0 only where P2
+    ("ISETP.GT.AND P0, PT, R4, RZ, P2", "@P0", "@P2", False),
+    ("ISETP.GT.OR P0, PT, R4, RZ, P2", "@!P0", "@P2", True),
+    ("ISETP.GT.OR P0, PT, R4, RZ, P2", "@P0", "@!P2", False),
+    ("PLOP3.LUT P0, PT, P1, P2, PT, 0x80, 0x0", "@P0", "@!P1", True),  # P0 = P1 and P2
+    ("PLOP3.LUT P0, PT, P1, P2, PT, 0xa8, 0x0", "@!P0", "@P1", True),  # P0 = P1 or P2
+    ("PLOP3.LUT P0, PT, P1, P2, PT, 0xa8, 0x0", "@P0", "@!P1", False),
+    ("PLOP3.LUT P0, PT, PT, PT, PT, 0x8, 0x0", "@P0", "", True),  # P0 is false
+    ("PLOP3.LUT P0, PT, PT, PT, PT, 0x80, 0x0", "@P0", "", False),
+    ("@!P1 R2P PR, RZ, 0x1", "@P0", "@!P1", True),  # P0 only where P1
+    ("@P1 R2P PR, RZ, 0x1", "@P0", "@!P1", False),
+    ("@P1 R2P PR, R5, 0x1", "@P0", "@!P1", False),
+    ("@P1 PLOP3.LUT P0, PT, P2, PT, PT, 0x80, 0x0", "@P0", "@P1", False),
+])  # fmt: skip
+def test_what_a_predicate_was_made_from(before: str, load: str, write: str, apart: bool) -> None:
+    text = f"--:-:-:Y:f {before}\n{LOAD.format(load)}\n--:-:-:-:1 {write} MOV R0, R1\n{WAITS}"
+    assert kinds(text) == ([] if apart else [("waw", 2, 1)])
+    again = text.replace("\n--:-:-:-:1", "\n--:-:-:Y:f ISETP.GT.AND P0, P1, R9, RZ, PT\n--:-:-:-:1")
+    again = again.replace("MOV R0", "MOV R0", 1)
+    if apart and write and "P2" not in write:  # the predicate that tells is another one by then
+        assert kinds(again.replace("P0, P1, R9", f"{write.strip('@!')}, PT, R9")) == [("waw", 3, 1)]
+
+
+@pytest.mark.parametrize("between, apart", [
+    ("MOV R9, R8", True),
+    ("ISETP.GT.AND P0, PT, R4, RZ, PT", False),
+    ("@P1 ISETP.GT.AND P0, PT, R4, RZ, PT", False),
+])  # fmt: skip
+def test_a_way_tells_for_as_long_as_the_predicate_stands(between: str, apart: bool) -> None:
+    """What runs on one way only does not meet what runs under the guard of the other, behind where they join."""
+    text = f"""
+        --:-:-:-:5 @!P0 BRA L
+        {LOAD.format("")}
+    L:  --:-:-:Y:f {between}
+        --:-:-:-:1 @!P0 MOV R0, R1
+        {WAITS}
+    """
+    assert kinds(text) == ([] if apart else [("waw", 3, 1)])
+    assert kinds(text.replace("@!P0 MOV", "@P0 MOV")) == [("waw", 3, 1)]
+
+
+def test_ways_are_told_apart_by_what_they_set() -> None:
+    """P1 is true on one way and false on the other: behind them it tells which was gone."""
+    text = """
+        --:-:-:-:5 @P0 BRA L
+        --:-:0:-:2 LDG.E.SYS R0, [R2]
+        --:-:-:Y:d PLOP3.LUT P1, PT, PT, PT, PT, 0x8, 0x0
+        --:-:-:-:5 BRA M
+    L:  --:-:-:Y:d PLOP3.LUT P1, PT, PT, PT, PT, {}, 0x0
+    M:  --:-:-:-:1 @P1 MOV R0, R1
+        01:-:-:-:1 NOP
+    """
+    assert kinds(text.format("0x80")) == kinds(text.format("0x8")) == []
+    assert kinds(text.format("0x80").replace("@P1", "@!P1")) == [("waw", 5, 1)]
+    assert kinds(text.format("0x80").replace("BRA M", "NOP")) == [("waw", 5, 1)]
+
+
+def test_a_guard_is_read_wherever_its_instruction_comes_by() -> None:
+    """P0 becomes false where P1 is; who reads P0 too early may find it true."""
+    text = "--:-:-:Y:{} @P1 PLOP3.LUT P0, PT, PT, PT, PT, 0x8, 0x0\n--:-:-:-:1 @P0 MOV R1, R2"
+    assert kinds(text.format(4)) == [("raw-stall", 1, 0)]
+    assert kinds(text.format("d")) == []
+
+
 def test_guarded_writes_leave_what_was_there() -> None:
     text = "--:-:0:-:2 LDG.E.SYS R0, [R2]\n01:-:-:-:1 {} MOV R0, R1\n--:-:-:-:1 NOP\n--:-:-:-:1 MOV R3, R0"
     assert kinds(text.format("")) == kinds(text.format("@P0")) == [("raw-stall", 3, 1)]
@@ -214,6 +285,13 @@ def test_barriers_on_all_paths() -> None:
 
 
 # -- variable latency
+
+
+def test_products_of_a_warp_group_accumulate_in_order() -> None:
+    first = "--:-:-:-:1 HGMMA.64x64x16.F32 R24, gdesc[UR4], R24"
+    assert kinds(f"{first}\n{first}", "sm_90a") == []
+    assert kinds(f"{first}\n{first.replace('R24', 'R32')}", "sm_90a") == [("raw-stall", 1, 0)]  # not the same registers
+    assert kinds(f"{first}\n--:-:-:-:1 FADD R0, R24, R1", "sm_90a") == [("raw-stall", 1, 0)]
 
 
 def test_result_without_wait() -> None:
@@ -417,6 +495,18 @@ def test_scoreboard_counts() -> None:
     assert kinds(text.format("0x2", "R0"), "sm_75") == [("raw", 3, 0)]
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_scoreboard_counts_what_a_guard_stops(most: int) -> None:
+    """As NVRTC 12.9 does: tex1Dfetch under conditions, a DEPBAR for all of them."""
+    text = f"""
+        --:-:5:-:1 @!P0 TLD.SCR.LZ RZ, R0, R4, 0x0, 0x58, 1D, 0x1
+        --:-:5:-:2 @!P1 TLD.SCR.LZ RZ, R10, R11, 0x0, 0x58, 1D, 0x1
+        --:-:-:-:4 DEPBAR.LE SB5, {most:#x}
+        --:-:-:-:2 @!P0 FMUL R17, R0, R0
+    """
+    assert kinds(text, "sm_80") == ([] if most == 1 else [("raw", 3, 0)])
+
+
 def test_scoreboard_counts_anew_in_each_turn() -> None:
     text = """
     L:  --:-:0:-:2 TEX.SCR R0, R8, R10, 0x0, 0x5a, 2D
@@ -490,6 +580,21 @@ def test_calls_do_not_mix() -> None:
     F:  --:-:-:-:5 RET.REL.NODEC R20 0x0
     """
     assert kinds(text) == []
+
+
+def test_only_a_function_itself_returns() -> None:
+    """A call that never comes back (compilers leave a loop so) is not returned from where another function returns."""
+    text = """
+    T:  --:-:-:-:5 MOV R0, R1
+        --:-:-:-:5 @P1 CALL.REL.NOINC L
+        --:-:-:-:5 BRA T
+    L:  --:-:-:-:5 CALL.REL.NOINC F
+        01:-:-:-:5 EXIT
+    F:  --:-:0:-:2 LDG.E.SYS R0, [R2]
+        --:-:-:-:5 RET.REL.NODEC R4 {}
+    """
+    assert kinds(text.format("0x0")) == []
+    assert ("waw", 0, 5) in kinds(text.replace("@P1 CALL.REL.NOINC L", "@P1 CALL.REL.NOINC F").format("0x0"))
 
 
 def test_calls_elsewhere_leave_nothing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import turingas
@@ -131,3 +133,34 @@ def test_no_loops():
     """The branch to itself behind the code is none."""
     cubin = turingas.assemble("--:-:-:Y:5 EXIT;", "sm_75")
     assert loops.summary(Graph(cubin.kernels[0])) == []
+
+
+PRODUCTS = """
+<code>
+def line(code, text):
+    return f"{code}  {text};\\n"
+for n in range(6):
+    out_ += line("--:-:0:-:2", f"LDSM.16.M88.4 R{64 + 4 * n}, [R2+{hex(512 * n)}]")
+for n in range(16):
+    wait = "01" if n == 0 else "--"
+    out_ += line(f"{wait}:-:-:-:2", f"HMMA.16816.F32 R{4 * n}, R{64 + 4 * (n % 4)}, R{80 + 2 * (n % 4)}, R{4 * n}")
+</code>
+"""
+
+
+def test_tensor_cores_bound_a_matrix_product():
+    """16 products of which each keeps its tensor core busy for some cycles, beside the loads of what they multiply."""
+    source = "next:\n" + PRODUCTS.replace("R2+", "R100+") + "--:-:-:Y:d  ISETP.LT.AND P0, PT, R101, R102, PT;\n"
+    source += "--:-:-:Y:5  @P0 BRA next;\n--:-:-:Y:5  EXIT;\n"
+    for arch, cycles in (("sm_80", 128), ("sm_86", 256), ("sm_90", 96)):
+        (found,) = loops.summary(Graph(turingas.assemble(source, arch).kernels[0]))
+        assert (found.bound, found.least, found.math) == ("tensor", cycles, "HMMA"), arch
+
+
+def test_what_an_h200_measured():
+    """64 products in a round: `turingas bench hmma` measured 772 cycles for two warps, and 16388 of a warp group's."""
+    folder = Path(__file__).parents[2] / "kernels_sass" / "micro"
+    for file, op, cycles in (("hmma", "HMMA.16816.F32", 384), ("hgmma", "HGMMA.64x256x16.F32", 8192)):
+        cubin = turingas.assemble((folder / f"{file}.sass").read_text(), "sm_90a", {"OP": op}, filename=f"{file}.sass")
+        found = loops.summary(Graph(cubin.kernels[0]))[-1]
+        assert (found.bound, found.least) == ("tensor", cycles)

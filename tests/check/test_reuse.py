@@ -57,13 +57,25 @@ def test_end_of_a_block():
     "lines",
     [
         ["--:-:-:-:4 FADD R80, R65, R80.reuse", "--:-:-:-:2 FADD R0, R64, R80"],
-        ["--:-:-:-:4 FADD R1, R65, R80.reuse", "--:-:-:-:4 MOV R80, R3", "--:-:-:-:2 FADD R0, R64, R80"],
+        ["--:-:-:-:4 FADD R1, R65, R80.reuse", "--:-:-:-:4 MOV R80, RZ", "--:-:-:-:2 FADD R0, R64, R80"],
         ["--:-:-:-:4 FADD R1, R65, R81.reuse", "--:-:0:-:4 LDS.64 R80, [R3]", "01:-:-:-:2 FADD R0, R64, R81"],
     ],
 )
 def test_stale(lines):
     """The register is written between its flag and its next reader."""
     assert told(lines) == [("reuse-stale", "error", len(lines) - 1, 0)]
+
+
+@pytest.mark.parametrize("between, stale", [
+    ("--:-:-:-:2 FADD R5, R64, R81", False),  # the place is read without a flag: nothing old is found there
+    ("--:-:-:-:2 FADD R5, R64, R81.reuse", True),  # ... of the other bank, which keeps that
+    ("--:-:-:-:2 FADD R5, R81, 0x1", True),  # another place
+    ("--:-:-:-:2 MOV R5, 0x1", True),
+])  # fmt: skip
+def test_a_read_without_a_flag_takes_the_place(between, stale):
+    for first, second in ((between, "--:-:-:-:4 MOV R80, RZ"), ("--:-:-:-:4 MOV R80, RZ", between)):
+        lines = ["--:-:-:-:4 FADD R1, R65, R80.reuse", first, second, "--:-:-:-:2 FADD R0, R64, R80"]
+        assert (("reuse-stale", "error", 3, 0) in told(lines, "sm_90")) == stale
 
 
 def test_written_and_read_elsewhere():

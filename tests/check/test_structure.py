@@ -44,6 +44,22 @@ def test_missing_exit_of_assembled_source():
     assert list(structure.check(Graph(kernel))) == []
 
 
+HANG = ["--:-:-:Y:0 BRA {0}", "--:-:-:Y:0 NOP"]
+
+
+@pytest.mark.parametrize("lines, severity", [
+    (["--:-:-:-:4 MOV R0, RZ"], "note"),  # nothing is done: nobody launches it
+    (["--:-:-:Y:5 BPT.TRAP 0x1"], None),  # a trap ends the kernel
+    (["--:-:-:Y:5 @P0 BPT.TRAP 0x1"], "error"),
+    (["--:-:-:-:2 STG.E.SYS [R2], R0"], "error"),
+    (["--:-:-:-:4 MOV R0, RZ", "--:-:-:Y:5 @P0 EXIT"], "error"),
+])  # fmt: skip
+def test_compiled_stubs(lines, severity):
+    """What compilers make of a body that cannot be reached falls into the branch to itself behind the code."""
+    found = told([*lines, HANG[0].format(hex(16 * len(lines))), HANG[1]])
+    assert found == ([] if severity is None else [("no-exit", severity, len(lines) - 1)])
+
+
 def test_a_loop_without_end_is_no_missing_exit():
     assert told(["top:", "--:-:-:-:4 IADD3 R0, R0, 0x1, RZ", "--:-:-:Y:5 BRA top"]) == []
 
@@ -64,9 +80,10 @@ def test_unknown_word():
 def test_unreachable():
     lines = ["--:-:-:Y:5 BRA end", "--:-:-:-:4 MOV R0, RZ", "--:-:-:-:4 MOV R1, RZ", "end:", EXIT]
     found = check(lines)
-    assert [(f.kind, f.severity, f.address) for f in found] == [("unreachable", "warning", 16)]
+    assert [(f.kind, f.severity, f.address) for f in found] == [("unreachable", "note", 16)]
     assert "the 1 that follow" in found[0].message
     assert told([lines[0].replace("BRA", "@P0 BRA"), *lines[1:]]) == []
+    assert told([EXIT, "--:-:-:-:4 MOV R0, RZ", EXIT]) == [("unreachable", "warning", 1)]
 
 
 def test_padding_is_not_unreachable():
@@ -119,12 +136,23 @@ def test_barrier_in_a_loop_of_different_length():
         [*TID, "--:-:-:Y:5 @P0 BRA other", BAR, "--:-:-:Y:5 BRA meet", "other:", BAR, "meet:", WORK, EXIT],
         [*TID, "--:-:-:Y:5 @P0 BRA meet", WORK, "meet:", BAR, EXIT],
         [*TID, "--:-:-:Y:5 @P0 BRA meet", "--:-:-:Y:6 BAR.SYNC 0x1, 0x40", "meet:", WORK, EXIT],  # a part of the block
+        [*TID, "--:-:-:Y:5 @P0 BRA meet", "--:-:-:Y:6 BAR.SYNC R4, R4", "meet:", WORK, EXIT],  # it may be a part
+        [*TID, "--:-:-:Y:5 @P0 BRA end", BAR, "end:", "--:-:-:-:5 BSYNC B0", EXIT],
         ["--:-:0:-:2 S2R R0, SR_CTAID.X", TID[1], "--:-:-:Y:5 @P0 BRA meet", BAR, "meet:", WORK, EXIT],
         ["--:-:0:-:2 LDG.E.SYS R0, [R2]", TID[1], "--:-:-:Y:5 @P0 BRA meet", BAR, "meet:", WORK, EXIT],  # not known
     ],
 )
 def test_barriers_that_are_right_or_not_known(lines):
     assert told(lines) == []
+
+
+def test_an_index_against_what_is_not_known():
+    """A parameter may be so that all threads decide alike."""
+    compare = TID[1].replace("0x40", "c[0x0][0x160]")
+    for lines in ([BAR.replace("BAR", "@P0 BAR")], ["--:-:-:Y:5 @P0 BRA meet", BAR, "meet:", WORK]):
+        found = check([TID[0], compare, *lines, EXIT])
+        assert [(f.kind, f.severity) for f in found] == [("divergent-barrier", "note")], lines
+        assert "not known" in found[0].message
 
 
 @pytest.mark.parametrize("path", cubins.STORED, ids=lambda path: path.stem)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 import turingas
-from turingas.emulate import Device, DeviceError, LaunchError, launch
+from turingas.emulate import Device, DeviceError, launch
 from turingas.emulate.device import patch
+from turingas.errors import LaunchError
 
 ADD = """
 .arch sm_75
@@ -323,3 +326,8 @@ def test_parameters_through_a_pointer():
     assert out[0] == 77
     with pytest.raises(DeviceError, match="constant bank 0"):
         launch(turingas.assemble(source.replace("[R4], R6", "[R2], R6")), "k", 1, 1, [out, 77])
+
+
+def test_cores_are_known_where_the_system_does_not_tell_affinity(cubin, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # macOS, Windows
+    launch(cubin, "other", 4096, 64, [])

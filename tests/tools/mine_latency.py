@@ -11,6 +11,7 @@ then no row is written: the row (class, any) holds, with the smallest distance t
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,6 +56,62 @@ ISSUE = {
     arch: [f'{arch},issue,,{pipe},,{cycles},CUDA C++ Programming Guide' for pipe, cycles in rates.items()]
     for arch, rates in RATES.items()
 }
+
+#: Products of tensor cores: where it is published how many multiply-adds a scheduler does in a cycle, by type; sparse
+#: ones are done twice as fast. NVIDIA gives them for an SM, as peaks of a chip, or for a tensor core; of GA10x and Ada
+#: those of the chips that do not halve them for FP32 accumulators. Binary is four times INT4 where both are published.
+MULTIPLY_ADDS: dict[str, tuple[str, dict[str, float]]] = {
+    "sm_70": ("Tesla V100 whitepaper", {"F16": 128}),
+    "sm_75": ("Turing whitepaper", {"F16": 128, "S8": 256, "S4": 512, "B1": 2048}),
+    "sm_80": ("A100 whitepaper", {"F16": 256, "TF32": 128, "S8": 512, "S4": 1024, "B1": 4096, "F64": 16}),
+    "sm_86": ("GA102 whitepaper and A40 data sheet",
+              {"F16": 128, "TF32": 64, "S8": 256, "S4": 512, "B1": 2048, "F64": 0.5}),
+    "sm_89": ("Ada whitepaper and L40S data sheet",
+              {"F16": 128, "TF32": 64, "S8": 256, "S4": 512, "B1": 2048, "F64": 0.5, "F8": 256}),
+}  # fmt: skip
+HMMA = Path(__file__).parents[2] / "kernels_sass" / "results" / "hmma_sm90.json"
+#: the classes of ``turingas.isa.latency.rate``, by type; Turing has the first of each
+PRODUCTS = {
+    "F16": "HMMA.1688 HMMA.16816 HMMA.SP.16816 HMMA.SP.16832",
+    "TF32": "HMMA.1684.TF32 HMMA.1688.TF32 HMMA.SP.1688.TF32 HMMA.SP.16816.TF32",
+    "S8": "IMMA.8816 IMMA.16816 IMMA.16832 IMMA.SP.16832 IMMA.SP.16864",
+    "S4": "IMMA.8832.S4 IMMA.16832.S4 IMMA.16864.S4 IMMA.SP.16864.S4 IMMA.SP.168128.S4",
+    "B1": "BMMA.88128 BMMA.168128 BMMA.168256",
+    "F8": "QMMA.16816 QMMA.16832 QMMA.SP.16832 QMMA.SP.16864",
+    "F64": "DMMA.884",
+}
+
+
+def products(arch: str, results: Path) -> Iterator[str]:
+    """Rows of the products of tensor cores: published, or as `turingas bench hmma` measured them (two warps a
+    scheduler; those of warp groups by the largest, for 8 columns)."""
+    if arch not in MULTIPLY_ADDS:
+        found = json.loads(results.read_text())
+        source = f"turingas bench hmma on {found['gpu']}"
+        cycles = {}
+        for name, row in found["settings"].items():
+            op, which = name.split(", ", 1)
+            base, *mods = re.sub(r"\.(F16|F32|BF16|[SU]8|AND|POPC|E4M3)\b", "", op).split(".")
+            if which == "2 a scheduler" and not base.endswith("GMMA"):
+                cycles[".".join([base, *mods])] = round(row["cpi"])
+            elif which == "1 a scheduler" and op == "HGMMA.64x256x16.F32":
+                cycles["wgmma"] = round(row["cpi"] / 32)
+        for name, count in cycles.items():
+            yield f"{arch},issue,,{name},,{count},{source}"
+        return
+    source, rates = MULTIPLY_ADDS[arch]
+    if arch in ("sm_70", "sm_75"):  # 16 x 16 x 4 in 4 steps, with F16 in 2
+        for kind, steps in (("F16", 2), ("F32", 4)):
+            cycles_ = round(1024 / steps / rates["F16"])
+            yield f"{arch},issue,,HMMA.884.{kind},,{cycles_},{source}: 512 multiply-adds a cycle and SM"
+    for kind, per_cycle in rates.items() if arch != "sm_70" else ():
+        for name in PRODUCTS[kind].split()[: 1 if arch == "sm_75" else None]:
+            m, k = re.findall(r"\.(16|8)8(\d+)", name)[0]
+            count = int(m) * 8 * int(k) // (2 if ".SP." in name else 1)
+            said = f"{source}: {round(4 * per_cycle)} multiply-adds of {kind} a cycle and SM"
+            if arch in ("sm_86", "sm_89") and kind == "B1":
+                said = "four times S4 as on sm_75 and sm_80"
+            yield f'{arch},issue,,{name},,{round(count / per_cycle)},{said}'
 LEAVE = {"BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "EXIT", "KILL", "BSYNC", "BREAK"}
 
 Class = tuple[str, str, str, str]  # hazard, file, first, second
@@ -364,7 +421,7 @@ def main(arguments: list[str]) -> None:
     print("arch,hazard,file,first,second,cycles,source")
     for together, miner in miners.items():
         for arch in together:
-            print(*ISSUE[arch], *table(arch, miner, h200), sep="\n")
+            print(*ISSUE[arch], *products(arch, HMMA), *table(arch, miner, h200), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ enough is said by turingas/isa/latency; here is only the bookkeeping:
 * a result of variable latency until its write scoreboard was waited for,
 * a source that is read late until the read scoreboard, or the write scoreboard, of its reader was waited for.
 
-Paths are joined by keeping everything under way on any of them, with the fewest cycles. A function that is called
+Paths are joined by keeping everything under way on any of them, with the fewest cycles, and with the
+predicates that hold on all of them where it is under way (turingas/check/guards): so two instructions under guards that
+exclude each other do not meet, nor do those on ways that no thread goes. A function that is called
 starts with what is under way at any of its calls; behind the call only that counts which was under way at this call,
 or began in the function. Of other functions, with code elsewhere, it is assumed that nothing is left under way.
 """
@@ -19,18 +21,42 @@ import heapq
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import ENDS, Block, Graph, guard_decides
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, register_name, too_early
+from turingas.check.flow import Block, Graph
+from turingas.check.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, literal, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
 
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
 MOST_SETS = 63  # DEPBAR counts no further
 
-# What is under way has a key: instruction number << 3 | role << 1 | whether the guard of that instruction has been
-# overwritten since (then nothing follows from it any more).
-LOST = 1
+# What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
+# once more, when what it began before may still be under way, leaves that as OLDER.
+OLDER = 1
+ROLE = 3
 NEVER = 1 << 30
+
+
+
+def key_of(n: int, role: int) -> int:
+    """The key of what instruction ``n`` has begun last."""
+    return n << 3 | role << 1
+
+
+def number_of(key: int) -> int:
+    """The instruction of a key."""
+    return key >> 3
+
+
+def role_of(key: int) -> int:
+    """FIXED, VARIABLE, LATE or WITH_SOURCES."""
+    return key >> 1 & ROLE
+
+
+def instance_of(key: int) -> int:
+    """The instruction of a key, and whether it is the older one: all that began with it has this in common."""
+    return key & ~(ROLE << 1)
+
 
 Place = tuple[int, int]  # register, key
 Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
@@ -38,21 +64,24 @@ Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
 
 class State:
     """What is under way at one point. ``held``: place -> fewest cycles since its instruction (0 where only a
-    scoreboard tells). ``covers``: key without LOST -> mask of the scoreboards any of which tells that it is done.
+    scoreboard tells). ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: key
+    without OLDER -> mask of the scoreboards any of which tells that it is done.
     ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since.
     ``marks``: (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of key;
     kept where DEPBAR counts."""
 
-    __slots__ = ("covers", "held", "marks", "pending")
+    __slots__ = ("covers", "held", "holds", "marks", "pending")
 
     def __init__(
         self,
         held: dict[Place, int] | None = None,
+        holds: dict[int, int] | None = None,
         covers: dict[int, int] | None = None,
         pending: dict[tuple[int, int], tuple[int, int]] | None = None,
         marks: dict[tuple[int, int], int] | None = None,
     ) -> None:
         self.held = held or {}
+        self.holds = holds or {}
         self.covers = covers or {}
         self.pending = pending or {}
         self.marks = marks or {}
@@ -64,6 +93,12 @@ class State:
         for place, cycles in other.held.items():
             if held.get(place, NEVER) > cycles:
                 held[place] = cycles
+                changed = True
+        holds = self.holds
+        for instance, literals in other.holds.items():
+            known = holds.get(instance, -1)
+            if known & ~literals:
+                holds[instance] = known & literals
                 changed = True
         covers = self.covers
         for key, mask in other.covers.items():
@@ -128,9 +163,13 @@ class Walk:
 
     def _converge(self) -> None:
         blocks = self.graph.blocks
-        order_of = self._order()
+        order_of, roots = self._order()
         rank = {number: n for n, number in enumerate(order_of)}
+        self.own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
         self.inside = self._functions()
+        self.guards = Guards(self.graph, self.facts, self.inside)
+        self.guards.flow(order_of, roots)
+        self.against = [opposite(mask) for mask in self.guards.runs]
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             if block.calls is not None:
@@ -167,9 +206,11 @@ class Walk:
             elif block.leaves and self._always(block):
                 out = State()
             for to in block.next:
-                send(to, self._along(block, to, out))
+                state = self._along(number, to, out)
+                if state is not None:
+                    send(to, state)
             if block.returns:
-                for entry, members in self.inside.items():
+                for entry, members in self.own.items():
                     if number in members and returned.setdefault(entry, State()).join(out):
                         for caller in callers.get(entry, ()):
                             come_back(caller)
@@ -180,64 +221,59 @@ class Walk:
 
     def _return(self, before: State, after: State, inside: set[int]) -> State:
         """Behind a call: what was under way before it and still is, and what the function has begun."""
-        known = {(register, key | LOST) for register, key in before.held}
+        known = {(register, key | OLDER) for register, key in before.held}
         block_of = self.graph.block_of
         held = {
             place: cycles
             for place, cycles in after.held.items()
-            if (place[0], place[1] | LOST) in known or block_of(place[1] >> 3) in inside
+            if (place[0], place[1] | OLDER) in known or block_of(number_of(place[1])) in inside
         }
-        keys = {key & ~LOST for _, key in held}
+        holds = {instance: after.holds[instance] for instance in {instance_of(key) for _, key in held}}
+        keys = {key & ~OLDER for _, key in held}
         covers = {key: mask for key, mask in after.covers.items() if key in keys}
         pending = {
             where: value
             for where, value in after.pending.items()
             if where in before.pending or block_of(where[1]) in inside
         }
-        return State(held, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
+        return State(held, holds, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
 
-    def _along(self, block: Block, to: int, out: State) -> State:
-        """To a next block. A branch tells what its guard is: what has the opposite guard did not happen there."""
-        facts = self.facts[block.end - 1]
-        if facts is None or not facts.guard:
+    def _along(self, number: int, to: int, out: State) -> State | None:
+        """To a next block. What is known of predicates on this way is known of all that is under way there; what has
+        the opposite did not happen, and None is a way that no thread goes."""
+        known = self.guards.along(number, to)
+        if known == IMPOSSIBLE:
+            return None
+        here = row(known, TRUE)
+        if not here:
             return out
-        if facts.i.base in ENDS:
-            taken = False
-        elif block.taken is not None and len(block.next) == 2:
-            taken = to == block.taken
-        else:
-            return out
-        if not (taken or guard_decides(facts.i)):
-            return out
-        register, inv = facts.guard
-        gone = (register, inv != taken)
-        held = {
-            place: cycles for place, cycles in out.held.items() if place[1] & LOST or self.guard(place[1] >> 3) != gone
-        }
-        return State(held, out.covers, out.pending, out.marks)
+        wrong = opposite(here)
+        holds = {instance: mask | here for instance, mask in out.holds.items() if not mask & wrong}
+        held = out.held
+        if len(holds) < len(out.holds):
+            held = {place: cycles for place, cycles in held.items() if instance_of(place[1]) in holds}
+        return State(held, holds, out.covers, out.pending, out.marks)
 
-    def guard(self, n: int) -> tuple[int, bool] | None:
-        """The guard of an instruction: register, and whether it is inverted."""
-        facts = self.facts[n]
-        return None if facts is None else facts.guard
-
-    def _order(self) -> list[int]:
-        """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own."""
+    def _order(self) -> tuple[list[int], list[int]]:
+        """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own. And the
+        blocks before which anything may have been."""
         ordered: list[int] = []
         seen: set[int] = set()
         led_to = {to for block in self.graph.blocks for to in block.next}
         roots = [n for n in range(len(self.graph.blocks)) if n not in led_to]
+        starts = []
         for entry in [*self.graph.entries, *roots, *range(len(self.graph.blocks))]:
             if entry not in seen:
+                if entry not in self.graph.entries[1:]:
+                    starts.append(entry)
                 fresh = [n for n in self.graph.function(entry) if n not in seen]
                 ordered += fresh
                 seen.update(fresh)
-        return ordered
+        return ordered, starts
 
     def _functions(self) -> dict[int, set[int]]:
         """The blocks of each function that is called, with those of the functions that it calls."""
-        blocks = self.graph.blocks
-        own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
+        blocks, own = self.graph.blocks, self.own
         inside: dict[int, set[int]] = {}
         for entry in own:
             seen: set[int] = set()
@@ -343,29 +379,28 @@ class Pass:
     def __init__(self, walk: Walk, number: int, state: State) -> None:
         self.walk, self.number, self.facts = walk, number, walk.facts
         self.held: Held = {}  # cycles count from the start of the block
-        self.guarded: dict[int, set[Place]] = {}  # predicate -> what it guards
-        self.live: dict[str, dict[int, int]] = {}  # queue -> key without LOST -> mask of scoreboards
+        self.holds = dict(state.holds)
+        self.live: dict[str, dict[int, int]] = {}  # queue -> key without OLDER -> mask of scoreboards
         self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(6)]  # instruction -> cycle, sets before
         self.sets = [0] * 6  # how often each was set in this block
         self.marks = {where: -sets for where, sets in state.marks.items()}
         self.now = 0
         for (register, key), cycles in state.held.items():
             self.held.setdefault(register, {})[key] = -cycles
-            if not key & LOST and (guard := walk.guard(key >> 3)):
-                self.guarded.setdefault(guard[0], set()).add((register, key))
         for key, mask in state.covers.items():
             self.live.setdefault(self._queue(key), {})[key] = mask
         for (sb, n), (cycles, later) in state.pending.items():
             self.pending[sb][n] = (-cycles, -later)
 
     def _queue(self, key: int) -> str:
-        facts = self.facts[key >> 3]
+        facts = self.facts[number_of(key)]
         assert facts is not None
         return facts.queue
 
     def block(self, block: Block) -> State:
         """Through all its instructions; what is under way at its end."""
-        held, guarded = self.held, self.guarded
+        held, holds = self.held, self.holds
+        runs, against = self.walk.guards.runs, self.walk.against
         for n in range(block.start, block.end):
             facts = self.facts[n]
             if facts is None:
@@ -381,37 +416,51 @@ class Pass:
                 self._wait(sb)
             if facts.depbar is not None:
                 self._count(*facts.depbar)
+            wrong = against[n]
             for register, read in facts.reads.items():
                 if register in held:
-                    self._read(n, facts, register, read, held[register])
-            guard = facts.guard
+                    self._read(n, facts, register, read, held[register], wrong)
+            this, guard = key_of(n, FIXED), facts.guard
+            if guard is not None and this in holds and not holds[this] >> literal(*guard) & 1:
+                self._age(this, facts)
             for register, (write, role) in facts.writes.items():
                 keys = held.get(register)
                 if keys:
-                    self._write(n, facts, register, write, role, keys)
-                if register in guarded:
-                    self._lose(guarded.pop(register))
+                    self._write(n, facts, register, write, role, keys, wrong)
                 if guard is None or keys is None:
                     keys = held[register] = {}
-                keys[n << 3 | role << 1] = now
+                key = key_of(n, role)
+                keys[key] = now
                 if role:
-                    self._begin(facts.queue, n << 3 | role << 1)
-                if guard is not None:
-                    guarded.setdefault(guard[0], set()).add((register, n << 3 | role << 1))
+                    self._begin(facts.queue, key)
+            if facts.clears:
+                keep = ~facts.clears
+                for instance in holds:
+                    holds[instance] &= keep
+            holds[this] = runs[n] & ~facts.clears
             if facts.late:
-                key = n << 3 | LATE << 1
+                key = key_of(n, LATE)
                 self._begin(facts.queue, key)
                 for register in facts.late:
                     held.setdefault(register, {})[key] = now
-                    if guard is not None:
-                        guarded.setdefault(guard[0], set()).add((register, key))
             if facts.sets:
                 self._set(n, facts)
             if facts.flushes:
-                for key in [key for key in self.live.get(facts.flushes, ()) if key >> 1 & 3 == LATE]:
+                for key in [key for key in self.live.get(facts.flushes, ()) if role_of(key) == LATE]:
                     self._release(facts.flushes, key)
             self.now += facts.stall
         return self._end()
+
+    def _age(self, this: int, facts: Effects) -> None:
+        """An instruction comes by once more, under a guard that may be another than before: what it has under way is
+        older then."""
+        older = this | OLDER
+        for register in (*facts.writes, *facts.late):
+            keys = self.held.get(register, {})
+            for key in [key for key in keys if instance_of(key) == this]:
+                cycle = keys.pop(key)
+                keys[key | OLDER] = max(cycle, keys.get(key | OLDER, cycle))
+        self.holds[older] = self.holds[this] & self.holds.get(older, -1)
 
     def _end(self) -> State:
         held: dict[Place, int] = {}
@@ -419,11 +468,12 @@ class Pass:
         keys_left: set[int] = set()
         for register, keys in self.held.items():
             for key, cycle in keys.items():
-                if key >> 1 & 3:
+                if role_of(key) != FIXED:
                     held[register, key] = 0
-                    keys_left.add(key & ~LOST)
+                    keys_left.add(key & ~OLDER)
                 elif self.now - cycle < horizon:
                     held[register, key] = self.now - cycle
+        holds = {instance: self.holds[instance] for instance in {instance_of(key) for _, key in held}}
         covers = {key: mask for live in self.live.values() for key, mask in live.items() if key in keys_left}
         pending = {
             (sb, n): (min(SOONEST, self.now - cycle), min(MOST_SETS, self.sets[sb] - before))
@@ -435,7 +485,7 @@ class Pass:
             for where, before in self.marks.items()
             if where[1] in covers
         }
-        return State(held, covers, pending, marks)
+        return State(held, holds, covers, pending, marks)
 
     # -- scoreboards
 
@@ -447,21 +497,21 @@ class Pass:
                 self.marks.pop((sb, key), None)
 
     def _set(self, n: int, facts: Effects) -> None:
-        """Instruction ``n`` sets its scoreboards. They also tell of what its queue ends before it."""
+        """Instruction ``n`` sets its scoreboards, whether or not its guard lets it run: NVRTC 12.9 counts guarded TLD
+        with DEPBAR as if all ran. They also tell of what its queue ends before it."""
         for sb in facts.sets:
-            if not facts.guard:
-                self.sets[sb] += 1
+            self.sets[sb] += 1
             self.pending[sb][n] = (self.now, self.sets[sb])
         live = self.live.get(facts.queue)
         if not live:
             return
         read, written = facts.releases[LATE], facts.releases[VARIABLE]
         for key, mask in live.items():
-            other = self.facts[key >> 3]
+            other = self.facts[number_of(key)]
             assert other is not None
-            if other is facts and key >> 3 == n:
-                live[key] = facts.releases[key >> 1 & 3]
-            elif key >> 1 & 3 != VARIABLE:
+            if number_of(key) == n:
+                live[key] = facts.releases[role_of(key)]
+            elif role_of(key) != VARIABLE:
                 live[key] = mask | read
             elif other.in_order:
                 live[key] = mask | written
@@ -504,69 +554,60 @@ class Pass:
     def _release(self, queue: str, key: int) -> None:
         """What ``key`` names is done."""
         del self.live[queue][key]
-        facts = self.facts[key >> 3]
+        facts = self.facts[number_of(key)]
         assert facts is not None
-        for register in facts.late if key >> 1 & 3 == LATE else facts.writes:
+        for register in facts.late if role_of(key) == LATE else facts.writes:
             keys = self.held.get(register)
             if keys:
                 keys.pop(key, None)
-                keys.pop(key | LOST, None)
+                keys.pop(key | OLDER, None)
 
     # -- registers
 
-    def _lose(self, places: set[Place]) -> None:
-        """A predicate is overwritten: what it guarded may since have happened, or not, under either value."""
-        for register, key in places:
-            keys = self.held.get(register)
-            if keys and key in keys:
-                cycle = keys.pop(key)
-                keys[key | LOST] = max(cycle, keys.get(key | LOST, cycle))
-
-    def _disjoint(self, key: int, facts: Effects) -> bool:
-        """Whether the instruction of ``key`` ran under the opposite guard, and the predicate is still the same."""
-        if key & LOST or facts.guard is None:
-            return False
-        register, inv = facts.guard
-        return self.walk.guard(key >> 3) == (register, not inv)
-
-    def _read(self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int]) -> None:
+    def _read(
+        self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int
+    ) -> None:
+        if read.what == "guard":  # that is read wherever the instruction comes by
+            wrong = opposite(self.walk.guards.ways[n])
         for key, cycle in list(keys.items()):
-            role = key >> 1 & 3
-            if role == LATE or self._disjoint(key, facts):
+            role = role_of(key)
+            if role == LATE or self.holds[instance_of(key)] & wrong:
                 continue
             if role != FIXED:
-                self.walk.report_pending("raw", key >> 3, n, register)
+                self.walk.report_pending("raw", number_of(key), n, register)
                 del keys[key]
             elif self.now - cycle >= self.walk.horizon:
                 del keys[key]
             else:
-                first = self.facts[key >> 3]
+                first = self.facts[number_of(key)]
                 assert first is not None
                 need = self.walk.lat.raw(first.i, first.writes[register][0], facts.i, read)
                 if self.now - cycle < need:
-                    self.walk.report_stall("raw", key >> 3, n, register, self.now - cycle, need)
+                    self.walk.report_stall("raw", number_of(key), n, register, self.now - cycle, need)
 
-    def _write(self, n: int, facts: Effects, register: int, write: Access, role: int, keys: dict[int, int]) -> None:
+    def _write(
+        self, n: int, facts: Effects, register: int, write: Access, role: int, keys: dict[int, int], wrong: int
+    ) -> None:
         for key, cycle in list(keys.items()):
-            if self._disjoint(key, facts):
+            if self.holds[instance_of(key)] & wrong:
                 continue
-            first = self.facts[key >> 3]
+            first = self.facts[number_of(key)]
             assert first is not None
-            before = key >> 1 & 3
+            before = role_of(key)
             if before == FIXED:
                 if self.now - cycle >= self.walk.horizon:
                     del keys[key]
                     continue
                 need = self.walk.lat.waw(first.i, first.writes[register][0], facts.i, write)
                 if self.now - cycle < need:
-                    self.walk.report_stall("waw", key >> 3, n, register, self.now - cycle, need)
+                    self.walk.report_stall("waw", number_of(key), n, register, self.now - cycle, need)
                 continue
             same = role != FIXED and first.queue == facts.queue
             if before == LATE:
                 if not same:
-                    self.walk.report_pending("war", key >> 3, n, register)
+                    self.walk.report_pending("war", number_of(key), n, register)
             elif not (same and first.in_order):
-                self.walk.report_pending("waw", key >> 3, n, register)
+                self.walk.report_pending("waw", number_of(key), n, register)
             del keys[key]
 
 

@@ -17,7 +17,7 @@ from turingas.isa.banks import EMPTY, by_bank, reads, step
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import latencies
 
-MATH = ("fma", "half", "fp64", "tensor")  # pipes that do what a kernel is for; without them, any pipe
+MATH = ("fma", "half", "fp64", "tensor", "wgmma")  # pipes that do what a kernel is for; without them, any pipe
 CLOSE = 0.05
 SLOTS = "issue slots"
 BANKS = "register banks"
@@ -109,8 +109,8 @@ def _summary(graph: Graph, number: int, loop: Loop) -> LoopSummary | None:
         cycles, cache = step(i, cache, arch)
         conflicts += cycles
     taken: Counter[str] = Counter()
-    for i in code:
-        taken[rules.pipe(i)] += rules.issue(i)
+    for i in code:  # products of a warp and of a warp group are done by the same tensor cores
+        taken[rules.pipe(i).replace("wgmma", "tensor")] += rules.issue(i)
     bounds = {SLOTS: len(code), **dict(taken.most_common()), BANKS: max(even, odd)}
     pipes = Counter(rules.pipe(i) for i in code)
     work = Counter(i.base for i in code if rules.pipe(i) in MATH) or Counter(i.base for i in code)

@@ -9,7 +9,7 @@ from turingas.check.flow import Block, Graph
 from turingas.check.report import at
 from turingas.isa import control
 from turingas.isa.banks import SLOTS, Slot, sources
-from turingas.isa.instruction import Instruction
+from turingas.isa.instruction import Instruction, Mem, Reg
 
 
 def check(graph: Graph) -> Iterator[Finding]:
@@ -41,6 +41,7 @@ def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator
     """What becomes of the flag on ``register``: who takes its place in the cache, who writes the register before."""
     _, place = slot
     overwritten: int | None = None
+    replaced = False
     flag = f"the reuse flag of R{register} ({SLOTS[place]})"
     for m in range(n, end):
         i = graph.instructions[m]
@@ -52,11 +53,12 @@ def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator
                 if register not in taken:
                     message = f"{flag} does nothing: R{taken[0]} takes its place in the cache"
                     yield at(graph, n, "reuse-useless", "note", message, "take the flag away", m)
-                elif overwritten is not None:
+                elif overwritten is not None and not replaced:
                     message = f"R{register} is written after its reuse flag, and read: the old value may be used"
                     hint = "take the flag away" + ("" if m == overwritten else ", or write the register later")
                     yield at(graph, m, "reuse-stale", "error", message, hint, n)
                 return
+            replaced = replaced or _reads_without(i, place)
         if overwritten is None and _writes(i, register):
             overwritten = m
         if m > n and i.control.yields:
@@ -65,6 +67,15 @@ def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator
             return
     message = f"{flag} does nothing: no instruction of this block reads R{register} there again"
     yield at(graph, n, "reuse-useless", "note", message, "take the flag away")
+
+
+def _reads_without(i: Instruction, place: int) -> bool:
+    """Whether it reads a register of either bank in this place, and does not keep it. Nothing old is found there then:
+    compilers write the register of a flag, and read it there, when such an instruction lies between (NCCL on sm_90)."""
+    found = [reg for o in i.operands for reg in ((o.base, o.ur) if isinstance(o, Mem) else (o,))]
+    return any(
+        isinstance(o, Reg) and o.file == "R" and o.place == place and not (o.write or o.zero or o.reuse) for o in found
+    )
 
 
 def _writes(i: Instruction, register: int) -> bool:

@@ -10,6 +10,7 @@ from turingas.check.report import at, of_kernel
 from turingas.check.values import Values, guard, values
 from turingas.cubin.model import WORD_BYTES
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
+from turingas.isa.latency import latencies
 
 
 def check(graph: Graph) -> Iterator[Finding]:
@@ -71,11 +72,27 @@ def _ends(graph: Graph) -> Iterator[Finding]:
             yield at(graph, block.end - 1, "no-exit", "error", message, hint)
         elif block.start == padding and (before := block.start - 1) >= 0 and not _stops(graph.instructions[before]):
             message = "control runs into the branch to itself behind the code: the kernel does not end"
-            yield at(graph, before, "no-exit", "error", message, hint)
+            if _stub(graph):
+                message += "; it does nothing either, and is not meant to be launched"
+            yield at(graph, before, "no-exit", "note" if _stub(graph) else "error", message, hint)
+
+
+#: pipes whose instructions have effects outside of the registers of a warp, or end it
+EFFECTS = ("lsu", "tex", "copy", "branch")
+
+
+def _stub(graph: Graph) -> bool:
+    """Whether compiled code neither does anything nor has an end: what compilers make of a kernel whose body cannot be
+    reached."""
+    rules, padding = latencies(graph.kernel.arch), _padding(graph)
+    code = graph.instructions[:padding]
+    return not graph.source(0)[1] and all(i is not None and rules.pipe(i) not in EFFECTS for i in code)
 
 
 def _stops(i: Instruction | None) -> bool:
-    """Whether no thread goes on to the next instruction."""
+    """Whether no thread goes on to the next instruction. A trap ends the kernel: compilers put nothing behind it."""
+    if i is not None and i.base == "BPT" and "TRAP" in i.mods:
+        return i.always
     if i is None or i.base not in (*ENDS, *JUMPS, "BRX", "BRXU", "JMX", "JMXU"):
         return False
     return i.always and not any(isinstance(o, Reg) and o.file in ("P", "UP") and not o.zero for o in i.operands)
@@ -115,7 +132,9 @@ def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
         first, last = graph.blocks[run[0]].start, graph.blocks[run[-1]].end - 1
         count = last - first + 1
         message = "nothing leads to this instruction" + (f" and the {count - 1} that follow" if count > 1 else "")
-        yield at(graph, first, "unreachable", "warning", message, "branch here, or remove it")
+        before = graph.instructions[first - 1] if first else None
+        left = before is not None and before.base == "BRA" and _stops(before)  # compilers leave such dead code
+        yield at(graph, first, "unreachable", "note" if left else "warning", message, "branch here, or remove it")
 
 
 #: what may stand where nobody comes by: padding, and the ends that compilers leave behind a call that does not return
@@ -136,12 +155,14 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
         return
     found = values(graph)
     hint = "move the barrier to where all threads come by; threads that have ended do not count"
+    unsure = "; that depends on a value that is not known here"
     for number in sorted(graph.reachable):
         for n, i, state in found.instructions(number):
             sure = guard(state, i)
             if _whole(i) and not i.always and sure is not None and sure.thread:
                 message = f"only the threads for which {i.guard} {_is(i)} reach this barrier"
-                yield at(graph, n, "divergent-barrier", "warning", message, hint)
+                severity, more = ("warning", "") if sure.sure else ("note", unsure)
+                yield at(graph, n, "divergent-barrier", severity, message + more, hint)
     told: set[int] = set()
     for number in sorted(graph.reachable):
         deciding = found.decides(number) if len(graph.blocks[number].next) == 2 else None
@@ -151,8 +172,12 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
             if n not in told:
                 told.add(n)
                 branch = graph.blocks[number].end - 1
-                message = "an index of the thread decides who reaches this barrier, and others do not wait at one"
-                yield at(graph, n, "divergent-barrier", "warning", message, hint, branch)
+                if deciding.sure:
+                    message = "an index of the thread decides who reaches this barrier, and others do not wait at one"
+                    yield at(graph, n, "divergent-barrier", "warning", message, hint, branch)
+                else:
+                    message = "an index of the thread may decide who reaches this barrier" + unsure
+                    yield at(graph, n, "divergent-barrier", "note", message, hint, branch)
 
 
 def _whole(i: Instruction) -> bool:
@@ -175,12 +200,21 @@ def _missed(graph: Graph, found: Values, number: int) -> list[int]:
     ways = [_barriers_of(graph, way - {end}) for way in found.ways(number)]
     if len(ways) != 2 or all(ways) or not any(ways):
         return []
-    return ways[0] or ways[1]
+    return [n for n in ways[0] or ways[1] if (i := graph.instructions[n]) is not None and _whole(i)]
 
 
 def _only_ends(graph: Graph, number: int) -> bool:
-    first = graph.instructions[graph.blocks[number].start]
-    return first is not None and first.base in ENDS and first.always
+    """Whether nothing is done from this block on but to end."""
+    block = graph.blocks[number]
+    for n in range(block.start, block.end):
+        i = graph.instructions[n]
+        if i is None or i.base not in MEETING:
+            return i is not None and i.base in ENDS and i.always
+    return False
+
+
+#: where threads meet, and do nothing else
+MEETING = ("BSYNC", "WARPSYNC", "NOP", "YIELD")
 
 
 def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:

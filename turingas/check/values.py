@@ -9,7 +9,7 @@ thing: that a warp lies along tid.x, which holds where blockDim.x is a multiple 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,22 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.check.flow import Graph
-from turingas.isa.instruction import Const, Imm, Instruction, Name, Operand, Reg
+from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
 WORD = 1 << 32
+THREAD, OTHER = 1, 2  # what a value is made from, besides numbers: an index of the thread; what is not known
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
     """``step`` 0: the lanes hold ``offsets`` (int64, one number or 32). Otherwise they hold ``offsets`` and a base that
-    is not known but the same in the whole warp, and a multiple of ``step``. ``thread``: it was made from an index of
-    the thread in its block, so warps, too, may differ in it."""
+    is not known but the same in the whole warp, and a multiple of ``step``. ``origin``: THREAD if it was made from an
+    index of the thread in its block, so that warps, too, may differ in it; OTHER if from what is not known here."""
 
     step: int
     offsets: Offsets
-    thread: bool = False
+    origin: int = 0
+
+    @property
+    def thread(self) -> bool:
+        """Whether it was made from an index of the thread in its block."""
+        return bool(self.origin & THREAD)
 
     @property
     def uniform(self) -> bool:
@@ -48,16 +54,25 @@ class Value:
 
     def same(self, other: Value) -> bool:
         """Whether the two are equal, as far as is known of both."""
-        return self.step == other.step and self.thread == other.thread and np.array_equal(self.offsets, other.offsets)
+        return self.step == other.step and self.origin == other.origin and np.array_equal(self.offsets, other.offsets)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A predicate of which is known whether all lanes of a warp hold the same, and whether an index of the thread
-    decides it."""
+    """A predicate of which is known whether all lanes of a warp hold the same, and what it was made from."""
 
     uniform: bool
-    thread: bool
+    origin: int
+
+    @property
+    def thread(self) -> bool:
+        """Whether an index of the thread takes part in deciding it."""
+        return bool(self.origin & THREAD)
+
+    @property
+    def sure(self) -> bool:
+        """Whether an index of the thread decides it, and nothing that is not known does."""
+        return self.origin == THREAD
 
 
 Known = Value | Truth
@@ -65,24 +80,25 @@ Key = tuple[str, int]  # file and number of a register
 State = dict[Key, Known]
 
 
-def make(step: int, offsets: Offsets | int, thread: bool = False) -> Value:
+def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
     """A value in its simplest form: multiples of the step belong to the base, equal offsets are one."""
     lanes = np.asarray(offsets, np.int64)
     if lanes.ndim and (lanes == lanes[0]).all():
         lanes = lanes[0]
     lanes = lanes - lanes.min() // step * step if step else lanes % WORD
-    return Value(step, np.asarray(lanes, np.int64), thread)
+    return Value(step, np.asarray(lanes, np.int64), origin)
 
 
-UNIFORM = make(1, 0)
-ALL_THREADS = Value(1, np.asarray(0, np.int64), True)  # uniform in a warp, another in the next one
-SAME = Truth(True, False)
+UNIFORM = make(1, 0, OTHER)
+ALL_THREADS = Value(1, np.asarray(0, np.int64), THREAD)  # uniform in a warp, another in the next one
+SAME = Truth(True, OTHER)
+CONSTANT = Truth(True, 0)
 
 SPECIAL = {
-    "SR_TID.X": make(32, LANE, True),
+    "SR_TID.X": make(32, LANE, THREAD),
     "SR_TID.Y": ALL_THREADS,
     "SR_TID.Z": ALL_THREADS,
-    "SR_LANEID": make(0, LANE, True),
+    "SR_LANEID": make(0, LANE, THREAD),
     "SRZ": make(0, 0),
     "SR_CTAID.X": UNIFORM,
     "SR_CTAID.Y": UNIFORM,
@@ -99,12 +115,12 @@ def add(x: Value | None, y: Value | None) -> Value | None:
     """x + y."""
     if x is None or y is None:
         return None
-    return make(math.gcd(x.step, y.step), x.offsets + y.offsets, x.thread or y.thread)
+    return make(math.gcd(x.step, y.step), x.offsets + y.offsets, x.origin | y.origin)
 
 
 def times(x: Value | None, number: int) -> Value | None:
     """x * number."""
-    return None if x is None else make(x.step * abs(number), x.offsets * number, x.thread and number != 0)
+    return None if x is None else make(x.step * abs(number), x.offsets * number, x.origin if number else 0)
 
 
 def multiply(x: Value | None, y: Value | None) -> Value | None:
@@ -115,9 +131,9 @@ def multiply(x: Value | None, y: Value | None) -> Value | None:
         if one.number is not None:
             return times(other, one.number if one.number < WORD >> 1 else one.number - WORD)
     if x.uniform and y.uniform:
-        return make(1, 0, x.thread or y.thread)
+        return make(1, 0, x.origin | y.origin)
     if x.step == y.step == 0:
-        return make(0, x.offsets * y.offsets, x.thread or y.thread)
+        return make(0, x.offsets * y.offsets, x.origin | y.origin)
     return None
 
 
@@ -126,8 +142,8 @@ def shift_right(x: Value | None, count: int) -> Value | None:
     if x is None:
         return None
     if x.step == 0 or x.step % (1 << count) == 0:
-        return make(x.step >> count, x.offsets >> count, x.thread)
-    return make(1, 0, x.thread) if x.uniform else None
+        return make(x.step >> count, x.offsets >> count, x.origin)
+    return make(1, 0, x.origin) if x.uniform else None
 
 
 def bitwise(values: list[Value | None], table: int) -> Value | None:
@@ -135,13 +151,13 @@ def bitwise(values: list[Value | None], table: int) -> Value | None:
     known = [v for v in values if v is not None]
     if len(known) < len(values):
         return None
-    thread = any(v.thread for v in known)
+    origin = _origin(known)
     steps = [v.step for v in known if v.step]
     if not steps:
-        return make(0, _lut([v.offsets for v in known], table) % WORD, thread)
+        return make(0, _lut([v.offsets for v in known], table) % WORD, origin)
     step = min(step & -step for step in steps)  # the base has no bits below this one
     if any(v.step and v.offsets.max() >= step for v in known):
-        return make(1, 0, thread) if all(v.uniform for v in known) else None
+        return make(1, 0, origin) if all(v.uniform for v in known) else None
     high = [v.offsets // step for v in known if not v.step]
     if any(part.ndim and (part != part[0]).any() for part in high):
         return None
@@ -149,7 +165,15 @@ def bitwise(values: list[Value | None], table: int) -> Value | None:
     # What the table makes of the bits above: of a base they may be anything, so both are tried
     choices = [(0, WORD - step) if v.step else (int(v.offsets.flat[0]) // step * step,) for v in known]
     above = [int(_lut([np.asarray(n) for n in choice], table)) % WORD // step for choice in product(*choices)]
-    return make(step if any(above) else 0, low, thread)
+    return make(step if any(above) else 0, low, origin)
+
+
+def _origin(known: Iterable[Known | None]) -> int:
+    """What is made of all these is made of: nothing is known where there is a None."""
+    origin = 0
+    for one in known:
+        origin |= OTHER if one is None else one.origin
+    return origin
 
 
 def _lut(values: list[Offsets], table: int) -> Offsets:
@@ -192,7 +216,9 @@ def register(state: State, file: str, index: int) -> Value | None:
 
 def truth(state: State, file: str, index: int) -> Truth | None:
     """What is known of a predicate."""
-    if index == 7 or file == "UP":
+    if index == 7:
+        return CONSTANT
+    if file == "UP":
         return SAME
     found = state.get((file, index))
     return found if isinstance(found, Truth) else None
@@ -268,11 +294,13 @@ def execute(state: State, i: Instruction) -> None:
     if not i.writes:
         return
     inputs = _inputs(state, i)
-    thread = any(known.thread for known in inputs if known)
+    origin = _origin(inputs)
+    if any(isinstance(o, (Const, Mem)) for o in i.operands):
+        origin |= OTHER
     uniform = i.base not in OPAQUE and all(known is not None and known.uniform for known in inputs)
     results: dict[str, Known | None] = {
-        "R": make(1, 0, thread) if uniform else None,
-        "P": Truth(uniform, thread) if uniform or thread and i.base not in OPAQUE else None,
+        "R": make(1, 0, origin) if uniform else None,
+        "P": Truth(uniform, origin) if uniform or origin & THREAD and i.base not in OPAQUE else None,
         "UR": UNIFORM,
     }
     if i.base == "VOTE":
@@ -328,14 +356,14 @@ def _equal(one: Known, other: Known) -> bool:
 def _either(one: Known, other: Known) -> Known | None:
     """What is known where all lanes of a warp hold ``one``, or all hold ``other``."""
     if isinstance(one, Truth) and isinstance(other, Truth):
-        return Truth(one.uniform and other.uniform, one.thread or other.thread)
+        return Truth(one.uniform and other.uniform, one.origin | other.origin)
     if not isinstance(one, Value) or not isinstance(other, Value):
         return None
     difference = np.ravel(one.offsets - other.offsets)
     if (difference != difference[0]).any():
         return None
     step = math.gcd(one.step, other.step, int(difference[0]))
-    return make(step, one.offsets, one.thread or other.thread) if step else one
+    return make(step, one.offsets, one.origin | other.origin) if step else one
 
 
 # -- over the graph
@@ -379,7 +407,7 @@ class Values:
         known = [one for one in found if one is not None]
         if len(known) < len(found):
             return None
-        return Truth(all(one.uniform for one in known), any(one.thread for one in known))
+        return Truth(all(one.uniform for one in known), _origin(known))
 
     def _end(self, block: int) -> tuple[State, Instruction | None]:
         """The state behind a block, and its last instruction."""

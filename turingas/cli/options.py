@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,13 +78,11 @@ class Sources:
     python: bool
 
     def assemble(self, file: str, source: bytes, **options: Any) -> Any:
-        """The Cubin of a source file. Its inline Python may import modules that lie beside it, or in an -I folder."""
+        """The Cubin of a source file."""
         from turingas.assembler import assemble
         from turingas.source.lines import decode
 
         name = "<stdin>" if file == "-" else file
-        folders = [path for path in self.include if os.path.isdir(path)]
-        sys.path[:0] = [os.path.dirname(os.path.abspath(file)) if file != "-" else os.getcwd(), *folders]
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
         return assemble(decode(source, name), self.arch, filename=name, **options)
 

@@ -184,7 +184,7 @@ class Strict:
         warps, told = k.warps, self.told[board]
         now = self.clock[warps]
         before = self.sets[board, warps]
-        after = before + k.lanes.any(axis=1)  # whether those count that do not run is not known
+        after = before + 1  # those count, too, that no lane runs: NVRTC 12.9 counts guarded TLD so
         if len(told) > 1:
             told[after % len(told), warps] = told[before % len(told), warps]
         channels = [self.channel[role, this.queue] for role, mask in this.releases.items() if mask >> board & 1]

@@ -33,6 +33,15 @@ def register_name(number: int) -> str:
     return f"{file}{index}"
 
 
+PREDICATES = 7  # of a file, without the one that is always true
+
+
+def literal(register: int, inv: bool) -> int:
+    """The number of a predicate that is true, or with ``inv`` false: P0 is 0, !P0 1, P1 2 ... UP0 14."""
+    number = register - FIRST["P"]
+    return 2 * (number if number <= PREDICATES else number - 1) + inv
+
+
 def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int) -> tuple[str, str]:
     """Kind and message of a finding: ``i`` reads ("raw") or overwrites ("waw") a register only ``passed`` cycles behind
     the fixed-latency instruction that writes it, where ``need`` are needed. (Barriers and sources that are read late
@@ -60,12 +69,12 @@ class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reads``: register
     -> access; ``writes``: register -> access and role; ``late``: registers that it reads late, without those that it
-    writes too, for which its result stands. ``sets``: its scoreboards; ``releases``: role -> those of them that tell
-    when it is done, as a mask."""
+    writes too, for which its result stands. ``clears``: both literals of the predicates that it writes, as a mask.
+    ``sets``: its scoreboards; ``releases``: role -> those of them that tell when it is done, as a mask."""
 
     __slots__ = (
-        "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall", "wait",
-        "waits", "writes",
+        "clears", "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall",
+        "wait", "waits", "writes",
     )  # fmt: skip
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
@@ -93,6 +102,8 @@ class Effects:
             for register in _numbers(write):
                 self.writes[register] = (write, role)
         self.late = tuple(sorted(late.difference(self.writes)))
+        predicates = (n for n in self.writes if FIRST["P"] <= n < FIRST["B"] and n % 8 != PREDICATES)
+        self.clears = sum(3 << literal(n, False) for n in predicates)
         control = i.control
         written = 0 if control.write == NONE else 1 << control.write
         read_by = 0 if control.read == NONE else 1 << control.read

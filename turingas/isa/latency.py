@@ -174,8 +174,10 @@ class Latencies:
     def issue(self, i: Instruction) -> int:
         """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
         comes so much later."""
-        kind = "imad" if i.base in ("IMAD", "IDP") else PIPE_OF[i.base]
-        return self.cycles.get(("issue", "", kind, ""), 1)
+        cycles = self.cycles.get(("issue", "", rate(i), ""), 1)
+        if PIPE_OF[i.base] == "wgmma":  # the row is of 8 columns; the shape is 64xNxK
+            return cycles * int(_shape(i).split("x")[1]) // 8
+        return cycles
 
     def behind(self, i: Instruction) -> int:
         """Cycles that compilers stall behind ``i`` whatever comes next: behind barriers, branches and exits."""
@@ -193,6 +195,8 @@ class Latencies:
         """Cycles that a reader must keep behind a fixed-latency producer."""
         if write.file == read.file == SOURCES:
             return self.war(producer, _in_file("UR", write), consumer, _in_file("UR", read))
+        if accumulates(producer, write, consumer, read):
+            return 0
         return self._need("raw", producer, write, writer, consumer, read, reader)
 
     def waw(self, first: Instruction, write: Access, second: Instruction, write2: Access) -> int:
@@ -234,7 +238,36 @@ def holds(i: Instruction) -> bool:
     return i.base == "DEPBAR" or i.base == "BAR" and "ARV" not in i.mods
 
 
+def accumulates(i: Instruction, write: Access, j: Instruction, read: Access) -> bool:
+    """Whether ``j`` adds to what ``i`` has computed, both products of a warp group: those of one shape that accumulate
+    into the same registers come in order (PTX ISA, wgmma.fence), however close they are."""
+    if read.what != "c" or PIPE_OF[i.base] != "wgmma" or PIPE_OF[j.base] != "wgmma":
+        return False
+    return (write.first, write.count) == (read.first, read.count) and i.mods[:1] == j.mods[:1]
+
+
 # ---- the classes of latency.csv ----------------------------------------------------------------------------------
+
+
+def rate(i: Instruction) -> str:
+    """The class of an instruction among the rows "issue": its pipe, or of a matrix product its shape and types."""
+    pipe = PIPE_OF[i.base]
+    if i.base in ("IMAD", "IDP"):
+        return "imad"
+    if pipe != "tensor":
+        return pipe
+    shape = _shape(i)
+    kinds = ["SP"] * ("SP" in i.mods) + [shape] + ["TF32"] * ("TF32" in i.mods)
+    if "S4" in i.mods or "U4" in i.mods:
+        kinds.append("S4")
+    if (i.base, shape) == ("HMMA", "884"):  # a step of 2 or of 4
+        kinds.append(i.mods[1])
+    return ".".join([i.base, *kinds])
+
+
+def _shape(i: Instruction) -> str:
+    """Of a matrix product: 16816, 16x8x16, 64x256x16."""
+    return next(name for name in i.mods if name[0].isdigit())
 
 
 def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:

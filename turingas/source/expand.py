@@ -13,9 +13,10 @@ from pathlib import Path
 
 from turingas.errors import AsmError
 from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
-from turingas.source.python import Python
+from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
+MAX_DEPTH = 32  # files that include one another
 _SPECIAL = re.compile(r"[\"#/{*]")  # a line without one of these needs no closer look
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
@@ -37,7 +38,8 @@ def expand(
     """The plain lines of ``source``, and what is wrong with it. With errors the lines are those that stand there
     without any Python: they may hold mistakes of their own.
 
-    ``include``: folders that .include searches, and Python files to run first (TuringAs's -inc).
+    ``include``: folders that .include searches, and Python files to run first (-inc of TuringAs (2020)). Inline Python
+    may import modules from these folders and from that of ``filename``.
     ``defines`` and ARCH (the architecture's name) are variables of the inline Python. A name that is defined and stands
     nowhere is an error: it is a slip of the pen.
     """
@@ -47,17 +49,18 @@ def expand(
         if not key.isidentifier():
             raise AsmError(f"{key!r} cannot be defined: it is no Python name", name)
     folders = [Path(path) for path in include if not os.fspath(path).endswith(".py")]
-    expander = _Expander(Python(defines, allow_python), folders)
-    for path in include:
-        if os.fspath(path).endswith(".py"):
-            expander.run_file(Path(path), Origin(name, 0, ""))
-    check_text(source, name)
     path = Path(filename) if filename else Path()
-    expander.text(source, name, path.parent, None, (path.resolve(),))
-    expander.errors[:0] = _unused(given, name, expander.python.sources.values())
-    if expander.errors:  # the expressions may need what a failed block would have set
-        return [line for line in expander.lines if "{" not in line.text], expander.errors
-    return expander.expressions(), expander.errors
+    with importing([path.parent, *folders]):
+        expander = _Expander(Python(defines, allow_python), folders)
+        for file in include:
+            if os.fspath(file).endswith(".py"):
+                expander.run_file(Path(file), Origin(name, 0, ""))
+        check_text(source, name)
+        expander.text(source, name, path.parent, None, (path.resolve(),))
+        expander.errors[:0] = _unused(given, name, expander.python.sources.values())
+        if expander.errors:  # the expressions may need what a failed block would have set
+            return [line for line in expander.lines if "{" not in line.text], expander.errors
+        return expander.expressions(), expander.errors
 
 
 def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]]) -> list[AsmError]:
@@ -69,7 +72,7 @@ def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]
             from turingas.isa.diagnose import nearest
 
             words = set(re.findall(r"\w+", "\n".join(line for lines in sources for line in lines)))
-            said = f"nothing here is called {name}, so that it makes no difference what {name} is defined to be"
+            said = f"{name} is defined, but the source never uses it"
             found.append(AsmError(said, file, hint=nearest(name, words)))
     return found
 
@@ -152,8 +155,10 @@ class _Expander:
                 self.run_file(path, origin)
                 return
             real = path.resolve()
-            if real in stack or len(stack) > 32:
+            if real in stack:
                 raise origin.error_at(f"{wanted} includes itself", "", wanted)
+            if len(stack) > MAX_DEPTH:
+                raise origin.error_at(f"includes are nested more than {MAX_DEPTH} deep", "", wanted)
             text = _read(path, origin)
             self.take(text.count("\n"), origin)
             self.text(text, str(path), path.parent, origin, (*stack, real))
