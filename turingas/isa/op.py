@@ -1,8 +1,8 @@
 """What an instruction is, besides how it is written: the type of OPS, which stands behind the rows of each module of
 turingas/isa/table/.
 
-Everything that is asked of a mnemonic is a field of its Op, so that linter, CPU device, `turingas isa` and the reference
-never keep lists of mnemonics of their own.
+What is asked of a mnemonic is a field of its Op, so that linter, CPU device, `turingas isa` and the reference need no
+lists of mnemonics of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def wide_address(mods: tuple[str, ...], second: bool) -> int:
     return 2 if "E" in mods else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Op:
     """One mnemonic. The pipe that executes it (a row of docs/latency.md), what it does in a line (d is the destination,
     a, b and c are the sources in their order), what PTX and CUDA C++ call it, and real lines: one for each
@@ -54,6 +54,8 @@ class Op:
     "UPR": the predicates that its mask names."""
     spans: Spans = wide_address
     """How many uniform registers its addresses span."""
+    relative: bool = False
+    """The distance behind its register counts from the next instruction."""
     kin: tuple[str, ...] = ()
     """What to use on an architecture that lacks it."""
 
@@ -70,10 +72,12 @@ def op(
     reads: str = "",
     writes: str = "",
     spans: Spans = wide_address,
+    relative: bool = False,
     kin: str = "",
 ) -> Op:
     """An Op, written shortly: the names of ``reads``, ``writes`` and ``kin`` with spaces between."""
     return Op(
         pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, opaque=opaque,
-        reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans, kin=tuple(kin.split()),
+        reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans, relative=relative,
+        kin=tuple(kin.split()),
     )  # fmt: skip

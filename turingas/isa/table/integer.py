@@ -140,7 +140,7 @@ OPS = {
     "IMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (integers)",
                  "min.s32, max.s32, min, max", "IMNMX R0, R1, R2, !PT", kin="ISETP SEL"),
     "VIMNMX": alu("the smaller or larger of a and b, integers", "min.s32, max.s32, min.s16x2, max.s16x2, __vmins2",
-                  "VIMNMX R0, R1, R2, !PT", kin="IMNMX ISETP SEL"),
+                  "VIMNMX R0, R1, R2, !PT", kin="IMNMX"),
     "VIMNMX3": alu("the smallest or largest of three integers", "__vimin3_s32, __vimax3_s32",
                    "VIMNMX3 R0, R1, R2, R3, !PT", kin="IMNMX"),
     "VIADDMNMX": alu("a + b, then the smaller or larger of that and c", "__viaddmin_s32, __viaddmax_s32",

@@ -159,7 +159,7 @@ FLOATS = {
     ".F16x8.RN": 4, ".BF16x8.RN": 4, ".F32x4.RN": 4, ".F32x4.FTZ.RN": 4,
 }  # fmt: skip
 SIZES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128")
-OPS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
+OPERATIONS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
 TYPES = ("", ".S32", ".64", ".F32.FTZ.RN", ".F16x2.RN", ".S64", ".F64.RN")
 #        memory order, scope and .PRIVATE in one field, 77 to 80, since sm_80
 ORDERS = (
@@ -202,7 +202,7 @@ FIELDS = {
     "ldorder": Enum(77, 4, (*ORDERS[:4], ".CONSTANT", *ORDERS[5:])),
     "order": Enum(77, 4, ORDERS), "copyorder": Enum(77, 4, COPY_ORDERS),
     # of atomics
-    "op": Enum(87, 4, OPS), "opg": Enum(87, 4, (*OPS, ".SAFEADD")), "redop": Enum(87, 3, OPS[:8]),
+    "op": Enum(87, 4, OPERATIONS), "opg": Enum(87, 4, (*OPERATIONS, ".SAFEADD")), "redop": Enum(87, 3, OPERATIONS[:8]),
     "fop": Enum(88, 2, (".ADD", ".MIN", ".MAX")), "cas": Enum(87, 2, {0: ".CAS", 1: ".CAST", 3: ".CAST.SPIN"}),
     "type70": Enum(73, 3, TYPES, spans=WIDTH), "type80": Enum(73, 4, TYPES, spans=WIDTH),
     "type": Enum(73, 3, ("", ".S32", ".64", ".S64", ".128"), spans=WIDTH),
@@ -456,7 +456,7 @@ OPS = {
     "LDL": behind_a_cache("loads from local memory", "ld.local", "LDL R0, [R1]"),
     "LDC": op("constant", "loads from constant memory, at an address in a register", "ld.const", "LDC R0, c[0x3][R1]",
               opaque=True, ordered=False),
-    "LDTRAM": load("loads attributes of a triangle (graphics)", "", "LDTRAM.B R0, a[0x10]"),
+    "LDTRAM": load("loads attributes of a triangle (graphics)", "", "LDTRAM.AB R0, a[0x10]"),
     "STG": store("stores to global memory", "st.global", "STG.E desc[UR4][R2.64], R0", "STG.E [R2.64], R0",
                  "STG.E.SYS [R2], R0"),
     "ST": store("stores to a generic address", "st", "ST.E [R2], R0", "ST.E.SYS [R2], R0"),

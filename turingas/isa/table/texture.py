@@ -205,7 +205,7 @@ ROWS: list[Row] = [
 
 # ---- what they are -----------------------------------------------------------------------------------------------
 
-surface = functools.partial(op, "tex")
+on_surface = functools.partial(op, "tex")
 reads_surface = functools.partial(op, "tex", opaque=True)
 texture = functools.partial(op, "tex", opaque=True, writes="R64")  # the second half of the texel
 
@@ -222,11 +222,11 @@ OPS = {
     "FOOTPRINT": texture("which texels a texture access would touch", "", "FOOTPRINT.B.TEX R0, R2, R4, R6, 2D"),
     "SULD": reads_surface("loads from a surface", "suld.b, surf2Dread", "SULD.D.BA.1D.STRONG.SM.TRAP R0, [R2], R4",
                           "SULD.D.BA.1D.STRONG.CTA.TRAP R0, [R2], R4"),
-    "SUST": surface("stores to a surface", "sust.b, sust.p, surf2Dwrite", "SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, R4",
-                    "SUST.D.BA.1D.STRONG.CTA.TRAP [R2], R0, R4"),
-    "SURED": surface("atomic operation on a surface that returns nothing", "sured.b",
-                     "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, R4"),
-    "SUATOM": reads_surface("atomic operation on a surface", "", "SUATOM.D.BA.1D.ADD.STRONG.SYS.TRAP PT, R0, [R2], R4, R6"),
-    "SUQUERY": reads_surface("asks for properties of a surface", "", "SUQUERY.1D PT, R0, [R2], COMP_STATUS, R4"),
+    "SUST": on_surface("stores to a surface", "sust.b, sust.p, surf2Dwrite", "SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, R4",
+                       "SUST.D.BA.1D.STRONG.CTA.TRAP [R2], R0, R4"),
+    "SURED": on_surface("atomic operation on a surface that returns nothing", "sured.b",
+                        "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, R4"),
+    "SUATOM": reads_surface("atomic operation on a surface", "", "SUATOM.D.BA.1D.ADD.STRONG.SYS.TRAP R0, [R2], R4, R6"),
+    "SUQUERY": reads_surface("asks for properties of a surface", "", "SUQUERY.1D R0, [R2], COMP_STATUS, R4"),
     "PIXLD": reads_surface("reads the state of a pixel", "", "PIXLD.COVMASK R0"),
 }

@@ -173,7 +173,7 @@ OPS = {
     "UR2UP": uniform("uniform R2P", "", "UR2UP UPR, UR4", writes="UPR", kin="R2P"),
     "VOTEU": umove("VOTE with a uniform result", "vote.sync, __all_sync", "VOTEU.ANY UR4, UPT, PT", kin="VOTE"),
     "ULDC": umove("loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]",
-                  kin="MOV LDC"),
+                  kin="MOV"),
     "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),
     "UCGABAR_ARV": branch("arrives at the barrier of the cluster", "barrier.cluster.arrive, cluster.barrier_arrive",
