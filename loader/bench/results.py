@@ -18,7 +18,7 @@ from loader.bench.measure import torch
 from loader.cuda import Device
 from turingas.errors import LaunchError
 
-INSTALL = 'pip install "turingas[bench]"'
+INSTALL = 'pip install rich matplotlib; in a checkout, pip install ".[bench]" brings both'
 ROOT = Path(__file__).parents[2]
 #: Results that are kept with the package: an H200's.
 FOLDER = ROOT / "kernels_sass" / "results"

@@ -522,7 +522,7 @@ def test_without_matplotlib(card, quick, monkeypatch):
     for words in (["winograd"], ["schedule"], ["winograd", "--show"]):
         done = call(*words, "--figures", "new")
         assert done.exit_code == 1 and "figures are drawn with matplotlib" in done.output, done.output
-        assert 'pip install "turingas[bench]"' in done.output and not card.launches  # before anything is measured
+        assert 'pip install ".[bench]"' in done.output and not card.launches  # before anything is measured
 
 
 # ---- without a GPU, and wrong usage ------------------------------------------------------------------------------
@@ -538,7 +538,7 @@ def test_without_a_gpu(no_gpu, name):
 def test_without_rich(card, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     done = call(*PART)
-    assert done.exit_code == 1 and 'pip install "turingas[bench]"' in done.output and not card.launches
+    assert done.exit_code == 1 and 'pip install ".[bench]"' in done.output and not card.launches
 
 
 def test_wrong_usage(no_gpu):

@@ -32,6 +32,7 @@ from turingas.launch import Three, find, shape
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
+LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
 BUDGET = 1_000_000  # instructions of a warp
 BANK_AT = 0x40  # in constant bank 0: its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
@@ -176,6 +177,12 @@ class Module:
                 f"a block of {threads} threads with {kernel.registers} registers each does not fit the "
                 f"{facts.registers_per_sm} registers of an SM"
             )
+        local = kernel.frame_bytes + more.get("stack", STACK)
+        if not 0 <= local <= LOCAL:
+            raise LaunchError(
+                f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
+                f"the rest stack); {LOCAL} are the limit"
+            )
         lanes = LANES_STRICT if more.get("strict") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more})
 
@@ -205,7 +212,9 @@ class Module:
         facts = self.device.arch
         texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
-        own = next(n for n, s in enumerate(sections) if s.name == kernel.section)
+        own = next((n for n, s in enumerate(sections) if s.name == kernel.section), 0)
+        if not own:
+            raise LaunchError(f"the cubin has no section {kernel.section!r}, which should hold the code")
         others = [n for n, s in enumerate(sections) if n != own and s.name in texts and not texts[s.name].entry]
         starts: dict[int, int] = {}
         code = bytearray()
