@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from loader import cuda
-from loader.module import CPU, CpuModule, Kernel, Module
+from loader.module import CPU, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.errors import CubinError, LaunchError
 
@@ -39,6 +39,8 @@ def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin,
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
     if device == CPU:
+        from loader.cpu import CpuModule
+
         return CpuModule(cubin)
     name, _, number = str(device).partition(":")
     if name != "cuda" or (number and not number.isdecimal()):

@@ -22,8 +22,8 @@ from loader.bench import figures as drawing
 from loader.bench import measure, results
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
+from turingas import memory_model
 from turingas.cubin.cubin import Cubin
-from turingas.emulate import traffic
 
 FOLDER = Path(__file__).parent
 LEARN = FOLDER.parent / "learn"
@@ -167,7 +167,7 @@ def smem(arch: str) -> dict[str, Case]:
     cases = {}
     for op, width, pattern in ACCESSES:
         at, part = lanes(width, pattern)
-        needed, fewest = traffic.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
+        needed, fewest = memory_model.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
         name = f"{op}.{width}" + (f" {pattern}" if pattern != "own" else "")
         more: Json = {"bytes": int(part.sum()) * width // 8, "wavefronts": int(needed[0]), "fewest": int(fewest[0])}
         if name in PAPER:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import turingas
-from turingas.emulate import Device, DeviceError, LaunchError, launch
+from turingas.emulate import Device, DeviceError, launch
 from turingas.emulate.device import patch
+from turingas.errors import LaunchError
 
 ADD = """
 .arch sm_75

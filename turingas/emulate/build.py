@@ -37,8 +37,6 @@ class Unsupported(Exception):
     """The emulator has no semantics for an instruction, or for a modifier of it; the message says which."""
 
 
-
-
 SEMANTICS: dict[str, Callable[[Instruction, Maker], Step]] = {}
 
 
@@ -53,6 +51,13 @@ def semantics(*names: str) -> Callable[[Callable[[Instruction, Maker], Step]], C
         return build
 
     return register
+
+
+def only(i: Instruction, *known: str) -> None:
+    """Unsupported for a modifier that is not among ``known``."""
+    for mod in i.mods:
+        if mod not in known:
+            raise Unsupported(f"{i.base} with .{mod}")
 
 
 def _bits(value: int, dtype: type = np.uint32) -> Get:

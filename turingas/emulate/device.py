@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,14 +19,15 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Symbol
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.cubin.read import bank_of
-from turingas.emulate.arguments import find, pack
+from turingas.emulate.arguments import pack
 from turingas.emulate.cohort import Array
 from turingas.emulate.counters import Counters
-from turingas.emulate.errors import DeviceError, LaunchError
+from turingas.emulate.errors import DeviceError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
-from turingas.errors import AsmError
+from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import NAMES, arch
+from turingas.launch import Three, find, shape
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
@@ -37,12 +38,8 @@ SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where gene
 #: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
 #: the number of SMs, and what the system keeps of SR_SMEMSZ
 DYNAMIC_AT, SMS_AT, KEPT_AT = 0x2C, 0x10C, 0x114
-GRID = (2**31 - 1, 65535, 65535)
-BLOCK = (1024, 1024, 64)
-THREADS = 1024
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
-Three = tuple[int, int, int]
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
 
 
@@ -164,11 +161,7 @@ class Module:
         self, kernel: Kernel, grid: int | Sequence[int], block: int | Sequence[int], shared: int, more: dict[str, Any]
     ) -> Options:
         facts = self.device.arch
-        grid3 = three(grid, "grid", GRID)
-        block3 = three(block, "block", BLOCK)
-        threads = block3[0] * block3[1] * block3[2]
-        if threads > THREADS:
-            raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
+        grid3, block3, threads = shape(grid, block)
         if shared < 0:
             raise LaunchError(f"{shared} bytes of shared memory")
         total = kernel.shared_bytes + shared
@@ -321,18 +314,6 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
         mask = (1 << width) - 1
         word = word & ~(mask << position) | (value + addend >> shift & mask) << position
     data[offset : offset + size] = word.to_bytes(size, "little")
-
-
-def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
-    """One to three numbers, as grid and block are given, filled up with 1. LaunchError beyond the limits."""
-    numbers = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not 1 <= len(numbers) <= 3 or not all(isinstance(n, (int, np.integer)) for n in numbers):
-        raise LaunchError(f"{name} {value!r} is not one to three integers")
-    x, y, z = (*[int(n) for n in numbers], 1, 1)[:3]
-    for size, limit, axis in zip((x, y, z), limits, "xyz"):
-        if not 1 <= size <= limit:
-            raise LaunchError(f"{name}.{axis} is {size}; it must be 1 to {limit}")
-    return x, y, z
 
 
 # ---- running -----------------------------------------------------------------------------------------------------
