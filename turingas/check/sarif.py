@@ -79,6 +79,7 @@ RULES = {
     "waw": "A register is overwritten without a wait for its writer",
     "war": "A register is overwritten without a wait for its reader",
     "no-scoreboard": "An instruction of variable latency that sets no scoreboard",
+    "missing-scoreboard": "A scoreboard that there is not",
     "no-release": "A scoreboard that its instruction never releases",
     "never-waited": "A scoreboard that nothing waits for",
     "nothing-pending": "A wait for a scoreboard that nothing has set",
