@@ -28,6 +28,8 @@ from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
 
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
+MOST_EFFECTS = 1 << 15  # words of an architecture whose effects are remembered from kernel to kernel
+_EFFECTS: dict[str, dict[int, Effects]] = {}
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
@@ -130,7 +132,9 @@ class Walk:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
         self.horizon = max((n for (hazard, *_), n in self.lat.cycles.items() if hazard != "issue"), default=1)
-        facts: dict[int, Effects] = {}
+        facts = _EFFECTS.setdefault(graph.kernel.arch, {})
+        if len(facts) > MOST_EFFECTS:
+            facts.clear()
         self.facts: list[Effects | None] = []
         for i in graph.instructions:
             if i is None:

@@ -157,7 +157,7 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
     hint = "move the barrier to where all threads come by; threads that have ended do not count"
     unsure = "; that depends on a value that is not known here"
     for number in sorted(graph.reachable):
-        for n, i, state in found.instructions(number):
+        for n, i, state in found.instructions(number, ("BAR",)):
             sure = guard(state, i)
             if _whole(i) and not i.always and sure is not None and sure.thread:
                 message = f"only the threads for which {i.guard} {_is(i)} reach this barrier"
