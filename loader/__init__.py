@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from loader import cuda
-from loader.module import CPU, CpuModule, Kernel, Module
+from loader.module import CPU, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.errors import CubinError, LaunchError
 
@@ -35,10 +35,13 @@ def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin,
         try:
             cubin = Cubin.from_file(path)
         except CubinError as error:
-            raise CubinError(f"{error.message} ({os.fspath(path)})", error.offset) from None
+            source = "; turingas.assemble makes one of a source" if str(path).endswith(".sass") else ""
+            raise CubinError(f"{error.message} ({os.fspath(path)}){source}", error.offset) from None
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
     if device == CPU:
+        from loader.cpu import CpuModule
+
         return CpuModule(cubin)
     name, _, number = str(device).partition(":")
     if name != "cuda" or (number and not number.isdecimal()):

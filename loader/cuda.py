@@ -30,9 +30,8 @@ from loader.module import Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.cubin.model import Param
-from turingas.emulate.arguments import check_count, find, label, scalar
-from turingas.emulate.device import BLOCK, GRID, THREADS, three
 from turingas.errors import LaunchError
+from turingas.launch import check_count, find, label, scalar, shape
 
 #: after these the context is of no use any more: every call in the process fails
 LOST = {
@@ -404,10 +403,7 @@ class CudaKernel(Kernel):
 
     def _shape(self, grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> tuple[int, ...]:
         """Grid, block and dynamic shared memory as cuLaunchKernel takes them; more than 48 KB asked for."""
-        grid3, block3 = three(grid, "grid", GRID), three(block, "block", BLOCK)
-        threads = block3[0] * block3[1] * block3[2]
-        if threads > THREADS:
-            raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
+        grid3, block3, threads = shape(grid, block)
         if threads > self.threads:
             raise LaunchError(
                 f"a block of {threads} threads; {self.name} can have {self.threads} on {self.gpu.arch}",

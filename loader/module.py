@@ -1,21 +1,15 @@
-"""Cubins on a device, their kernels, and launches: the face that all devices have, and the CPU device behind it."""
+"""Cubins on a device, their kernels, and launches: the face that all devices have."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from loader.arrays import kind_of, on_host
-from turingas import emulate
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import Kernel as Code
-from turingas.emulate import Report
-from turingas.emulate.arguments import find, label
-from turingas.errors import LaunchError
+
+if TYPE_CHECKING:
+    from turingas.emulate import Report
 
 CPU = "cpu"
 
@@ -86,60 +80,3 @@ class Kernel:
         now or at a later call) for what the kernel does.
         """
         raise NotImplementedError
-
-
-class CpuModule(Module):
-    """A cubin on the CPU device (``turingas.emulate``)."""
-
-    def __init__(self, cubin: Cubin) -> None:
-        super().__init__(cubin, CPU)
-        self._lock = threading.Lock()
-        self._module: emulate.Module | None = emulate.Device(cubin.arch).load(cubin)
-
-    def kernel(self, name: str | None = None) -> Kernel:
-        self._open()
-        return CpuKernel(self, find(self.cubin, name))
-
-    def variable(self, name: str) -> Any:
-        return self._open().variable(name)
-
-    def close(self) -> None:
-        self._module = None
-
-    def _open(self) -> emulate.Module:
-        if self._module is None:
-            raise LaunchError("the module is closed")
-        return self._module
-
-
-class CpuKernel(Kernel):
-    """A kernel on the CPU device."""
-
-    module: CpuModule
-
-    def __init__(self, module: CpuModule, code: Code) -> None:
-        super().__init__(module, code.name)
-        self._names = [param.name for param in sorted(code.params, key=lambda p: p.offset)]
-
-    def launch(
-        self,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        *args: Any,
-        shared: int = 0,
-        stream: Any = None,
-        early: bool = False,
-        **options: Any,
-    ) -> Report:
-        if stream is not None:
-            raise LaunchError("the CPU device has no streams")
-        if not isinstance(shared, (int, np.integer)):
-            raise LaunchError(f"{shared!r} bytes of shared memory")
-        module = self.module._open()
-        names = [*self._names, *[""] * len(args)]  # too many arguments are counted below
-        given = [
-            value if kind_of(value) is None else on_host(value, label(n, names[n], self.name))
-            for n, value in enumerate(args)
-        ]
-        with self.module._lock:  # a device's memory is made for one launch at a time
-            return module.launch(self.name, grid, block, given, shared, **options)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.emulate.test_device import ADD
 from turingas.argument_text import argument
 from turingas.cli import main
-from turingas.emulate import LaunchError
+from turingas.errors import LaunchError
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from turingas.errors import AsmError, CubinError
+from turingas.version import __version__
 
 if TYPE_CHECKING:
     from turingas.api import decode, encode
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from turingas.cubin.cubin import Cubin
     from turingas.disassembler import disassemble
 
-__version__ = "0.1.0"
-__all__ = ["AsmError", "Cubin", "CubinError", "Finding", "assemble", "decode", "disassemble", "encode", "lint"]
+__all__ = [
+    "AsmError", "Cubin", "CubinError", "Finding", "__version__", "assemble", "decode", "disassemble", "encode", "lint",
+]  # fmt: skip
 
 # Loaded when first used: ``import turingas`` alone stays cheap.
 _HOME = {

@@ -35,7 +35,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    parsed, encode_line, anywhere = control.known, isa.encode, isa.anywhere
+    parsed, find = control.known, isa.find
     for number, line in enumerate(lines):
         word = seen.get(line)
         if word is not None:
@@ -54,14 +54,15 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 pass  # a label, or a mistake
         if bits is not None and rest:  # the common case: a control code, and no label
             try:
-                word = encode_line(rest.lstrip(), address + 16 * len(words), labels) | bits
+                word, form = find(rest.lstrip(), address + 16 * len(words), labels)
+                word |= bits
                 if word & control.REUSE_MASK:
                     word = isa.join(word, bits)
             except EncodeError:
                 pass  # wrong, or a branch to a label further down: the second round says which
             else:
                 words.append(word)
-                if anywhere[word & 0xFFF]:
+                if not form.has_target:
                     if len(seen) > SEEN:
                         seen.clear()
                     seen[line] = word

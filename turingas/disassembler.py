@@ -114,6 +114,9 @@ def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Add
         "symbol": _name(kernel.symbol) if kernel.symbol else "",
         "flags": "" if kernel.flags == 6 else f"{kernel.flags:#x}",
         "align": "" if kernel.align == 128 else str(kernel.align),
+        "link": "" if kernel.link == ".symtab" else _reference(kernel.link) or "0",
+        "entry": str(kernel.entry_size) if kernel.entry_size else "",
+        "address": f"{kernel.address:#x}" if kernel.address else "",
         "info": "" if kernel.section_info is None else f"{kernel.section_info:#x}",
     }
     head = ".kernel " if kernel.entry else ".function "

@@ -3,8 +3,13 @@
 ``.include "outer.py"`` runs this file in the namespace of the source's inline Python. ARCH is the architecture.
 """
 
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
+from turingas.isa.latency import latencies
+
+ISA = instruction_set(ARCH)
 # An FFMA keeps its pipe for two cycles where 16 lanes work for a scheduler, and for one where there are 32.
-STALL = 1 if ARCH in ("sm_86", "sm_89", "sm_90", "sm_90a") else 2  # noqa: F821
+STALL = latencies(ARCH).issue(instruction(ISA, ISA.encode("FFMA R0, R0, R0, R0", 0, {})))
 
 
 def serpentine(rows, columns):

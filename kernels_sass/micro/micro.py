@@ -20,10 +20,11 @@ import loader
 import turingas
 from loader.bench import figures as drawing
 from loader.bench import measure, results
+from loader.bench.bench import SECONDS, Bench
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
+from turingas import memory_model
 from turingas.cubin.cubin import Cubin
-from turingas.emulate import traffic
 
 FOLDER = Path(__file__).parent
 LEARN = FOLDER.parent / "learn"
@@ -140,14 +141,14 @@ def rounded(number: float) -> float:
 
 # ---- smem --------------------------------------------------------------------------------------------------------
 
-#: Bytes a cycle on an RTX 2080 Ti, as far as the text of paper 000 has them (Table 1 is a picture in our copy).
+#: Bytes a cycle on an RTX 2080 Ti, as far as the text of openCNN has them (Table 1 is a picture in our copy).
 PAPER = {"STS.64": 42.61, "STS.128": 51.21, "STS.128 half": 25.60}
 
 ACCESSES = [
     *((op, width, "own") for op in ("LDS", "STS") for width in (32, 64, 128)),
     *((op, width, "half") for op in ("LDS", "STS") for width in (32, 64, 128)),
     *(("LDS", width, "broadcast") for width in (32, 64, 128)),
-    *(("LDS", width, "paper004") for width in (32, 64, 128)),
+    *(("LDS", width, "yan2020") for width in (32, 64, 128)),
     *((op, 32, f"stride:{n}") for op in ("LDS", "STS") for n in (2, 3, 4, 8, 16, 32)),
     *((op, width, f"stride:{n}") for op in ("LDS", "STS") for width, n in ((64, 4), (128, 8))),
 ]  # fmt: skip
@@ -157,7 +158,7 @@ def lanes(width: int, pattern: str) -> tuple[Array, Array]:
     """Where each lane of a warp reads or writes, in bytes, and which lanes take part, as 06_smem.sass has it."""
     lane = np.arange(32)
     stride = 4 * int(pattern[7:]) if pattern.startswith("stride:") else width // 8
-    at = {"paper004": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride
+    at = {"yan2020": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride
     return at, (lane & 8 == 0) if pattern == "half" else lane >= 0
 
 
@@ -167,7 +168,7 @@ def smem(arch: str) -> dict[str, Case]:
     cases = {}
     for op, width, pattern in ACCESSES:
         at, part = lanes(width, pattern)
-        needed, fewest = traffic.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
+        needed, fewest = memory_model.wavefronts(at[None], part[None], width // 8, op == "LDS", False)
         name = f"{op}.{width}" + (f" {pattern}" if pattern != "own" else "")
         more: Json = {"bytes": int(part.sum()) * width // 8, "wavefronts": int(needed[0]), "fewest": int(fewest[0])}
         if name in PAPER:
@@ -210,7 +211,7 @@ FFMA: dict[str, tuple[str, Mapping[str, object], int | None]] = {
         f"best, {n} LDS.128 in 128 FFMA": ("07_mix", {"LDS": n}, cycles)
         for n, cycles in ((0, None), (4, 1093), (6, 1111), (8, 1125), (12, 1551))
     },
-    "best, 8 LDS.128 in 128 FFMA, lanes of paper 004": ("07_mix", {"LDS": 8, "LANES": "paper004"}, 1193),
+    "best, 8 LDS.128 in 128 FFMA, lanes of Yan, Wang, Chu 2020": ("07_mix", {"LDS": 8, "LANES": "yan2020"}, 1193),
     "best, 4 STS.128 in 128 FFMA": ("07_mix", {"STS": 4}, 1157),
 }
 
@@ -550,3 +551,32 @@ def bars(what: str, found: Json) -> Any:
     axes.set_axisbelow(True)
     axes.margins(x=0.2 if latencies else 0.1, y=0.01)
     return figure
+
+
+# ---- the benches -------------------------------------------------------------------------------------------------
+
+
+def _bench(what: str, short: str, help: str) -> Bench:
+    return Bench(
+        what, short, help, (SECONDS,),
+        lambda given, path, tell: run(what, path, given.get("seconds", math.inf), tell),
+        functools.partial(show, what), failures, functools.partial(figures, what),
+    )  # fmt: skip
+
+
+SMEM = _bench(
+    "smem", "LDS and STS by width and lanes.",
+    "Cycles and bytes a cycle of LDS and STS: 32, 64, 128 bits, whole and half warps, broadcasts, bank conflicts "
+    "(Table 1 of openCNN's paper).",
+)  # fmt: skip
+REGISTERS = _bench(
+    "ffma", "FFMA by register banks, reuse flags, yields.",
+    "Cycles of FFMA by register banks, reuse flags, yield flags, and with LDS and STS between them; one and two "
+    "warps a scheduler.",
+)  # fmt: skip
+TENSOR = _bench(
+    "hmma", "Tensor cores: products a cycle, latencies.",
+    "Cycles of what the tensor cores of the GPU have (HMMA, IMMA, BMMA, QMMA, DMMA; of warp groups HGMMA, IGMMA, "
+    "BGMMA, QGMMA), one and two warps a scheduler, and the latency from one product to the next on the same "
+    "accumulator.",
+)  # fmt: skip

@@ -9,56 +9,17 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from loader.reference.problem import Array, Problem, arrange, check, check_layout, rearrange_shape
+from loader.reference.problem import Array, Problem, arrange, check, rearrange_shape
+from loader.reference.registry import ALGORITHMS, Algorithm
 from loader.reference.runner import POISON, Runner, default_device
 
-__all__ = ["Algorithm", "Problem", "Runner", "algorithm", "algorithms", "conv2d", "find", "run"]
+__all__ = ["Algorithm", "Problem", "Runner", "algorithms", "conv2d", "find", "run"]
 
 FAMILIES = ("direct", "memory_efficient", "winograd", "nonfused")  # modules of this folder: each lists its algorithms
-
-#: Launches the kernels: runner, problem, x in the algorithm's layout, w as K, C, R, S, y in the algorithm's layout, and
-#: options of its own by name.
-Function = Callable[..., None]
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """An entry of the list: ``layout`` of x and y that its kernels take; ``supports`` says "" or why not.
-
-    ``tolerance``: the relative L2 error that its arithmetic may have.
-    """
-
-    name: str
-    function: Function
-    layout: str
-    supports: Callable[[Problem], str]
-    tolerance: float = 1e-6
-
-
-_algorithms: dict[str, Algorithm] = {}
-
-
-def algorithm(
-    name: str,
-    layout: str = "NCHW",
-    supports: Callable[[Problem], str] = lambda problem: "",
-    tolerance: float = 1e-6,
-) -> Callable[[Function], Function]:
-    """Put a function on the list of algorithms."""
-    check_layout(layout)
-
-    def register(function: Function) -> Function:
-        assert name not in _algorithms, name
-        _algorithms[name] = Algorithm(name, function, layout, supports, tolerance)
-        return function
-
-    return register
 
 
 @functools.cache
@@ -70,14 +31,14 @@ def _import_families() -> None:
 def algorithms() -> list[str]:
     """The names that ``conv2d`` takes."""
     _import_families()
-    return list(_algorithms)
+    return list(ALGORITHMS)
 
 
 def find(name: str) -> Algorithm:
     """The algorithm of that name. ValueError names those there are."""
     if name not in algorithms():
         raise ValueError(f"there is no algorithm {name!r}; there are: " + ", ".join(algorithms()))
-    return _algorithms[name]
+    return ALGORITHMS[name]
 
 
 def conv2d(

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from loader.module import CPU
-from loader.reference import algorithm, cublas
+from loader.reference import cublas
 from loader.reference.problem import Problem
+from loader.reference.registry import algorithm
 from loader.reference.runner import Runner, ceil_div
 
 SOURCE = "direct.cu"

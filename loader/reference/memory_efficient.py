@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from loader.reference import algorithm
 from loader.reference.problem import Problem
+from loader.reference.registry import algorithm
 from loader.reference.runner import Runner, ceil_div
 
 SOURCE = "memory_efficient.cu"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from loader.reference import algorithm
 from loader.reference.problem import Problem
+from loader.reference.registry import algorithm
 from loader.reference.runner import Runner, ceil_div
 
 SOURCE = "nonfused.cu"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loader.reference import algorithm
 from loader.reference.problem import Problem
+from loader.reference.registry import algorithm
 from loader.reference.runner import Runner, ceil_div
 from turingas.emulate import Report
 

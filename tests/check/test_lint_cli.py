@@ -245,3 +245,17 @@ def test_compiled_code_gives_notes_alone(arch):
             assert {finding.severity for finding in found} <= {"note"}, (source, found)
             count += 1
     assert count > 20
+
+
+def test_files_of_two_folders_have_their_own_helpers(tmp_path):
+    """The stall of 5 in the first folder is enough, that of 1 in the second is not."""
+    for name, stall in (("a", 5), ("b", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text(f"STALL = {stall}\n")
+        (tmp_path / name / "k.sass").write_text(
+            "<code>\nimport helper\nout_ = f'--:-:-:-:{helper.STALL} FADD R0, RZ, 1;'\n</code>\n"
+            "--:-:-:-:5 FADD R1, R0, R0;\n--:-:-:Y:5 EXIT;\n"
+        )
+    result = CliRunner().invoke(main, ["lint", *(str(tmp_path / name / "k.sass") for name in "ab")])
+    totals = [line.rpartition("/")[2] for line in result.output.splitlines() if line.endswith("note")]
+    assert [total.partition(": ")[2] for total in totals] == ["1 note", "1 error, 1 note"]

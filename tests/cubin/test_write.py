@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.cubin import cubins
+from turingas.assembler import assemble
 from turingas.cubin import elf, nvinfo
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.cubin.model import Code, Constant, Kernel, Param
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build
+from turingas.disassembler import check, disassemble
 from turingas.isa.arch import arch
 
 EXIT, NOP = 0x000FEA0003800000000000000000794D, 0x000FC000000000000000000000007918
@@ -109,3 +111,34 @@ def test_a_word_changed_in_place_is_written():
     cubin = Cubin.from_bytes(cubins.named("plain_cuda12_sm75"))
     cubin.kernel("fill").words[0] = NOP
     assert Cubin.from_bytes(cubin.to_bytes()).kernel("fill").words[0] == NOP
+
+
+@pytest.mark.parametrize("name", ["memory_cuda12_sm75", "flow_cuda13_sm90", "flow_cuda12_sm80_rdc"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("link", 3), ("link", 0), ("info", 2), ("align", 256), ("entry_size", 8), ("address", 0x100)]
+)
+def test_what_a_section_says_of_itself_is_kept(name, field, value):
+    """Linkers leave sh_link of code at .nv.info, for instance: nothing reads it there, and it is kept."""
+    data = cubins.named(name)
+    for at, section in enumerate(Elf.from_bytes(data).sections):
+        if at and section.name not in (".symtab", ".strtab", ".shstrtab"):
+            file = Elf.from_bytes(data)
+            setattr(file.sections[at], field, value)
+            assert check(file.to_bytes()) == [], section.name
+
+
+def test_a_file_without_code_survives():
+    empty = Cubin("sm_80", dropped=[".nv.info"])
+    assert check(build(empty).to_bytes()) == []
+
+
+def test_a_size_that_follows_the_code_does_so_after_a_change():
+    """``size=auto`` is worked out for each file that is written, not once for all."""
+    source = disassemble(Cubin.from_bytes(cubins.named("memory_cuda12_sm75")))
+    assert "size=auto" in source
+    cubin = assemble(source)
+    kernel = cubin.kernels[0]
+    before = len(kernel.code)
+    kernel.words = [*kernel.words, *kernel.words]
+    [symbol] = [s for s in Elf.from_bytes(cubin.to_bytes()).symbols() if s.name == kernel.name]
+    assert symbol.size == 2 * before == len(kernel.code)

@@ -611,7 +611,7 @@ def mnemonic(form: Form) -> str:
     return next(word for word in form.text.split() if word[0] != "@")
 
 
-#: what semantics/floating.py says of functions: the largest error, relative or absolute, for |x| from one number to
+#: what semantics/mufu.py says of functions: the largest error, relative or absolute, for |x| from one number to
 #: another; or none, in bits
 CLAIMS: dict[str, list[tuple[str, float, float, float]]] = {
     "MUFU.RCP": [("relative", 0, np.inf, 2.0**-23)],

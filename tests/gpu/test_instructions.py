@@ -23,7 +23,7 @@ from tests.gpu.cuda import Gpu
 from tests.gpu.instructions import BLOCK, IN, LANES, OUT, Array, Form
 from tests.gpu.test_agreement import commit
 from turingas.emulate import launch
-from turingas.emulate.semantics.floating import FUNCTIONS
+from turingas.emulate.semantics.mufu import FUNCTIONS
 
 pytestmark = pytest.mark.gpu
 

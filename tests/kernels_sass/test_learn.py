@@ -213,7 +213,7 @@ OWN = {32: 1, 64: 2, 128: 4}
     [
         *((op, width, "own", OWN[width]) for op in ("LDS", "STS") for width in OWN),
         *((op, width, "half", min(OWN[width], 2)) for op in ("LDS", "STS") for width in OWN),
-        ("LDS", 128, "paper004", 2), ("LDS", 32, "broadcast", 1),
+        ("LDS", 128, "yan2020", 2), ("LDS", 32, "broadcast", 1),
         ("LDS", 32, "stride:2", 2), ("LDS", 32, "stride:32", 32),
         ("STS", 32, "stride:4", 4), ("STS", 128, "stride:8", 8),
     ],
@@ -228,12 +228,12 @@ def test_shared_memory(op, width, pattern, each):
     tid = np.arange(64)
     lane, warp = tid % 32, tid // 32
     stride = 4 * int(pattern[7:]) if pattern.startswith("stride") else width // 8
-    at = {"paper004": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride + 4096 * warp
+    at = {"yan2020": lane // 2 % 8, "broadcast": 0 * lane}.get(pattern, lane) * stride + 4096 * warp
     part = (lane & 8 == 0) | (pattern != "half")
     assert (words == (np.where(part, at, tid) if op == "LDS" else np.where(part, tid, at))).all()
 
 
-PAPER, FULL = {"LDS": 8, "LANES": "paper004"}, {"LDS": 12, "STS": 4, "YIELD": "every:8"}
+PAPER, FULL = {"LDS": 8, "LANES": "yan2020"}, {"LDS": 12, "STS": 4, "YIELD": "every:8"}
 
 
 @pytest.mark.parametrize(("arch", "names"), [("sm_90", {}), ("sm_90", PAPER), ("sm_75", FULL), ("sm_90", FULL)])

@@ -195,7 +195,8 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(micro, "FARTHEST", 3)
     few = {
         "smem": ["LDS.32", "LDS.32, 4 warps", "STS.128 half"],
-        "ffma": [next(iter(micro.FFMA)), "best, 8 LDS.128 in 128 FFMA, lanes of paper 004, 1 warp a scheduler"],
+        "ffma": [next(iter(micro.FFMA)),
+                 "best, 8 LDS.128 in 128 FFMA, lanes of Yan, Wang, Chu 2020, 1 warp a scheduler"],
         "hmma": ["HMMA.16816.F32, 2 a scheduler", "DMMA.8x8x4, 1 a scheduler", "HMMA.16816.F32, latency"],
     }
     for what, names in few.items():

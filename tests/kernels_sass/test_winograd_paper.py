@@ -1,4 +1,4 @@
-"""The kernel of paper 004, kernels_sass/conv/methods/winograd.sass: its words, and what it computes on the CPU device.
+"""The kernel of Yan, Wang, Chu 2020, conv/methods/winograd.sass: its words, and what it computes on the CPU device.
 
 TURINGAS_SHAPES=200 takes that many random shapes on each architecture instead of a few.
 """

@@ -1,5 +1,8 @@
 """Includes, <code> blocks, {expressions} and comments."""
 
+import importlib
+import os
+import sys
 import threading
 import time
 
@@ -110,13 +113,13 @@ def test_defines_and_architecture_are_variables():
 def test_a_define_that_nobody_uses(tmp_path):
     """A slip of the pen would else be measured as if it were another schedule."""
     found = failure("<code>\nn = YIELD\n</code>\nNOP", defines={"YEILD": 3})
-    assert found.message.startswith("nothing here is called YEILD") and found.hint == "did you mean 'YIELD'?"
+    assert found.message == "YEILD is defined, but the source never uses it" and found.hint == "did you mean 'YIELD'?"
     assert failure("NOP", defines={"N": 1}).hint == ""
     (tmp_path / "more.py").write_text("M = N")
     (tmp_path / "more.sass").write_text("{K}")
     text = '.include "more.py"\n.include "more.sass"'
     assert texts(text, defines={"N": 1, "K": 2}, include=[str(tmp_path)]) == ["2"]
-    assert "called N" in failure("{n} NOPN # KN", defines={"n": 1, "N": 1}).message  # whole words
+    assert "N is defined" in failure("{n} NOPN # KN", defines={"n": 1, "N": 1}).message  # whole words
 
 
 def test_print_goes_to_stderr(capsys):
@@ -132,7 +135,7 @@ def test_print_goes_to_stderr(capsys):
         ("<code>\nx = = 1\n</code>", 2, 5, "invalid syntax"),
         ("<code>\n   x = 1\n  y = 2\n</code>", 2, 0, "unexpected indent"),
         ("<code>\nexit(3)\n</code>", 2, 0, "SystemExit"),
-        ("<code>\nout_ = ['A']\n</code>", 1, 0, "out_ holds a list"),
+        ("<code>\nout_ = ['A']\n</code>", 1, 0, "out_ must be a string; it is of type list"),
         ("<code>\nx = 1", 1, 0, "<code> is never closed"),
         ("<code>\n</code> NOP;", 2, 8, "text after </code>"),
         ("NOP;\n  MOV {missing};", 2, 7, "NameError"),
@@ -312,3 +315,48 @@ def test_decode():
         decode("é = 1\né\xff".encode("latin-1"), "x")
     assert (caught.value.line, caught.value.column) == (1, 1)
     assert "UTF-8" in caught.value.hint
+
+
+# Modules beside the source
+
+
+HELPED = "<code>\nimport helper\nout_ = f'MOV R0, {helper.N};'\n</code>"
+
+
+def helped(tmp_path, **numbers):
+    """Sources in folders of their own, each with a helper.py of its own."""
+    for name, number in numbers.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text(f"N = {number}\n")
+        (tmp_path / name / "k.sass").write_text(HELPED)
+    return [str(tmp_path / name / "k.sass") for name in numbers]
+
+
+def test_each_source_imports_the_modules_beside_it(tmp_path):
+    path, modules = list(sys.path), set(sys.modules)
+    for number, file in enumerate(helped(tmp_path, a=0, b=1, c=2)):
+        assert [line.text for line in expand(HELPED, file)] == [f"MOV R0, {number};"]
+    assert sys.path == path and "helper" not in set(sys.modules) - modules
+
+
+def test_a_module_of_the_program_does_not_take_the_place_of_one_beside_the_source(tmp_path, monkeypatch):
+    file, program = helped(tmp_path, a=1, program=7)
+    monkeypatch.syspath_prepend(os.path.dirname(program))
+    own = importlib.import_module("helper")
+    try:
+        assert [line.text for line in expand(HELPED, file)] == ["MOV R0, 1;"]
+        assert sys.modules["helper"] is own and own.N == 7
+    finally:
+        del sys.modules["helper"]
+
+
+def test_modules_of_include_folders(tmp_path):
+    helped(tmp_path, a=5)
+    assert [line.text for line in expand(HELPED, None, include=[tmp_path / "a"])] == ["MOV R0, 5;"]
+
+
+def test_a_long_chain_of_includes_is_no_circle(tmp_path):
+    for n in range(40):
+        (tmp_path / f"{n}.sass").write_text(f'.include "{n + 1}.sass"\n')
+    with pytest.raises(AsmError, match="includes are nested more than 32 deep"):
+        expand('.include "0.sass"', str(tmp_path / "k.sass"))

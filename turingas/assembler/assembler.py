@@ -17,9 +17,10 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
 from turingas.cubin.write import Numbers, combine
-from turingas.errors import AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
+from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control
+from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
@@ -46,7 +47,14 @@ def assemble(
     ``.arch`` in the source goes before ``arch``. ``kernel`` names the instructions before the first ``.kernel``.
     """
     found = ARCH_LINE.search(source)
-    facts = architectures.arch(found[1] if found else arch)
+    try:
+        facts = architectures.arch(found[1] if found else arch)
+    except AsmError as error:
+        if not found:
+            raise
+        line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
+        text = source[found.start() :].partition("\n")[0]
+        raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
     parsed = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
     return Assembler(facts.name, kernel).run(parsed)
 
@@ -60,8 +68,10 @@ class Assembler(Directives):
         for item in parsed.items:
             try:
                 if isinstance(item, Instruction):
-                    self._code().lines.append(item)
-                    self._relocate()
+                    draft = self.draft or self._code()
+                    draft.lines.append(item)
+                    if draft.waiting:
+                        self._relocate()
                 elif isinstance(item, Label):
                     draft = self._code()
                     draft.labels[item.name] = draft.address
@@ -75,7 +85,8 @@ class Assembler(Directives):
         self._finish_symbols()
         self._follow()
         self.errors += parsed.errors
-        if not self.cubin.texts and not self.cubin.sections and not self.errors:
+        cubin = self.cubin
+        if not (cubin.texts or cubin.sections or cubin.dropped or cubin.symbols or self.errors):
             self.errors.append(AsmError("there are no instructions"))
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
@@ -88,16 +99,22 @@ class Assembler(Directives):
     def _finish(self, draft: Draft) -> None:
         """Encode a kernel and work out what follows from its instructions."""
         kernel, labels = draft.kernel, draft.labels
-        encode, join, parse_control = self.isa.encode, self.isa.join, control.parse
+        needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
+        used = 0  # registers
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
                 continue
             try:
-                code = parse_control(line.control)
+                code = known.get(line.control) or parse_control(line.control)
                 body, immediate = evaluate(line.body, WORD_BYTES * at, labels)
-                words.append(join(encode(body, WORD_BYTES * at, labels), code) | immediate)
+                found = needs(body, WORD_BYTES * at, labels)
+                bits = found & WORD
+                word = bits | code
+                words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
+                if found - bits > used << 128:
+                    used = found >> 128
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -119,7 +136,7 @@ class Assembler(Directives):
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
-        self._resources(draft, words)
+        self._resources(draft, words, used)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
             kernel.stack_bytes = draft.stack[0]
@@ -130,10 +147,10 @@ class Assembler(Directives):
             except Mistake as mistake:
                 self._report(item, mistake)
 
-    def _resources(self, draft: Draft, words: list[int]) -> None:
+    def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
-        distinct = {word & ~control.MASK for word in words}
-        used = max(map(self.isa.registers, distinct), default=0)
+        opaque = {line & ~control.MASK for line in draft.lines if isinstance(line, int)}
+        used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, words)
         kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
@@ -141,7 +158,7 @@ class Assembler(Directives):
             count, item = draft.registers
             if count < used:
                 more = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
-                if not any(word & OPCODE in more for word in distinct):
+                if not any(word & OPCODE in more for word in words):
                     self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
                                                 f".registers {kernel.registers}, or leave it out"))  # fmt: skip
             kernel.registers = count
@@ -185,6 +202,7 @@ class Assembler(Directives):
         names = {section.name for section in sections}
         places = [(item, [row.section]) for item, row, _, _ in self.symbols]
         places += [(item, [raw.link, raw.info]) for item, raw in self.sections]
+        places += [(draft.item, [draft.kernel.link]) for draft in self.drafts if draft.item]
         for item, references in places:
             for name in references:
                 if isinstance(name, str) and name not in names | {""}:

@@ -36,6 +36,7 @@ class Draft:
     """A kernel being gathered."""
 
     kernel: Kernel
+    item: Directive | None = None  # that began it
     lines: list[Instruction | int] = field(default_factory=list)  # .word gives a number
     labels: dict[str, int] = field(default_factory=dict)
     registers: tuple[int, Any] | None = None  # as the source says, and where
@@ -142,19 +143,23 @@ class Directives:
         self.cubin.header = replace(self.cubin.header, **fields)
 
     def _kernel(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._start(args, options, True)
+        self._start(item, args, options, True)
 
     def _function(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._start(args, options, False)
+        self._start(item, args, options, False)
 
-    def _start(self, args: list[str], options: dict[str, str], entry: bool) -> None:
-        self._known(options, ("bind", "section", "symbol", "flags", "align", "info"))
+    def _start(self, item: Directive, args: list[str], options: dict[str, str], entry: bool) -> None:
+        self._known(options, ("bind", "section", "symbol", "flags", "align", "link", "entry", "address", "info"))
         kernel = self._begin(arg.name(arg.one(args, "a name")), entry)
         kernel.bind = arg.choice(options.get("bind", "global"), arg.BINDINGS, 4)
         kernel.own_section = arg.name(options["section"]) if "section" in options else None
         kernel.symbol = arg.name(options.get("symbol", ""))
         kernel.flags = arg.number(options.get("flags", "6"), 64)
         kernel.align = arg.align(options.get("align", "128"))
+        kernel.link = arg.reference(options.get("link", ".symtab"))
+        kernel.entry_size = arg.number(options.get("entry", "0"), 64)
+        kernel.address = arg.number(options.get("address", "0"), 64)
+        self.drafts[-1].item = item
         if "info" in options:
             kernel.section_info = arg.number(options["info"], 32)
 
@@ -167,7 +172,8 @@ class Directives:
     def _shared(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         size = arg.number(arg.one(args, "a size in bytes"))
         if size < 0 or size > max(self.facts.shared_static + 1024, self.facts.shared_optin):
-            raise Mistake(f"{size} bytes of shared memory are more than {self.facts.name} has", SHARED_NOTE, args[0])
+            wrong = "less than none" if size < 0 else f"more than {self.facts.name} has"
+            raise Mistake(f"{size} bytes of shared memory are {wrong}", SHARED_NOTE if size > 0 else "", args[0])
         self._known(options, ("align",))
         self._code().kernel.shared_bytes = size
         self._code().kernel.shared_align = arg.align(options.get("align", "16"))

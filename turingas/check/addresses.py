@@ -11,8 +11,8 @@ from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
 from turingas.check.values import State, Value, add, guard, make, register, values
-from turingas.emulate.traffic import SECTOR, sectors, wavefronts
 from turingas.isa.instruction import Instruction, Mem
+from turingas.memory_model import SECTOR, sectors, wavefronts
 
 SHARED = ("LDS", "STS", "ATOMS")
 GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOMG", "ATOM")

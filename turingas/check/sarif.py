@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import turingas
 from turingas.check.finding import Finding
+from turingas.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -20,7 +20,7 @@ def sarif(findings: Iterable[Finding]) -> dict[str, Any]:
     kinds = sorted({finding.kind for finding in found})
     driver = {
         "name": "turingas",
-        "version": turingas.__version__,
+        "version": __version__,
         "rules": [{"id": kind, "shortDescription": {"text": RULES.get(kind, kind)}} for kind in kinds],
     }
     results = [_result(finding, kinds) for finding in found]

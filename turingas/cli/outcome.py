@@ -14,7 +14,8 @@ from turingas.argument_text import argument
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.emulate.device import Device, Report
-from turingas.emulate.errors import DeviceError, LaunchError
+from turingas.emulate.errors import DeviceError
+from turingas.errors import LaunchError
 from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set

@@ -89,6 +89,9 @@ class Kernel:
     shared_align: int = 16
     flags: int = 6  # of its section, without the barriers
     align: int = 128
+    link: str | int = ".symtab"  # sh_link of its section, by name; linkers leave others there
+    entry_size: int = 0  # of its section, and its address: nothing asks for them, files have them all the same
+    address: int = 0
     section_info: int | None = None  # sh_info of its section, when it is not what it should be
     own_section: str | None = None  # the name of its section, when it is not .text.NAME
     symbol: str = ""  # the name of its symbol, when it is not NAME

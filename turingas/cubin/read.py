@@ -57,6 +57,8 @@ def read(source: bytes) -> Parts:
         kernel = _kernel(cubin, section, symbol)
         if keys[index] != kernel.section:
             kernel.own_section = keys[index]
+        kernel.link = keys[section.link] if 0 < section.link < len(keys) else section.link
+        kernel.entry_size, kernel.address = section.entry_size, section.address
         kernel.attributes = of_section.get(index, []) + by_symbol.get(at, [])
         kernel.lines = lines.get(index, [])
         _attributes(kernel, section)

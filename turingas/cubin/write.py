@@ -86,7 +86,8 @@ def derive(cubin: Parts) -> list[RawSection]:
             kind = e.SHT_PROGBITS if executable else SHT_CUDA_CONSTANT
             sections.append(RawSection(".nv.constant0." + kernel.name, kind, CONSTANT_FLAGS, 4, info=text, data=zeros))
         flags = kernel.flags | (kernel.barriers << BARRIERS_SHIFT if cubin.header.abi_version < 8 else 0)
-        sections.append(RawSection(text, e.SHT_PROGBITS, flags, kernel.align, 0, ".symtab", 0, kernel.code.data))
+        sections.append(RawSection(text, e.SHT_PROGBITS, flags, kernel.align, kernel.entry_size, kernel.link, 0,
+                                   kernel.code.data, address=kernel.address))  # fmt: skip
         if kernel.shared_bytes:
             kind = e.SHT_NOBITS if executable else e.SHT_CUDA_SHARED
             sections.append(

@@ -4,6 +4,6 @@
 """
 
 from turingas.emulate.device import Device, Module, Report, launch
-from turingas.emulate.errors import DeviceError, LaunchError, Place
+from turingas.emulate.errors import DeviceError, Place
 
-__all__ = ["Device", "DeviceError", "LaunchError", "Module", "Place", "Report", "launch"]
+__all__ = ["Device", "DeviceError", "Module", "Place", "Report", "launch"]

@@ -33,10 +33,12 @@ Get = Callable[[Cohort], Array]
 Put = Callable[[Cohort, Array], None]
 
 
+#: of cx[UR][...]: only the driver knows what a handle is
+BINDLESS = "the emulator has no constant memory behind a handle (cx[UR])"
+
+
 class Unsupported(Exception):
     """The emulator has no semantics for an instruction, or for a modifier of it; the message says which."""
-
-
 
 
 SEMANTICS: dict[str, Callable[[Instruction, Maker], Step]] = {}
@@ -53,6 +55,13 @@ def semantics(*names: str) -> Callable[[Callable[[Instruction, Maker], Step]], C
         return build
 
     return register
+
+
+def only(i: Instruction, *known: str) -> None:
+    """Unsupported for a modifier that is not among ``known``."""
+    for mod in i.mods:
+        if mod not in known:
+            raise Unsupported(f"{i.base} with .{mod}")
 
 
 def _bits(value: int, dtype: type = np.uint32) -> Get:
@@ -157,12 +166,10 @@ class Maker:
         return (lambda k: ~k.p(index)) if inv else (lambda k: k.p(index))
 
     def _constant(self, o: Const, dtype: type) -> Get:
-        image = self.image
-        if o.ur is None:
-            value = image.constant(o.bank, o.offset, np.dtype(dtype).itemsize)
-            return _bits(int.from_bytes(value, "little"), dtype)
-        index, offset = o.ur.index, o.offset
-        return lambda k: image.bindless(k, k.ur(index), offset, dtype)
+        if o.ur is not None:
+            raise Unsupported(BINDLESS)
+        value = self.image.constant(o.bank, o.offset, np.dtype(dtype).itemsize)
+        return _bits(int.from_bytes(value, "little"), dtype)
 
     # -- writing
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from turingas.emulate import traffic
+from turingas import memory_model
 from turingas.emulate.cohort import Array, Cohort
 from turingas.isa.instruction import Instruction
 
@@ -48,13 +48,13 @@ class Counters:
         self.requests[n] += int(lanes.any(axis=1).sum())
         if space == "shared":
             apart = i.base in ("ATOMS", "ATOM") and "POPC" not in i.mods  # POPC.INC adds up lanes with the same word
-            needed, fewest = traffic.wavefronts(addresses, lanes, nbytes, i.base in ("LDS", "LD"), apart)
+            needed, fewest = memory_model.wavefronts(addresses, lanes, nbytes, i.base in ("LDS", "LD"), apart)
             if apart and ("CAS" in i.mods or "CAST" in i.mods):  # two operands (measured: ncu on an H200)
                 needed, fewest = 2 * needed, 2 * fewest
             self.wavefronts[n] += int(needed.sum())
             self.ideal[n] += int(fewest.sum())
         elif space == "global":
-            self.sectors[n] += int(traffic.sectors(addresses, lanes, nbytes).sum())
+            self.sectors[n] += int(memory_model.sectors(addresses, lanes, nbytes).sum())
 
     def add(self, other: Counters) -> None:
         """Counts of another part of the same run."""

@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,30 +19,28 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Symbol
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.cubin.read import bank_of
-from turingas.emulate.arguments import find, pack
+from turingas.emulate.arguments import pack
 from turingas.emulate.cohort import Array
 from turingas.emulate.counters import Counters
-from turingas.emulate.errors import DeviceError, LaunchError
+from turingas.emulate.errors import DeviceError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
-from turingas.errors import AsmError
+from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import NAMES, arch
+from turingas.launch import Three, find, shape
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
+LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
 BUDGET = 1_000_000  # instructions of a warp
 BANK_AT = 0x40  # in constant bank 0: its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
 #: also in bank 0, as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads it: dynamic shared memory,
 #: the number of SMs, and what the system keeps of SR_SMEMSZ
 DYNAMIC_AT, SMS_AT, KEPT_AT = 0x2C, 0x10C, 0x114
-GRID = (2**31 - 1, 65535, 65535)
-BLOCK = (1024, 1024, 64)
-THREADS = 1024
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
-Three = tuple[int, int, int]
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
 
 
@@ -164,11 +162,7 @@ class Module:
         self, kernel: Kernel, grid: int | Sequence[int], block: int | Sequence[int], shared: int, more: dict[str, Any]
     ) -> Options:
         facts = self.device.arch
-        grid3 = three(grid, "grid", GRID)
-        block3 = three(block, "block", BLOCK)
-        threads = block3[0] * block3[1] * block3[2]
-        if threads > THREADS:
-            raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
+        grid3, block3, threads = shape(grid, block)
         if shared < 0:
             raise LaunchError(f"{shared} bytes of shared memory")
         total = kernel.shared_bytes + shared
@@ -183,6 +177,12 @@ class Module:
                 f"a block of {threads} threads with {kernel.registers} registers each does not fit the "
                 f"{facts.registers_per_sm} registers of an SM"
             )
+        local = kernel.frame_bytes + more.get("stack", STACK)
+        if not 0 <= local <= LOCAL:
+            raise LaunchError(
+                f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
+                f"the rest stack); {LOCAL} are the limit"
+            )
         lanes = LANES_STRICT if more.get("strict") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more})
 
@@ -194,12 +194,12 @@ class Module:
         for index, section in enumerate(sections):
             if section.name.startswith(".nv.global"):
                 made = memory.add(section.size, section.name)
-                if section.type != e.SHT_NOBITS:
+                if section.type not in e.NO_CONTENTS:
                     memory.view(made)[:] = np.frombuffer(bytes(section.data), np.uint8)
                 memory.mark_written(made)  # C++ zeroes what has no value
                 self.addresses[index] = made
         for symbol in self.symbols:
-            if symbol.section in self.addresses and symbol.type == e.STT_OBJECT:
+            if symbol.section in self.addresses and symbol.type in (e.STT_OBJECT, e.STT_CUDA_OBJECT):
                 self.globals[symbol.name] = (self.addresses[symbol.section] + symbol.value, symbol.size)
         for index, address in self.addresses.items():
             data = bytearray(memory.view(address).tobytes())
@@ -212,7 +212,9 @@ class Module:
         facts = self.device.arch
         texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
-        own = next(n for n, s in enumerate(sections) if s.name == kernel.section)
+        own = next((n for n, s in enumerate(sections) if s.name == kernel.section), 0)
+        if not own:
+            raise LaunchError(f"the cubin has no section {kernel.section!r}, which should hold the code")
         others = [n for n, s in enumerate(sections) if n != own and s.name in texts and not texts[s.name].entry]
         starts: dict[int, int] = {}
         code = bytearray()
@@ -265,6 +267,10 @@ class Module:
                 if row.symbol >= len(self.symbols):
                     raise LaunchError(f"{table.name}: a relocation names symbol {row.symbol}; there is none")
                 symbol = self.symbols[row.symbol]
+                bank = bank_of(self.elf.sections[symbol.section]) if symbol.section < len(self.elf.sections) else None
+                if name in CONSTANT_FIELDS and bank is not None:
+                    patch_constant(data, row.offset, name, bank, symbol.value, row.addend)
+                    continue
                 value = self._value(symbol, starts, externals, end)
                 patch(data, row.offset, name.removeprefix("R_CUDA_"), value, row.addend)
 
@@ -296,6 +302,25 @@ SPLIT = {"ABS56_16_34": ((16, 8), (34, 48), 2), "ABS55_16_34": ((16, 8), (34, 47
 NOTHING = ("NONE", "UNUSED_CLEAR32", "UNUSED_CLEAR64", "YIELD_OPCODE9_0", "YIELD_CLEAR_PRED4_87")
 
 
+#: operands c[bank][offset] of relocatable code: where the offset stands, in bits, its width and its unit in bytes; the
+#: 5 bits of the bank follow it
+CONSTANT_FIELDS = {"R_CUDA_CONST_FIELD19_40": (40, 14, 4), "R_CUDA_CONST_FIELD21_38": (38, 16, 1)}
+
+
+def patch_constant(data: bytearray, offset: int, name: str, bank: int, value: int, addend: int | None) -> None:
+    """Apply a relocation of an operand c[bank][offset]. LaunchError for a place outside of data."""
+    low, width, unit = CONSTANT_FIELDS[name]
+    if not 0 <= offset <= len(data) - WORD_BYTES:
+        raise LaunchError(f"a relocation lies at {offset:#x}, outside of its section")
+    word = int.from_bytes(data[offset : offset + WORD_BYTES], "little")
+    mask = (1 << width) - 1
+    if addend is None:
+        addend = (word >> low & mask) * unit
+    word &= ~((mask | 31 << width) << low)
+    word |= ((value + addend) // unit & mask | bank << width) << low
+    data[offset : offset + WORD_BYTES] = word.to_bytes(WORD_BYTES, "little")
+
+
 def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | None) -> None:
     """Apply one relocation. Without an addend (REL) the field itself holds it. LaunchError for an unknown kind, and
     for a place outside of data."""
@@ -321,18 +346,6 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
         mask = (1 << width) - 1
         word = word & ~(mask << position) | (value + addend >> shift & mask) << position
     data[offset : offset + size] = word.to_bytes(size, "little")
-
-
-def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
-    """One to three numbers, as grid and block are given, filled up with 1. LaunchError beyond the limits."""
-    numbers = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not 1 <= len(numbers) <= 3 or not all(isinstance(n, (int, np.integer)) for n in numbers):
-        raise LaunchError(f"{name} {value!r} is not one to three integers")
-    x, y, z = (*[int(n) for n in numbers], 1, 1)[:3]
-    for size, limit, axis in zip((x, y, z), limits, "xyz"):
-        if not 1 <= size <= limit:
-            raise LaunchError(f"{name}.{axis} is {size}; it must be 1 to {limit}")
-    return x, y, z
 
 
 # ---- running -----------------------------------------------------------------------------------------------------
@@ -414,8 +427,13 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
         return 1
     if options.races or options.strict:
         return 1
-    wanted = options.workers or min(len(os.sched_getaffinity(0)), blocks // each)
+    wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS and Windows do not tell, so all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _wave(image: Image, options: Options, first: int, count: int) -> Wave:

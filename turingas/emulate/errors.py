@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turingas.errors import LaunchError
-
 if TYPE_CHECKING:
     from turingas.emulate.device import Report
 
 
-__all__ = ["DeviceError", "LaunchError", "Place"]
 
 
 @dataclass(frozen=True)

@@ -66,44 +66,76 @@ class Encoder:
         ``address`` is its own, in bytes; ``labels`` gives the addresses of branch targets. EncodeError says what
         is wrong, and where in ``text``.
         """
+        return self.find(text, address, labels)[0]
+
+    def find(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
+        """The word, as ``encode`` gives it, and the form that the text has."""
         guard, uniform, rest = 0x7000, None, text
         if text[:1] == "@":
             word, _, rest = text.partition(" ")
             if "\t" in word:
-                return self.encode(text.replace("\t", " "), address, labels)
+                return self.find(text.replace("\t", " "), address, labels)
             guard, uniform = GUARDS.get(word) or self._guard(word)
-        name, _, tail = rest.strip().partition(" ")
-        parts = [] if not tail else SPLIT.split(tail.strip()) if "{" in tail else tail.split(",")
+        name, _, tail = rest.partition(" ")
         kinds = self._entries.get(name)
-        if kinds is not None:
-            key = tuple(map(self._skeleton, parts))
-            try:
-                entry = kinds.get(key)
-                if entry is None:
-                    jump = (*key[:-1], TARGET) if key else key
-                    entry = kinds[jump]
-                if uniform is None or uniform == entry.form.guard:
+        if kinds is not None:  # the short way for all but branches
+            parts = tail.split(", ") if tail else []
+            entry = kinds.get(tuple(map(self._skeleton, parts)))
+            if entry is not None and not entry.conditional and (uniform is None or uniform == entry.form.guard):
+                try:
                     # the bits of different operands are disjoint: their sum is their union
-                    bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
-                    if entry.target is not None:
-                        bits |= self._target(entry.target, parts[-1].strip(), address, labels)
-                    if not entry.conditional or entry.form.accepts(bits):
-                        return bits
-            except (KeyError, ValueError):
-                pass  # not seen before, or wrong: the search says which
+                    return sum(map(getitem, entry.tables, parts), entry.bits | guard), entry.form
+                except ValueError:
+                    pass  # told below
         rest = rest.strip()
+        name, _, tail = rest.partition(" ")
+        parts = SPLIT.split(tail.strip()) if tail else []
+        found = self._known(name, parts, guard, uniform, address, labels)
+        if found is not None:
+            return found
         try:
-            return self._search(text, rest, name, [part.strip() for part in parts], guard, uniform, address, labels)
+            return self._search(text, rest, name, parts, guard, uniform, address, labels)
         except EncodeError:
             if "\t" in text:
-                return self.encode(text.replace("\t", " "), address, labels)
+                return self.find(text.replace("\t", " "), address, labels)
             if ";" in text:
                 raise EncodeError("nothing may follow the ';'", text.index(";"), "one instruction a line") from None
             tidy = SPACES.sub("", text)
             if tidy != text:
                 with contextlib.suppress(EncodeError):
-                    return self.encode(tidy, address, labels)
+                    return self.find(tidy, address, labels)
             raise
+
+    def _known(
+        self,
+        name: str,
+        parts: list[str],
+        guard: int,
+        uniform: str | None,
+        address: int,
+        labels: Mapping[str, int] | None,
+    ) -> tuple[int, Form] | None:
+        """The word of a line whose like was seen before; None for others, and where something is wrong."""
+        kinds = self._entries.get(name)
+        if kinds is None:
+            return None
+        key = tuple(map(self._skeleton, parts))
+        try:
+            entry = kinds.get(key)
+            if entry is None:
+                jump = (*key[:-1], TARGET) if key else key
+                entry = kinds[jump]
+            form = entry.form
+            if uniform is not None and uniform != form.guard:
+                return None
+            bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
+            if entry.target is not None:
+                bits |= self._target(entry.target, parts[-1], address, labels)
+            if entry.conditional and not form.accepts(bits):
+                return None
+        except (KeyError, ValueError):
+            return None
+        return bits, form
 
     def _guard(self, text: str) -> tuple[int, str | None]:
         match = GUARD.match(text)
@@ -147,7 +179,7 @@ class Encoder:
         uniform: str | None,
         address: int,
         labels: Mapping[str, int] | None,
-    ) -> int:
+    ) -> tuple[int, Form]:
         """Find the form of a line seen for the first time. EncodeError when there is none."""
         line = Line(text, rest, name, parts)
         worst: Problem | None = None
@@ -155,7 +187,7 @@ class Encoder:
             for form in self.forms.forms_of(row):
                 for modifiers in readings:
                     found = self._fit(form, modifiers, line, guard, uniform, address, labels)
-                    if isinstance(found, int):
+                    if not isinstance(found, Problem):
                         return found
                     if worst is None or found.rank > worst.rank:
                         worst = found
@@ -170,7 +202,7 @@ class Encoder:
         uniform: str | None,
         address: int,
         labels: Mapping[str, int] | None,
-    ) -> int | Problem:
+    ) -> tuple[int, Form] | Problem:
         """The word of a line in this form, or what is in the way. Remembers what the line's operands look like."""
         parts = line.parts
         assigned = form.assign(parts)
@@ -204,7 +236,7 @@ class Encoder:
             return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
         if not form.repeats:  # the short way would not compare the two texts
             self._keep(line.name, parts, entry)
-        return word
+        return word, form
 
     def _keep(self, name: str, parts: list[str], entry: _Entry) -> None:
         key = tuple(map(self._skeleton, parts))

@@ -224,6 +224,23 @@ class Form:
             return careful
         return _writer(len(units))(names, name_mask, *[part for mask, texts, _ in units for part in (texts, mask)])
 
+    @functools.cached_property
+    def _registers(self) -> list[tuple[int, int, int]]:
+        """Place, last index and width of its general registers; width 0 where the size modifier tells."""
+        fields = [f for operand in self.operands for f in operand.fields]
+        return [(f.pos, f.last, max(f.words, 0)) for f in fields if isinstance(f, Register) and f.prefix == "R"]
+
+    def registers(self, word: int) -> int:
+        """One more than the highest general register that a word of this form reads or writes; 0 for none."""
+        top = 0
+        for pos, last, words in self._registers:
+            index = word >> pos & last
+            if index != last:
+                end = index + (words or (self.size.span(word) if self.size else 1))
+                if end > top:
+                    top = end
+        return top
+
     def accepts(self, word: int) -> bool:
         """Whether the row's conditions on its own operands hold."""
         if word & self.check_mask != self.check_value:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, describe, diagnose, forms
-from turingas.isa.decode import Decoder
+from turingas.isa.decode import SEEN, Decoder
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Number, Register
 from turingas.isa.forms import Forms
@@ -21,10 +22,24 @@ class Isa:
             forms.named, forms.all_forms, forms.mnemonics, forms.anywhere
         )  # fmt: skip
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
-        self.encode = self.encoder.encode
+        self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
+
+    def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
+        """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general
+        register that it uses."""
+        found = self._needs.get(text)
+        if found is None:
+            bits, form = self.encoder.find(text, address, labels)
+            found = bits | form.registers(bits) << 128
+            if not form.has_target:
+                if len(self._needs) >= SEEN:
+                    self._needs.clear()
+                self._needs[text] = found
+        return found
 
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
@@ -53,16 +68,7 @@ class Isa:
     def registers(self, word: int) -> int:
         """One more than the highest general register that the word reads or writes; 0 when it uses none."""
         form = self.explain(word)
-        top = 0
-        if form is not None:
-            for operand in form.operands:
-                for f in operand.fields:
-                    if isinstance(f, Register) and f.prefix == "R":
-                        index = word >> f.pos & f.last
-                        wide = f.words if f.words > 0 else form.size.span(word) if form.size else 1
-                        if index != f.last:
-                            top = max(top, index + wide)
-        return top
+        return 0 if form is None else form.registers(word)
 
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""

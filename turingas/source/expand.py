@@ -13,9 +13,10 @@ from pathlib import Path
 
 from turingas.errors import AsmError
 from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
-from turingas.source.python import Python
+from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
+MAX_DEPTH = 32  # files that include one another
 _SPECIAL = re.compile(r"[\"#/{*]")  # a line without one of these needs no closer look
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
@@ -37,7 +38,8 @@ def expand(
     """The plain lines of ``source``, and what is wrong with it. With errors the lines are those that stand there
     without any Python: they may hold mistakes of their own.
 
-    ``include``: folders that .include searches, and Python files to run first (TuringAs's -inc).
+    ``include``: folders that .include searches, and Python files to run first (-inc of TuringAs (2020)). Inline Python
+    may import modules from these folders and from that of ``filename``.
     ``defines`` and ARCH (the architecture's name) are variables of the inline Python. A name that is defined and stands
     nowhere is an error: it is a slip of the pen.
     """
@@ -47,17 +49,18 @@ def expand(
         if not key.isidentifier():
             raise AsmError(f"{key!r} cannot be defined: it is no Python name", name)
     folders = [Path(path) for path in include if not os.fspath(path).endswith(".py")]
-    expander = _Expander(Python(defines, allow_python), folders)
-    for path in include:
-        if os.fspath(path).endswith(".py"):
-            expander.run_file(Path(path), Origin(name, 0, ""))
-    check_text(source, name)
     path = Path(filename) if filename else Path()
-    expander.text(source, name, path.parent, None, (path.resolve(),))
-    expander.errors[:0] = _unused(given, name, expander.python.sources.values())
-    if expander.errors:  # the expressions may need what a failed block would have set
-        return [line for line in expander.lines if "{" not in line.text], expander.errors
-    return expander.expressions(), expander.errors
+    with importing([path.parent, *folders]):
+        expander = _Expander(Python(defines, allow_python), folders)
+        for file in include:
+            if os.fspath(file).endswith(".py"):
+                expander.run_file(Path(file), Origin(name, 0, ""))
+        check_text(source, name)
+        expander.text(source, name, path.parent, None, (path.resolve(),))
+        expander.errors[:0] = _unused(given, name, expander.python.sources.values())
+        if expander.errors:  # the expressions may need what a failed block would have set
+            return [line for line in expander.lines if "{" not in line.text], expander.errors
+        return expander.expressions(), expander.errors
 
 
 def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]]) -> list[AsmError]:
@@ -69,7 +72,7 @@ def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]
             from turingas.isa.diagnose import nearest
 
             words = set(re.findall(r"\w+", "\n".join(line for lines in sources for line in lines)))
-            said = f"nothing here is called {name}, so that it makes no difference what {name} is defined to be"
+            said = f"{name} is defined, but the source never uses it"
             found.append(AsmError(said, file, hint=nearest(name, words)))
     return found
 
@@ -104,7 +107,7 @@ class _Expander:
                 continue
             else:
                 origin = Origin(file, number, raw, 0, parent)
-                plain = comments.strip(raw, origin) if comments.open or _SPECIAL.search(raw) else raw
+                plain = comments.off(raw, origin)
                 if "<" in plain and (start := _CODE.match(plain)):
                     opening, code = origin, [start[1].strip()]
                 elif ".include" in plain and (found := _INCLUDE.match(plain)):
@@ -130,7 +133,7 @@ class _Expander:
             if not raw or raw.isspace():
                 continue
             origin = Origin(opening.file, opening.line, raw, number, opening)
-            plain = comments.strip(raw, origin) if comments.open or _SPECIAL.search(raw) else raw
+            plain = comments.off(raw, origin)
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, origin))
         comments.finish()
@@ -152,8 +155,10 @@ class _Expander:
                 self.run_file(path, origin)
                 return
             real = path.resolve()
-            if real in stack or len(stack) > 32:
+            if real in stack:
                 raise origin.error_at(f"{wanted} includes itself", "", wanted)
+            if len(stack) > MAX_DEPTH:
+                raise origin.error_at(f"includes are nested more than {MAX_DEPTH} deep", "", wanted)
             text = _read(path, origin)
             self.take(text.count("\n"), origin)
             self.text(text, str(path), path.parent, origin, (*stack, real))
@@ -212,6 +217,15 @@ class _Comments:
     def __init__(self, errors: list[AsmError]) -> None:
         self.open: tuple[Origin, int] | None = None  # where the comment that the line is in starts
         self.errors = errors
+
+    def off(self, text: str, origin: Origin) -> str:
+        """``strip``, in a short way for the lines that are nearly all: without a comment, or with a # behind them."""
+        if self.open:
+            return self.strip(text, origin)
+        special = _SPECIAL.search(text)
+        if special is None:
+            return text
+        return text[: special.start()] if special[0] == "#" else self.strip(text, origin)
 
     def strip(self, text: str, origin: Origin) -> str:
         kept = ""

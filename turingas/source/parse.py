@@ -10,12 +10,14 @@ scoreboards 0 to 3), and `CS2R R0, SR_CLOCKLO` reads 32 bits.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple
 
 from turingas.errors import AsmError
+from turingas.isa import control as control_codes
 from turingas.isa.arch import arch as find_arch
 from turingas.source.dialect import Dialect, Repair, default_stall
 from turingas.source.expand import expand
@@ -29,6 +31,7 @@ _DIRECTIVE = re.compile(r"\s*\.([A-Za-z_]\w*)(?=[\s;,]|$)")
 _ARGUMENT = re.compile(r'"(?:\\.|[^"\\])*"|[^\s,"]+')
 _BLOCK = re.compile(r"\s*<\s*(/?)\s*(\w*)\s*>(.*)", re.S)
 _LOWER = re.compile(r"[-!~|]*([A-Za-z_]*[a-z]\w*)\b(?!\[)")  # a name of the source, not one of the hardware's
+_MINUS = re.compile(r"\w-\d").search
 _SECTIONS = ("kernel", "function")
 
 
@@ -167,7 +170,7 @@ class _Parser:
                 self.declare(section, block, line, before)
                 if after.strip():
                     self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
-            elif (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
+            elif text[0] in " \t." and (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
                 section = _Section(Names(self.arch, common.names))
                 sections.append(section)
                 section.lines.append(line)
@@ -222,9 +225,22 @@ class _Parser:
         head = _HEAD.match
         labels: dict[str, Origin] = {}
         turingas = self.turingas
+        # Lines that need no more than to be taken apart, as all of a listing: no names, and a control code and a
+        # mnemonic that were seen before and stand as nvdisasm writes them.
+        controls = {} if resolve or turingas else control_codes.known
+        same: set[str] = set()
         for line in section.lines:
             text, origin = line
             statement, _, rest = text.partition(";")
+            control, _, body = statement.partition(" ")
+            if control in controls and not rest.strip():
+                body = body.strip()
+                mnemonic, _, operands = body.partition(" ")
+                if mnemonic[:1] == "@":
+                    mnemonic, _, operands = operands.partition(" ")
+                if mnemonic in same and not _odd(operands):
+                    items.append(Instruction(control, body, origin))
+                    continue
             start = head(statement)
             if start is None:
                 self.other(line, section, labels, dialect)
@@ -233,7 +249,10 @@ class _Parser:
             if rest and ";" in rest:
                 self.errors.append(origin.error("two instructions on one line", "write one a line", text.find(";") + 2))
                 continue
+            written = mnemonic
             mnemonic, repair = dialect[mnemonic]
+            if repair is None and mnemonic == written:
+                same.add(mnemonic)
             operands = statement[start.end() :].strip()
             try:
                 if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
@@ -251,6 +270,9 @@ class _Parser:
                     continue
                 control = self.default_control
             else:
+                if control not in control_codes.known:
+                    with contextlib.suppress(control_codes.ControlError):  # the assembler tells
+                        control_codes.parse(control)
                 if control[-1] == "-" and control.count(":") == 4:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
@@ -289,6 +311,15 @@ class _Parser:
         self.items.append(Directive(directive[1], args, origin))
         if directive[1] in _SECTIONS:
             self.items += section.blocks
+
+
+def _odd(operands: str) -> bool:
+    """Whether operands may be written otherwise than nvdisasm does."""
+    if "Dim." in operands or "Idx." in operands:
+        return True
+    if "[" not in operands:
+        return False
+    return operands.count(" ") != operands.count(", ") or ("-" in operands and _MINUS(operands) is not None)
 
 
 def _body(guard: str | None, mnemonic: str, operands: str, repair: Repair | None) -> str:

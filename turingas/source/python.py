@@ -8,9 +8,14 @@ endless output); it is no sandbox: ``allow_python=False`` is for sources that on
 from __future__ import annotations
 
 import ast
+import importlib
+import os
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -19,6 +24,38 @@ from turingas.source.lines import Origin
 
 MAX_STEPS = 3_000_000  # rounds of loops and calls of functions in the inline Python of one source file
 MAX_GENERATED = 16 << 20  # characters of text generated for one source file: about 300,000 instructions
+
+
+_IMPORTS = threading.RLock()  # sys.path and sys.modules belong to the whole process
+_NEVER_HIDDEN = {*sys.stdlib_module_names, "turingas", "loader", "kernels_sass"}
+
+
+@contextmanager
+def importing(folders: Sequence[Path]) -> Iterator[None]:
+    """Modules in ``folders`` can be imported, and are forgotten afterwards: the next source may have others of the same
+    names. For the time they also hide modules of those names that the process has from elsewhere."""
+    places = [str(folder.resolve()) for folder in folders if folder.is_dir()]
+    theirs = {entry.partition(".")[0] for place in places for entry in os.listdir(place)} - _NEVER_HIDDEN
+
+    def own(name: str) -> bool:
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        return any(os.path.realpath(file).startswith(place + os.sep) for place in places)
+
+    with _IMPORTS:
+        path, before = sys.path[:], {name.partition(".")[0] for name in sys.modules}
+        hidden = {top for top in theirs & before if not own(top)}
+        kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in hidden}
+        sys.path[:0] = places
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.path[:] = path
+            new = {top for top in theirs if top in hidden or top not in before and own(top)}
+            for name in list(sys.modules):
+                if name.partition(".")[0] in new:
+                    del sys.modules[name]
+            sys.modules.update(kept)
 
 
 class _Exhausted(BaseException):
@@ -99,7 +136,7 @@ class Python:
         out = self.names.get("out_", "")
         if not isinstance(out, str):
             hint = r"out_ = '\n'.join(out)" if isinstance(out, (list, tuple)) else "out_ = str(...)"
-            raise opening.error(f"out_ holds a {type(out).__name__}, not text", hint)
+            raise opening.error(f"out_ must be a string; it is of type {type(out).__name__}", hint)
         self._take(len(out), opening)
         return out
 

@@ -5,11 +5,24 @@ Stalls and reuse flags are worked out by turingas/scheduler: ``settle(lines, nam
 names of the sources too, for which they are imported here.
 """
 
-from turingas.isa.arch import arch
+from turingas.errors import EncodeError
+from turingas.isa.arch import NAMES, arch
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
+from turingas.isa.latency import latencies
 from turingas.scheduler import Line, Weave, parts, settle, stalls  # noqa: F401
 from turingas.source.names import Names
 
-SM = arch(ARCH).sm
+ISA = instruction_set(ARCH)
+
+
+def has(line):
+    """Whether the architecture has this instruction."""
+    try:
+        ISA.encode(line, 0, {})
+    except EncodeError:
+        return False
+    return True
 
 
 def cc(*wait, read="-", write="-", yields="-"):
@@ -20,7 +33,7 @@ def cc(*wait, read="-", write="-", yields="-"):
 
 def needs(least):
     """ValueError for an architecture before sm_<least>."""
-    if SM < least:
+    if NAMES.index(ARCH) < NAMES.index(f"sm_{least}"):
         raise ValueError(f"this is for sm_{least} and later, not for {ARCH}: say --arch sm_90")
 
 
@@ -33,40 +46,65 @@ def choose(name, default, known):
     return found
 
 
-SMEM = 1024 if SM >= 90 else 0  # where a block's shared memory begins; the system has what lies before
+FFMA_CYCLES = latencies(ARCH).issue(instruction(ISA, ISA.encode("FFMA R0, R0, R0, R0", 0, {})))  # from one to the next
+SYS = has("LDG.E.SYS R0, [R2]")  # loads and stores say that they are for the whole system
+SMEM = arch(ARCH).shared_counted  # where a block's shared memory begins; the system has what lies before
 # The next kernel may begin: it waits as this one does (ACQBULK), ahead of its first load, for the one before it to end.
-PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if SM >= 90 else ([], [])
-DESCRIPTOR = [f"ULDC.64 UR4, c[0x0][0x{arch(ARCH).global_descriptor:x}]"] if SM >= 80 else []
+PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if has("PREEXIT") else ([], [])
+AT = arch(ARCH).global_descriptor
+DESCRIPTOR = [] if AT is None else [f"ULDC.64 UR4, c[0x0][0x{AT:x}]"]
+HIDDEN = "~" if has("LDG.E R0, ~desc[UR4][R2.64]") else ""  # nvdisasm does not show the descriptor
 
 
 def memory(pair, offset=0):
     """A global address: the pair of registers from ``pair`` on."""
-    if SM >= 80:
-        return f"{'' if SM >= 90 else '~'}desc[UR4][{pair}.64+0x{offset:x}]"
-    return f"[{pair}+0x{offset:x}]"
+    return f"{HIDDEN}desc[UR4][{pair}.64+0x{offset:x}]" if DESCRIPTOR else f"[{pair}+0x{offset:x}]"
 
 
 def uniform(pair, offset):
     """A global address that all lanes have: the pair of uniform registers from ``pair`` on. sm_80 and later."""
-    return f"[{'RZ.U32+' if SM >= 90 else ''}{pair}{f'+{offset:#x}' if offset else ''}]"
+    lane = "" if has("LDG.E R0, [UR4]") else "RZ.U32+"
+    return f"[{lane}{pair}{f'+{offset:#x}' if offset else ''}]"
 
 
 def ldg(to, address, size=""):
-    return f"LDG.E{size}{'.SYS' if SM < 80 else ''} {to}, {address}"
+    return f"LDG.E{size}{'.SYS' * SYS} {to}, {address}"
 
 
 def stg(address, value, size=""):
-    return f"STG.E{size}{'.SYS' if SM < 80 else ''} {address}, {value}"
+    return f"STG.E{size}{'.SYS' * SYS} {address}, {value}"
+
+
+# Unsigned division by a number that is known late. Once, its inverse m = 2^32 / b, which is too small by less than 2;
+# then q = a m / 2^32, too small by 1 at most for a < 2^31, which the remainder tells. inverse() and quotient() have a
+# pair of registers for IMAD.WIDE, and take b from a parameter; reciprocal() and divide() have one register, for b.
+
+
+def estimate(m, b, sb, least="*"):
+    """m: the inverse, right in its upper bits. Takes scoreboard sb."""
+    here = f"{1 << sb:02x}"
+    return [
+        f"--:-:{sb}:-:{least} I2F.U32.RP {m}, {b}",
+        f"{here}:-:{sb}:-:{least} MUFU.RCP {m}, {m}",
+        f"{here}:-:-:-:* IADD3 {m}, {m}, 0xffffffe, RZ",
+        f"--:-:{sb}:-:{least} F2I.FTZ.U32.TRUNC.NTZ {m}, {m}",
+    ]
+
+
+def corrected(q, r, b, p="P0"):
+    """q, r: right if q is too small by 1."""
+    return [
+        f"ISETP.GE.U32.AND {p}, PT, {r}, {b}, PT",
+        f"@{p} IADD3 {r}, {r}, -{b}, RZ",
+        f"@{p} IADD3 {q}, {q}, 0x1, RZ",
+    ]
 
 
 def inverse(n, b):
-    """inv<n>: 2^32 / b, or a little less, for the parameter b. Takes the pair of x0 or y0 or z0, and scoreboard n."""
+    """inv<n>: the inverse of the parameter b. Takes the pair of x0 or y0 or z0, and scoreboard n."""
     low, high = f"{'xyz'[n]}0", f"{'xyz'[n]}1"
     return [
-        f"{cc(write=n)} I2F.U32.RP inv{n}, {b}",
-        f"{cc(n, write=n)} MUFU.RCP inv{n}, inv{n}",
-        f"{cc(n)} IADD3 inv{n}, inv{n}, 0xffffffe, RZ",
-        f"{cc(write=n)} F2I.FTZ.U32.TRUNC.NTZ inv{n}, inv{n}",
+        *estimate(f"inv{n}", b, n),
         f"{cc(n)} IADD3 {low}, RZ, -inv{n}, RZ",
         f"IMAD {low}, {low}, {b}, RZ",  # what is missing of 2^32
         f"IMAD.WIDE.U32 {low}, inv{n}, {low}, RZ",
@@ -75,15 +113,40 @@ def inverse(n, b):
 
 
 def quotient(q, r, a, n, b):
-    """q, r = divmod(a, b). The inverse is too small by less than 2, so that q is by 1 at most for a < 2^31."""
-    return f"""
-                    IMAD.WIDE.U32 x0, inv{n}, {a}, RZ
-                    MOV {q}, x1
-                    IADD3 x0, RZ, -x1, RZ
-                    IMAD {r}, x0, {b}, {a}
-                    ISETP.GE.U32.AND P0, PT, {r}, {b}, PT
-                    @P0 IADD3 {r}, {r}, -{b}, RZ
-                    @P0 IADD3 {q}, {q}, 0x1, RZ"""
+    """q, r = divmod(a, b). Takes the pair of x0. Text."""
+    lines = [
+        f"IMAD.WIDE.U32 x0, inv{n}, {a}, RZ",
+        f"MOV {q}, x1",
+        "IADD3 x0, RZ, -x1, RZ",
+        f"IMAD {r}, x0, {b}, {a}",
+        *corrected(q, r, b),
+    ]
+    return "\n".join(["", *lines])
+
+
+def reciprocal(m, b, t, sb=5):
+    """m: the inverse of b. Takes the register t, which m may not be, and scoreboard sb. Text."""
+    lines = [
+        f"MOV {t}, {b}",
+        *estimate(m, t, sb, 2),
+        f"{1 << sb:02x}:-:-:-:* IMAD {t}, {t}, {m}, RZ",
+        f"IADD3 {t}, -{t}, RZ, RZ",
+        f"IMAD.HI.U32 {t}, {m}, {t}, RZ",
+        f"IADD3 {m}, {m}, {t}, RZ",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def divide(q, r, a, b, m, t, p="P0"):
+    """q, r = divmod(a, b), by the inverse m. Takes the register t. Text."""
+    lines = [
+        f"MOV {t}, {b}",
+        f"IMAD.HI.U32 {q}, {a}, {m}, RZ",
+        f"IADD3 {r}, -{q}, RZ, RZ",
+        f"IMAD {r}, {r}, {t}, {a}",
+        *corrected(q, r, t, p),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def table(regs, params):

@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-MODULES = ("bits", "convert", "floating", "halves", "integer", "loads", "atomics", "bulk", "tensor", "warp")
+MODULES = ("bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp")
 
 
 @functools.cache

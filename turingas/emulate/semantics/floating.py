@@ -1,13 +1,10 @@
-"""FP32 and FP64 arithmetic, and the functions of the MUFU.
-
-Everything but MUFU is exact: one rounding, in the mode that the instruction names. What is known of the rest:
+"""FP32 and FP64 arithmetic. Exact: one rounding, in the mode that the instruction names. What is known of the rest:
 
 * FP32: a NaN that is computed is 0x7fffffff (CUDA programming guide). ``.FTZ`` flushes denormal sources and results to
   zeros of their sign; a result is rounded first and flushed then (``rounding.result32`` says how). ``.FMZ`` also makes
   0 * x = +0 whatever x is (D3D9's rule). ``.SAT`` clamps to [0, 1], and makes NaN +0.
 * FP64: the payload of a NaN survives, and "-" and "|x|" leave NaNs alone (PTX ISA, CUDA programming guide); of
   several NaNs that of the second source does, then that of the third (measured on an H200).
-* MUFU: see ``_mufu``.
 
 FFMA, FADD and FMUL have a fast way for round to nearest: a fused product in double is right unless it lies halfway
 between two float32, or the result is denormal; such elements, and NaNs, are looked for and done once more exactly.
@@ -20,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Put, Step, Unsupported, semantics
+from turingas.emulate.build import Get, Maker, Step, Unsupported, only, semantics
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.rounding import (
     EXPONENT32,
@@ -36,7 +33,8 @@ from turingas.emulate.rounding import (
     round32,
     sum_to_odd,
 )
-from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
+from turingas.emulate.semantics.compare import BOOLEANS, COMPARE, comparison, is_size, put_two
+from turingas.isa.instruction import Const, Imm, Instruction, Operand
 
 ROUNDINGS = ("RM", "RP", "RZ")
 SCALES = {"D8": 0.125, "D4": 0.25, "D2": 0.5, "M2": 2.0, "M4": 4.0, "M8": 8.0}
@@ -61,13 +59,6 @@ class _Scratch(threading.local):
 
 
 SCRATCH = _Scratch()
-
-
-def _only(i: Instruction, *known: str) -> None:
-    """Unsupported for a modifier that is not among ``known``."""
-    for mod in i.mods:
-        if mod not in known:
-            raise Unsupported(f"{i.base} with .{mod}")
 
 
 def _mode(i: Instruction) -> str:
@@ -165,7 +156,7 @@ def _fma32(i: Instruction) -> Exact:
 
 @semantics("FFMA")
 def ffma(i: Instruction, m: Maker) -> Step:
-    _only(i, *ROUNDINGS, "FTZ", "FMZ", "SAT")
+    only(i, *ROUNDINGS, "FTZ", "FMZ", "SAT")
     operands = i.operands[1:4]
     put, exact = m.put(i.operands[0]), _fma32(i)
     parts = [m.f32(o) for o in operands]
@@ -242,7 +233,7 @@ def _fast(i: Instruction, m: Maker, operation: np.ufunc, exact: Exact) -> Step:
 
 @semantics("FADD")
 def fadd(i: Instruction, m: Maker) -> Step:
-    _only(i, *ROUNDINGS, "FTZ", "SAT")
+    only(i, *ROUNDINGS, "FTZ", "SAT")
     mode, ftz, sat = _mode(i), "FTZ" in i.mods, "SAT" in i.mods
 
     def exact(v: list[Array]) -> Array:
@@ -258,7 +249,7 @@ def fadd(i: Instruction, m: Maker) -> Step:
 @semantics("FMUL")
 def fmul(i: Instruction, m: Maker) -> Step:
     """The scale (.D2, .M8 ...) multiplies the exact product."""
-    _only(i, *ROUNDINGS, *SCALES, "FTZ", "FMZ", "SAT")
+    only(i, *ROUNDINGS, *SCALES, "FTZ", "FMZ", "SAT")
     mode, fmz, sat = _mode(i), "FMZ" in i.mods, "SAT" in i.mods
     ftz = fmz or "FTZ" in i.mods
     scale = next((SCALES[mod] for mod in i.mods if mod in SCALES), 1.0)
@@ -285,7 +276,7 @@ def fswzadd(i: Instruction, m: Maker) -> Step:
     """The sum or difference of two registers, as the lane's place in its quad says: the letters of the first lane come
     first, those of the first source first. They are read as Mesa's compiler writes derivatives for these GPUs, and
     an H200 agrees. .NDV changes nothing where all lanes of a quad are there."""
-    _only(i, *ROUNDINGS, "FTZ", "NDV")
+    only(i, *ROUNDINGS, "FTZ", "NDV")
     mode, ftz = _mode(i), "FTZ" in i.mods
     put, a, b = m.put(i.operands[0]), m.f32(i.operands[1]), m.f32(i.operands[2])
     letters = i.text().rpartition(",")[2].strip()
@@ -309,7 +300,7 @@ def fswzadd(i: Instruction, m: Maker) -> Step:
 @semantics("FSEL")
 def fsel(i: Instruction, m: Maker) -> Step:
     """Bits pass as they are, NaNs too; .FTZ flushes denormals."""
-    _only(i, "FTZ")
+    only(i, "FTZ")
     put, p = m.put(i.operands[0]), m.pred(i.operands[3])
     a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
     if i.mods:
@@ -326,18 +317,11 @@ def order32(x: Array) -> Array:
     return mask
 
 
-def is_size(o: Operand) -> bool:
-    """Whether an operand of .XORSIGN is |x|, or an immediate that is not negative."""
-    if isinstance(o, Imm):
-        return not o.bits & (0x80008000 if o.kind.endswith("x2") else 0x80000000)
-    return getattr(o, "abs", False) and not getattr(o, "neg", False)
-
-
 @semantics("FMNMX")
 def fmnmx(i: Instruction, m: Maker) -> Step:
     """The lesser (predicate true) or the greater one; -0 < +0. A number wins over a NaN, but with .NAN the NaN does.
     .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX min.xorsign.abs)."""
-    _only(i, "FTZ", "NAN", "XORSIGN")
+    only(i, "FTZ", "NAN", "XORSIGN")
     ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
     last = i.operands[3]
     put, p = m.put(i.operands[0]), m.pred(last)
@@ -368,61 +352,9 @@ def fmnmx(i: Instruction, m: Maker) -> Step:
     return step
 
 
-#: comparisons: of two arrays; those with U are true for NaNs
-COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "F": lambda a, b: np.zeros(np.broadcast_shapes(a.shape, b.shape), bool),
-    "LT": lambda a, b: a < b,
-    "EQ": lambda a, b: a == b,
-    "LE": lambda a, b: a <= b,
-    "GT": lambda a, b: a > b,
-    "NE": lambda a, b: (a < b) | (a > b),
-    "GE": lambda a, b: a >= b,
-    "NUM": lambda a, b: (a == a) & (b == b),
-    "NAN": lambda a, b: (a != a) | (b != b),
-    "LTU": lambda a, b: ~(a >= b),
-    "EQU": lambda a, b: ~((a < b) | (a > b)),
-    "LEU": lambda a, b: ~(a > b),
-    "GTU": lambda a, b: ~(a <= b),
-    "NEU": lambda a, b: a != b,
-    "GEU": lambda a, b: ~(a < b),
-    "T": lambda a, b: np.ones(np.broadcast_shapes(a.shape, b.shape), bool),
-}
-BOOLEANS: dict[str, Callable[[Array, Array], Array]] = {
-    "AND": lambda a, b: a & b,
-    "OR": lambda a, b: a | b,
-    "XOR": lambda a, b: a ^ b,
-}
-
-
-def comparison(i: Instruction) -> tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array]]:
-    """The comparison and the boolean operation that modifiers name."""
-    compare = next(COMPARE[mod] for mod in i.mods if mod in COMPARE)
-    return compare, next(BOOLEANS[mod] for mod in i.mods if mod in BOOLEANS)
-
-
-def put_two(i: Instruction, m: Maker, combine: Callable[[Array, Array], Array]) -> Callable[[Cohort, Array], None]:
-    """Writes a comparison to Pu and its opposite to Pv, each combined with the last operand."""
-    u, v, p = i.operands[0], i.operands[1], i.operands[-1]
-    put_u, put_v, last = m.put(u), m.put(v), m.pred(p)
-    two = not (isinstance(v, Reg) and v.zero)
-    alone = isinstance(p, Reg) and p.zero and not p.inv and combine is BOOLEANS["AND"] and not two
-
-    def put(k: Cohort, value: Array) -> None:
-        if alone:
-            put_u(k, value)
-            return
-        other = last(k)
-        positive = combine(value, other)
-        negative = combine(~value, other) if two else positive
-        put_u(k, positive)
-        put_v(k, negative)
-
-    return put
-
-
 @semantics("FSETP")
 def fsetp(i: Instruction, m: Maker) -> Step:
-    _only(i, *COMPARE, *BOOLEANS, "FTZ")
+    only(i, *COMPARE, *BOOLEANS, "FTZ")
     compare, combine = comparison(i)
     put = put_two(i, m, combine)
     a, b = m.f32(i.operands[2]), m.f32(i.operands[3])
@@ -434,7 +366,7 @@ def fsetp(i: Instruction, m: Maker) -> Step:
 @semantics("FSET")
 def fset(i: Instruction, m: Maker) -> Step:
     """.BF, the only form: 1.0 or 0."""
-    _only(i, *COMPARE, *BOOLEANS, "FTZ", "BF")
+    only(i, *COMPARE, *BOOLEANS, "FTZ", "BF")
     compare, combine = comparison(i)
     put, p = m.put(i.operands[0]), m.pred(i.operands[3])
     a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
@@ -459,106 +391,11 @@ def fchk(i: Instruction, m: Maker) -> Step:
     return step
 
 
-# ---- MUFU
-
-
-def _sine_of_turns(x: Array) -> Array:
-    """sin(2 pi x); exact zeros where there should be, with the sign of x (measured on an H200)."""
-    negative = np.signbit(x)
-    x = np.where(x == 0, x, x - np.rint(x))
-    x = np.where(np.abs(x) > 0.25, np.copysign(0.5, x) - x, x)
-    value = np.sin(2 * np.pi * x)
-    return np.where(value == 0, np.where(negative, -0.0, 0.0), value)
-
-
-def _cosine_of_turns(x: Array) -> Array:
-    """cos(2 pi x); its zeros are negative where it falls, seen from 0 (measured on an H200)."""
-    value = _sine_of_turns(0.25 - np.abs(x - np.rint(x)))
-    return np.where((value == 0) & (np.abs(x) % 1 < 0.5), -0.0, value)
-
-
-#: of doubles
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "COS": _cosine_of_turns,
-    "SIN": _sine_of_turns,
-    "EX2": np.exp2,
-    "LG2": np.log2,
-    "RCP": lambda x: 1 / x,
-    "RSQ": lambda x: 1 / np.sqrt(x),
-    "SQRT": np.sqrt,
-    "TANH": np.tanh,
-}
-
-
-@semantics("MUFU")
-def mufu(i: Instruction, m: Maker) -> Step:
-    """Functions of the multi-function unit: here the exact value, rounded once to nearest. Hardware approximates, and
-    its tables are not published; PTX ISA and CUDA programming guide bound its error against the exact value. The last
-    column is the largest error of an H200 among 131072 sources each (tests/gpu/test_instructions.py):
-
-    ======  ==================================================  =================
-    RCP     1 ulp                                               2^-23.3
-    RSQ     2^-22.9 relative                                    2^-22.99
-    SQRT    2^-23 relative                                      2^-23.2
-    LG2     2^-22 absolute for x in [0.5, 2], relative else     2^-22.2, 2^-22.3
-    EX2     2^-22 relative                                      2^-22.7
-    SIN     2^-20.9 absolute for angles in [-pi, pi]; so COS    2^-21.4
-    TANH    2^-11 relative                                      2^-16.5
-    RCP64H  2^-20 relative, not documented; so RSQ64H           2^-20.04
-    ======  ==================================================  =================
-
-    To FP16 and BF16 the value is cut, not rounded (measured): EX2 is exact then, TANH nearly so.
-
-    SIN and COS take turns: compilers multiply the angle by 1 / (2 pi) first. Denormal sources and results are flushed,
-    but for TANH; compilers scale operands for that. RCP64H and RSQ64H take and give the upper 32 bits of a double (PTX
-    rcp.approx.ftz.f64), 20 bits of fraction, cut as well.
-    """
-    halves = next((mod for mod in i.mods if mod in ("F16", "BF16")), "")
-    if halves:
-        from turingas.emulate.semantics.halves import mufu_of_half
-
-        return mufu_of_half(i, m, halves)
-    name = i.mods[0]
-    put = m.put(i.operands[0])
-    if name in ("RCP64H", "RSQ64H"):
-        return _mufu_of_double(i, m, put, FUNCTIONS[name[:3]])
-    _only(i, *FUNCTIONS)
-    get, function = m.f32(i.operands[1]), FUNCTIONS[name]
-    ftz = name != "TANH"
-
-    def step(k: Cohort) -> None:
-        x = get(k)
-        if ftz:
-            x = flush32(x)
-        put(k, finish32(function(x.astype(np.float64)).astype(np.float32), ftz))
-
-    return step
-
-
-def _mufu_of_double(i: Instruction, m: Maker, put: Put, function: Callable[[Array], Array]) -> Step:
-    o = i.operands[1]
-    # an immediate is a double, of which the word holds the upper half
-    get = m.f32(o)
-    exponent, sign = np.uint64(0x7FF << 52), np.uint64(1 << 63)
-
-    def flush(x: Array) -> Array:
-        bits = x.view(np.uint64)
-        return np.where(bits & exponent == 0, bits & sign, bits).view(np.float64)
-
-    def step(k: Cohort) -> None:
-        x = flush((get(k).view(np.uint32).astype(np.uint64) << np.uint64(32)).view(np.float64))
-        r = function(x)
-        cut = flush(r).view(np.uint64) >> np.uint64(32)
-        put(k, np.where(r != r, NAN32, cut.astype(np.uint32)))
-
-    return step
-
-
 # ---- FP64
 
 
 def _double(i: Instruction, m: Maker, exact: Callable[..., Array]) -> Step:
-    _only(i, *ROUNDINGS)
+    only(i, *ROUNDINGS)
     mode = _mode(i)
     put = m.put64(i.operands[0])
     parts = [m.f64(o) for o in i.operands[1:]]
@@ -594,7 +431,7 @@ def dsetp(i: Instruction, m: Maker) -> Step:
     """.MIN and .MAX say of which source fmin and fmax take the bits: Pu whether of the first, Pv whether both are NaN
     (compilers then make the second one quiet); -0 < +0. Of equal ones .MIN takes the first, .MAX the second (measured
     on an H200)."""
-    _only(i, *COMPARE, *BOOLEANS, "MIN", "MAX")
+    only(i, *COMPARE, *BOOLEANS, "MIN", "MAX")
     a, b = m.f64(i.operands[2]), m.f64(i.operands[3])
     if i.mods[0] not in ("MIN", "MAX"):
         compare, combine = comparison(i)

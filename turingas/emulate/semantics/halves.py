@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
+from turingas.emulate.build import Get, Maker, Step, Unsupported, only, semantics
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.rounding import (
     NAN16,
@@ -26,7 +26,7 @@ from turingas.emulate.rounding import (
     round_f16,
     sum_to_odd,
 )
-from turingas.emulate.semantics.floating import BOOLEANS, COMPARE, FUNCTIONS, comparison, is_size
+from turingas.emulate.semantics.compare import BOOLEANS, COMPARE, comparison, is_size
 from turingas.isa.instruction import Instruction, Operand, Reg
 
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
@@ -60,12 +60,6 @@ def _format(i: Instruction) -> Format:
     return BF16 if "BF16_V2" in i.mods else F16
 
 
-def _only(i: Instruction, *known: str) -> None:
-    for mod in i.mods:
-        if mod not in known:
-            raise Unsupported(f"{i.base} with .{mod}")
-
-
 def _pairs(bits: Array) -> Array:
     """(n, 32) of 32 bits as (n, 32, 2) of 16: the lower half first."""
     return np.ascontiguousarray(bits)[..., None].view(np.uint16)
@@ -75,7 +69,7 @@ def _packed(pairs: Array) -> Array:
     return np.ascontiguousarray(pairs).view(np.uint32)[..., 0]
 
 
-def _flush(x: Array, form: Format) -> Array:
+def flush(x: Array, form: Format) -> Array:
     return np.where(x & form.exponent == 0, x & SIGN, x)
 
 
@@ -111,7 +105,7 @@ def value_of(m: Maker, o: Operand, form: Format, ftz: bool) -> Get:
         return lambda k: _cut(single(k).astype(np.float64))[..., None]
     bits = bits_of(m, o)
     if ftz:
-        return lambda k: form.read(_flush(bits(k), form))
+        return lambda k: form.read(flush(bits(k), form))
     return lambda k: form.read(bits(k))
 
 
@@ -123,7 +117,7 @@ def _cut(x: Array) -> Array:
 
 def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Callable[[list[Array]], Array]) -> Step:
     """An instruction that computes doubles, exact or rounded to odd, from its sources."""
-    _only(i, *OFTEN)
+    only(i, *OFTEN)
     form, put = _format(i), m.put(i.operands[0])
     ftz = "FTZ" in i.mods or "FMZ" in i.mods
     sat, relu, widen = ("SAT" in i.mods, "RELU" in i.mods, "F32" in i.mods)
@@ -236,7 +230,7 @@ def _choose(x: Array, y: Array, least: Array, nan: bool, form: Format) -> Array:
 def hmnmx2(i: Instruction, m: Maker) -> Step:
     """The least (predicate true) or the greatest of two sources, or of three (VHMNMX); -0 < +0. As FMNMX with NaNs and
     .XORSIGN."""
-    _only(i, "FTZ", "NAN", "XORSIGN", "BF16_V2")
+    only(i, "FTZ", "NAN", "XORSIGN", "BF16_V2")
     form, put, p = _format(i), m.put(i.operands[0]), m.pred(i.operands[-1])
     sources = i.operands[1:-1]
     ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
@@ -247,7 +241,7 @@ def hmnmx2(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         least = p(k)[..., None]
-        values = [_flush(g(k), form) if ftz else g(k) for g in get]
+        values = [flush(g(k), form) if ftz else g(k) for g in get]
         r = values[0]
         for value in values[1:]:
             r = _choose(r, value, least, nan, form)
@@ -269,7 +263,7 @@ def _compared(i: Instruction, m: Maker, a: Operand, b: Operand) -> Get:
 @semantics("HSET2")
 def hset2(i: Instruction, m: Maker) -> Step:
     """Each half: all bits set, or with .BF 1.0; or else zero."""
-    _only(i, *COMPARE, *BOOLEANS, "FTZ", "BF", "BF16_V2")
+    only(i, *COMPARE, *BOOLEANS, "FTZ", "BF", "BF16_V2")
     put, p = m.put(i.operands[0]), m.pred(i.operands[3])
     compared, (_, combine) = _compared(i, m, *i.operands[1:3]), comparison(i)
     true = _format(i).one if "BF" in i.mods else np.uint16(0xFFFF)
@@ -284,7 +278,7 @@ def hset2(i: Instruction, m: Maker) -> Step:
 @semantics("HSETP2")
 def hsetp2(i: Instruction, m: Maker) -> Step:
     """Pu is of the lower half, Pv of the upper one; with .H_AND Pu is of both together, and Pv of its opposite."""
-    _only(i, *COMPARE, *BOOLEANS, "FTZ", "H_AND", "BF16_V2")
+    only(i, *COMPARE, *BOOLEANS, "FTZ", "H_AND", "BF16_V2")
     put_u, put_v, p = m.put(i.operands[0]), m.put(i.operands[1]), m.pred(i.operands[4])
     compared, (_, combine) = _compared(i, m, *i.operands[2:4]), comparison(i)
     both = "H_AND" in i.mods
@@ -298,32 +292,5 @@ def hsetp2(i: Instruction, m: Maker) -> Step:
         u, v = combine(low, other), combine(high, other)  # both before Pu, which may be the source p too
         put_u(k, u)
         put_v(k, v)
-
-    return step
-
-
-# ---- MUFU of a half
-
-
-def mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
-    """MUFU.EX2.F16, MUFU.TANH.BF16 ...: of the lower half (or with .H1 the upper one) to the lower half; the upper one
-    becomes zero. The value is cut, not rounded (measured on an H200, with all sources: EX2 agrees in all bits). BF16's
-    EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
-    form = F16 if name == "F16" else BF16
-    function, o = FUNCTIONS[i.mods[0]], i.operands[1]
-    bits, put = half_of(m, o, getattr(o, "suffix", "") == ".H1"), m.put(i.operands[0])
-    exponential = i.mods[0] == "EX2"
-    ftz = form is BF16 and i.mods[0] != "TANH"
-
-    def step(k: Cohort) -> None:
-        x = _flush(bits(k), form) if ftz else bits(k)
-        value = form.read(x)
-        if exponential:  # what is lost on the way to fixed point
-            value = np.where(np.abs(value) < 2.0**-23, 0.0, value)
-        exact = function(value).astype(np.float32).astype(np.float64)  # TANH is not that exact
-        r = form.round(exact)
-        near = np.abs(form.read(r))
-        r = (r - ((near > np.abs(exact)) & np.isfinite(near))).astype(np.uint16)
-        put(k, (_flush(r, form) if ftz else r).astype(np.uint32))
 
     return step

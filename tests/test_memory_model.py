@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from turingas.emulate import traffic
+from turingas import memory_model
 from turingas.emulate.cohort import Array
 
 LANE = np.arange(32)
@@ -16,7 +16,8 @@ ALL = np.ones((1, 32), bool)
 
 def one(addresses: Array, nbytes: int, lanes: Array = ALL) -> tuple[int, int]:
     """Wavefronts of one request, and those without conflicts."""
-    needed, fewest = traffic.wavefronts(np.asarray(addresses, np.uint32).reshape(1, 32), lanes.reshape(1, 32), nbytes)
+    addresses, lanes = np.asarray(addresses, np.uint32).reshape(1, 32), lanes.reshape(1, 32)
+    needed, fewest = memory_model.wavefronts(addresses, lanes, nbytes)
     return int(needed[0]), int(fewest[0])
 
 
@@ -51,9 +52,9 @@ def test_only_loads_pack_their_results() -> None:
     for step, address in ((1, LANE // 2 * 16), (2, LANE // 4 * 32 + LANE % 2 * 16)):
         assert one(address, 16) == (2, 2), step
         addresses = address.astype(np.uint32).reshape(1, 32)
-        assert [int(v[0]) for v in traffic.wavefronts(addresses, ALL, 16, load=False)] == [4, 4]
+        assert [int(v[0]) for v in memory_model.wavefronts(addresses, ALL, 16, load=False)] == [4, 4]
         addresses[0, 31] += 512
-        assert int(traffic.wavefronts(addresses, ALL, 16)[1][0]) == 4
+        assert int(memory_model.wavefronts(addresses, ALL, 16)[1][0]) == 4
 
 
 def test_lanes_that_take_no_part_cost_nothing() -> None:
@@ -77,7 +78,7 @@ def test_random_requests() -> None:
     rng = np.random.default_rng(1)
     addresses = rng.integers(0, 300, (40, 32)) * 4
     lanes = rng.random((40, 32)) < 0.7
-    needed, _ = traffic.wavefronts(addresses.astype(np.uint32), lanes, 4)
+    needed, _ = memory_model.wavefronts(addresses.astype(np.uint32), lanes, 4)
     assert needed.tolist() == [count_banks(a, m) for a, m in zip(addresses, lanes)]
 
 
@@ -94,6 +95,6 @@ def test_random_requests() -> None:
 def test_global(place: Callable[[Array], Array], nbytes: int, sectors: int, lines: int) -> None:
     """Sectors of 32 bytes and lines of 128."""
     addresses = (np.uint64(0x7F0000000000) + place(LANE).astype(np.uint64)).reshape(1, 32)
-    assert traffic.sectors(addresses, ALL, nbytes).tolist() == [sectors]
-    assert traffic.sectors(addresses, ALL, nbytes, traffic.LINE).tolist() == [lines]
-    assert traffic.sectors(addresses, ~ALL, nbytes).tolist() == [0]
+    assert memory_model.sectors(addresses, ALL, nbytes).tolist() == [sectors]
+    assert memory_model.sectors(addresses, ALL, nbytes, memory_model.LINE).tolist() == [lines]
+    assert memory_model.sectors(addresses, ~ALL, nbytes).tolist() == [0]

@@ -14,9 +14,13 @@ of the lanes read what others read.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from turingas.emulate.cohort import LANES, Array
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+LANES = np.arange(32, dtype=np.uint32)
 
 BANKS = 32
 SECTOR = 32  # bytes that L2 and DRAM move at least
@@ -66,4 +70,5 @@ def sectors(addresses: Array, lanes: Array, nbytes: int, size: int = SECTOR) -> 
     aligned to their size and so lie in one piece each."""
     keys = np.where(lanes, addresses.astype(np.int64) // size, -1)
     keys.sort(axis=1)
-    return (np.diff(keys, axis=1, prepend=-1) != 0).sum(axis=1)
+    found: Array = (np.diff(keys, axis=1, prepend=-1) != 0).sum(axis=1)
+    return found
