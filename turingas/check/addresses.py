@@ -10,6 +10,7 @@ import numpy as np
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
+from turingas.check.rules import rule
 from turingas.check.values import State, Value, add, guard, make, register, values
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
@@ -20,6 +21,8 @@ BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 LANES = np.ones((1, 32), bool)
 
 
+@rule("shared-conflict", "Lanes access different words of one bank of shared memory")
+@rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
     if not any(i is not None and i.base in SHARED + GLOBAL for i in graph.instructions):

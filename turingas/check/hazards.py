@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Block, Graph
 from turingas.check.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.check.rules import rule
 from turingas.isa.effects import FIXED, LATE, SCOREBOARDS, SOONEST, VARIABLE, Effects, literal, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
@@ -620,6 +621,19 @@ class Pass:
             del keys[key]
 
 
+@rule("raw-stall", "A register is read before the cycles have passed that its writer takes")
+@rule("waw-stall", "A register is overwritten before the cycles have passed that its writer takes")
+@rule("war-stall", "A register is overwritten before the cycles have passed that its reader takes to read it")
+@rule("barrier-stall", "An access so soon behind a barrier that the warp is not held yet")
+@rule("raw", "A register is read without a wait for its writer")
+@rule("waw", "A register is overwritten without a wait for its writer")
+@rule("war", "A register is overwritten without a wait for its reader")
+@rule("no-scoreboard", "An instruction of variable latency that sets no scoreboard")
+@rule("missing-scoreboard", "A scoreboard that there is not")
+@rule("no-release", "A scoreboard that its instruction never releases")
+@rule("never-waited", "A scoreboard that nothing waits for")
+@rule("nothing-pending", "A wait for a scoreboard that nothing has set")
+@rule("wait-too-soon", "A wait too soon after its scoreboard is set")
 def check(graph: Graph) -> Iterator[Finding]:
     """The hazards of a kernel."""
     yield from Walk(graph).run()
