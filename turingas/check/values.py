@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from turingas.check.flow import Graph
 from turingas.isa.instruction import Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -295,13 +296,6 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
-#: what is no function of the registers that it reads, or differs from lane to lane all the same
-OPAQUE = set(
-    "S2R CS2R B2R SHFL MATCH LD LDG LDS LDL LDSM LDGMC LDTRAM ATOM ATOMG ATOMS SULD SUATOM TEX TLD TLD4 TMML TXD TXQ"
-    " SUQUERY FOOTPRINT PIXLD HMMA IMMA BMMA DMMA QMMA HGMMA IGMMA QGMMA BGMMA CALL BMOV P2R VOTE ELECT LEPC"
-    " SYNCS QSPC LDC".split()
-)
-
 
 NO_END: tuple[State, Instruction | None] = {}, None
 
@@ -332,7 +326,7 @@ def plan(i: Instruction) -> Plan:
     sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
     more = any(isinstance(o, (Const, Mem)) for o in i.operands)
     reads = _keys(access for access in i.reads if access.what != "guard")
-    return Plan(i, reads, _keys(i.writes), first, rule, sources, i.base in OPAQUE, OTHER if more else 0)
+    return Plan(i, reads, _keys(i.writes), first, rule, sources, OPS[i.base].opaque, OTHER if more else 0)
 
 
 def plans(instructions: list[Instruction | None]) -> list[Plan | None]:
