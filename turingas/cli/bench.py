@@ -214,6 +214,7 @@ def resnet(path: Path | None, figures: Path | None, show: bool, **asked: Any) ->
               help=f"{known()}. [default: sm_75, sm_80, sm_90]")  # fmt: skip
 @click.option("--tool", "tools", metavar="NAME=PATH", multiple=True, callback=paths,
               help="Where nvdisasm, cuobjdump, ptxas is, or the checkout of cuassembler, turingas (that of paper 004).")
+@click.argument("library", nargs=-1, type=click.Path(exists=True))
 @_SECONDS
 @_RESULTS
 @_FIGURES
@@ -224,5 +225,8 @@ def assembler(path: Path | None, figures: Path | None, show: bool, **asked: Any)
     \b
       turingas bench assembler --figures figures
       turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
+      turingas bench assembler --arch sm_90 cubins/
+
+    LIBRARY: cubins, or folders of them, whose code is handled once in a fresh process; otherwise our CUDA sources.
     """
     return _bench("assembler", path, figures, show, asked)
