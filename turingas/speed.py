@@ -34,6 +34,7 @@ from kernels_sass import conv
 from loader import nvrtc
 from loader.bench import figures as drawing
 from loader.bench import results
+from loader.bench.bench import SECONDS, Bench, Option
 from loader.reference.runner import FOLDER as REFERENCES
 from turingas import Cubin, throughput
 from turingas.errors import AsmError, CubinError, LaunchError
@@ -619,6 +620,31 @@ def _finished(figure: Any, axes: Any, found: results.Json) -> Any:
     figure.legend(fontsize=8, loc="outside right upper")
     figure.supxlabel(stamp(found), fontsize=7, color="#555555", x=0.995, ha="right")
     return figure
+
+
+BENCH = Bench(
+    "assembler", "This assembler beside what else is installed; needs no GPU.",
+    """Instructions a second that are assembled and disassembled, within a process and by whole programs.
+
+    Exit code 1: our own command line has no time.
+
+    \b
+      turingas bench assembler --figures figures
+      turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
+      turingas bench assembler --arch sm_90 cubins/
+
+    LIBRARY: cubins, or folders of them, whose code is handled once in a fresh process; otherwise our CUDA sources.
+    """,
+    (
+        Option("--arch", "archs", "[default: sm_75, sm_80, sm_90]", "architectures", True, "ARCH"),
+        Option("[LIBRARY]...", "library", "", Path, True),
+        Option("--tool", "tools", "Where nvdisasm, cuobjdump, ptxas is, or the checkout of cuassembler, turingas "
+               "(TuringAs of 2020).", "paths", True, "NAME=PATH"),
+        SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,
+    lambda given, path: results.recorded("assembler", path, "cpu"),
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.bench import network
+from kernels_sass.bench import network, options
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.ours import dated, kept_in
-from kernels_sass.bench.winograd import ratio
+from kernels_sass.bench.verdicts import ratio
 from kernels_sass.conv import Conv2d, tuned
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
+from loader.bench.bench import RUNS, SECONDS, Bench, Option
 from loader.bench.contenders import BOUNDS, Torch, cudnn_settings
 from loader.bench.measure import Data, Refused, Row, gpu_at_hand, torch
 from loader.cuda import Buffer, Device, Stream
@@ -499,3 +500,26 @@ def bars(found: results.Json, entry: results.Json) -> Any:
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
     return figure
+
+
+BENCH = Bench(
+    "resnet", "A ResNet-50 forward pass by kind of operation.",
+    """ResNet-50 with random weights, by PyTorch in float32 and with our kernels in its 3x3 convolutions of stride 1.
+
+    What each stage makes is held against float64 before any time is taken; all take turns in one process. Exit code 1:
+    a network with our convolution has no time, because it is wrong or was refused.
+
+    \b
+      turingas bench resnet
+      turingas bench resnet --batch 32,64 --figures figures
+    """,
+    (
+        options.saying(options.BATCH, "Pictures. [default: 32,128,1]"),
+        Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]",
+               ("NCHW", "NHWC"), True, "LAYOUT"),
+        Option("--form", "forms", "plain; batch norm folded; ReLU and addition fused too. [default: all three]",
+               ("plain", "folded", "fused"), True, "FORM"),
+        options.SOURCE, options.DEFINE, RUNS, SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,
+)  # fmt: skip

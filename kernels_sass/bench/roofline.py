@@ -19,11 +19,13 @@ import numpy as np
 
 import loader
 import turingas
-from kernels_sass.bench.winograd import ffmas, shorter
+from kernels_sass.bench.verdicts import shorter
+from kernels_sass.bench.winograd import ffmas
 from kernels_sass.micro import micro
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
+from loader.bench.bench import SECONDS, Bench, Given, Option
 from loader.bench.contenders import OPENCNN
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
@@ -520,3 +522,26 @@ def breakeven_figure(found: Json) -> Any:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="upper right")
     return figure
+
+
+def _load(given: Given, path: Path | None) -> Json:
+    """What is kept, beside other times if they are named."""
+    found = results.recorded("roofline", path)
+    return {**found, "summary": placed(found, given["winograd"])} if "winograd" in given else found
+
+
+BENCH = Bench(
+    "roofline", "Operations and bytes under the ceilings of the card.",
+    """Figure 2 of Yan, Wang, Chu 2020, Figure 16 of openCNN's papers, and the break-even of section 8.1 of the former.
+
+    Ceilings are measured: FFMA, tensor cores, shared memory, L2, DRAM. The kernels' times are of `bench winograd`. Exit
+    code 1: a ceiling was not measured, because a result was wrong.
+    """,
+    (
+        Option("--winograd", "winograd", "Results of `bench winograd`, for the points. [default: those that are kept]",
+               Path, metavar="FILE"),
+        SECONDS,
+    ),
+    lambda given, path, tell: run(path, given.get("winograd"), given.get("seconds", math.inf), tell),
+    show, micro.failures, figures, _load,
+)  # fmt: skip

@@ -39,7 +39,7 @@ def assemble(
     with diagnosed(file):
         cubin = sources.assemble(file, read(file), kernel=kernel, default_control=default_control)
         data = cubin.to_bytes()
-        with written(output) as stream:
+        with written(output, binary=True) as stream:
             stream.write(data)
 
 
@@ -80,7 +80,7 @@ def check(files: tuple[str, ...]) -> int:
 
                 differences = run(load(file))
                 for difference in differences or ["identical"]:
-                    click.echo(f"{file}: {difference}")
+                    click.echo(printable(f"{file}: {difference}"))
                 if differences:
                     wrong = WRONG
         except SystemExit as error:
