@@ -216,7 +216,7 @@ TOOLS = {
     "ptxas": Tool("NVIDIA's compiler of PTX, which does more than to assemble", "", "TURINGAS_PTXAS",
                   ("cu13", "cuda_nvcc")),
     "cuassembler": Tool("CuAssembler", "CuAsm"),
-    "turingas": Tool("the TuringAs of paper 004", "turingas"),
+    "turingas": Tool("TuringAs (2020)", "turingas"),
 }  # fmt: skip
 
 
@@ -416,7 +416,7 @@ def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iter
                       lambda name: [sys.executable, "-c", FROM_CUASM, *paths(f"{name}.cuasm", "out.cubin")],
                       "out.cubin", same(kernel, "out.cubin"), **more)  # fmt: skip
     if (original := there["turingas"]) and arch in ORIGINAL:
-        yield program("TuringAs (paper 004)", "assemble", "unrolled", len(flat.kernels[0].words),
+        yield program("TuringAs (2020)", "assemble", "unrolled", len(flat.kernels[0].words),
                       lambda name: [sys.executable, "-m", "turingas.main", "-i", *paths(f"{name}.sass"), "-o",
                                     *paths("out.cubin"), "-arch", arch.removeprefix("sm_")],
                       "out.cubin", same(flat, "out.cubin"), small="empty",
@@ -426,7 +426,7 @@ def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iter
 #: A line of a disassembler that has an instruction: its address in a comment, and a semicolon behind it.
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[^/\n]*;", re.M)
 
-ORIGINAL = ("sm_70", "sm_75", "sm_80", "sm_86")  # what the option -arch of paper 004's TuringAs takes
+ORIGINAL = ("sm_70", "sm_75", "sm_80", "sm_86")  # what the option -arch of TuringAs (2020) takes
 EMPTY = "--:-:-:Y:5  EXIT;\n"
 TO_CUASM = "import sys; from CuAsm.CubinFile import CubinFile; CubinFile(sys.argv[1]).saveAsCuAsm(sys.argv[2])"
 FROM_CUASM = (
@@ -436,7 +436,7 @@ FROM_CUASM = (
 
 
 def unrolled(count: int) -> str:
-    """A loop that was unrolled, in the language of paper 004: outer products on 64 accumulators, with loads and stores
+    """A loop that was unrolled, in the language of TuringAs (2020): outer products on 64 accumulators, loads and stores
     between them."""
     lines = []
     for n in range(count // 80):
@@ -639,7 +639,7 @@ BENCH = Bench(
         Option("--arch", "archs", "[default: sm_75, sm_80, sm_90]", "architectures", True, "ARCH"),
         Option("[LIBRARY]...", "library", "", Path, True),
         Option("--tool", "tools", "Where nvdisasm, cuobjdump, ptxas is, or the checkout of cuassembler, turingas "
-               "(TuringAs of 2020).", "paths", True, "NAME=PATH"),
+               "(TuringAs 2020).", "paths", True, "NAME=PATH"),
         SECONDS,
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,

@@ -1,6 +1,6 @@
 """`turingas bench assembler`: who is measured, what is wrong has no time, results are kept, shown and drawn.
 
-CuAssembler, the TuringAs of paper 004 and ptxas are stand-ins: small programs with their command lines.
+CuAssembler, TuringAs (2020) and ptxas are stand-ins: small programs with their command lines.
 """
 
 from __future__ import annotations
@@ -178,11 +178,11 @@ def test_others(others, untimed, tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(path.read_text())
     rows = {(row["name"], row["task"]): row for row in found["settings"]["sm_75"]["rows"]}
-    for one in (("CuAssembler", "disassemble"), ("CuAssembler", "assemble"), ("TuringAs (paper 004)", "assemble"),
+    for one in (("CuAssembler", "disassemble"), ("CuAssembler", "assemble"), ("TuringAs (2020)", "assemble"),
                 ("ptxas", "assemble")):  # fmt: skip
         assert rows[one]["status"] == "ok" and rows[one]["rate"] > 0, rows[one]
     assert found["tools"]["ptxas"] == "1.2.3" and "ptxas 1.2.3" in done.output
-    # on another architecture paper 004's is not asked
+    # on another architecture TuringAs (2020) is not asked
     there = {**dict.fromkeys(assembler.TOOLS), "turingas": others["turingas"]}
     assert [row["name"] for row in assembler.programs("sm_90", there, lambda part: None)][3:] == [
         "nvdisasm", "cuobjdump", "ptxas", "cuassembler"]  # fmt: skip
@@ -197,7 +197,7 @@ def test_what_is_wrong_has_no_time(others, untimed, tmp_path):
     there = {**dict.fromkeys(assembler.TOOLS), **others, "nvdisasm": tmp_path / "nvdisasm"}
     rows = {(row["name"], row["task"]): row for row in assembler.programs("sm_75", there, lambda part: None)}
     assert rows["CuAssembler", "assemble"]["status"] == "wrong: other words than ours"
-    assert rows["TuringAs (paper 004)", "assemble"]["status"] == "failed: the last line"
+    assert rows["TuringAs (2020)", "assemble"]["status"] == "failed: the last line"
     assert rows["ptxas", "assemble"]["status"].startswith("wrong: ")
     count = rows["ours", "disassemble"]["instructions"]
     assert rows["nvdisasm", "disassemble"]["status"] == f"wrong: 1 instructions, not {count}"

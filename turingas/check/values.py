@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from turingas.check.flow import Graph
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -281,13 +282,6 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
-#: what is no function of the registers that it reads, or differs from lane to lane all the same
-OPAQUE = set(
-    "S2R CS2R B2R SHFL MATCH LD LDG LDS LDL LDSM LDGMC LDTRAM ATOM ATOMG ATOMS SULD SUATOM TEX TLD TLD4 TMML TXD TXQ"
-    " SUQUERY FOOTPRINT PIXLD HMMA IMMA BMMA DMMA QMMA HGMMA IGMMA QGMMA BGMMA CALL BMOV P2R VOTE ELECT LEPC"
-    " SYNCS QSPC LDC".split()
-)
-
 
 def execute(state: State, i: Instruction) -> None:
     """Brings ``state`` behind an instruction."""
@@ -297,10 +291,11 @@ def execute(state: State, i: Instruction) -> None:
     origin = _origin(inputs)
     if any(isinstance(o, (Const, Mem)) for o in i.operands):
         origin |= OTHER
-    uniform = i.base not in OPAQUE and all(known is not None and known.uniform for known in inputs)
+    opaque = OPS[i.base].opaque
+    uniform = not opaque and all(known is not None and known.uniform for known in inputs)
     results: dict[str, Known | None] = {
         "R": make(1, 0, origin) if uniform else None,
-        "P": Truth(uniform, origin) if uniform or origin & THREAD and i.base not in OPAQUE else None,
+        "P": Truth(uniform, origin) if uniform or origin & THREAD and not opaque else None,
         "UR": UNIFORM,
     }
     if i.base == "VOTE":
