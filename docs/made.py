@@ -18,28 +18,14 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs runs this file by itself
 
 from docs import pictures, reference  # noqa: E402
-from kernels_sass.bench import figures, resnet, roofline  # noqa: E402
-from kernels_sass.micro import micro  # noqa: E402
 from loader.bench import figures as drawing  # noqa: E402
 from loader.bench import results  # noqa: E402
 from turingas import speed  # noqa: E402
+from turingas.cli.bench import BENCHES, find  # noqa: E402
 from turingas.isa.arch import NAMES  # noqa: E402
 
 DRAWN = ROOT / "build" / "pictures"
 SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
-
-#: by the command that measured: its figures
-FIGURES: dict[str, Callable[[Any], drawing.Figures]] = {
-    "bench winograd": figures.winograd,
-    "bench schedule": figures.schedule,
-    "bench schedule --sweep": figures.schedule,
-    "bench smem": lambda found: micro.figures("smem", found),
-    "bench ffma": lambda found: micro.figures("ffma", found),
-    "bench hmma": lambda found: micro.figures("hmma", found),
-    "bench roofline": roofline.figures,
-    "bench resnet": resnet.figures,
-    "bench assembler": speed.figures,
-}
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -52,7 +38,9 @@ def drawings() -> dict[str, Callable[[], str]]:
     made: dict[str, Callable[[], str]] = {f"pictures/{name}.svg": draw for name, draw in pictures.PICTURES.items()}
     for path in sorted(results.FOLDER.glob("*.json")):
         found = json.loads(path.read_text())
-        for name, draw in FIGURES.get(found.get("what", ""), lambda found: {})(found).items():
+        name = found.get("what", "").partition(" ")[2].split(" ")[0]  # of "bench NAME"
+        bench = find(name) if name in BENCHES else None
+        for name, draw in bench.figures(found).items() if bench and bench.figures else ():
             made.setdefault(f"pictures/{name}.svg", lambda path=path, name=name, draw=draw: drawn(path, name, draw))
     return made
 

@@ -35,7 +35,8 @@ def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin,
         try:
             cubin = Cubin.from_file(path)
         except CubinError as error:
-            raise CubinError(f"{error.message} ({os.fspath(path)})", error.offset) from None
+            source = "; turingas.assemble makes one of a source" if str(path).endswith(".sass") else ""
+            raise CubinError(f"{error.message} ({os.fspath(path)}){source}", error.offset) from None
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
     if device == CPU:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+WIDEST = 200  # characters of a source line that a diagnostic shows
 UNNAMED = "<source>"  # a file of which nothing is known
+
+
+def shortened(text: str, most: int = 500) -> str:
+    """``text`` without its middle if it is longer than ``most``: a message may quote anything."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 class AsmError(Exception):
@@ -44,12 +50,13 @@ class AsmError(Exception):
     def show(self, severity: str = "error") -> str:
         """This diagnostic alone: place and message, the source line with a caret, notes, hint."""
         place = ":".join([self.file] + [str(n) for n in (self.line, self.column) if n])
-        lines = [f"{place}: {severity}: {self.message}"]
+        lines = [f"{place}: {severity}: {shortened(self.message)}"]
         if self.text and self.line:
             gutter = f"{self.line:5d} | "
-            lines.append(gutter + self.text.expandtabs(1).rstrip())
-            if self.column:
-                lines.append(" " * (len(gutter) - 2) + "| " + " " * (self.column - 1) + "^")
+            text, column = _cut(self.text.expandtabs(1).rstrip(), self.column)
+            lines.append(gutter + text)
+            if column:
+                lines.append(" " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^")
         lines += self.notes
         if self.hint:
             lines.append(f"hint: {self.hint}")
@@ -62,6 +69,15 @@ class AsmWarning(UserWarning):
     def __init__(self, about: AsmError) -> None:
         super().__init__(about.show("warning"))
         self.about = about
+
+
+def _cut(text: str, column: int) -> tuple[str, int]:
+    """A line with what is far from ``column`` (from 1) left out, and where the column is in it."""
+    if len(text) <= WIDEST:
+        return text, column
+    start = max(min(column - WIDEST // 2, len(text) - WIDEST), 0)
+    before, behind = "..." * (start > 0), "..." * (start + WIDEST < len(text))
+    return before + text[start : start + WIDEST] + behind, column and column - start + len(before)
 
 
 def raise_all(errors: Sequence[AsmError]) -> None:

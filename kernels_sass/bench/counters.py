@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.bench import shapes
+from kernels_sass.bench import options, shapes
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas
 from kernels_sass.conv.method import mains
 from loader import cuda
 from loader.bench import results
+from loader.bench.bench import Bench, Given, Option
 from loader.bench.measure import gpu_at_hand, peak_ffma
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, rearrange_shape
@@ -187,6 +188,23 @@ def _of(a: float | None, b: float | None, scale: float) -> float | None:
 
 def _megabytes(number: float | None) -> float | None:
     return None if number is None else number / 1e6
+
+
+def _asked(given: Given) -> Asked:
+    return Asked(**{**(SHAPES if given.pop("shapes", False) else {}), **given})
+
+
+BENCH = Bench(
+    "counters", "What Nsight Compute counts in the main kernel.",
+    "How busy the FMA pipe and the issue slots are, bank conflicts, and bytes from and to memory, by ncu.",
+    (
+        options.LAYER,
+        Option("--shapes", "shapes", "The layers of `bench shapes`, with 1 and 8 images, in NCHW.", bool),
+        options.saying(options.BATCH, "Images. [default: 32,128]"),
+        options.several(options.LAYOUT, "[default: CHWN]"), options.SOURCE, options.DEFINE,
+    ),
+    lambda given, path, tell: run(_asked(given), path), show,
+)  # fmt: skip
 
 
 def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str) -> None:

@@ -9,16 +9,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kernels_sass.bench import schedule as schedule_
-from kernels_sass.bench import winograd as winograd_
-from kernels_sass.bench.winograd import OURS, YAN, names, shorter, speedups
+from kernels_sass.bench import verdicts
+from kernels_sass.bench.verdicts import OURS, YAN, column, names, shorter, speedups
 from loader.bench import results
 from loader.bench.contenders import OPENCNN
 from loader.bench.figures import COLOURS, MOST_BARS, Figures, bars, canvas, heat, legend, named, pyplot, stamp
 
 Json = results.Json
 
-FP32 = (*winograd_.FP32, "opencnn", "references")
+FP32 = (*verdicts.FP32, "opencnn", "references")
 CUDNN = ("WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING")  # where there is no room for all of its algorithms
 
 
@@ -32,7 +31,7 @@ def winograd(found: Json) -> Figures:
 
 
 def speedup(found: Json) -> Any:
-    """Bars: each of ours over the fastest fp32 rival (Table 6 of paper 004 as a picture)."""
+    """Bars: each of ours over the fastest fp32 rival (Table 6 of Yan, Wang, Chu 2020 as a picture)."""
     settings = list(found["settings"])
     source = found["summary"]["source"]
     rows = {}
@@ -51,14 +50,14 @@ def speedup(found: Json) -> Any:
 
 
 def over_all(found: Json) -> Any:
-    """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of paper 004)."""
+    """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of Yan, Wang, Chu 2020)."""
     rows = {shorter(name): speedups(found, OURS, name) for name in names(found, FP32)}
     title = "Figures 12 and 13, here: the fastest of our kernels over every fp32 convolution"
     return heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
 
 
 def opencnn(found: Json) -> Any:
-    """Heat map: the CUDA C++ kernel with openCNN's layout over cuDNN's algorithms (Figures 17, 19 of 000 and 003)."""
+    """Heat map: the CUDA C++ kernel with openCNN's layout over cuDNN's (Figures 17, 19 of openCNN's papers)."""
     mine = f"reference {OPENCNN}"
     rows = {shorter(name): speedups(found, mine, name) for name in names(found, FP32) if name != mine}
     title = "Figures 17 and 19, here: the CUDA C++ kernel with openCNN's layout over every fp32 convolution"
@@ -73,9 +72,9 @@ def precision(found: Json) -> Any:
 
 
 def tflops(found: Json) -> Any:
-    """Bars: effective TFLOP/s (Figures 15 and 18 of papers 000 and 003)."""
+    """Bars: effective TFLOP/s (Figures 15 and 18 of openCNN's papers)."""
     rivals = (f"reference {OPENCNN}", YAN, *(f"cuDNN {name} NCHW" for name in CUDNN))
-    rows = {shorter(name): _column(found, name, "tflops") for name in (*_ours(found)[: MOST_BARS - 3], *rivals)}
+    rows = {shorter(name): column(found, name, "tflops") for name in (*_ours(found)[: MOST_BARS - 3], *rivals)}
     rows = {name: values for name, values in rows.items() if any(values)}
     if not rows:
         return None
@@ -87,13 +86,13 @@ def tflops(found: Json) -> Any:
 
 
 def share(found: Json) -> Any:
-    """Bars: the share of the FFMA peak (Figures 10 and 11 of paper 004, by time and not by Nsight's counters)."""
+    """Bars: the share of the FFMA peak (Figures 10, 11 of Yan, Wang, Chu 2020, by time, not by counters)."""
     rows, parts = {}, {"main kernel": " main", "with the filters' transformation": ""}
     if len(_ours(found)) > MOST_BARS // 2:
         del parts["with the filters' transformation"]
     for name in _ours(found)[:MOST_BARS]:
         for what, part in parts.items():
-            values = _column(found, name + part, "ffma")
+            values = column(found, name + part, "ffma")
             rows[f"{name.removeprefix('ours ')}, {what}"] = [value and 100 * value for value in values]
     if not any(value for values in rows.values() for value in values):
         return None
@@ -107,14 +106,14 @@ def share(found: Json) -> Any:
 
 
 def workspace(found: Json) -> Any:
-    """Bars: memory beside x, w and y (Figure 14 of paper 004)."""
+    """Bars: memory beside x, w and y (Figure 14 of Yan, Wang, Chu 2020)."""
     first = dict.fromkeys(name.removesuffix(name.split()[-1]) for name in _ours(found))  # the same in all layouts
     mine = [next(name for name in _ours(found) if name.startswith(one)) for one in first]
     fused = (f"reference {OPENCNN}", "reference winograd_nonfused")
     chosen = [*mine, *(name for name in names(found, ("cudnn",)) if name.endswith("NCHW")), *fused]
     rows = {}
     for name in chosen:
-        values = [value and value / 1e6 for value in _column(found, name, "workspace")]
+        values = [value and value / 1e6 for value in column(found, name, "workspace")]
         if any(values):
             rows[shorter(name)] = values
     if not rows:
@@ -139,7 +138,7 @@ def images(found: Json) -> Any:
                                        layout="constrained")  # fmt: skip
     for layer, axes in zip(layers, panels[0]):
         for turn, name in enumerate(chosen):
-            points = [(int(batch), value) for (one, batch), value in zip(pairs, _column(found, name, "tflops"))
+            points = [(int(batch), value) for (one, batch), value in zip(pairs, column(found, name, "tflops"))
                       if one == layer and value]  # fmt: skip
             if points:
                 axes.plot(*zip(*sorted(points)), "o-" if name.startswith("ours") else "s--", markersize=4,
@@ -164,7 +163,7 @@ def error(found: Json) -> Any:
     title = "Relative L2 error against float64, a dot for each setting"
     figure, axes = canvas(found, title, 9, 1.4 + 0.2 * len(chosen))
     for place, name in enumerate(reversed(chosen)):
-        values = [value for value in _column(found, name, "error") if value]
+        values = [value for value in column(found, name, "error") if value]
         axes.plot(values, [place] * len(values), "o", markersize=4, color=COLOURS[0 if name.startswith("ours") else 5])
     axes.set_yticks(range(len(chosen)), [shorter(name) for name in reversed(chosen)], fontsize=8)
     axes.set_xscale("log")
@@ -177,63 +176,7 @@ def _ours(found: Json) -> list[str]:
     return [name for name in names(found, ("ours",)) if name.startswith(f"ours {found['summary']['source']} ")]
 
 
-def _column(found: Json, name: str, key: str) -> list[float | None]:
-    """What the row of a contender has in each setting; None where it has no time."""
-    rows = [{row["name"]: row for row in entry["rows"]}.get(name, {}) for entry in found["settings"].values()]
-    return [row.get(key) if row.get("status") == "ok" else None for row in rows]
-
-
 WINOGRAD: dict[str, Callable[[Json], Any]] = {
     "speedup": speedup, "over_all": over_all, "opencnn": opencnn, "precision": precision, "tflops": tflops,
     "share": share, "workspace": workspace, "images": images, "error": error,
 }  # fmt: skip
-
-
-# ---- bench schedule ----------------------------------------------------------------------------------------------
-
-
-def schedule(found: Json) -> Figures:
-    """A figure for each parameter, or that of a sweep."""
-    found = results.in_order(found)
-    asked = found["asked"]
-    given = "".join(f"_{value}" for value in asked.get("schedule", {}).values()).replace(":", "")
-    made: Figures = {name.lower(): functools.partial(values, found, name) for name in asked["vary"]}
-    if asked.get("sweep"):
-        made = {"sweep": functools.partial(sweep, found)}
-    return named("schedule", found, {f"{asked['source']}{given}_{name}": figure for name, figure in made.items()})
-
-
-def values(found: Json, name: str) -> Any:
-    """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of paper 004)."""
-    asked = found["asked"]
-    title = f"{schedule_.title(name)}. Main kernel, {_kernel(asked)}"
-    figure, axes = canvas(found, title, 11, 3.8)
-    rows = {}
-    for value in asked["vary"][name]:
-        row = schedule_.label(name, value)
-        rows[str(value)] = _column(found, row, "tflops")
-    bars(axes, list(found["settings"]), rows)
-    axes.set_ylabel("TFLOP/s (Winograd's products)")
-    legend(figure, title=name)
-    return figure
-
-
-def _kernel(asked: Json) -> str:
-    """What was varied: the source, what -D gave, the layout."""
-    given = [schedule_.label(name, value) for name, value in asked.get("schedule", {}).items()]
-    return ", ".join([asked["source"], *given, asked["layout"]])
-
-
-def sweep(found: Json) -> Any:
-    """Bars: how much faster the main kernel is with the best schedule that was found for each shape."""
-    asked = found["asked"]
-    title = f"Best schedule found over the source's own. Main kernel, {_kernel(asked)}"
-    figure, axes = canvas(found, title, 11, 4.4)
-    gains = [100 * (entry["best"]["gain"] - 1) for entry in found["settings"].values()]
-    bars(axes, list(found["settings"]), {"gain": gains})
-    for place, (gain, entry) in enumerate(zip(gains, found["settings"].values())):
-        text = "\n".join(f"{name}={value}" for name, value in entry["best"]["schedule"].items()) or "as it is"
-        axes.text(place, gain, text, ha="center", va="bottom", fontsize=6)
-    axes.margins(y=0.25)
-    axes.set_ylabel("% faster")
-    return figure

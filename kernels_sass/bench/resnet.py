@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.bench import network
+from kernels_sass.bench import network, options
 from kernels_sass.bench.network import CONV3, KINDS, Op
 from kernels_sass.bench.ours import dated, kept_in
-from kernels_sass.bench.winograd import ratio
+from kernels_sass.bench.verdicts import ratio
 from kernels_sass.conv import Conv2d, tuned
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
+from loader.bench.bench import RUNS, SECONDS, Bench, Option
 from loader.bench.contenders import BOUNDS, Torch, cudnn_settings
 from loader.bench.measure import Data, Refused, Row, gpu_at_hand, torch
 from loader.cuda import Buffer, Device, Stream
@@ -438,7 +439,7 @@ def lines(found: results.Json) -> Iterator[str]:
         for row in ordered(entry):
             if row["form"] == "plain":
                 parts = (f"{kind} {share:.0f}% ({BREAKDOWN[kind][1]})" for kind, share in shares(row).items())
-                yield f"{name}: {row['name']}: {', '.join(parts)}; in brackets paper 002, A100, 32 pictures"
+                yield f"{name}: {row['name']}: {', '.join(parts)}; in brackets a case study, A100, 32 pictures"
     for name, entry in found["settings"].items():
         made = entry["verdict"]
         if made["over_torch"] is not None:
@@ -446,7 +447,7 @@ def lines(found: results.Json) -> Iterator[str]:
             yield f"{name}: {brief(entry)}. The convolution alone changed: {pairs}"
 
 
-#: Paper 002's breakdown of a forward pass, in percent: an A100, 32 pictures, float32, as Nsight Systems told it. The
+#: The breakdown of a forward pass in a case study, in percent: A100, 32 pictures, float32, by Nsight Systems. The
 #: rest there is softmax, which is with fc, and memory operations, 4%.
 BREAKDOWN = {
     "convolutions": (network.CONVOLUTIONS, 68), "batch norm": ((network.NORM,), 14),
@@ -499,3 +500,26 @@ def bars(found: results.Json, entry: results.Json) -> Any:
     axes.grid(axis="x", alpha=0.4)
     axes.set_axisbelow(True)
     return figure
+
+
+BENCH = Bench(
+    "resnet", "A ResNet-50 forward pass by kind of operation.",
+    """ResNet-50 with random weights, by PyTorch in float32 and with our kernels in its 3x3 convolutions of stride 1.
+
+    What each stage makes is held against float64 before any time is taken; all take turns in one process. Exit code 1:
+    a network with our convolution has no time, because it is wrong or was refused.
+
+    \b
+      turingas bench resnet
+      turingas bench resnet --batch 32,64 --figures figures
+    """,
+    (
+        options.saying(options.BATCH, "Pictures. [default: 32,128,1]"),
+        Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]",
+               ("NCHW", "NHWC"), True, "LAYOUT"),
+        Option("--form", "forms", "plain; batch norm folded; ReLU and addition fused too. [default: all three]",
+               ("plain", "folded", "fused"), True, "FORM"),
+        options.SOURCE, options.DEFINE, RUNS, SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,
+)  # fmt: skip

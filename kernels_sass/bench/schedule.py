@@ -1,17 +1,21 @@
-"""`turingas bench schedule`: Figures 7, 8 and 9 of paper 004, the time of the main kernel by how it is scheduled."""
+"""`turingas bench schedule`: Figures 7, 8, 9 of Yan, Wang, Chu 2020, the main kernel's time by how it is scheduled."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kernels_sass import conv
 from kernels_sass.bench.ours import Ours, dated, kept_in
-from kernels_sass.bench.winograd import BATCHES, ffmas, geometric_mean
+from kernels_sass.bench.verdicts import column, geometric_mean
+from kernels_sass.bench.winograd import BATCHES, ffmas
 from loader.bench import measure, results
+from loader.bench.figures import Figures, bars, canvas, legend, named
 from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
@@ -187,3 +191,41 @@ def failures(found: results.Json) -> Iterator[str]:
         for row in entry["rows"]:
             if row["status"] != "ok":
                 yield f"{setting}: {row['name']}: {row['status']}"
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------
+
+
+def figures(found: results.Json) -> Figures:
+    """A figure for each parameter."""
+    found = results.in_order(found)
+    made: Figures = {name.lower(): functools.partial(bars_of, found, name) for name in found["asked"]["vary"]}
+    return named_figures(found, made)
+
+
+def named_figures(found: results.Json, made: Figures) -> Figures:
+    """Their names tell the source and what -D gave."""
+    asked = found["asked"]
+    given = "".join(f"_{value}" for value in asked.get("schedule", {}).values()).replace(":", "")
+    return named("schedule", found, {f"{asked['source']}{given}_{name}": figure for name, figure in made.items()})
+
+
+def bars_of(found: results.Json, name: str) -> Any:
+    """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of Yan, Wang, Chu 2020)."""
+    asked = found["asked"]
+    heading = f"{title(name)}. Main kernel, {what_varied(asked)}"
+    figure, axes = canvas(found, heading, 11, 3.8)
+    rows = {}
+    for value in asked["vary"][name]:
+        row = label(name, value)
+        rows[str(value)] = column(found, row, "tflops")
+    bars(axes, list(found["settings"]), rows)
+    axes.set_ylabel("TFLOP/s (Winograd's products)")
+    legend(figure, title=name)
+    return figure
+
+
+def what_varied(asked: results.Json) -> str:
+    """What was varied: the source, what -D gave, the layout."""
+    given = [label(name, value) for name, value in asked.get("schedule", {}).items()]
+    return ", ".join([asked["source"], *given, asked["layout"]])

@@ -18,10 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels_sass import conv
+from kernels_sass.bench import options
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.conv import cost
 from kernels_sass.conv.method import mains
 from loader.bench import measure, results
+from loader.bench.bench import SECONDS, Bench
 from loader.bench.contenders import Torch
 from loader.bench.measure import Contender, Data, gpu_at_hand
 from loader.cuda import Device
@@ -237,3 +239,18 @@ def show(found: results.Json) -> None:
         above = f"{one['above_2']} of {one['layers']} layers above 2, {one['by_launch']} by a launch alone"
         over = "; PyTorch's time over ours: {} at least, {} in the mean".format(*one.get("over_pytorch", "--"))
         results.console().print(f"{name}: at most {one['most']:.2f}; {above}{over if 'over_pytorch' in one else ''}")
+
+
+BENCH = Bench(
+    "shapes", "Layers of real networks against the nearest shapes that fit.",
+    """How much time a useful operation takes in layers of real networks, over that in the nearest shape with images in
+    multiples of 32, channels of 8 and filters of 64.
+
+    Exit code 1: a shape has no time, because its result was wrong or it was refused.
+    """,
+    (
+        options.saying(options.BATCH, "Images. [default: 1,8,32,100]"), options.LAYOUT, options.SOURCE, options.DEFINE,
+        SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+)  # fmt: skip

@@ -8,18 +8,24 @@ remains is measured once more beside the source's own schedule, and is kept wher
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from kernels_sass import conv
+from kernels_sass.bench import options, schedule
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.bench.schedule import WITHOUT, Asked, label
-from kernels_sass.bench.winograd import geometric_mean
+from kernels_sass.bench.verdicts import geometric_mean
 from kernels_sass.conv import shape, tuned
 from kernels_sass.conv.method import METHODS
 from kernels_sass.conv.parameters import VARIANTS, parameters
 from loader.bench import measure, results
+from loader.bench.bench import RUNS, SECONDS, Bench, Option
+from loader.bench.figures import Figures, bars, canvas
 from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
@@ -181,3 +187,56 @@ def show(found: results.Json) -> None:
     if gains := found["summary"]:
         words = f"{gains['mean']:.3f}x in the mean, {gains['least']:.3f}x to {gains['most']:.3f}x"
         console.print(f"over the source's own schedule: {words}", soft_wrap=True, markup=False)
+
+
+def figures(found: results.Json) -> Figures:
+    """One figure."""
+    found = results.in_order(found)
+    return schedule.named_figures(found, {"sweep": functools.partial(bars_of, found)})
+
+
+def bars_of(found: results.Json) -> Any:
+    """Bars: how much faster the main kernel is with the best schedule that was found for each shape."""
+    asked = found["asked"]
+    heading = f"Best schedule found over the source's own. Main kernel, {schedule.what_varied(asked)}"
+    figure, axes = canvas(found, heading, 11, 4.4)
+    gains = [100 * (entry["best"]["gain"] - 1) for entry in found["settings"].values()]
+    bars(axes, list(found["settings"]), {"gain": gains})
+    for place, (gain, entry) in enumerate(zip(gains, found["settings"].values())):
+        words = "\n".join(f"{name}={value}" for name, value in entry["best"]["schedule"].items()) or "as it is"
+        axes.text(place, gain, words, ha="center", va="bottom", fontsize=6)
+    axes.margins(y=0.25)
+    axes.set_ylabel("% faster")
+    return figure
+
+
+def _of(found: results.Json) -> Any:
+    """Which module the results are of."""
+    return sys.modules[__name__] if found["asked"].get("sweep") else schedule
+
+
+BENCH = Bench(
+    "schedule", "What the schedule of the main kernel costs.",
+    """Figures 7, 8 and 9 of Yan, Wang, Chu 2020: the main kernel's time by yield flag and by the spacing of LDG, STS.
+
+    Exit code 1: a schedule has no time, or in a sweep its result was wrong.
+
+    \b
+      turingas bench schedule --figures figures
+      turingas bench schedule --sweep --layout NCHW --seconds 120
+      turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
+    """,
+    (
+        options.LAYER, options.BATCH,
+        options.saying(options.LAYOUT, "Of x and y. [default: CHWN, with --sweep NCHW]"), options.SOURCE,
+        options.saying(options.DEFINE, "A parameter that does not vary."),
+        Option("--vary", "vary", "Parameters and values. [default: those of the figures, with --sweep all]", "values",
+               True, "NAME=VALUE,..."),
+        Option("--sweep", "sweep", "Search the best schedule for each shape, and keep it for Conv2d.", bool),
+        RUNS, SECONDS,
+    ),
+    lambda given, path, tell: (run if given.get("sweep") else schedule.run)(Asked(**given), path, tell),
+    lambda found: _of(found).show(found), lambda found: _of(found).failures(found),
+    lambda found: _of(found).figures(found),
+    lambda given, path: results.recorded("sweep" if given.get("sweep") else "schedule", path),
+)  # fmt: skip

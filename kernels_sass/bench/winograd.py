@@ -1,4 +1,4 @@
-"""`turingas bench winograd`: our kernels beside cuDNN, PyTorch and the references, on the settings of paper 004."""
+"""`turingas bench winograd`: ours beside cuDNN, PyTorch and the references, in the settings of Yan, Wang, Chu 2020."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kernels_sass import conv
+from kernels_sass.bench import figures, options
 from kernels_sass.bench.ours import dated, kept_in, ours
+from kernels_sass.bench.verdicts import FP32, OURS, TABLES, best, names, shorter, speedups, status, summary, verdict
 from kernels_sass.conv.method import METHODS
 from loader.bench import cudnn, measure, results
+from loader.bench.bench import RUNS, SECONDS, Bench, Option
 from loader.bench.contenders import OPENCNN, Reference, pytorch
-from loader.bench.measure import Contender, Data, Row, gpu_at_hand
+from loader.bench.measure import Contender, Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference import algorithms
 from loader.reference.problem import Problem
@@ -26,7 +29,6 @@ LAYOUTS = ("CHWN", "NCHW", "NHWC")
 
 #: The groups of --rivals. "cudnn" and "torch" are fp32, and what a speed-up is over; the others stand beside.
 RIVALS = ("cudnn", "torch", "tf32", "fp16", "opencnn", "references")
-FP32 = ("cudnn", "torch")
 
 #: Milliseconds that openCNN's own code (optSTS64) took on an H200 when this project began. They are cited, not
 #: measured here: what is measured is our CUDA C++ kernel with its layouts (docs/references.md).
@@ -117,124 +119,6 @@ def setting(
 def ffmas(p: Problem) -> int:
     """FFMA that F(2x2,3x3) needs for the products: 16 a channel, filter and tile of 2 x 2 outputs."""
     return 16 * p.c * p.k * p.n * math.ceil(p.p / 2) * math.ceil(p.q / 2)
-
-
-# ---- what comes of it --------------------------------------------------------------------------------------------
-
-
-def labels(rows: Sequence[Row], source: str) -> list[str]:
-    """How our kernels of a source are called: a layout, before it the value of a parameter that makes it a kernel of
-    its own, such as "tf32x3 NCHW"."""
-    first = f"ours {source} "
-    return [row["name"].removeprefix(first) for row in rows if row["name"].startswith(first) and row["part"] == "all"]
-
-
-def verdict(rows: Sequence[Row], source: str) -> results.Json:
-    """Each of ours over the fastest fp32 rival and over openCNN's kernel; None where there is no time."""
-    times = {row["name"]: row["ms"] for row in rows if row["status"] == "ok"}
-    fp32 = [row for row in rows if row["group"] in FP32 and row["status"] == "ok"]
-    rival = min(fp32, key=lambda row: row["ms"], default=None)
-    opencnn = next((row["ms"] for row in rows if row["group"] == "opencnn" and row["status"] == "ok"), None)
-    made: results.Json = {"rival": rival and rival["name"], "rival_ms": rival and rival["ms"], "opencnn_ms": opencnn}
-    made["ours"] = {}
-    for label in labels(rows, source):
-        ms = times.get(f"ours {source} {label}")
-        made["ours"][label] = {
-            "ms": ms, "main_ms": times.get(f"ours {source} {label} main"),
-            "over_rival": ratio(rival["ms"] if rival else None, ms), "over_opencnn": ratio(opencnn, ms),
-        }  # fmt: skip
-    return made
-
-
-def ratio(theirs: float | None, mine: float | None) -> float | None:
-    """A speed-up; None without either time."""
-    return round(theirs / mine, 3) if theirs and mine else None
-
-
-#: Groups of ours whose best is told as well: all, and those with the layouts of the rivals.
-BEST = {"best": ("CHWN", "NCHW", "NHWC"), "best of NCHW, NHWC": ("NCHW", "NHWC")}
-
-
-def summary(settings: results.Json, source: str) -> results.Json:
-    """Geometric means and the least of the speed-ups over all settings, for each of ours and for the best of each."""
-    made: results.Json = {"source": source, "settings": len(settings)}
-    names = list(dict.fromkeys(name for entry in settings.values() for name in entry["verdict"]["ours"]))
-    for name in (*names, *BEST):
-        made[name] = {}
-        for kind in ("over_rival", "over_opencnn"):
-            found = [one for one in (_speedup(entry, name, kind) for entry in settings.values()) if one]
-            if found:
-                made[name][kind] = {"mean": round(geometric_mean(found), 3), "least": min(found), "of": len(found)}
-    return made
-
-
-def best(entry: results.Json, name: str = "best") -> str | None:
-    """The fastest of ours in a setting, of the layouts that BEST has under the name."""
-    mine = {label: one["ms"] for label, one in entry["verdict"]["ours"].items()
-            if one["ms"] and label.split()[-1] in BEST[name]}  # fmt: skip
-    return min(mine, key=lambda label: mine[label]) if mine else None
-
-
-def _speedup(entry: results.Json, name: str, kind: str) -> float | None:
-    label = best(entry, name) if name in BEST else name
-    found: dict[str, float | None] = entry["verdict"]["ours"].get(label, {})
-    return found.get(kind)
-
-
-def geometric_mean(numbers: Iterable[float]) -> float:
-    """The n-th root of the product."""
-    logarithms = [math.log(one) for one in numbers]
-    return math.exp(sum(logarithms) / len(logarithms))
-
-
-# ---- as the papers have it ---------------------------------------------------------------------------------------
-
-OURS = "the best of ours"  # in the place of a contender's name: the fastest of ours in each setting
-YAN = "reference winograd"  # paper 004's kernel in CUDA C++, "Yan et al." in papers 000 and 003
-
-#: Title -> whose time the others are divided by, and the others: Table 6 of paper 004, Tables 3 and 4 of 000 and 003.
-TABLES = {
-    "Table 6 of paper 004, here": (
-        OURS, ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN, f"reference {OPENCNN}")),
-    "Tables 3 and 4 of papers 000 and 003, here": (
-        f"reference {OPENCNN}", ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN)),
-}  # fmt: skip
-
-
-def times(entry: results.Json) -> dict[str, float]:
-    """Milliseconds of a setting by name; OURS among them."""
-    found = {row["name"]: row["ms"] for row in entry["rows"] if row["status"] == "ok"}
-    if label := best(entry):
-        found[OURS] = entry["verdict"]["ours"][label]["ms"]
-    return found
-
-
-def speedups(found: results.Json, name: str, over: str) -> dict[str, float]:
-    """By setting: how many times as fast as ``over`` a contender is, where both have a time."""
-    made = {}
-    for setting, entry in found["settings"].items():
-        there = times(entry)
-        if name in there and over in there:
-            made[setting] = there[over] / there[name]
-    return made
-
-
-def names(found: results.Json, groups: Sequence[str]) -> list[str]:
-    """The contenders of some groups that have a time somewhere, groups in this order. References in half precision are
-    among "fp16"."""
-    rows = [row for entry in found["settings"].values() for row in entry["rows"]]
-    there = [row for row in rows if row["status"] == "ok" and row["part"] == "all"]
-    return list(dict.fromkeys(row["name"] for group in groups for row in there if _group(row) == group))
-
-
-def _group(row: Row) -> str:
-    return str(row["group"] if row.get("precision", "fp32") == "fp32" else row["precision"])
-
-
-def status(found: results.Json, name: str) -> str:
-    """Why a contender has no time: the first reason; "not asked for" if it did not take part."""
-    rows = [row for entry in found["settings"].values() for row in entry["rows"] if row["name"] == name]
-    return next((row["status"] for row in rows if row["status"] != "ok"), "not asked for")
 
 
 # ---- how it is shown ---------------------------------------------------------------------------------------------
@@ -341,11 +225,6 @@ def paper_table(found: results.Json, title: str) -> Any:
     return made
 
 
-def shorter(name: str) -> str:
-    """A contender's name for a table or figure."""
-    return {YAN: "paper 004 in CUDA C++", f"reference {OPENCNN}": "openCNN's layout"}.get(name, name)
-
-
 def show(found: results.Json) -> None:
     """Print the tables, what refused, and the summary last."""
     console, found = results.console(), results.in_order(found)
@@ -387,3 +266,26 @@ def summary_lines(found: results.Json) -> Iterator[str]:
     worst = max((row.get("error", 0.0) for entry in found["settings"].values() for row in entry["rows"]
                  if row["name"].startswith(ours) and not isinstance(row.get("error"), str)), default=0.0)  # fmt: skip
     yield f"largest relative L2 error of ours against float64: {worst:.1e}"
+
+
+BENCH = Bench(
+    "winograd", "Winograd against cuDNN, PyTorch and openCNN's kernel.",
+    """The 16 settings of Yan, Wang, Chu 2020: four 3x3 layers of ResNet, four batch sizes.
+
+    Outputs are held against float64 before any time is taken; all take turns in one process. Exit code 1: a kernel of
+    ours has no time, because it is wrong or was refused.
+
+    \b
+      turingas bench winograd
+      turingas bench winograd --layer Conv2 --batch 32 --rivals cudnn --rivals opencnn
+      turingas bench winograd --show --figures build/figures
+    """,
+    (
+        options.LAYER, options.BATCH, options.several(options.LAYOUT, "Of our kernel's x and y. [default: all three]"),
+        options.several(options.SOURCE, options.SOURCE.help), options.DEFINE,
+        Option("--rivals", "rivals", f"{', '.join(RIVALS)}, all, none. [default: all]", (*RIVALS, "all", "none"), True,
+               "NAME", every=RIVALS),
+        RUNS, SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures.winograd,
+)  # fmt: skip

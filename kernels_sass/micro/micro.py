@@ -20,6 +20,7 @@ import loader
 import turingas
 from loader.bench import figures as drawing
 from loader.bench import measure, results
+from loader.bench.bench import SECONDS, Bench
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
 from turingas import memory_model
@@ -550,3 +551,32 @@ def bars(what: str, found: Json) -> Any:
     axes.set_axisbelow(True)
     axes.margins(x=0.2 if latencies else 0.1, y=0.01)
     return figure
+
+
+# ---- the benches -------------------------------------------------------------------------------------------------
+
+
+def _bench(what: str, short: str, help: str) -> Bench:
+    return Bench(
+        what, short, help, (SECONDS,),
+        lambda given, path, tell: run(what, path, given.get("seconds", math.inf), tell),
+        functools.partial(show, what), failures, functools.partial(figures, what),
+    )  # fmt: skip
+
+
+SMEM = _bench(
+    "smem", "LDS and STS by width and lanes.",
+    "Cycles and bytes a cycle of LDS and STS: 32, 64, 128 bits, whole and half warps, broadcasts, bank conflicts "
+    "(Table 1 of openCNN's paper).",
+)  # fmt: skip
+REGISTERS = _bench(
+    "ffma", "FFMA by register banks, reuse flags, yields.",
+    "Cycles of FFMA by register banks, reuse flags, yield flags, and with LDS and STS between them; one and two "
+    "warps a scheduler.",
+)  # fmt: skip
+TENSOR = _bench(
+    "hmma", "Tensor cores: products a cycle, latencies.",
+    "Cycles of what the tensor cores of the GPU have (HMMA, IMMA, BMMA, QMMA, DMMA; of warp groups HGMMA, IGMMA, "
+    "BGMMA, QGMMA), one and two warps a scheduler, and the latency from one product to the next on the same "
+    "accumulator.",
+)  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import importlib
 import json
 import os
 import subprocess
@@ -19,7 +18,7 @@ from loader.bench.measure import torch
 from loader.cuda import Device
 from turingas.errors import LaunchError
 
-INSTALL = 'pip install "turingas[bench]"'
+INSTALL = 'pip install rich matplotlib; in a checkout, pip install ".[bench]" brings both'
 ROOT = Path(__file__).parents[2]
 #: Results that are kept with the package: an H200's.
 FOLDER = ROOT / "kernels_sass" / "results"
@@ -30,7 +29,7 @@ Json = dict[str, Any]
 def rich() -> None:
     """LaunchError if the table's printer is not installed: told before anything is measured."""
     try:
-        importlib.import_module("rich")
+        from rich import console as _  # noqa: F401
     except ImportError as error:
         raise LaunchError(f"the tables are printed with rich: {error}", INSTALL) from None
 
@@ -173,6 +172,8 @@ class Results:
             kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
             tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")
             raise
+        if self.path:
+            tell(f"written: {self.path}")
         return found
 
 

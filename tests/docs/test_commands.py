@@ -41,7 +41,7 @@ def click_command(words):
     """The click command of a line and what is left of its words."""
     command, words = main.commands[words[0]], words[1:]
     while isinstance(command, click.Group):
-        command, words = command.commands[words[0]], words[1:]
+        command, words = command.get_command(click.Context(command), words[0]), words[1:]
     return command, words
 
 
@@ -108,8 +108,8 @@ def test_commands_in_the_text(page):
             assert words[1] in SAID_OF_OTHERS or importlib.util.find_spec(words[1]), line
         elif words[0].islower() and words[0] in main.commands:
             command, rest = main.commands[words[0]], words[1:]
-            while isinstance(command, click.Group) and rest and rest[0] in command.commands:
-                command, rest = command.commands[rest[0]], rest[1:]
+            while isinstance(command, click.Group) and rest and rest[0] in command.list_commands(None):
+                command, rest = command.get_command(None, rest[0]), rest[1:]
             options = [p for p in command.params if isinstance(p, click.Option)]
             known = {"--help", *(spelling for p in options for spelling in p.opts + p.secondary_opts)}
             assert {word for word in rest if re.match(r"--[a-z]", word)} <= known, line

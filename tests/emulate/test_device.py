@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import turingas
+from tests.tools import nvrtc
 from turingas.emulate import Device, DeviceError, launch
 from turingas.emulate.device import patch
 from turingas.errors import LaunchError
@@ -331,3 +332,23 @@ def test_parameters_through_a_pointer():
 def test_cores_are_known_where_the_system_does_not_tell_affinity(cubin, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # macOS, Windows
     launch(cubin, "other", 4096, 64, [])
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("options", [(), ("-rdc=true",)])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_variables_and_constants_of_relocatable_code(arch, options):
+    """nvcc -rdc=true: variables lie in sections of another type, operands c[3][...] are left to the linker."""
+    source = """
+    __device__ int count;
+    __device__ int table[3] = {5, 6, 7};
+    __constant__ int fixed[2] = {9, 10};
+    extern "C" __global__ void k(float *x) {
+        x[threadIdx.x] *= 2;
+        atomicAdd(&count, table[1]);
+        x[0] = count + fixed[1];
+    }"""
+    module = Device(arch).load(turingas.Cubin.from_bytes(nvrtc.compile_source(source, arch, options)))
+    x = np.arange(32, dtype=np.float32)
+    module.launch("k", 1, 32, [x])
+    assert x[:3].tolist() == [202, 2, 4] and module.variable("count").view(np.int32).tolist() == [192]

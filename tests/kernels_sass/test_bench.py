@@ -9,13 +9,14 @@ import ctypes
 import io
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernels_sass.bench import command, figures, ours, schedule, winograd
+from kernels_sass.bench import figures, ours, schedule, verdicts, winograd
 from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
@@ -25,6 +26,7 @@ from loader.bench.measure import Contender, Data
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
 from tests.kernels_sass.card import SMALL, call, row
+from turingas.cli.bench import BENCHES, Benches, find
 from turingas.errors import LaunchError
 
 SOME = [word for name in ("cudnn", "torch", "tf32", "fp16", "opencnn") for word in ("--rivals", name)]
@@ -325,7 +327,7 @@ def quick(monkeypatch):
     def setting(problem, gpu, asked, step):
         rows = [row(f"ours paper {layout}{' main' * (part == 'main')}", "ours", 1.0, part, error=1e-7)
                 for layout in asked.layouts for part in ("all", "main")]  # fmt: skip
-        return {"rows": rows, "verdict": winograd.verdict(rows, "paper")}
+        return {"rows": rows, "verdict": verdicts.verdict(rows, "paper")}
 
     monkeypatch.setattr(winograd, "setting", setting)
 
@@ -409,6 +411,7 @@ def test_where_results_go(card, quick, tmp_path, monkeypatch):
     every = call("winograd", "--seconds", "0")  # the first of 16 settings
     assert every.exit_code == 0, every.output
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["winograd_sm75.json"]
+    assert f"written: {tmp_path / 'kept' / 'winograd_sm75.json'}" in every.output
     monkeypatch.setattr(results, "ROOT", tmp_path)  # no checkout: in the current folder
     assert results.default_path("winograd", "sm_90") == Path("winograd_sm90.json")
 
@@ -447,9 +450,9 @@ def small():
                 rows[-1]["ffma"] = 0.5
                 rows.append(row(f"{name} main", group, ms * number, "main", ffma=0.6, tflops=11.0))
         rows.append(row("cuDNN WINOGRAD NCHW", "cudnn"))
-        settings[setting] = {"rows": rows, "verdict": winograd.verdict(rows, "hopper")}
+        settings[setting] = {"rows": rows, "verdict": verdicts.verdict(rows, "hopper")}
     return {"gpu": "NVIDIA H200", "arch": "sm_90", "driver": "580.1", "date": "2026-11-22", "commit": "abcdef0123456",
-            "cudnn": "9.19.0", "torch": "", "settings": settings, "summary": winograd.summary(settings, "hopper"),
+            "cudnn": "9.19.0", "torch": "", "settings": settings, "summary": verdicts.summary(settings, "hopper"),
             "asked": {"sources": ["hopper"]}}  # fmt: skip
 
 
@@ -492,13 +495,13 @@ def test_tables_as_in_the_papers(no_gpu, tmp_path):
     path.write_text(json.dumps(small()))
     shown = call("winograd", "--show", "--json", str(path)).output
     lines = [re.sub(r"\s+", " ", line).strip() for line in shown.splitlines()]
-    mine, theirs = lines.index("Table 6 of paper 004, here: speed-up of the best of ours"), lines.index(
-        "Tables 3 and 4 of papers 000 and 003, here: speed-up of openCNN's layout"
+    mine, theirs = lines.index("Table 6 of Yan, Wang, Chu 2020, here: speed-up of the best of ours"), lines.index(
+        "Tables 3 and 4 of openCNN's papers, here: speed-up of openCNN's layout"
     )
     assert "cuDNN WINOGRAD_NONFUSED NCHW 128 1.60 1.60" in lines[mine:theirs]
-    assert "paper 004 in CUDA C++ 32 3.20 3.20" in lines[mine:theirs]
+    assert "Yan 2020 in CUDA C++ 32 3.20 3.20" in lines[mine:theirs]
     assert "cuDNN WINOGRAD NCHW: wrong" in lines[mine:theirs]  # in the place of a speed-up
-    assert "paper 004 in CUDA C++ 32 1.07 1.07" in lines[theirs:]
+    assert "Yan 2020 in CUDA C++ 32 1.07 1.07" in lines[theirs:]
     assert "Conv2N128 tf32x3 NCHW 1.5000 1.5000 1.5000 20.0 50.0% 60.0% 0.00 3e-07 4.5000 3.00 0.6000 0.3000" in lines
 
 
@@ -509,7 +512,7 @@ def test_figures_of_few_results(tmp_path):
     found["settings"] = {"Conv2N32": found["settings"]["Conv2N32"]}
     entry = found["settings"]["Conv2N32"]
     entry["rows"] = [one for one in entry["rows"] if one["group"] == "ours"]
-    entry["verdict"] = winograd.verdict(entry["rows"], "hopper")
+    entry["verdict"] = verdicts.verdict(entry["rows"], "hopper")
     made = {path.stem.removeprefix("winograd_sm90_") for path in drawing.draw(figures.winograd(found), tmp_path)}
     assert made == {"tflops", "share", "workspace", "error"}
 
@@ -519,7 +522,7 @@ def test_without_matplotlib(card, quick, monkeypatch):
     for words in (["winograd"], ["schedule"], ["winograd", "--show"]):
         done = call(*words, "--figures", "new")
         assert done.exit_code == 1 and "figures are drawn with matplotlib" in done.output, done.output
-        assert 'pip install "turingas[bench]"' in done.output and not card.launches  # before anything is measured
+        assert 'pip install ".[bench]"' in done.output and not card.launches  # before anything is measured
 
 
 # ---- without a GPU, and wrong usage ------------------------------------------------------------------------------
@@ -535,7 +538,7 @@ def test_without_a_gpu(no_gpu, name):
 def test_without_rich(card, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     done = call(*PART)
-    assert done.exit_code == 1 and 'pip install "turingas[bench]"' in done.output and not card.launches
+    assert done.exit_code == 1 and 'pip install ".[bench]"' in done.output and not card.launches
 
 
 def test_wrong_usage(no_gpu):
@@ -545,11 +548,29 @@ def test_wrong_usage(no_gpu):
         assert call(*words).exit_code == 2, words
 
 
+@pytest.mark.parametrize("name", BENCHES)
+def test_each_bench_tells_its_command(name):
+    """What the command asks for, its bench takes."""
+    bench, command = find(name), Benches(name="bench").get_command(None, name)
+    assert bench.name == command.name == name and bench.short and command.help
+    names = {parameter.name for parameter in command.params}
+    wanted = {"path", "show", *({"figures"} if bench.figures else ()), *(option.to for option in bench.options)}
+    assert names == wanted
+    assert all(option.help for option in bench.options)
+
+
+def test_a_bench_is_imported_when_it_is_wanted():
+    program = "import sys; from turingas.cli import main"
+    program += "; print([name for name in sys.modules if name.split('.')[0] in ('numpy', 'loader', 'kernels_sass')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_options():
-    given = command._given({"layers": ("Conv3", "all"), "rivals": ("none",), "layouts": (), "seconds": None})
+    given = winograd.BENCH.given({"layers": ("Conv3", "all"), "rivals": ("none",), "layouts": (), "seconds": None})
     assert given == {"layers": ("Conv2", "Conv3", "Conv4", "Conv5"), "rivals": ()}
-    assert command._given({"rivals": ("all",)}) == {"rivals": winograd.RIVALS}
-    assert command._given({"batches": (32, 32, 8)}) == {"batches": (32, 8)}
+    assert winograd.BENCH.given({"rivals": ("all",)}) == {"rivals": winograd.RIVALS}
+    assert winograd.BENCH.given({"batches": (32, 32, 8)}) == {"batches": (32, 8)}
     assert len(winograd.Asked().settings()) == len(schedule.Asked().settings()) == 16
 
 
@@ -560,17 +581,17 @@ def test_means():
         row("a", "cudnn", 2.0), row("b", "torch", 1.6), row("c", "tf32", 0.1), row("d", "cudnn"),
         row("e", "opencnn", 3.0),
     ]  # fmt: skip
-    found = winograd.verdict(rows, "paper")
+    found = verdicts.verdict(rows, "paper")
     assert found["rival"] == "b" and found["opencnn_ms"] == 3  # not TF32, not what is wrong
     assert list(found["ours"]) == ["CHWN", "tf32x3 NCHW"]
     assert found["ours"]["CHWN"] == {"ms": 1.0, "main_ms": 0.9, "over_rival": 1.6, "over_opencnn": 3.0}
     assert found["ours"]["tf32x3 NCHW"]["over_rival"] == 2.0 and found["ours"]["tf32x3 NCHW"]["main_ms"] is None
-    other = winograd.verdict([*rows[:2], row("a", "cudnn", 1.0)], "paper")
-    made = winograd.summary({"x": {"verdict": found}, "y": {"verdict": other}}, "paper")
+    other = verdicts.verdict([*rows[:2], row("a", "cudnn", 1.0)], "paper")
+    made = verdicts.summary({"x": {"verdict": found}, "y": {"verdict": other}}, "paper")
     assert made["best"]["over_rival"] == {"mean": 1.414, "least": 1.0, "of": 2}
     assert made["CHWN"]["over_rival"]["of"] == 2 and made["tf32x3 NCHW"]["over_rival"]["of"] == 1
     assert made["best of NCHW, NHWC"]["over_rival"] == {"mean": 2.0, "least": 2.0, "of": 1}
-    assert winograd.best({"verdict": found}) == "tf32x3 NCHW" and winograd.best({"verdict": other}) == "CHWN"
+    assert verdicts.best({"verdict": found}) == "tf32x3 NCHW" and verdicts.best({"verdict": other}) == "CHWN"
     assert winograd.ffmas(Problem(32, 512, 7, 7, 512, 3, 3, 1, 1)) == 16 * 512 * 512 * 32 * 16
 
 

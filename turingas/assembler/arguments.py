@@ -12,7 +12,7 @@ from turingas.cubin.model import RawSection
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
 from turingas.cubin.write import LARGEST_ALIGN
 
-NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
+NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)")
 LONGEST_NUMBER = 42  # characters
 BINDINGS = {"local": e.STB_LOCAL, "global": e.STB_GLOBAL, "weak": e.STB_WEAK}
 SYMBOL_TYPES = {"notype": e.STT_NOTYPE, "object": e.STT_OBJECT, "func": e.STT_FUNC, "section": e.STT_SECTION}
@@ -61,7 +61,7 @@ def align(text: str) -> int:
 
 def relocation(text: str) -> int:
     """The number of a kind of relocation."""
-    if text.isdigit():
+    if text.isdecimal() and text.isascii():
         return number(text, 32)
     if text not in relocations.NUMBERS:
         raise Mistake(f"unknown kind of relocation {text}", "R_CUDA_ABS32_LO_32 for instance", text)
@@ -90,7 +90,7 @@ def is_relocations(owner: object) -> bool:
 def choice(text: str, known: Mapping[str, int], bits: int = 0) -> int:
     if text in known:
         return known[text]
-    if text.isdigit() and bits:
+    if text.isdecimal() and text.isascii() and bits:
         return number(text, bits)
     raise Mistake(f"{text!r} is none of {', '.join(known)}", part=text)
 

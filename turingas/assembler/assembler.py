@@ -17,7 +17,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
 from turingas.cubin.write import Numbers, combine
-from turingas.errors import AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
+from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
@@ -47,7 +47,14 @@ def assemble(
     ``.arch`` in the source goes before ``arch``. ``kernel`` names the instructions before the first ``.kernel``.
     """
     found = ARCH_LINE.search(source)
-    facts = architectures.arch(found[1] if found else arch)
+    try:
+        facts = architectures.arch(found[1] if found else arch)
+    except AsmError as error:
+        if not found:
+            raise
+        line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
+        text = source[found.start() :].partition("\n")[0]
+        raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
     parsed = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
     return Assembler(facts.name, kernel).run(parsed)
 

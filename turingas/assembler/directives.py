@@ -172,7 +172,8 @@ class Directives:
     def _shared(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         size = arg.number(arg.one(args, "a size in bytes"))
         if size < 0 or size > max(self.facts.shared_static + 1024, self.facts.shared_optin):
-            raise Mistake(f"{size} bytes of shared memory are more than {self.facts.name} has", SHARED_NOTE, args[0])
+            wrong = "less than none" if size < 0 else f"more than {self.facts.name} has"
+            raise Mistake(f"{size} bytes of shared memory are {wrong}", SHARED_NOTE if size > 0 else "", args[0])
         self._known(options, ("align",))
         self._code().kernel.shared_bytes = size
         self._code().kernel.shared_align = arg.align(options.get("align", "16"))

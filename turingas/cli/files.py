@@ -43,9 +43,12 @@ def keep(file: str, output: str) -> None:
 
 
 @contextmanager
-def written(output: str) -> Iterator[BinaryIO]:
-    """A stream that becomes ``output`` whole or not at all: a new file takes the place of the old one."""
+def written(output: str, binary: bool = False) -> Iterator[BinaryIO]:
+    """A stream that becomes ``output`` whole or not at all: a new file takes the place of the old one. What is
+    ``binary`` is not written to a terminal."""
     if output == "-":
+        if binary and terminal():
+            raise click.UsageError("a cubin is not for a terminal; write -o FILE")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -61,7 +64,14 @@ def written(output: str) -> Iterator[BinaryIO]:
         with open(draft, "xb") as stream:
             yield stream
         os.replace(draft, target)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(draft):
             os.unlink(draft)
+        if isinstance(error, OSError) and error.filename == draft:
+            error.filename = output  # the draft is nobody's business
         raise
+
+
+def terminal() -> bool:
+    """Whether stdout is one."""
+    return sys.stdout.isatty()

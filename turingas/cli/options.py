@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from turingas.cli.files import ELF, as_cubin, read
-from turingas.errors import AsmError
+from turingas.errors import AsmError, LaunchError
 
 SOURCE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 CUBIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -78,19 +79,30 @@ class Sources:
     python: bool
 
     def assemble(self, file: str, source: bytes, **options: Any) -> Any:
-        """The Cubin of a source file."""
+        """The Cubin of a source file. LaunchError for what is known to be another kind of file."""
         from turingas.assembler import assemble
+        from turingas.cubin.kinds import other
         from turingas.source.lines import decode
 
         name = "<stdin>" if file == "-" else file
+        what, hint = other(source)
+        if what or source.startswith(ELF):
+            raise LaunchError(f"this is no source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
         return assemble(decode(source, name), self.arch, filename=name, **options)
+
+    def told(self, cubin: Any) -> Any:
+        """A cubin that was read; LaunchError when --arch asks for another architecture than it is of."""
+        given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
+        if given and self.arch != cubin.arch:
+            raise LaunchError(f"the cubin is for {cubin.arch}, not for {self.arch}", "leave --arch out")
+        return cubin
 
     def cubin(self, file: str, **options: Any) -> tuple[Any, str]:
         """The Cubin of a file that is one, or else is assembled; and its source, "" of a cubin."""
         data = read(file)
         if data.startswith(ELF) or file.endswith(".cubin"):
-            return as_cubin(data), ""
+            return self.told(as_cubin(data)), ""
         return self.assemble(file, data, **options), data.decode("utf-8", "surrogateescape")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchErr
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
 WRONG = 1  # the input is wrong
+SHOWN = 100  # errors that are printed; what is behind them is mostly for the same reason
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey them
 
 
 class Commands(click.Group):
@@ -50,8 +53,9 @@ def diagnosed(file: str) -> Iterator[None]:
     except AsmError as error:
         for one in error.errors:
             one.file = file if one.file == UNNAMED else one.file
-        shown = [one.show() for one in sorted(error.errors, key=lambda one: (one.file, one.line, one.column))]
-        fail(printable("\n".join(shown + [f"{len(shown)} errors"] * (len(shown) > 1))))
+        errors = sorted(error.errors, key=lambda one: (one.file, one.line, one.column))
+        total = f"{len(errors)} errors" + (f"; the first {SHOWN} are shown" if len(errors) > SHOWN else "")
+        fail(printable("\n".join([one.show() for one in errors[:SHOWN]] + [total] * (len(errors) > 1))))
     except (CubinError, LaunchError) as error:
         fail(printable(f"{file}: error: {error}"))
     except MemoryError as error:
@@ -65,6 +69,7 @@ def diagnosed(file: str) -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """Text that any terminal takes: what its encoding lacks is escaped."""
+    """Text that any terminal takes: what its encoding lacks, and control characters, are escaped."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from turingas.cubin import kinds
+from turingas.cubin.kinds import EM_CUDA
 from turingas.errors import CubinError
 
 Bytes = bytes | bytearray | memoryview
@@ -22,7 +24,6 @@ SYMBOL = struct.Struct("<IBBHQQ")
 REL = struct.Struct("<QQ")
 RELA = struct.Struct("<QQq")
 
-EM_CUDA = 190
 SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 0, 1, 2, 3, 4, 7, 8, 9
 SHT_SYMTAB_SHNDX = 18
 SHT_CUDA_INFO, SHT_CUDA_CALLGRAPH, SHT_CUDA_RELOCINFO = 0x70000000, 0x70000001, 0x7000000B
@@ -33,6 +34,7 @@ SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_XINDEX = 0, 0xFF00, 0xFFF1, 0xFFFF
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK = 1, 2, 4, 0x40
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION = 0, 1, 2, 3
+STT_CUDA_OBJECT = 13  # a variable in a relocatable file
 PT_LOAD, PT_PHDR = 1, 6
 
 
@@ -144,6 +146,10 @@ class Elf:
     def from_bytes(cls, source: Bytes) -> Elf:
         """Parse ``source``; CubinError says what is wrong with it and where."""
         data = memoryview(source).cast("B").toreadonly()
+        what, hint = kinds.other(data)
+        if what:
+            at = 18 if data[0] == 0x7F else 0  # where ELF says the machine
+            raise CubinError(f"this is no cubin but {what}" + (f"; {hint}" if hint else ""), at)
         if len(data) < HEADER.size:
             raise CubinError(f"{len(data)} bytes are too few for an ELF header", 0)
         (magic, klass, order, ident, abi, abi_version, padding, kind, machine, version, entry, phoff, shoff, flags,
@@ -152,8 +158,6 @@ class Elf:
             raise CubinError("this is no ELF file", 0)
         if (klass, order) != (2, 1):
             raise CubinError("this is no little-endian 64-bit ELF file", 4)
-        if machine != EM_CUDA:
-            raise CubinError(f"the machine of this ELF file is {machine}, not CUDA ({EM_CUDA})", 18)
         if ehsize != HEADER.size:
             raise CubinError(f"the ELF header says it has {ehsize} bytes, not {HEADER.size}", 52)
         elf = cls(abi, abi_version, kind, machine, version, entry, flags, phoff, shoff, size=len(data))

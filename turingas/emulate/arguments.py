@@ -29,6 +29,8 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
     try:
         for number, (param, value) in enumerate(zip(params, args)):
             name = label(number, param.name, kernel.name)
+            if not param.size:
+                raise LaunchError(f"{name} has a parameter of 0 bytes, which nothing can be passed in")
             if isinstance(value, np.ndarray):
                 data = _address(value, param.size, name, memory, added)
             else:

@@ -33,6 +33,10 @@ Get = Callable[[Cohort], Array]
 Put = Callable[[Cohort, Array], None]
 
 
+#: of cx[UR][...]: only the driver knows what a handle is
+BINDLESS = "the emulator has no constant memory behind a handle (cx[UR])"
+
+
 class Unsupported(Exception):
     """The emulator has no semantics for an instruction, or for a modifier of it; the message says which."""
 
@@ -162,12 +166,10 @@ class Maker:
         return (lambda k: ~k.p(index)) if inv else (lambda k: k.p(index))
 
     def _constant(self, o: Const, dtype: type) -> Get:
-        image = self.image
-        if o.ur is None:
-            value = image.constant(o.bank, o.offset, np.dtype(dtype).itemsize)
-            return _bits(int.from_bytes(value, "little"), dtype)
-        index, offset = o.ur.index, o.offset
-        return lambda k: image.bindless(k, k.ur(index), offset, dtype)
+        if o.ur is not None:
+            raise Unsupported(BINDLESS)
+        value = self.image.constant(o.bank, o.offset, np.dtype(dtype).itemsize)
+        return _bits(int.from_bytes(value, "little"), dtype)
 
     # -- writing
 

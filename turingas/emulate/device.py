@@ -32,6 +32,7 @@ from turingas.launch import Three, find, shape
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
+LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
 BUDGET = 1_000_000  # instructions of a warp
 BANK_AT = 0x40  # in constant bank 0: its own generic address, for parameters read through pointers (NVRTC 12.9, sm_75)
 SHARED_WINDOW_AT, LOCAL_WINDOW_AT = 0x18, 0x20  # in constant bank 0: where generic addresses of those memories begin
@@ -176,6 +177,12 @@ class Module:
                 f"a block of {threads} threads with {kernel.registers} registers each does not fit the "
                 f"{facts.registers_per_sm} registers of an SM"
             )
+        local = kernel.frame_bytes + more.get("stack", STACK)
+        if not 0 <= local <= LOCAL:
+            raise LaunchError(
+                f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
+                f"the rest stack); {LOCAL} are the limit"
+            )
         lanes = LANES_STRICT if more.get("strict") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more})
 
@@ -187,12 +194,12 @@ class Module:
         for index, section in enumerate(sections):
             if section.name.startswith(".nv.global"):
                 made = memory.add(section.size, section.name)
-                if section.type != e.SHT_NOBITS:
+                if section.type not in e.NO_CONTENTS:
                     memory.view(made)[:] = np.frombuffer(bytes(section.data), np.uint8)
                 memory.mark_written(made)  # C++ zeroes what has no value
                 self.addresses[index] = made
         for symbol in self.symbols:
-            if symbol.section in self.addresses and symbol.type == e.STT_OBJECT:
+            if symbol.section in self.addresses and symbol.type in (e.STT_OBJECT, e.STT_CUDA_OBJECT):
                 self.globals[symbol.name] = (self.addresses[symbol.section] + symbol.value, symbol.size)
         for index, address in self.addresses.items():
             data = bytearray(memory.view(address).tobytes())
@@ -205,7 +212,9 @@ class Module:
         facts = self.device.arch
         texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
-        own = next(n for n, s in enumerate(sections) if s.name == kernel.section)
+        own = next((n for n, s in enumerate(sections) if s.name == kernel.section), 0)
+        if not own:
+            raise LaunchError(f"the cubin has no section {kernel.section!r}, which should hold the code")
         others = [n for n, s in enumerate(sections) if n != own and s.name in texts and not texts[s.name].entry]
         starts: dict[int, int] = {}
         code = bytearray()
@@ -258,6 +267,10 @@ class Module:
                 if row.symbol >= len(self.symbols):
                     raise LaunchError(f"{table.name}: a relocation names symbol {row.symbol}; there is none")
                 symbol = self.symbols[row.symbol]
+                bank = bank_of(self.elf.sections[symbol.section]) if symbol.section < len(self.elf.sections) else None
+                if name in CONSTANT_FIELDS and bank is not None:
+                    patch_constant(data, row.offset, name, bank, symbol.value, row.addend)
+                    continue
                 value = self._value(symbol, starts, externals, end)
                 patch(data, row.offset, name.removeprefix("R_CUDA_"), value, row.addend)
 
@@ -287,6 +300,25 @@ PATCHES = {
 #: those in two pieces (sm_90): (low, width), (high, width), shift
 SPLIT = {"ABS56_16_34": ((16, 8), (34, 48), 2), "ABS55_16_34": ((16, 8), (34, 47), 2)}
 NOTHING = ("NONE", "UNUSED_CLEAR32", "UNUSED_CLEAR64", "YIELD_OPCODE9_0", "YIELD_CLEAR_PRED4_87")
+
+
+#: operands c[bank][offset] of relocatable code: where the offset stands, in bits, its width and its unit in bytes; the
+#: 5 bits of the bank follow it
+CONSTANT_FIELDS = {"R_CUDA_CONST_FIELD19_40": (40, 14, 4), "R_CUDA_CONST_FIELD21_38": (38, 16, 1)}
+
+
+def patch_constant(data: bytearray, offset: int, name: str, bank: int, value: int, addend: int | None) -> None:
+    """Apply a relocation of an operand c[bank][offset]. LaunchError for a place outside of data."""
+    low, width, unit = CONSTANT_FIELDS[name]
+    if not 0 <= offset <= len(data) - WORD_BYTES:
+        raise LaunchError(f"a relocation lies at {offset:#x}, outside of its section")
+    word = int.from_bytes(data[offset : offset + WORD_BYTES], "little")
+    mask = (1 << width) - 1
+    if addend is None:
+        addend = (word >> low & mask) * unit
+    word &= ~((mask | 31 << width) << low)
+    word |= ((value + addend) // unit & mask | bank << width) << low
+    data[offset : offset + WORD_BYTES] = word.to_bytes(WORD_BYTES, "little")
 
 
 def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | None) -> None:

@@ -133,10 +133,6 @@ class Image:
             raise build.Unsupported(f"c[{bank:#x}][{offset:#x}] lies beyond the {len(data)} bytes of that bank")
         return bytes(data[offset : offset + size])
 
-    def bindless(self, k: Cohort, ur: Array, offset: int, dtype: type) -> Array:
-        """cx[UR][offset]: constant memory through a handle."""
-        raise build.Unsupported("constant memory through a handle (cx[UR])")
-
 
 def _reads_clock(i: Instruction) -> bool:
     return i.base in ("CS2R", "S2R", "S2UR") and ("CLOCK" in i.text() or "TIMER" in i.text())

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turingas.emulate.cohort import Array, Cohort
-from turingas.emulate.errors import Place
+from turingas.emulate.errors import DeviceError, Place
 from turingas.isa.effects import (
     FIXED,
     LATE,
+    SCOREBOARDS,
     SOONEST,
     VARIABLE,
     WITH_SOURCES,
@@ -40,7 +41,6 @@ from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
 if TYPE_CHECKING:
     from turingas.emulate.machine import Wave
 
-SCOREBOARDS = 6
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
 
@@ -132,6 +132,9 @@ class Strict:
     def guard(self, k: Cohort, i: Instruction, n: int) -> None:
         """Before the guard of instruction ``n`` is looked at: the scoreboards that it waits for, then the guard."""
         this = self._of(n)
+        if this.missing:
+            message = f"names scoreboard {this.missing[0]}; there are 0 to {SCOREBOARDS - 1}"
+            raise DeviceError("scoreboard", message, self.wave.image.place(n))
         for board in this.wait:
             self._wait(k, board, n)
         for board in this.waits:

@@ -52,7 +52,7 @@ def _wait(text: str) -> int:
         return 0
     if text.isdecimal() and len(text) == 2 and text[0] != "0":
         decimal, hexadecimal = int(text), int(text, 16)
-        readings = [f"0x{v:02x}" for v in (decimal, hexadecimal) if v < 64]
+        readings = [f"0x{v:02x}" for v in (decimal, hexadecimal) if v < 64] or ["a mask of 6 bits, 0x00 to 0x3f"]
         raise ControlError(
             f"wait mask {text} is ambiguous: TuringAs reads {decimal}, maxas reads {hexadecimal}",
             "write " + " or ".join(dict.fromkeys(readings)),

@@ -175,7 +175,7 @@ class Register(Field):
                 self.mask |= 1 << bit
         self.what = KINDS.get(prefix, f"{prefix}0 to {prefix}{self.count - 1}")
         self.mark = "!" if prefix in ("P", "UP") else "~"
-        name = rf"{prefix}(?:{zero}|\d+)" if zero else rf"{prefix}\d+"
+        name = rf"{prefix}(?:{zero}|[0-9]+)" if zero else rf"{prefix}[0-9]+"
         if suffix:
             name += suffix.pattern + "?"
         if abs is not None:
@@ -228,7 +228,7 @@ class Register(Field):
             text, dot, rest = text.partition(".")
             bits |= self.suffix.encode(dot + rest)
         name = text[len(self.prefix) :]
-        if not text.startswith(self.prefix) or not (name == self.zero or name.isdecimal()):
+        if not text.startswith(self.prefix) or not (name == self.zero or name.isdecimal() and name.isascii()):
             raise ValueError(f"{text!r} is not {self.what}")
         if name == self.zero:
             return bits | self.last << self.pos
@@ -280,7 +280,8 @@ class Register(Field):
         return self.decode(word)
 
 
-INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|\d+)"
+LONGEST = 100  # characters of a number
+INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|[0-9]+)"
 _IS_INTEGER = re.compile(INTEGER).fullmatch
 
 
@@ -305,6 +306,8 @@ class Number(Field):
         return self.encode(text) if _IS_INTEGER(text) else None
 
     def encode(self, text: str) -> int:
+        if len(text) > LONGEST:
+            raise ValueError(f"{text[:12]}... is a number of {len(text)} digits")
         units = int(text, 0 if "x" in text or "X" in text else 10)
         if self.scale == 1 and self.low <= units <= self.high:
             return self.put(units)
@@ -316,10 +319,12 @@ class Number(Field):
         elif units < self.low and not self.signed and self.width == 32 and units >= -(1 << 31):
             units += 1 << 32
         if not self.low <= units <= self.high:
-            low, high = ((hex if self.base == 16 else str)(n * self.scale) for n in (self.low, self.high))
-            kind = "signed" if self.signed else "unsigned"
+            either = self.width == 32 and self.scale == 1  # signed and unsigned numbers are both taken
+            bounds = (-(1 << 31), (1 << 32) - 1) if either else (self.low * self.scale, self.high * self.scale)
+            low, high = map(hex if self.base == 16 else str, bounds)
+            kind = "" if either else "signed " if self.signed else "unsigned "
             bits = self.width + self.scale.bit_length() - 1
-            raise ValueError(f"{text} does not fit the {kind} {bits} bits ({low} to {high})")
+            raise ValueError(f"{text} does not fit the {kind}{bits} bits ({low} to {high})")
         return self.put(units)
 
     def decode(self, word: int) -> str:
@@ -333,7 +338,7 @@ class Number(Field):
 class Offset(Number):
     """A signed number behind a base: ``+0x10``, ``+-0x10`` as nvdisasm writes it; ``-0x10`` is read too."""
 
-    pattern = r"(?:\+-?|-)(?:0[xX][0-9a-fA-F]+|\d+)"
+    pattern = r"(?:\+-?|-)(?:0[xX][0-9a-fA-F]+|[0-9]+)"
     what = "an offset"
 
     def __init__(self, pos: Place, width: int, signed: bool = True, scale: int = 1) -> None:
@@ -441,7 +446,7 @@ class Float(Field):
     NaNs are written by their bits (``0x7fc00000``): nvdisasm says only ``+QNAN``, which does not determine the word.
     """
 
-    pattern = r"[+-]?(?:INF|QNAN|SNAN|0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    pattern = r"[+-]?(?:INF|QNAN|SNAN|0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     what = "a floating-point number"
     #          bits: (exponent bits, mantissa bits kept in the field, digits nvdisasm prints)
     FORMATS = {16: (5, 10), 32: (8, 23), 64: (11, 20), -16: (8, 7)}  # -16: bfloat16
@@ -520,7 +525,7 @@ def digits(value: float) -> str:
 class Target(Field):
     """A branch target: the distance from the next instruction, in units of ``scale`` bytes; written as an address."""
 
-    pattern = r"`\([^)]*\)|" + INTEGER + r"|(?!U?[RP](?:\d+|Z|T)\b(?!\.))[A-Za-z_.$][\w.$@]*"
+    pattern = r"`\([^)]*\)|" + INTEGER + r"|(?!U?[RP](?:[0-9]+|Z|T)\b(?!\.))[A-Za-z_.$][\w.$@]*"
     what = "a label or an address"
 
     def __init__(self, pos: Place, width: int = 0, scale: int = 1, relative: bool = True) -> None:
@@ -545,7 +550,7 @@ class Target(Field):
 class BitSet(Field):
     """A set of bit numbers in braces: ``{4,3,0}``, highest first."""
 
-    pattern = r"\{\s*(?:\d+\s*(?:,\s*\d+\s*)*)?\}"
+    pattern = r"\{\s*(?:[0-9]+\s*(?:,\s*[0-9]+\s*)*)?\}"
     what = "a set like {2,0}"
 
     def __init__(self, pos: int, width: int) -> None:

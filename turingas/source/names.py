@@ -16,15 +16,15 @@ from turingas.source.lines import PlainLine
 BLOCKS = ("regs", "params", "consts", "smem")
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<(\d+)-(\d+)>(\w*)\Z")
-_REGISTERS = re.compile(r"(UR|UP|R|P)?(\d+)(?:-(\d+))?\Z")
-_HARDWARE = re.compile(r"(U?R(\d+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|\d+\Z")
+_NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<([0-9]+)-([0-9]+)>(\w*)\Z")
+_REGISTERS = re.compile(r"(UR|UP|R|P)?([0-9]+)(?:-([0-9]+))?\Z")
+_HARDWARE = re.compile(r"(U?R([0-9]+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|[0-9]+\Z")
 _LAST = {"R": 254, "UR": 62, "P": 6, "UP": 6}  # RZ, URZ, PT and UPT follow
 
 # An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
-_USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[(\d+)\])?")
-_MINUS = re.compile(r"(?<=\w)-(?=\d)")
+_USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[([0-9]+)\])?")
+_MINUS = re.compile(r"(?<=\w)-(?=[0-9])")
 _BUILTIN = re.compile(r"\b(?:blockDim|gridDim|threadIdx|blockIdx)\.[xyz]\b")
 
 
@@ -179,7 +179,7 @@ def words(text: str, size: int) -> list[str]:
     """The initial 32-bit words of a constant of ``size`` bytes, as written."""
     values = [value.strip() for value in text.split(",")]
     for value in values:
-        if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]{1,8}|\d{1,10})", value):
+        if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})", value):
             raise NameProblem(f"{value!r} is no 32-bit word", value, "as in 1, -2, 0x3f800000")
     if 4 * len(values) > size:
         raise NameProblem(f"{len(values)} words do not fit {size} bytes", "")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
+from turingas.emulate.build import BINDLESS, Get, Maker, Step, Unsupported, semantics
 from turingas.emulate.cohort import Array, Cohort
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
@@ -417,15 +417,7 @@ def _fixed_constant(
     source: Const, m: Maker, puts: list[Callable[[Cohort, Array], None]], nbytes: int, extend: object
 ) -> Step:
     if source.ur is not None:
-        index, offset, image = source.ur.index, source.offset, m.image
-
-        def bindless(k: Cohort) -> None:
-            if nbytes < 4:
-                raise Unsupported("a part of a word through a handle (cx[UR])")
-            for j, put in enumerate(puts):
-                put(k, image.bindless(k, k.ur(index), offset + 4 * j, np.uint32))
-
-        return bindless
+        raise Unsupported(BINDLESS)
     data = m.image.constant(source.bank, source.offset, nbytes)
     if nbytes < 4:
         signed = extend is not None
