@@ -72,7 +72,7 @@ def test_values(line, step, offsets):
         assert found is None or found.uniform and found.step == 1
         assert not (found and line.startswith(("POPC", "FADD")))
         return
-    assert found is not None and (found.step, found.offsets.tolist()) == (step, np.asarray(offsets).tolist())
+    assert found is not None and (found.step, found.lanes.tolist()) == (step, np.asarray(offsets).tolist())
 
 
 def test_values_agree_with_arithmetic():

@@ -22,11 +22,12 @@ import numpy as np
 
 from turingas.emulate.arrays import Array
 from turingas.emulate.cohort import Cohort, Observer, State
-from turingas.emulate.errors import Place
+from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.report import Report
 from turingas.isa.effects import (
     FIXED,
     LATE,
+    SCOREBOARDS,
     SOONEST,
     VARIABLE,
     WITH_SOURCES,
@@ -38,7 +39,6 @@ from turingas.isa.effects import (
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
 
-SCOREBOARDS = 6
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
 
@@ -135,6 +135,9 @@ class Strict(Observer):
     def guard(self, k: Cohort, i: Instruction, n: int) -> None:
         """Before the guard of instruction ``n`` is looked at: the scoreboards that it waits for, then the guard."""
         this = self._of(n)
+        if this.missing:
+            message = f"names scoreboard {this.missing[0]}; there are 0 to {SCOREBOARDS - 1}"
+            raise DeviceError("scoreboard", message, self.wave.image.place(n))
         for board in this.wait:
             self._wait(k, board, n)
         for board in this.waits:
