@@ -154,18 +154,23 @@ def info(file: str) -> None:
 @click.argument("mnemonic", required=False)
 @ARCH
 def isa(mnemonic: str | None, arch: str) -> None:
-    """How the instruction MNEMONIC is written, its modifiers and its bits; without one, all mnemonics.
+    """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
+    A name of PTX or CUDA C++, or a word, finds the mnemonics that it belongs to.
 
     \b
       turingas isa
       turingas isa LDG --arch sm_90
+      turingas isa shfl.sync
     """
     with diagnosed("isa"):
         from turingas.isa.isa import instruction_set
+        from turingas.isa.table import OPS
 
         table = instruction_set(arch)
         if mnemonic is None:
-            click.echo("\n".join(table.mnemonics()))
+            for name in table.mnemonics():
+                op = OPS[name]
+                click.echo(f"{name:15} {op.does}" + (f" [{op.ptx}]" if op.ptx else ""))
             return
         try:
             click.echo(table.describe(mnemonic))
