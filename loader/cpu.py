@@ -15,7 +15,7 @@ from turingas import emulate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.emulate import Report
-from turingas.emulate.device import BUDGET, STACK
+from turingas.emulate.report import BUDGET, STACK
 from turingas.errors import LaunchError
 from turingas.launch import find, label
 

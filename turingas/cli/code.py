@@ -166,18 +166,27 @@ def info(file: str, as_json: bool) -> None:
 @ARCH
 @JSON
 def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
-    """How the instruction MNEMONIC is written, its modifiers and its bits; without one, all mnemonics.
+    """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
+    A name of PTX or CUDA C++, or a word, finds the mnemonics that it belongs to.
 
     \b
       turingas isa
       turingas isa LDG --arch sm_90
+      turingas isa shfl.sync
     """
     with diagnosed("isa"):
         from turingas.isa.isa import instruction_set
+        from turingas.isa.table import OPS
 
         table = instruction_set(arch)
         if mnemonic is None:
-            click.echo(json.dumps(table.mnemonics()) if as_json else "\n".join(table.mnemonics()))
+            ops = {name: OPS[name] for name in table.mnemonics()}
+            if as_json:
+                found = [{"mnemonic": name, "does": op.does, "ptx": op.ptx} for name, op in ops.items()]
+                click.echo(json.dumps({"arch": arch, "mnemonics": found}, indent=1))
+                return
+            for name, op in ops.items():
+                click.echo(f"{name:15} {op.does}" + (f" [{op.ptx}]" if op.ptx else ""))
             return
         forms = table.named(mnemonic)
         if as_json and forms:

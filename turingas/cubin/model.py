@@ -62,6 +62,12 @@ class Code:
             return iter(self._words)
         return (high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data))
 
+    def lows(self) -> Sequence[int]:
+        """The lower 64 bits of each word, which hold the opcode: several times as fast as the words."""
+        if self._words is not None:
+            return [word & 0xFFFFFFFFFFFFFFFF for word in self._words]
+        return struct.unpack(f"<{len(self._data) // 8}Q", self._data)[::2]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))
 

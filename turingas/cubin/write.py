@@ -321,13 +321,14 @@ def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     ends = {form.value & 0xFFF for form in isa.named("EXIT")}
     readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
     exits: list[int] = []
-    third = False
-    for at, word in enumerate(kernel.code):
-        if word & 0xFFF in ends:
+    asking: set[int] = set()
+    for at, low in enumerate(kernel.code.lows()):
+        if low & 0xFFF in ends:
             exits.append(WORD_BYTES * at)
-        elif word & 0xFFF in readers:
-            third = third or "SR_CTAID.Z" in isa.decode(word)
-    return exits, third
+        elif low & 0xFFF in readers:
+            asking.add(at)
+    words = enumerate(kernel.code) if asking else ()
+    return exits, any("SR_CTAID.Z" in isa.decode(word) for at, word in words if at in asking)
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

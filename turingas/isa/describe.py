@@ -17,7 +17,6 @@ from turingas.isa import grammar, table
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
 from turingas.isa.form import Form, bits_of
 from turingas.isa.forms import Forms
-from turingas.isa.meaning import meaning
 from turingas.isa.operands import Operand, Piece, merged, pieces_of
 
 WIDTH = 116
@@ -392,9 +391,36 @@ def body(forms: Forms, base: str) -> list[str]:
     return lines
 
 
-def describe(forms: Forms, base: str) -> str:
+def head(base: str, example: str) -> list[str]:
+    """What an instruction does, what PTX and CUDA C++ call it, and a line that uses it."""
+    op = table.OPS[base]
+    return [op.does, *[f"PTX, CUDA: {op.ptx}"] * bool(op.ptx), *[f"for example: {example}"] * bool(example)]
+
+
+def meant(word: str, mnemonics: Iterable[str]) -> list[str]:
+    """The mnemonics that are called ``word`` in PTX or CUDA C++ ("shfl.sync"), or whose line says it ("shuffle"), the
+    likeliest first."""
+    word = word.lower()
+    found = []
+    for base in mnemonics:
+        op = table.OPS[base]
+        names = op.ptx.lower().replace(",", "").split()
+        ranks = [
+            word in names,
+            any(name.startswith(word) for name in names),
+            any(word in name for name in names),
+            re.search(rf"\b{re.escape(word)}", op.does.lower()) is not None,
+        ]
+        if any(ranks):
+            found.append((ranks.index(True), base))
+    if not found and "." in word:
+        return meant(word.rpartition(".")[0], mnemonics)  # mma.sync.aligned: mma.sync
+    return [base for _, base in sorted(found)]
+
+
+def describe(forms: Forms, base: str, example: str) -> str:
     """How an instruction (its mnemonic without modifiers) is written, its operands and modifiers and their bits, as
     text."""
     others = [name for name in architectures(base) if name != forms.name]
     title = f"{base} on {forms.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
-    return "\n".join([title, *filter(None, [meaning(base)]), "", *body(forms, base), "", LEGEND])
+    return "\n".join([title, *head(base, example), "", *body(forms, base), "", LEGEND])

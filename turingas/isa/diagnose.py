@@ -14,6 +14,8 @@ from turingas.isa.fields import Enum
 from turingas.isa.form import Form
 from turingas.isa.forms import Forms
 
+MEANT = 6  # mnemonics that a hint explains
+
 
 class Line:
     """An instruction as it is written: the whole ``text``, what follows its guard, its mnemonic, its operands."""
@@ -72,14 +74,24 @@ def unknown_label(name: str, labels: Mapping[str, int]) -> UnknownLabel:
 def unknown(forms: Forms, base: str, position: int) -> EncodeError:
     elsewhere = [other.name for other in forms.others() if any(row.base == base for row in other.rows)]
     if elsewhere:
-        return EncodeError(f"{forms.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+        kin = [name for name in table.OPS[base].kin if forms.named(name)]
+        hint = "it exists on " + ", ".join(elsewhere)
+        hint += f"; here use {' and '.join(kin)}" if kin else ""
+        return EncodeError(f"{forms.name} has no {base}", position, hint)
     if not base:
         return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
     everywhere = {row.base for row in table.ROWS}
-    hint = nearest(base.upper(), everywhere)
     if base.upper() in everywhere:
         hint = "instructions are written in capitals"
+    else:
+        hint = nearest(base.upper(), everywhere) or meant(forms, base)
     return EncodeError(f"unknown instruction {base!r}", position, hint)
+
+
+def meant(forms: Forms, word: str) -> str:
+    """A hint with the mnemonics that PTX or CUDA C++ call so, or whose line says this word; "" for none."""
+    found = describe.meant(word, forms.mnemonics())[:MEANT]
+    return "; ".join(f"{name}: {table.OPS[name].does}" for name in found)
 
 
 def bad_modifier(forms: Forms, candidates: list[Form], name: str, position: int) -> EncodeError:
