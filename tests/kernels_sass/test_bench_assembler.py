@@ -17,6 +17,7 @@ import turingas
 from loader.bench import results
 from tests.tools import nvdisasm
 from turingas import speed as assembler
+from turingas import throughput
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -35,6 +36,9 @@ def short(monkeypatch, tmp_path):
     monkeypatch.setattr(assembler, "LEAST", 0.01)
     monkeypatch.setattr(assembler, "code", lambda arch: (["a test"], turingas.encode(
         "\n".join(f"--:-:-:-:2  FFMA R{n}, R{n % 7}, R{n % 5}, R{n};" for n in range(200)), arch)))  # fmt: skip
+    made = tmp_path / "one.cubin"
+    made.write_bytes(turingas.assemble("--:-:-:-:2  FFMA R0, R1, R2, R3;\n--:-:-:Y:5  EXIT;").to_bytes())
+    monkeypatch.setattr(assembler, "cubins", lambda arch, library, folder: ("a test", [made]))
     monkeypatch.setattr(assembler.nvrtc, "package_folders", lambda name: iter(()))
     monkeypatch.setattr(assembler.shutil, "which", lambda name: None)
     monkeypatch.setattr(assembler, "TOOLKIT", "")
@@ -82,6 +86,36 @@ def test_alone(tmp_path):
     assert {one.name for one in (tmp_path / "drawn").iterdir()} == {
         f"assembler_{name}.svg" for name in ("programs", "within")
     }  # fmt: skip
+
+
+def test_code_that_does_not_repeat(tmp_path, monkeypatch):
+    """A folder's cubins of the architecture are taken, in whatever depth; results stay nowhere without --json."""
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "library" / "deep").mkdir(parents=True)
+    for n, arch in enumerate(("sm_75", "sm_75", "sm_90")):
+        lines = [f"--:-:-:-:2  FFMA R{k}, R{n}, R{k % 7}, R{k};" for k in range(40)]
+        made = turingas.assemble("\n".join([*lines, assembler.EMPTY]), arch=arch)
+        (tmp_path / "library" / "deep" / f"{n}.cubin").write_bytes(made.to_bytes())
+    (tmp_path / "library" / "no.cubin").write_bytes(b"none")
+    source, files = assembler.cubins("sm_75", ["library"], tmp_path)
+    assert source == "library" and [path.name for path in files] == ["0.cubin", "1.cubin"]
+    found = throughput.measure(files, assembler._environment())
+    assert list(found) == list(throughput.TARGETS) and all(one["rate"] > 0 for one in found.values())
+    assert found["again"]["instructions"] == found["lint"]["instructions"] == 96
+    assert 80 < found["decode"]["instructions"] == found["encode"]["instructions"] < 96
+    with pytest.raises(LaunchError, match="no cubin in"):
+        (tmp_path / "empty").mkdir()
+        assembler.cubins("sm_75", ["empty"], tmp_path)
+
+
+def test_results_are_kept_where_asked_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    monkeypatch.setattr(assembler, "setting", lambda *asked: {"within": {}, "rows": []})
+    monkeypatch.setattr(assembler, "brief", lambda entry: "")
+    assembler.run(assembler.Asked(), None, lambda line: None)
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 @pytest.fixture
