@@ -17,12 +17,13 @@ With ``stale`` an instruction that reads too early gets the old value, as on the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.cohort import Cohort, Observer, State
 from turingas.emulate.errors import DeviceError, Place
+from turingas.emulate.report import Report
 from turingas.isa.effects import (
     FIXED,
     LATE,
@@ -37,9 +38,6 @@ from turingas.isa.effects import (
 )
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
-
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Wave
 
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
@@ -94,10 +92,12 @@ class Begun:
         return found if found.any() else None
 
 
-class Strict:
+class Strict(Observer):
     """The scoreboard mode of one wave. ``findings`` has each pair of instructions once."""
 
-    def __init__(self, wave: Wave, stale: bool) -> None:
+    each = True
+
+    def __init__(self, wave: State, stale: bool) -> None:
         self.wave = wave
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
@@ -126,6 +126,9 @@ class Strict:
         self._seen: set[tuple[str, int, int]] = set()
         self._borrowed: list[tuple[int, Array, Array]] = []  # register, lanes, what they held
         self._rules: dict[tuple[str, int, int, int], tuple[int, int]] = {}
+
+    def tell(self, report: Report) -> None:
+        report.hazards += [hazard for hazard in self.findings if hazard not in report.hazards]
 
     # -- called by the machine, in this order
 
