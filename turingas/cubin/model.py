@@ -15,11 +15,13 @@ WORD_BYTES = 16
 
 @dataclass(frozen=True)
 class Param:
-    """One kernel parameter; ``offset`` counts from the start of the parameters."""
+    """One kernel parameter; ``offset`` counts from the start of the parameters. ``type`` is one of TYPES, a pointer to
+    one of them (``f32*``), or "" if nothing is known but the size."""
 
     offset: int
     size: int
     name: str = ""
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ class Kernel:
     def section(self) -> str:
         """The name of the section that holds the code."""
         return ".text." + self.name if self.own_section is None else self.own_section
+
+    @property
+    def typed(self) -> bool:
+        """Whether the types of its parameters are known, of some at least."""
+        return any(param.type for param in self.params)
 
     @property
     def param_bytes(self) -> int:
