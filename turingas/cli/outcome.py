@@ -13,8 +13,9 @@ import numpy as np
 from turingas.argument_text import argument
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-from turingas.emulate.device import Device, Report
+from turingas.emulate.device import Device
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.report import Report
 from turingas.errors import LaunchError
 from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
