@@ -100,7 +100,8 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     base = kernel.facts.param_base
     for number, param in enumerate(kernel.params):
         place = f"c[0x0][0x{base + param.offset:x}]"
-        yield f"    {number}: {param.name or '-':16} {param.size:5} bytes at {place}"
+        line = f"    {number}: {param.name or '-':16} {param.size:5} bytes at {place}"
+        yield f"{line}  {param.type}" if param.type else line
     yield "  occupancy      threads a block: resident warps of an SM, and what limits them"
     for threads in BLOCK_SIZES:
         warps, limit = resident_warps(kernel.facts, kernel.registers, kernel.shared_bytes, threads)

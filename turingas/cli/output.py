@@ -12,13 +12,19 @@ from typing import Any, NoReturn
 
 import click
 
-from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError, LaunchWarning
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
 WRONG = 1  # the input is wrong
 SHOWN = 100  # errors that are printed; what is behind them is mostly for the same reason
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey them
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning as a line of text, without the Python line that it came from."""
+    head = "" if issubclass(category, AsmWarning) else "warning: "
+    click.echo(f"{head}{message}", err=True)
 
 
 class Commands(click.Group):
@@ -29,7 +35,8 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", AsmWarning)
-                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                warnings.simplefilter("always", LaunchWarning)
+                warnings.showwarning = _warn
                 result = super().main(*args, **extra)
         except click.ClickException as error:
             error.show()

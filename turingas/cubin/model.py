@@ -15,11 +15,13 @@ WORD_BYTES = 16
 
 @dataclass(frozen=True)
 class Param:
-    """One kernel parameter; ``offset`` counts from the start of the parameters."""
+    """One kernel parameter; ``offset`` counts from the start of the parameters. ``type`` is one of TYPES, a pointer to
+    one of them (``f32*``), or "" if nothing is known but the size."""
 
     offset: int
     size: int
     name: str = ""
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,11 @@ class Kernel:
         return ".text." + self.name if self.own_section is None else self.own_section
 
     @property
+    def typed(self) -> bool:
+        """Whether the types of its parameters are known, of some at least."""
+        return any(param.type for param in self.params)
+
+    @property
     def param_bytes(self) -> int:
         """Size of the parameter area."""
         return max((p.offset + p.size for p in self.params), default=0)
@@ -146,11 +153,6 @@ class RawSection:
     data: Bytes = b""
     size: int = 0  # of its contents, when it has none in the file
     address: int = 0
-
-    @property
-    def extent(self) -> int:
-        """Bytes that it takes in memory."""
-        return self.size or len(self.data)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from turingas.cubin import elf as e
-from turingas.cubin import nvinfo
+from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
 from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
@@ -69,6 +69,8 @@ def derive(cubin: Parts) -> list[RawSection]:
     facts = arch(cubin.arch)
     executable, modern = cubin.header.type == 2, facts.sm >= 90
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
+    if types := notes.pack(cubin.texts):
+        sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
         text = kernel.section
         sections.append(
