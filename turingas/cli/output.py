@@ -63,7 +63,7 @@ def diagnosed(file: str) -> Iterator[None]:
         errors = sorted(error.errors, key=lambda one: (one.file, one.line, one.column))
         total = f"{len(errors)} errors" + (f"; the first {SHOWN} are shown" if len(errors) > SHOWN else "")
         fail(printable("\n".join([one.show() for one in errors[:SHOWN]] + [total] * (len(errors) > 1))))
-    except (CubinError, LaunchError) as error:
+    except (CubinError, LaunchError, ImportError) as error:
         fail(printable(f"{file}: error: {error}"))
     except MemoryError as error:
         fail(f"{file}: error: not enough memory: {error}")

@@ -154,11 +154,6 @@ class RawSection:
     size: int = 0  # of its contents, when it has none in the file
     address: int = 0
 
-    @property
-    def extent(self) -> int:
-        """Bytes that it takes in memory."""
-        return self.size or len(self.data)
-
 
 @dataclass
 class RawSymbol:

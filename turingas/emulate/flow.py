@@ -546,7 +546,6 @@ def _join(splits: Splits, freed: Array) -> None:
     splits.keep(keep)
 
 
-WAITS = {m.AT_BSYNC: "BSYNC", m.AT_WARPSYNC: "WARPSYNC", m.AT_BAR: "BAR"}
 
 
 def deadlock(wave: State) -> DeviceError:

@@ -38,10 +38,10 @@ class Report:
     """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
     and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked."""
 
-    kernel: Kernel
+    kernel: Kernel = field(repr=False)
     seconds: float = 0.0
     instructions: int = 0  # of warps
     lane_instructions: int = 0
-    counters: Counters | None = None
+    counters: Counters | None = field(default=None, repr=False)
     races: list[Any] = field(default_factory=list)
     hazards: list[Any] = field(default_factory=list)

@@ -10,7 +10,7 @@ import functools
 import operator
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turingas.isa import grammar, table
@@ -183,14 +183,16 @@ def _condition(form: Form) -> str:
     return "".join(texts)
 
 
-def written(candidates: Iterable[Form], name: str) -> list[str]:
-    """How forms are written that all have the mnemonic ``name``, modifiers included."""
-    return _tails(tuple(candidates), name)
+def written(candidates: Iterable[Form], name: str, distance: Callable[[Form], tuple[int, ...]]) -> list[str]:
+    """How forms are written that all have the mnemonic ``name``, modifiers included; the nearest first."""
+    found = [(min(distance(form) for group in way.forms for form in group), way) for way in _ways(tuple(candidates))]
+    found.sort(key=operator.itemgetter(0))
+    return list(dict.fromkeys(f"{name} {way.tail}".strip() for _, way in found))
 
 
 @functools.lru_cache(maxsize=500)
-def _tails(candidates: tuple[Form, ...], name: str) -> list[str]:
-    return list(dict.fromkeys(f"{name} {way.tail}".strip() for way in ways(candidates)))
+def _ways(candidates: tuple[Form, ...]) -> list[Way]:
+    return ways(candidates)
 
 
 # ---- places in the word ----------------------------------------------------------------------------------------------

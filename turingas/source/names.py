@@ -92,7 +92,7 @@ class Names(dict[str, str]):
             raise NameProblem(f"{name} is the hardware's own name", name, "choose another name")
         if name in self.places:
             first = self.places[name].origin
-            raise NameProblem(f"{name} is declared twice", name, f"first declared at {first.file}:{first.line}")
+            raise NameProblem(f"duplicate name {name}", name, f"first declared at {first.file}:{first.line}")
         self.places[name] = line
 
     def register(self, text: str, line: PlainLine) -> None:

@@ -22,7 +22,6 @@ from turingas.isa.instruction import Const, Instruction, Mem, Operand, Reg
 
 SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SIGNED = {"S8": np.int8, "S16": np.int16}
-ALL_64 = (1 << 64) - 1
 
 Words = list[Array]
 Load = Callable[[Cohort, Array, int, Array | None], Words]
