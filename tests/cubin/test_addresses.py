@@ -193,7 +193,8 @@ def test_frames_that_cannot_be_read_are_told() -> None:
     from turingas.cubin.model import RawSection, RawSymbol
 
     frame = (16 + 8).to_bytes(4, "little") + (0x70).to_bytes(4, "little") + bytes(20)
-    table = RawSection(".rela.debug_frame", 4, info=".debug_frame", data=pack_relocations([Relocation(8, 2, 1, 0)], True))
+    rows = pack_relocations([Relocation(8, 2, 1, 0)], True)
+    table = RawSection(".rela.debug_frame", 4, info=".debug_frame", data=rows)
     sections = [RawSection(".debug_frame", data=frame), table]
     symbols = [RawSymbol("k", ".text.k", type=2)]
     found = list(moved.follow(sections, symbols, {".text.k"}, lambda _, at: at, lambda _, at: at))
