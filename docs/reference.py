@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from turingas.isa import describe
 from turingas.isa.isa import Isa, instruction_set
-from turingas.isa.meaning import meaning
 from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
 
 FAMILIES = {
@@ -33,6 +32,13 @@ def families(isa: Isa) -> dict[str, list[str]]:
     return found
 
 
+def _plain(text: str) -> str:
+    """Text without what Markdown would take for its own."""
+    for mark in ("\\", "|", "*", "_", "[", "]"):
+        text = text.replace(mark, "\\" + mark)
+    return text.replace("<", "&lt;")
+
+
 def page(arch: str) -> str:
     """Its text."""
     isa = instruction_set(arch)
@@ -52,7 +58,7 @@ def page(arch: str) -> str:
         lines += [f"## {title}", ""]
         for name in names:
             lines += [f"### {name}", ""]
-            if meaning(name):
-                lines += [meaning(name).replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;"), ""]
+            does, *more = describe.head(name, isa.example(name))
+            lines += [_plain(does), "", *(f"{_plain(line)}\n" for line in more)]
             lines += ["```text", *describe.body(isa, name), "```", ""]
     return "\n".join(lines)

@@ -6,12 +6,17 @@ Nothing here needs a GPU, a driver or cuda-python to be imported.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from loader import cuda
 from loader.module import CPU, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.errors import CubinError, LaunchError
 
+if TYPE_CHECKING:
+    from loader.cpu import CpuModule
+
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin"
 __all__ = ["Kernel", "Module", "devices", "load"]
 
 
@@ -20,7 +25,11 @@ def devices() -> list[str]:
     return [CPU, *(f"cuda:{n}" for n in range(cuda.count()))]
 
 
-def load(cubin: str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin, device: str | None = None) -> Module:
+@overload
+def load(cubin: Loadable, device: Literal["cpu"]) -> CpuModule: ...
+@overload
+def load(cubin: Loadable, device: str | None = None) -> Module: ...
+def load(cubin: Loadable, device: str | None = None) -> Module:
     """Load a cubin: a file's path, its bytes, or what ``turingas.assemble`` gives.
 
     ``device`` is one of ``devices()``, "cuda" the first GPU; None takes the first GPU if there is one, else the CPU

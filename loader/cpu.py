@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from turingas import emulate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.emulate import Report
+from turingas.emulate.report import BUDGET, STACK
 from turingas.errors import LaunchError
 from turingas.launch import find, label
 
@@ -26,7 +28,7 @@ class CpuModule(Module):
         self._lock = threading.Lock()
         self._module: emulate.Module | None = emulate.Device(cubin.arch).load(cubin)
 
-    def kernel(self, name: str | None = None) -> Kernel:
+    def kernel(self, name: str | None = None) -> CpuKernel:
         self._open()
         return CpuKernel(self, find(self.cubin, name))
 
@@ -59,8 +61,33 @@ class CpuKernel(Kernel):
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
-        **options: Any,
+        counters: bool = False,
+        races: bool = False,
+        strict: bool = False,
+        stale: bool = False,
+        written: bool = False,
+        budget: int = BUDGET,
+        stack: int = STACK,
+        workers: int = 0,
+        **unknown: Any,
     ) -> Report:
+        """Run the kernel to its end, and say what it came to. Beside what every ``Kernel.launch`` takes:
+
+        ``counters``: count by instruction (``Report.counters``). ``races``: find races in shared memory. ``strict``:
+        heed stalls and scoreboards; ``stale``: and use the old value where a GPU would. ``written``: reading memory
+        that was never written is an error. ``budget``: instructions that a warp may run. ``stack``: bytes of a thread
+        beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
+
+        TypeError for another option; LaunchError before anything runs; DeviceError for what the kernel does.
+        """
+        options: dict[str, Any] = {
+            "counters": counters, "races": races, "strict": strict, "stale": stale, "written": written,
+            "budget": budget, "stack": stack, "workers": workers,
+        }  # fmt: skip
+        for name in unknown:
+            near = difflib.get_close_matches(name, [*options, "shared", "stream", "early"], 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"launch on the CPU device has no option {name!r}{meant}")
         if stream is not None:
             raise LaunchError("the CPU device has no streams")
         if not isinstance(shared, (int, np.integer)):

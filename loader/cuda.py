@@ -31,7 +31,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.cubin.model import Param
 from turingas.errors import LaunchError
-from turingas.launch import check_count, find, label, scalar, shape
+from turingas.launch import check_array, check_count, find, label, scalar, shape, warn_of_bits
 
 #: after these the context is of no use any more: every call in the process fails
 LOST = {
@@ -331,7 +331,7 @@ class CudaKernel(Kernel):
 
     def __init__(self, module: CudaModule, code: Code, handle: Any) -> None:
         super().__init__(module, code.name)
-        self.gpu, self.handle = module.gpu, handle
+        self.gpu, self.handle, self._code = module.gpu, handle, code
         self.params = sorted(code.params, key=lambda param: param.offset)
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
         self._room = ctypes.create_string_buffer(max(1, code.param_bytes))
@@ -448,6 +448,8 @@ class CudaKernel(Kernel):
 
     def _packer(self, types: tuple[type, ...], args: Sequence[Any]) -> Packer:
         check_count(self.name, self.params, args)
+        for number, (param, value, name) in enumerate(zip(self.params, args, self._labels)):
+            warn_of_bits(self._code, number, param, value, name)
         made = Packer(self.gpu, self.params, self._labels, args)
         self._packers[types] = made
         return made
@@ -456,7 +458,7 @@ class CudaKernel(Kernel):
         """Raise the LaunchError for arguments that do not fit their parameters."""
         for value, param, name in zip(args, self.params, self._labels):
             if kind_of(value) is None:
-                scalar(value, param.size, name)
+                scalar(value, param.size, name, param.type)
 
 
 class Packer:
@@ -483,8 +485,7 @@ def _stream_of(ask: Callable[[Any], int], number: int, args: Sequence[Any]) -> i
 
 
 def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
-    if param.size != 8:
-        raise LaunchError(f"{name} is an array, but the parameter has {param.size} bytes and is no pointer")
+    check_array(name, param.size, param.type)
     read, here = kind.read, gpu.number
 
     def take(value: Any, stream: int) -> int:
@@ -512,6 +513,9 @@ def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Cal
 def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
     """The common types by way of struct; all others by their bytes."""
     size, kind = param.size, type(value)
+    if param.type:
+        scalar(value, size, name, param.type)
+        return f"{size}s", lambda value, stream: scalar(value, size, name, param.type)
     if kind in (int, bool) and size in INTS:
         low, high = -(1 << 8 * size - 1), 1 << 8 * size
         mask = high - 1

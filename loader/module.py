@@ -72,9 +72,8 @@ class Kernel:
         the kernel may begin before the one before it in the stream has ended (programmatic dependent launch), and must
         wait for that itself, by ACQBULK, before it touches memory; elsewhere it makes no difference.
 
-        On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` there:
-        counters, races, strict, stale, written, budget, workers (``turingas.emulate.launch``). A GPU has only been
-        told, and the answer is None.
+        On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` are
+        those of ``loader.cpu.CpuKernel.launch``. A GPU has only been told, and the answer is None.
 
         LaunchError for what no device would take, before anything runs. DeviceError (CPU device) and CudaError (GPU,
         now or at a later call) for what the kernel does.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from turingas import memory_model
-from turingas.emulate.cohort import Array
+from turingas.emulate.arrays import Array
 
 LANE = np.arange(32)
 ALL = np.ones((1, 32), bool)

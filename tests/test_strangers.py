@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import loader
 import turingas
 from turingas.cli import main
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import DeviceError, launch
 from turingas.errors import AsmError, CubinError, LaunchError
 
+ROOT = Path(__file__).parents[1]
 EXIT = "--:-:-:Y:5 EXIT;\n"
 HOST = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 1, 62, 1) + bytes(100)
 FATBIN = b"\x50\xed\x55\xba\x01\x00\x10\x00" + bytes(range(1, 200))
@@ -164,3 +171,133 @@ def test_section_of_another_name():
         launch(cubin, None, 1, 32, [])
 
 
+
+
+# Options and what is printed
+
+
+COPY = """.arch sm_75
+.kernel copy
+<params>
+x, 8
+a, 4
+</params>
+--:-:0:-:2   S2R R0, SR_TID.X;
+--:-:-:-:1   MOV R1, 0x4;
+--:-:-:-:4   MOV R4, a;
+01:-:-:-:8   IMAD.WIDE R2, R0, R1, x;
+--:-:-:-:8   STG.E.SYS [R2], R4;
+--:-:-:Y:5   EXIT;
+"""
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copy.sass").write_text(COPY)
+    return "copy.sass"
+
+
+def test_negative_numbers_are_arguments(copy):
+    assert "-1 to -1" in turing("run", copy, "f32[32]", "-1.0").output
+    assert "-1 to -1" in turing("run", copy, "--strict", "i32[32]", -1, "--block", 32).output
+    assert turing("run", copy, "f32[32]", "--", "-1.0").exit_code == 0
+    assert turing("run", copy, "f32[32]", "-1.0", "--seed", "-1").exit_code == 2
+    assert "No such option '--blok'" in turing("run", copy, "f32[32]", "-1.0", "--blok", 1).output
+
+
+def test_where_arrays_are_saved_is_looked_at_before_the_run(copy):
+    result = turing("run", copy, "f32[32]", 1.0, "--save", "0=nowhere/x.npy")
+    assert result.exit_code == 1 and "there is no folder nowhere" in result.output and "warp" not in result.output
+    assert "argument 7 is not there: they are 0 to 1" in turing("run", copy, "f32[32]", 1.0, "--save", "7=x.npy").output
+    assert "argument 1 is no array" in turing("run", copy, "f32[32]", 1.0, "--save", "1=x.npy").output
+
+
+def test_arrays_as_data(copy):
+    result = turing("run", copy, "f32[33]=2", "nan", "--json")
+    assert json.loads(result.output)["arrays"] == [
+        {"argument": 0, "dtype": "float32", "shape": [33], "changed": 32, "min": 2.0, "max": 2.0, "nan": 32,
+         "first": ["nan"] * 8}]  # fmt: skip
+    assert "2 to 2 (32 NaN): nan" in turing("run", copy, "f32[33]=2", "nan").output
+    assert "all NaN: nan" in turing("run", copy, "f32[32]", "nan").output
+
+
+def test_commands_as_data(copy):
+    assert turing("assemble", copy).exit_code == 0
+    info = json.loads(turing("info", "copy.cubin", "--json").output)
+    assert info["arch"] == "sm_75" and info["kernels"][0]["parameters"][1]["constant_bank_0"] == 0x168
+    assert json.loads(turing("check", "copy.cubin", "--json").output) == [{"file": "copy.cubin", "differences": []}]
+    rows = json.loads(turing("disassemble", "copy.cubin", "--json").output)["texts"][0]["instructions"]
+    assert turingas.encode(rows[0]["text"]) == [int(rows[0]["word"], 16)] and rows[1]["address"] == 16
+    assert "FFMA" in [one["mnemonic"] for one in json.loads(turing("isa", "--json").output)["mnemonics"]]
+    forms = json.loads(turing("isa", "EXIT", "--json").output)["forms"]
+    bits = [(int(form["bits"], 16), int(form["fixed"], 16)) for form in forms]
+    assert any(turingas.encode(EXIT)[0] & fixed == value & fixed for value, fixed in bits)
+
+
+def test_options_that_would_do_nothing(copy):
+    assert "default control code:" in turing("lint", copy, "--default-control", "zz").output
+    assert "a kernel needs a name" in turing("assemble", copy, "--kernel", "").output
+
+
+def test_kernels_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listed = turing("kernels", "--copy", "mine").output
+    assert "conv/methods/winograd.sass" in listed and "Winograd convolution F(2x2,3x3)" in listed
+    assert "winograd_sm90/" not in listed and "sums.sass" not in listed
+    assert turing("assemble", "mine/conv/methods/winograd.sass", "--arch", "sm_80").exit_code == 0
+    assert turing("lint", "01_copy.sass", "--arch", "sm_80").exit_code == 0  # by its name
+    assert turing("kernels", "--copy", "mine").exit_code == 1  # nothing is overwritten
+    assert turing("lint", "00_none.sass").exit_code == 2
+
+
+# From Python
+
+
+def test_options_of_a_launch_on_the_cpu_device(copy):
+    kernel = loader.load(turingas.assemble(COPY), device="cpu").kernel()
+    x = np.zeros(32, np.float32)
+    assert kernel.launch(1, 32, x, 1.5, strict=True).hazards == [] and (x == 1.5).all()
+    with pytest.raises(TypeError, match="no option 'stirct'; did you mean 'strict'"):
+        kernel.launch(1, 32, x, 1.5, stirct=True)
+    with pytest.raises(CubinError, match="no ELF file.*turingas.assemble makes one of a source"):
+        loader.load(copy)
+
+
+def test_types_of_a_launch(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import loader\nreport = loader.load('k.cubin', device='cpu').kernel().launch(1, 32)\nprint(report.hazards)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "user.py", "--cache-dir", "cache"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("word", [-1, 1 << 128])
+def test_words_that_are_none(word):
+    with pytest.raises(ValueError, match="is no word of 128 bits"):
+        turingas.decode([0, word])
+    with pytest.raises(TypeError, match="decode takes 128-bit ints"):
+        turingas.decode(bytes(16))
+    with pytest.raises(TypeError, match="takes the text of a source, not bytes"):
+        turingas.assemble(b"EXIT;")
+
+
+def test_what_a_notebook_shows():
+    cubin = turingas.assemble(COPY)
+    assert repr(cubin) == "<Cubin sm_75, 1 kernels: copy>"
+    assert len(repr(launch(turingas.assemble(EXIT), None, 1, 32, [], counters=True))) < 200
+    assert "assemble" in dir(turingas) and "__getattr__" not in dir(turingas)
+
+
+def test_another_module_called_loader(tmp_path):
+    (tmp_path / "loader.py").write_text("def data(): pass\n")
+    for program in ("import kernels_sass", "import loader; from kernels_sass.winograd import Conv2d"):
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+        assert f"ImportError: {tmp_path}/loader.py is what Python imports as 'loader'" in done.stderr, done.stderr
+    done = subprocess.run([sys.executable, "-m", "turingas", "validate", "01_copy.sass"], cwd=tmp_path,
+                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert f"{tmp_path}/loader.py is what Python imports as 'loader'" in done.stderr and "Traceback" not in done.stderr

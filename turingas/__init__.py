@@ -45,3 +45,7 @@ def __getattr__(name: str) -> Any:
 
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

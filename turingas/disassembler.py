@@ -133,7 +133,8 @@ def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Add
     if kernel.max_stack_bytes is not None:
         yield f".max_stack {kernel.max_stack_bytes}"
     for param in kernel.params:
-        yield f".param {param.size} offset={param.offset:#x}"
+        called = [param.name] if kernel.typed and param.name else []
+        yield " ".join([".param", *called, param.type or str(param.size), f"offset={param.offset:#x}"])
     for code, infos in kernel.infos.items():
         yield from _infos(code, infos, labels)
     if kernel.info_order:

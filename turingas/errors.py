@@ -109,6 +109,10 @@ class CubinError(Exception):
         self.offset = offset
 
 
+class LaunchWarning(UserWarning):
+    """A launch that does something other than its arguments suggest."""
+
+
 class LaunchError(ValueError):
     """A launch that no device would take: arguments, grid, block, shared memory, architecture. ``hint`` helps."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
@@ -54,6 +55,37 @@ def describe(cubin: Cubin) -> Iterator[str]:
         yield from _kernel(kernel)
 
 
+def as_dict(cubin: Cubin) -> dict[str, Any]:
+    """The same for programs."""
+    kernels = []
+    for kernel in cubin.kernels:
+        base = kernel.facts.param_base
+        kernels.append({
+            "name": kernel.name, "instructions": len(kernel.words), "registers": kernel.registers,
+            "shared_bytes": kernel.shared_bytes, "barriers": kernel.barriers, "local_bytes": kernel.frame_bytes,
+            "parameters": [
+                {"name": p.name, "bytes": p.size, "constant_bank_0": base + p.offset} for p in kernel.params
+            ],
+            "occupancy": [
+                {"threads": threads, "warps": warps, "limited_by": limit} for threads in BLOCK_SIZES
+                for warps, limit in [resident_warps(kernel.facts, kernel.registers, kernel.shared_bytes, threads)]
+            ],
+            "mix": dict(instruction_mix(kernel).most_common()),
+        })  # fmt: skip
+    return {"arch": cubin.arch, "kernels": kernels}
+
+
+def listing(cubin: Cubin) -> dict[str, Any]:
+    """Kernels and functions as data: each instruction with its address, its word and its text."""
+    decode = instruction_set(cubin.arch).lines
+    kernels = []
+    for text in cubin.texts:
+        rows = [{"address": 16 * n, "word": f"0x{word:032x}", "text": line}
+                for n, (word, line) in enumerate(zip(text.words, decode(text.words)))]  # fmt: skip
+        kernels.append({"name": text.name, "kernel": text.entry, "registers": text.registers, "instructions": rows})
+    return {"arch": cubin.arch, "texts": kernels}
+
+
 def _kernel(kernel: Kernel) -> Iterator[str]:
     words = len(kernel.words)
     yield f"kernel {kernel.name}"
@@ -68,7 +100,8 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     base = kernel.facts.param_base
     for number, param in enumerate(kernel.params):
         place = f"c[0x0][0x{base + param.offset:x}]"
-        yield f"    {number}: {param.name or '-':16} {param.size:5} bytes at {place}"
+        line = f"    {number}: {param.name or '-':16} {param.size:5} bytes at {place}"
+        yield f"{line}  {param.type}" if param.type else line
     yield "  occupancy      threads a block: resident warps of an SM, and what limits them"
     for threads in BLOCK_SIZES:
         warps, limit = resident_warps(kernel.facts, kernel.registers, kernel.shared_bytes, threads)

@@ -6,20 +6,25 @@ The GPU loader and the CPU device check with the same functions and so refuse wi
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import Kernel, Param
-from turingas.errors import LaunchError
+from turingas.cubin.model import WORD_BYTES, Kernel, Param
+from turingas.errors import LaunchError, LaunchWarning
+from turingas.isa.instruction import Const, Mem, Reg, instruction
+from turingas.isa.isa import instruction_set
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the same for all that we know
 GRID = (2**31 - 1, 65535, 65535)
 BLOCK = (1024, 1024, 64)
 THREADS = 1024
 FLOATS = {2: "<e", 4: "<f", 8: "<d"}  # bytes -> how struct packs a float of that size
+
+POINTER = 8  # bytes
 
 Three = tuple[int, int, int]
 
@@ -71,8 +76,97 @@ def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
     return x, y, z
 
 
-def scalar(value: Any, size: int, name: str) -> bytes:
-    """The bytes of an argument that is no array. LaunchError, with ``name``, for what the parameter does not take."""
+def _as_type(value: Any, size: int, name: str, kind: str) -> Any:
+    """A number as a parameter of the type ``kind`` takes it: an int for f32 becomes a float."""
+    given = value.dtype.kind if isinstance(value, np.generic) else "i" if isinstance(value, (bool, int)) else "f"
+    if isinstance(value, (bytes, bytearray)) or not isinstance(value, (np.generic, bool, int, float)):
+        return value
+    wanted = "f" if kind[0] == "f" and not kind.endswith("*") else "iu"
+    if wanted == "f" and isinstance(value, (bool, int)):
+        return float(value)
+    if given == "b":
+        given = "i"
+    if given not in wanted:
+        what = f"a {value.dtype}" if isinstance(value, np.generic) else f"the {type(value).__name__} {value}"
+        raise LaunchError(f"{name} is {what}, the parameter is {kind}", f"pass a number that is one: {_example(kind)}")
+    pointer = kind == "ptr" or kind.endswith("*")
+    if kind[0] == "s" and not pointer and not -(1 << 8 * size - 1) <= int(value) < 1 << 8 * size - 1:
+        raise LaunchError(f"{name} is {value}, which does not fit {kind}")
+    if (pointer or kind[0] == "u") and int(value) < 0:
+        raise LaunchError(f"{name} is {value}, which does not fit {kind}")
+    return value
+
+
+def _example(kind: str) -> str:
+    return "2.5" if kind[0] == "f" and not kind.endswith("*") else "an array or an address" if kind[-1] in "r*" else "2"
+
+
+def check_array(name: str, size: int, kind: str, dtype: str = "") -> None:
+    """LaunchError unless a parameter takes an array, of the elements ``dtype`` ("f32"; "" if that is not known)."""
+    if size != POINTER or kind and kind != "ptr" and not kind.endswith("*"):
+        said = f"is {kind}" if kind else f"has {size} bytes and is no pointer"
+        raise LaunchError(f"{name} is an array, but the parameter {said}")
+    if kind.endswith("*") and dtype and dtype != kind[:-1]:
+        raise LaunchError(f"{name} is an array of {dtype}, the parameter is {kind}")
+
+
+def element(dtype: np.dtype[Any]) -> str:
+    """What parameters call the elements of an array: "f32"; "" for what they have no word for."""
+    kind = {"i": "s", "u": "u", "f": "f"}.get(dtype.kind)
+    return f"{kind}{8 * dtype.itemsize}" if kind else ""
+
+
+#: arithmetic on FP32, by the mnemonics of instructions that do nothing else with their sources
+FP32 = ("FADD", "FMUL", "FFMA", "FSETP", "FSET", "FMNMX", "FCHK", "MUFU")
+COPIES = ("MOV", "UMOV", "IMAD", "ULDC", "LDC", "LDCU")
+
+
+def warn_of_bits(kernel: Kernel, number: int, param: Param, value: Any, name: str) -> None:
+    """A LaunchWarning if ``value`` is an int for an untyped parameter that ``kernel`` reads as a float (2: 2.8e-45)."""
+    if param.type or param.size != 4 or type(value) is not int or not value:
+        return
+    if number in float_parameters(kernel):
+        seen = struct.unpack("<f", (value & 0xFFFFFFFF).to_bytes(4, "little"))[0]
+        hint = f"pass {value}.0, or give the parameter a type in the source: {param.name or 'a'}, f32"
+        message = f"{name} is the int {value}, and the kernel reads its bits as a float: {seen:.3g}\nhint: {hint}"
+        warnings.warn(LaunchWarning(message), stacklevel=2)
+
+
+def float_parameters(kernel: Kernel) -> set[int]:
+    """The parameters of 4 bytes that are read by FP32 arithmetic alone, by their numbers."""
+    isa, first = instruction_set(kernel.arch), kernel.facts.params_at(kernel.param_bytes)
+    places = {first + param.offset: number for number, param in enumerate(kernel.params) if param.size == 4}
+    floats: set[int] = set()
+    others: set[int] = set()
+    copies: dict[tuple[str, int], set[int]] = {}  # registers that hold parameters, in the order of the code
+    for at, word in enumerate(kernel.code):
+        i = instruction(isa, word, WORD_BYTES * at)
+        if i is None:
+            return set()
+        constants = [o for o in i.operands if isinstance(o, (Const, Mem)) and _in_bank_0(o)]
+        read = {places[o.offset] for o in constants if o.offset in places}
+        held = {n for o in i.operands if isinstance(o, Reg) and not o.write for n in copies.get((o.file, o.index), ())}
+        if i.base in FP32:
+            floats |= read | held
+        elif i.base not in COPIES or held and i.base == "IMAD" and "MOV" not in i.mods:
+            others |= read | held
+        for access in i.writes:
+            for n in range(access.count):
+                copies.pop((access.file, access.first + n), None)
+        if i.base in COPIES and i.writes:
+            copies[i.writes[0].file, i.writes[0].first] = read | held
+    return floats - others
+
+
+def _in_bank_0(o: Const | Mem) -> bool:
+    return o.bank == 0 and (isinstance(o, Const) or o.space == "c" and o.base is None)
+
+
+def scalar(value: Any, size: int, name: str, kind: str = "") -> bytes:
+    """The bytes of an argument that is no array, of ``size`` bytes and the type ``kind`` ("": any). LaunchError, with
+    ``name``, for what the parameter does not take."""
+    if kind:
+        value = _as_type(value, size, name, kind)
     if isinstance(value, (bytes, bytearray)):
         if len(value) != size:
             raise LaunchError(f"{name} has {len(value)} bytes, the parameter {size}")

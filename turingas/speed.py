@@ -36,7 +36,7 @@ from loader.bench import figures as drawing
 from loader.bench import results
 from loader.bench.bench import SECONDS, Bench, Option
 from loader.reference.runner import FOLDER as REFERENCES
-from turingas import Cubin
+from turingas import Cubin, throughput
 from turingas.errors import AsmError, CubinError, LaunchError
 from turingas.isa.isa import instruction_set
 
@@ -48,6 +48,8 @@ UNROLLED = 5000  # instructions
 #: What this project wants of itself: seconds at most, instructions a second at least.
 TARGETS = {"encode": 200_000, "decode": 400_000, "assemble unrolled": 0.6, "import": 0.15}
 
+SOURCES = ("direct.cu", "nonfused.cu", "winograd.cu")  # of loader/reference
+
 Row = dict[str, Any]
 
 
@@ -57,13 +59,13 @@ class Asked:
 
     archs: tuple[str, ...] = ARCHS
     tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    library: tuple[str, ...] = ()  # cubins, and folders of them: code that does not repeat
     seconds: float = math.inf
 
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
-    """Measure what is not measured yet, and give the whole file. ``tell`` is given a line for each architecture."""
-    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds):
-        path = results.default_path("assembler", "cpu")
+    """Measure what is not measured yet, and give all of it, which is kept in ``path`` if that is given. ``tell`` is
+    given a line for each architecture."""
     if strange := set(asked.tools) - set(TOOLS):
         raise LaunchError(f"there is no tool {strange.pop()!r}", "there are: " + ", ".join(TOOLS))
     there = {name: find(name, asked.tools.get(name)) for name in TOOLS}
@@ -73,21 +75,52 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
              "targets": TARGETS}  # fmt: skip
     file = results.Results(path, found, {"archs": asked.archs})
     return file.fill(
-        dict.fromkeys(asked.archs), asked.seconds, tell, lambda arch, _, step: setting(arch, there, step),
+        dict.fromkeys(asked.archs), asked.seconds, tell,
+        lambda arch, _, step: setting(arch, there, step, asked.library),
         lambda settings: file.summary or startup(), brief,
     )  # fmt: skip
 
 
-def setting(arch: str, there: Mapping[str, Path | None], step: Callable[[float], None]) -> results.Json:
+def setting(
+    arch: str, there: Mapping[str, Path | None], step: Callable[[float], None], library: Sequence[str] = ()
+) -> results.Json:
     """The results for an architecture. Within a process: in one of its own, which has seen no code yet."""
     sources, words = code(arch)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         Path(file.name).write_text(json.dumps(words))
         command = [sys.executable, "-m", "turingas.speed", arch, file.name, str(LEAST)]
         made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=_environment())
-    step(0.2)
-    rows = programs(arch, there, lambda part: step(0.2 + 0.8 * part))
-    return {"within": {"code": sources, **json.loads(made.stdout)}, "rows": rows}
+    step(0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        source, files = cubins(arch, library, Path(folder))
+        once = {"code": source, "files": len(files), **(throughput.measure(files, _environment()) if files else {})}
+    step(0.3)
+    rows = programs(arch, there, lambda part: step(0.3 + 0.7 * part))
+    return {"within": {"code": sources, **json.loads(made.stdout)}, "once": once, "rows": rows}
+
+
+def cubins(arch: str, library: Sequence[str], folder: Path) -> tuple[str, list[Path]]:
+    """Cubins of code that does not repeat, and where they come from: those of the files and folders that were given;
+    else what NVRTC, if it is installed, makes of our sources, left in ``folder``."""
+    given = [path for one in map(Path, library) for path in ([one] if one.is_file() else sorted(one.rglob("*.cubin")))]
+    if library:
+        if not given:
+            raise LaunchError(f"there is no cubin in {', '.join(library)}", "extract a library's: cuobjdump -xelf all")
+        return ", ".join(Path(one).name for one in library), [path for path in given if _arch(path) == arch]
+    tests = Path(__file__).parents[1] / "tests" / "corpus"
+    with contextlib.suppress(nvrtc.NvrtcError):
+        nvrtc.library_path()
+        for text in [REFERENCES / name for name in SOURCES] + sorted(tests.glob("*.cu")):
+            data = nvrtc.compile(text.read_text(), arch, name=text.name)
+            (folder / f"{text.stem}.cubin").write_bytes(data)
+    return "our CUDA sources by NVRTC", sorted(folder.glob("*.cubin"))
+
+
+def _arch(path: Path) -> str:
+    """The architecture of a cubin; "" for another file."""
+    with contextlib.suppress(CubinError, AsmError, OSError):
+        return Cubin.from_file(path).arch
+    return ""
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -109,8 +142,7 @@ def code(arch: str) -> tuple[list[str], list[int]]:
     sources += ["tests/cubin/data"] * bool(data)
     with contextlib.suppress(nvrtc.NvrtcError):
         nvrtc.library_path()
-        names = ("direct.cu", "nonfused.cu", "winograd.cu")
-        texts = [REFERENCES / name for name in names] + sorted((tests / "corpus").glob("*.cu"))
+        texts = [REFERENCES / name for name in SOURCES] + sorted((tests / "corpus").glob("*.cu"))
         cubins += [Cubin.from_bytes(nvrtc.compile(one.read_text(), arch, name=one.name)) for one in texts]
         sources.append("loader/reference and tests/corpus by NVRTC" if len(texts) > 3 else "loader/reference by NVRTC")
     return sources, [word for cubin in cubins for kernel in cubin.kernels for word in kernel.words]
@@ -184,7 +216,7 @@ TOOLS = {
     "ptxas": Tool("NVIDIA's compiler of PTX, which does more than to assemble", "", "TURINGAS_PTXAS",
                   ("cu13", "cuda_nvcc")),
     "cuassembler": Tool("CuAssembler", "CuAsm"),
-    "turingas": Tool("the TuringAs of paper 004", "turingas"),
+    "turingas": Tool("TuringAs (2020)", "turingas"),
 }  # fmt: skip
 
 
@@ -384,7 +416,7 @@ def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iter
                       lambda name: [sys.executable, "-c", FROM_CUASM, *paths(f"{name}.cuasm", "out.cubin")],
                       "out.cubin", same(kernel, "out.cubin"), **more)  # fmt: skip
     if (original := there["turingas"]) and arch in ORIGINAL:
-        yield program("TuringAs (paper 004)", "assemble", "unrolled", len(flat.kernels[0].words),
+        yield program("TuringAs (2020)", "assemble", "unrolled", len(flat.kernels[0].words),
                       lambda name: [sys.executable, "-m", "turingas.main", "-i", *paths(f"{name}.sass"), "-o",
                                     *paths("out.cubin"), "-arch", arch.removeprefix("sm_")],
                       "out.cubin", same(flat, "out.cubin"), small="empty",
@@ -394,7 +426,7 @@ def _programs(arch: str, there: Mapping[str, Path | None], folder: Path) -> Iter
 #: A line of a disassembler that has an instruction: its address in a comment, and a semicolon behind it.
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[^/\n]*;", re.M)
 
-ORIGINAL = ("sm_70", "sm_75", "sm_80", "sm_86")  # what the option -arch of paper 004's TuringAs takes
+ORIGINAL = ("sm_70", "sm_75", "sm_80", "sm_86")  # what the option -arch of TuringAs (2020) takes
 EMPTY = "--:-:-:Y:5  EXIT;\n"
 TO_CUASM = "import sys; from CuAsm.CubinFile import CubinFile; CubinFile(sys.argv[1]).saveAsCuAsm(sys.argv[2])"
 FROM_CUASM = (
@@ -404,7 +436,7 @@ FROM_CUASM = (
 
 
 def unrolled(count: int) -> str:
-    """A loop that was unrolled, in the language of paper 004: outer products on 64 accumulators, with loads and stores
+    """A loop that was unrolled, in the language of TuringAs (2020): outer products on 64 accumulators, loads and stores
     between them."""
     lines = []
     for n in range(count // 80):
@@ -468,6 +500,13 @@ def show(found: results.Json) -> None:
         made.add_row(arch, f"{there['instructions']:,}", f"{there['distinct']:,}",
                      *(f"{there[what][state]:,}" for what in CODING for state in STATES))  # fmt: skip
     console.print(made)
+    made = results.table("code that does not repeat, in a fresh process: instructions a second", "", "of", "cubins",
+                         *(head for _, head in ONCE), left=["of"])  # fmt: skip
+    for arch, entry in found["settings"].items():
+        once = entry.get("once", {})
+        cells = [f"{once[task]['rate']:,} ({once[task]['instructions']:,})" if task in once else "" for task, _ in ONCE]
+        made.add_row(arch, once.get("code", "not measured"), str(once.get("files", "")), *cells)
+    console.print(made)
     made = results.table("whole programs: seconds, and instructions a second with the start in it", "", "what", "of",
                          "instructions", "seconds", "quartiles", "the start", "instructions/s",
                          left=["what", "of"])  # fmt: skip
@@ -481,6 +520,8 @@ def show(found: results.Json) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
 
+ONCE = (("decode", "distinct words decoded"), ("encode", "encoded"), ("again", "cubins apart and together"),
+        ("lint", "linted"))  # fmt: skip
 CODING, STATES = ("encode", "decode"), ("warm", "new lines", "cold")
 
 
@@ -494,6 +535,11 @@ def lines(found: results.Json) -> Iterator[str]:
         for row in entry["rows"]:
             if row["status"] not in ("ok", "not installed"):
                 yield f"{arch}: {row['name']}, {row['task']} {row['work']}: {row['status']}"
+    for task, head in ONCE:
+        rates = [entry["once"][task]["rate"] for entry in found["settings"].values() if task in entry.get("once", {})]
+        if rates:
+            told = "reached" if min(rates) >= throughput.TARGETS[task] else "MISSED"
+            yield f"code that does not repeat, {head}: {min(rates):,} a second; {told} ({throughput.TARGETS[task]:,})"
     for what, value, target in reached(found):
         good = value >= target if what in CODING else value <= target
         unit = "instructions/s of new lines at least" if what in CODING else "s at most"
@@ -585,11 +631,15 @@ BENCH = Bench(
     \b
       turingas bench assembler --figures figures
       turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
+      turingas bench assembler --arch sm_90 cubins/
+
+    LIBRARY: cubins, or folders of them, whose code is handled once in a fresh process; otherwise our CUDA sources.
     """,
     (
         Option("--arch", "archs", "[default: sm_75, sm_80, sm_90]", "architectures", True, "ARCH"),
+        Option("[LIBRARY]...", "library", "", Path, True),
         Option("--tool", "tools", "Where nvdisasm, cuobjdump, ptxas is, or the checkout of cuassembler, turingas "
-               "(TuringAs of 2020).", "paths", True, "NAME=PATH"),
+               "(TuringAs 2020).", "paths", True, "NAME=PATH"),
         SECONDS,
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,

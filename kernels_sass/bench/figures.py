@@ -31,7 +31,7 @@ def winograd(found: Json) -> Figures:
 
 
 def speedup(found: Json) -> Any:
-    """Bars: each of ours over the fastest fp32 rival (Table 6 of paper 004 as a picture)."""
+    """Bars: each of ours over the fastest fp32 rival (Table 6 of Yan, Wang, Chu 2020 as a picture)."""
     settings = list(found["settings"])
     source = found["summary"]["source"]
     rows = {}
@@ -50,14 +50,14 @@ def speedup(found: Json) -> Any:
 
 
 def over_all(found: Json) -> Any:
-    """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of paper 004)."""
+    """Heat map: the fastest of ours over all fp32 algorithms (Figures 12 and 13 of Yan, Wang, Chu 2020)."""
     rows = {shorter(name): speedups(found, OURS, name) for name in names(found, FP32)}
     title = "Figures 12 and 13, here: the fastest of our kernels over every fp32 convolution"
     return heat(found, title, rows, "times as fast; red: ours is slower") if any(rows.values()) else None
 
 
 def opencnn(found: Json) -> Any:
-    """Heat map: the CUDA C++ kernel with openCNN's layout over cuDNN's algorithms (Figures 17, 19 of 000 and 003)."""
+    """Heat map: the CUDA C++ kernel with openCNN's layout over cuDNN's (Figures 17, 19 of openCNN's papers)."""
     mine = f"reference {OPENCNN}"
     rows = {shorter(name): speedups(found, mine, name) for name in names(found, FP32) if name != mine}
     title = "Figures 17 and 19, here: the CUDA C++ kernel with openCNN's layout over every fp32 convolution"
@@ -72,7 +72,7 @@ def precision(found: Json) -> Any:
 
 
 def tflops(found: Json) -> Any:
-    """Bars: effective TFLOP/s (Figures 15 and 18 of papers 000 and 003)."""
+    """Bars: effective TFLOP/s (Figures 15 and 18 of openCNN's papers)."""
     rivals = (f"reference {OPENCNN}", YAN, *(f"cuDNN {name} NCHW" for name in CUDNN))
     rows = {shorter(name): column(found, name, "tflops") for name in (*_ours(found)[: MOST_BARS - 3], *rivals)}
     rows = {name: values for name, values in rows.items() if any(values)}
@@ -86,7 +86,7 @@ def tflops(found: Json) -> Any:
 
 
 def share(found: Json) -> Any:
-    """Bars: the share of the FFMA peak (Figures 10 and 11 of paper 004, by time and not by Nsight's counters)."""
+    """Bars: the share of the FFMA peak (Figures 10, 11 of Yan, Wang, Chu 2020, by time, not by counters)."""
     rows, parts = {}, {"main kernel": " main", "with the filters' transformation": ""}
     if len(_ours(found)) > MOST_BARS // 2:
         del parts["with the filters' transformation"]
@@ -106,7 +106,7 @@ def share(found: Json) -> Any:
 
 
 def workspace(found: Json) -> Any:
-    """Bars: memory beside x, w and y (Figure 14 of paper 004)."""
+    """Bars: memory beside x, w and y (Figure 14 of Yan, Wang, Chu 2020)."""
     first = dict.fromkeys(name.removesuffix(name.split()[-1]) for name in _ours(found))  # the same in all layouts
     mine = [next(name for name in _ours(found) if name.startswith(one)) for one in first]
     fused = (f"reference {OPENCNN}", "reference winograd_nonfused")

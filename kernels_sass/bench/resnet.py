@@ -439,7 +439,7 @@ def lines(found: results.Json) -> Iterator[str]:
         for row in ordered(entry):
             if row["form"] == "plain":
                 parts = (f"{kind} {share:.0f}% ({BREAKDOWN[kind][1]})" for kind, share in shares(row).items())
-                yield f"{name}: {row['name']}: {', '.join(parts)}; in brackets paper 002, A100, 32 pictures"
+                yield f"{name}: {row['name']}: {', '.join(parts)}; in brackets a case study, A100, 32 pictures"
     for name, entry in found["settings"].items():
         made = entry["verdict"]
         if made["over_torch"] is not None:
@@ -447,7 +447,7 @@ def lines(found: results.Json) -> Iterator[str]:
             yield f"{name}: {brief(entry)}. The convolution alone changed: {pairs}"
 
 
-#: Paper 002's breakdown of a forward pass, in percent: an A100, 32 pictures, float32, as Nsight Systems told it. The
+#: The breakdown of a forward pass in a case study, in percent: A100, 32 pictures, float32, by Nsight Systems. The
 #: rest there is softmax, which is with fc, and memory operations, 4%.
 BREAKDOWN = {
     "convolutions": (network.CONVOLUTIONS, 68), "batch norm": ((network.NORM,), 14),

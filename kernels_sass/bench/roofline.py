@@ -44,7 +44,7 @@ TENSOR, PARTS = "HMMA.1688.F32.TF32", 3  # products of TF32 that take the place 
 
 # ---- operations and bytes ----------------------------------------------------------------------------------------
 
-BLOCK = 64, 32  # filters and tiles of a block of ours; 32 and 32 of cuDNN's fused kernel, by paper 004
+BLOCK = 64, 32  # filters and tiles of a block of ours; 32 and 32 of cuDNN's fused kernel, by Yan, Wang, Chu 2020
 #: Additions and multiplications that transform a tile of F(2x2,3x3) and F(4x4,3x3): filter, input, output (Lavin, Gray)
 TRANSFORMS = {2: (28, 32, 24), 4: (72, 156, 90)}
 
@@ -108,7 +108,7 @@ def nonfused(p: Problem) -> Work:
 
 
 def steps() -> dict[str, Json]:
-    """Figure 2 of paper 004: operations for a byte of each step of F(2x2,3x3), a tile of one channel or filter."""
+    """Figure 2 of Yan, Wang, Chu 2020: operations for a byte of each step, a tile of one channel or filter."""
     weigh, into, out = TRANSFORMS[2]
 
     def batched(filters: int, side: int) -> float:
@@ -280,7 +280,7 @@ def points(found: Json, times: Json) -> Json:
     return made
 
 
-# ---- section 8.1 of paper 004 ------------------------------------------------------------------------------------
+# ---- section 8.1 of Yan, Wang, Chu 2020 ----------------------------------------------------------------------------
 
 
 def even(flops: float, bandwidth: float) -> float:
@@ -446,7 +446,7 @@ def roofs(found: Json, title: str, memories: Sequence[str], low: float, high: fl
 
 
 def step_figure(found: Json) -> Any:
-    """Figure 2 of paper 004: each step at what the roof over it allows."""
+    """Figure 2 of Yan, Wang, Chu 2020: each step at what the roof over it allows."""
     title = "Figure 2, here: steps of the Winograd convolution F(2x2,3x3) under the measured ceilings"
     figure, axes = roofs(found, title, ("DRAM copy", "L2 read", "shared memory"), 0.125, 64)
     for turn, (name, row) in enumerate(found["summary"]["steps"].items()):
@@ -458,7 +458,7 @@ def step_figure(found: Json) -> Any:
 
 
 def kernel_figure(found: Json) -> Any:
-    """Figure 16 of papers 000 and 003: the kernels as they were measured, a marker for each setting."""
+    """Figure 16 of openCNN's papers: the kernels as they were measured, a marker for each setting."""
     title = "Figure 16, here: Winograd kernels as measured, by the bytes that DRAM at least has to give or take"
     everyone = found["summary"]["points"]
     names = list(dict.fromkeys(name for rows in everyone.values() for name in rows))
@@ -492,7 +492,7 @@ def rows_of(everyone: Json) -> Iterator[Json]:
 
 
 def breakeven_figure(found: Json) -> Any:
-    """Section 8.1 of paper 004: the formula, and what was measured."""
+    """Section 8.1 of Yan, Wang, Chu 2020: the formula, and what was measured."""
     figure, axes = drawing.pyplot().subplots(figsize=(9.5, 4.8), layout="constrained")
     axes.set_title("Section 8.1, here: time of non-fused F(4x4,3x3), cuDNN, over that of fused F(2x2,3x3), ours",
                    fontsize=11, loc="left")  # fmt: skip

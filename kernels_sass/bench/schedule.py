@@ -1,4 +1,4 @@
-"""`turingas bench schedule`: Figures 7, 8 and 9 of paper 004, the time of the main kernel by how it is scheduled."""
+"""`turingas bench schedule`: Figures 7, 8, 9 of Yan, Wang, Chu 2020, the main kernel's time by how it is scheduled."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def named_figures(found: results.Json, made: Figures) -> Figures:
 
 
 def bars_of(found: results.Json, name: str) -> Any:
-    """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of paper 004)."""
+    """Bars: the main kernel with each value of a parameter (Figures 7, 8 and 9 of Yan, Wang, Chu 2020)."""
     asked = found["asked"]
     heading = f"{title(name)}. Main kernel, {what_varied(asked)}"
     figure, axes = canvas(found, heading, 11, 3.8)

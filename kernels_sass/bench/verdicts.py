@@ -83,13 +83,13 @@ def geometric_mean(numbers: Iterable[float]) -> float:
 # ---- as the papers have it ---------------------------------------------------------------------------------------
 
 OURS = "the best of ours"  # in the place of a contender's name: the fastest of ours in each setting
-YAN = "reference winograd"  # paper 004's kernel in CUDA C++, "Yan et al." in papers 000 and 003
+YAN = "reference winograd"  # the kernel of Yan, Wang, Chu 2020 in CUDA C++, "Yan et al." in openCNN's papers
 
-#: Title -> whose time the others are divided by, and the others: Table 6 of paper 004, Tables 3 and 4 of 000 and 003.
+#: Title -> whose time the others are divided by, and the others.
 TABLES = {
-    "Table 6 of paper 004, here": (
+    "Table 6 of Yan, Wang, Chu 2020, here": (
         OURS, ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN, f"reference {OPENCNN}")),
-    "Tables 3 and 4 of papers 000 and 003, here": (
+    "Tables 3 and 4 of openCNN's papers, here": (
         f"reference {OPENCNN}", ("cuDNN WINOGRAD NCHW", "cuDNN WINOGRAD_NONFUSED NCHW", YAN)),
 }  # fmt: skip
 
@@ -132,7 +132,7 @@ def status(found: results.Json, name: str) -> str:
 
 def shorter(name: str) -> str:
     """A contender's name for a table or figure."""
-    return {YAN: "paper 004 in CUDA C++", f"reference {OPENCNN}": "openCNN's layout"}.get(name, name)
+    return {YAN: "Yan 2020 in CUDA C++", f"reference {OPENCNN}": "openCNN's layout"}.get(name, name)
 
 
 def column(found: results.Json, name: str, key: str) -> list[float | None]:

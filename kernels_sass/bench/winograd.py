@@ -1,4 +1,4 @@
-"""`turingas bench winograd`: our kernels beside cuDNN, PyTorch and the references, on the settings of paper 004."""
+"""`turingas bench winograd`: ours beside cuDNN, PyTorch and the references, in the settings of Yan, Wang, Chu 2020."""
 
 from __future__ import annotations
 

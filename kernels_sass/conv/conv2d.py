@@ -498,7 +498,7 @@ def _refuse(library: Library, name: str, value: Any) -> None:
         raise LaunchError(error.message, hint) from None
 
 
-def _target(out: Any, shape: Shape, place: int, x: tuple[int, int], residual: int) -> int:
+def _target(out: Any, shape: Sizes, place: int, x: tuple[int, int], residual: int) -> int:
     """The address of ``out``, which overlaps neither x (address, bytes) nor residual (address or 0) but as a whole."""
     address, size, _, _ = _memory("out", out, shape, place, "written")
     if address < x[0] + x[1] and x[0] < address + size:

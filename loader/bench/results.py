@@ -172,6 +172,8 @@ class Results:
             kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
             tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")
             raise
+        if self.path:
+            tell(f"written: {self.path}")
         return found
 
 

@@ -72,7 +72,7 @@ def test_values(line, step, offsets):
         assert found is None or found.uniform and found.step == 1
         assert not (found and line.startswith(("POPC", "FADD")))
         return
-    assert found is not None and (found.step, found.offsets.tolist()) == (step, np.asarray(offsets).tolist())
+    assert found is not None and (found.step, found.lanes.tolist()) == (step, np.asarray(offsets).tolist())
 
 
 def test_values_agree_with_arithmetic():
@@ -212,7 +212,7 @@ def test_what_is_known_is_so(arch, monkeypatch):
     """Every address that is said to be known, of compiled kernels, is the one that the kernel uses when it runs."""
     used = []
 
-    def memory(self, i, k, space, found, mask, nbytes):
+    def memory(self, i, space, found, mask, nbytes):
         lanes = np.ones(found.shape, bool) if mask is None else np.broadcast_to(mask, found.shape)
         used.append((i.address // 16, found.astype(np.int64), lanes))
 

@@ -16,8 +16,8 @@ from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
-from turingas.check.lint import CHECKS
-from turingas.check.sarif import RULES, sarif
+from turingas.check.rules import CHECKS, RULES
+from turingas.check.sarif import sarif
 from turingas.cli import main
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "linter.md"

@@ -38,3 +38,12 @@ def test_rows_of_the_table():
     rows = eval(f"[{text}]", {"ALL": ALL})
     known = {(row.text, row.opcode, tuple(row.fixed.items()), row.archs) for row in table.ROWS}
     assert {(text, opcode, tuple(fixed.items()), archs) for text, opcode, fixed, archs in rows} <= known
+
+
+def test_ops_of_the_table():
+    """And so are the entries of OPS."""
+    page = DOCS / "adding-an-instruction.md"
+    [entries] = [one.text for one in listings(page) if one.text.lstrip().startswith('"FFMA": ')]
+    source = "".join(path.read_text() for path in (ROOT / "turingas" / "isa" / "table").glob("*.py"))
+    lines = [line.strip() for line in entries.splitlines() if line.strip()]
+    assert len(lines) == 3 and all(line in source for line in lines)

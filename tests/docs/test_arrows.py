@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 # what is still to be mended
 LEFT_CLIMBING: list[str] = []
-LEFT_CIRCLES = ["kernels_sass.conv.method", "turingas.emulate.arguments"]
+LEFT_CIRCLES = ["kernels_sass.conv.method"]
 PACKAGES = ("turingas", "loader", "kernels_sass")
 
 
@@ -40,7 +40,7 @@ def imports(trees):
                 for alias in node.names:
                     below = f"{node.module}.{alias.name}"
                     to.add(below if below in trees else node.module)
-            elif dynamic and isinstance(node, ast.Constant) and node.value in trees:
+            elif dynamic and isinstance(node, ast.Constant) and node.value in trees and "." in node.value:
                 to.add(node.value)
             elif dynamic and isinstance(node, ast.JoinedStr) and "__name__" in ast.unparse(node):
                 to.update(other for other in trees if other.startswith(f"{name}."))

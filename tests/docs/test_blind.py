@@ -66,6 +66,25 @@ STALE_REUSE = f"""{HEAD}
 --:-:-:-:5 MOV R3, RZ;
 --:-:-:-:4 FADD R5, R2, R3;
 {EXIT}"""
+FORGOTTEN_COPY = """
+.arch sm_80
+.kernel k
+<params>
+out, 8
+</params>
+<smem> 512 </smem>
+--:-:0:-:2 S2R R0, SR_TID.X;
+--:-:-:-:1 MOV R2, out[0];
+--:-:-:Y:8 MOV R3, out[1];
+01:-:-:Y:8 IMAD.SHL.U32 R5, R0, 0x4, RZ;
+--:-:-:Y:8 IMAD.WIDE R2, R0, 0x4, R2;
+--:0:-:-:2 LDGSTS.E [R5], [R2.64+URZ];
+01:-:-:-:1 LDGDEPBAR;
+--:-:-:Y:6 BAR.SYNC 0x0;
+--:-:1:-:2 LDS R6, [R5];
+02:-:-:-:1 STG.E [R2], R6;
+--:-:-:Y:5 EXIT;
+"""
 NEVER_TRUE = f"""{HEAD}
 --:-:-:Y:d ISETP.EQ.AND P0, PT, RZ, RZ, PT;
 --:-:-:Y:d ISETP.NE.AND P1, PT, RZ, RZ, PT;
@@ -83,7 +102,7 @@ def run(source, grid=1, block=32, **options):
 
 
 def test_the_linter_does_not_see():
-    for source in (NEVER_WRITTEN, BEYOND, MISALIGNED, SHARED_RACE, ENDLESS, WRONG_COUNT, BLOCKS_RACE):
+    for source in (NEVER_WRITTEN, BEYOND, MISALIGNED, SHARED_RACE, ENDLESS, WRONG_COUNT, BLOCKS_RACE, FORGOTTEN_COPY):
         assert not errors(source), source
 
 
@@ -104,7 +123,7 @@ def test_what_the_device_sees_instead():
 
 
 def test_the_device_does_not_see():
-    for source, grid in ((NEVER_WRITTEN, 1), (BLOCKS_RACE, 2), (STALE_REUSE, 1), (ONE_WARP, 1)):
+    for source, grid in ((NEVER_WRITTEN, 1), (BLOCKS_RACE, 2), (STALE_REUSE, 1), (ONE_WARP, 1), (FORGOTTEN_COPY, 1)):
         report = run(source, grid, strict=True, races=True, written=True)
         assert not report.hazards and not report.races
 

@@ -27,7 +27,7 @@ from tests.tools import nvdisasm
 from turingas.cli import main
 
 MINUTES = ("--layer ",)  # on the CPU device
-FORM = re.compile(r"\b(FILE|KERNEL|MNEMONIC|NAME)\b(?!=)")
+FORM = re.compile(r"\b(FOLDER|FILE|KERNEL|MNEMONIC|NAME)\b(?!=)")
 TARGETS = set(re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M))
 SAID_OF_OTHERS = ("turingas.main",)  # the original TuringAs
 EXTRAS = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2], re.M)

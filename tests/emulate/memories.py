@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from tests.emulate import step
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.memory import Global, Local, Shared
 from turingas.emulate.races import Races
@@ -38,11 +38,9 @@ class Wave(step.Wave):
     def __init__(self, warps: int, image: Image, per_block: int, memory: Global, shared: int, local: int) -> None:
         super().__init__(warps, image)
         self.block_of = np.arange(warps, dtype=np.intp) // per_block
-        self.device = SimpleNamespace(memory=memory)
+        self.memory = memory
         self.shared = Shared(-(-warps // per_block), shared)
         self.local = Local(warps, local)
-        self.counters: Any = None
-        self.races: Any = None
         self.cohort: Any = None
 
     def who(self, warp: int, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -87,7 +85,7 @@ class Machine:
         for index, value in preds.items():
             self.wave.P[index] = np.broadcast_to(np.asarray(value, bool), (warps, 32))
         if races:
-            self.wave.races = Races(self.wave)  # type: ignore[arg-type]
+            self.wave.observers = [Races(self.wave)]  # type: ignore[arg-type]
 
     def one(self, n: int, rows: Any = slice(None), active: Array | None = None) -> None:
         """Instruction ``n`` on the warps ``rows``; ``active`` (n, 32) are the lanes."""

@@ -17,9 +17,10 @@ import pytest
 
 import turingas
 from tests.tools import nvdisasm, nvrtc
-from turingas.emulate import build as emulator
-from turingas.emulate.build import Step
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate import semantics as emulator
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Maker, Step
+from turingas.emulate.cohort import Cohort
 from turingas.isa import arch as arches
 from turingas.isa.instruction import Instruction, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
@@ -54,6 +55,7 @@ class Wave:
         self.UP = np.zeros((8, warps, 1), bool)
         self.UP[7] = True
         self.block_of = np.zeros(warps, np.intp)
+        self.observers: list[Any] = []
 
 
 class Result:
@@ -101,7 +103,7 @@ def decoded(text: str, arch: str) -> list[Instruction]:
 
 def build(i: Instruction, image: Image) -> Step:
     """The step of an instruction, as the emulator builds it."""
-    return emulator.build(i, emulator.Maker(image))  # type: ignore[arg-type]
+    return emulator.build(i, Maker(image))  # type: ignore[arg-type]
 
 
 def run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,7 @@ class Wave(step.Wave):
         super().__init__(warps, image)
         self.block_of = np.zeros(warps, np.intp) if together else np.arange(warps)
         self.shared = memory.Shared(1 if together else warps, SHARED)
-        self.device = SimpleNamespace(memory=memory.Global())
-        self.counters = self.races = None
+        self.memory = memory.Global()
 
     def fault(self, i: Instruction, kind: str, message: str, row: int, lane: int, address: int | None = None) -> Any:
         return DeviceError(kind, message, None, (row, 0, 0), (lane, 0, 0), address)
@@ -47,7 +45,7 @@ class Block:
     def __init__(self, warps: int = 1, together: bool = True, arch: str = "sm_90") -> None:
         self.arch, self.image = arch, step.Image(arch, {})
         self.wave = Wave(warps, self.image, together)
-        self.memory: memory.Global = self.wave.device.memory
+        self.memory: memory.Global = self.wave.memory
 
     def run(
         self, text: str, regs: Mapping[int, Any] = {}, uregs: Mapping[int, Any] = {}, active: Any = None

@@ -22,7 +22,7 @@ def machine(text: str, arch: str = "sm_75", per_block: int = 4, **regs: Any) -> 
 
 def kinds(m: Machine) -> list[tuple[str, int, int]]:
     """Kind and both instructions' numbers of all that was found."""
-    return [(f.kind, f.first.address // 16, f.second.address // 16) for f in m.wave.races.findings]
+    return [(f.kind, f.first.address // 16, f.second.address // 16) for f in m.wave.observers[0].findings]
 
 
 def test_own_memory_is_no_race() -> None:
@@ -37,13 +37,13 @@ def test_read_after_write() -> None:
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.run()
     assert kinds(m) == [("RAW", 0, 1)]
-    race = m.wave.races.findings[0]
+    race = m.wave.observers[0].findings[0]
     assert race.first.text == "STS [R2], R4" and race.second.text == "LDS.U R5, [R3]"
     assert race.address == 128 and race.threads == ((32, 0, 0), (0, 0, 0)) and race.block == (0, 0, 0)
     assert "read after write at 0x80" in str(race)
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.races.barrier(np.arange(4))
+    m.wave.observers[0].barrier(np.arange(4))
     m.one(1)
     assert kinds(m) == []
 
@@ -56,7 +56,7 @@ def test_write_after_read() -> None:
         assert kinds(m) == [("WAR", 0, 1)]
         m = machine(f"LDS.U R5, [{address}]\nSTS [R2], R4")
         m.one(0)
-        m.wave.races.barrier(np.arange(4))
+        m.wave.observers[0].barrier(np.arange(4))
         m.one(1)
         assert kinds(m) == []
 
@@ -100,15 +100,15 @@ def test_a_barrier_orders_only_who_passes_it() -> None:
     """Named barriers of a part of the block, and what follows from two of them."""
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.races.barrier(np.array([0, 1]))
+    m.wave.observers[0].barrier(np.array([0, 1]))
     m.one(1, slice(0, 1))
     assert kinds(m) == []  # 0 reads of 1
     m.one(1, slice(1, 2))
     assert kinds(m) == [("RAW", 0, 1)]  # 1 reads of 2
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.races.barrier(np.array([2, 3]))
-    m.wave.races.barrier(np.array([1, 3]))
+    m.wave.observers[0].barrier(np.array([2, 3]))
+    m.wave.observers[0].barrier(np.array([1, 3]))
     m.one(1, slice(1, 2))
     assert kinds(m) == []  # 1 knows of 2 through 3
 
@@ -117,8 +117,8 @@ def test_arriving_without_waiting() -> None:
     """Who waits knows of who arrived; not the other way round."""
     m = machine("STS [R2], R4\nLDS.U R5, [R3]\nSTS [R2], R9")
     m.one(0, slice(1, 2))
-    m.wave.races.arrive(np.array([1]))
-    m.wave.races.barrier(np.array([0]))
+    m.wave.observers[0].arrive(np.array([1]))
+    m.wave.observers[0].barrier(np.array([0]))
     m.one(1, slice(0, 1))
     assert kinds(m) == []
     m.one(2, slice(1, 2))

@@ -16,7 +16,7 @@ from turingas.errors import AsmError
 from turingas.isa import table
 from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.isa.isa import instruction_set
-from turingas.isa.latency import EARLY, PIPE_OF, SOURCES, latencies, rate, rows
+from turingas.isa.latency import EARLY, SOURCES, latencies, rate, rows
 
 MEASURED = Path(__file__).parents[2] / "kernels_sass" / "results" / "latency_sm90.json"
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
@@ -40,10 +40,6 @@ def need(arch: str, first: str, second: str, register: str) -> int:
     """Cycles between a writer and a reader of a register."""
     i, j = decoded(first, arch), decoded(second, arch)
     return latencies(arch).raw(i, access(i.writes, register), j, access(j.reads, register))
-
-
-def test_every_mnemonic_has_a_pipe() -> None:
-    assert set(PIPE_OF) == {row.base for row in table.ROWS}
 
 
 def test_rows() -> None:
@@ -177,7 +173,7 @@ def test_issue() -> None:
 def test_every_product_has_a_rate(arch: str) -> None:
     """Each form of a matrix product has a row, and no row is of none."""
     rules, seen, isa = latencies(arch), set(), instruction_set(arch)
-    for base in (name for name, pipe in PIPE_OF.items() if pipe in ("tensor", "wgmma")):
+    for base in (name for name, op in table.OPS.items() if op.pipe in ("tensor", "wgmma")):
         for form in isa.forms.named(base):
             for word in words_of(isa, form, 12, Draw(base)):
                 i = instruction(isa, word)

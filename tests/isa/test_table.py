@@ -11,11 +11,13 @@ import pytest
 import turingas
 from tests.isa.words import ARCHS, PLAIN, Draw, random_control, sample, words_of
 from turingas.errors import AsmError, EncodeError
-from turingas.isa import control
+from turingas.isa import control, table
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Enum, Register
 from turingas.isa.forms import Forms
 from turingas.isa.isa import Isa, instruction_set
+from turingas.isa.table import async_, convert, floating, integer, memory, tensor, texture, uniform
+from turingas.isa.table import control as control_rows
 
 
 def test_architectures():
@@ -123,6 +125,58 @@ def test_every_mnemonic_is_described(arch):
     for base in isa.mnemonics():
         text = isa.describe(base)
         assert text.startswith(f"{base} on {arch}") and "opcode" in text
+
+
+def test_every_mnemonic_has_an_op():
+    """What an instruction is stands once, in the module that has its rows."""
+    families = (floating, integer, convert, memory, control_rows, uniform, async_, tensor, texture)
+    for family in families:
+        assert set(family.OPS) == {row.base for row in family.ROWS}
+    assert len(table.OPS) == sum(len(family.OPS) for family in families)
+    for base, op in table.OPS.items():
+        assert set(op.sets) <= set("rw") and set(op.kin) <= set(table.OPS) - {base}, base
+        assert all(line.split()[0].partition(".")[0] == base for line in op.examples), base
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_mnemonic_has_an_example(arch):
+    """One of its lines is an instruction of this architecture, and reads back as it is written."""
+    isa = instruction_set(arch)
+    for base in isa.mnemonics():
+        line = isa.example(base)
+        assert line and isa.decode(isa.encode(line)) == line, base
+        assert f"for example: {line}\n" in isa.describe(base)
+    assert not isa.example("RTT" if arch != "sm_70" else "UTMALDG")
+
+
+@pytest.mark.parametrize(
+    "word, found",
+    [
+        ("shuffle", "SHFL: warp shuffle: reads a register of another lane"),
+        ("shfl.sync", "SHFL: "),
+        ("shfl.sync.down.b32", "SHFL: "),
+        ("__ballot_sync", "VOTE: "),
+        ("mma.sync", "BMMA: "),
+        ("ld.global", "LDG: "),
+        ("ldmatrix", "LDSM: "),
+        ("cp.async", "LDGSTS: "),
+    ],
+)
+def test_an_instruction_is_found_by_its_names(word, found):
+    with pytest.raises(AsmError, match="is no mnemonic") as caught:
+        instruction_set("sm_80").describe(word)
+    assert caught.value.hint.startswith(found)
+
+
+def test_no_word_finds_what_is_not_there():
+    with pytest.raises(AsmError, match="unknown instruction 'XYZZY'") as caught:
+        instruction_set("sm_80").describe("xyzzy")
+    assert caught.value.hint == ""
+    with pytest.raises(AsmError, match="is no mnemonic") as caught:
+        instruction_set("sm_90").describe("tensor map")
+    assert "UTMALDG" in caught.value.hint
+    with pytest.raises(AsmError, match="unknown instruction"):
+        instruction_set("sm_75").describe("tensor map")
 
 
 @pytest.mark.parametrize("arch", ("sm_75", "sm_90a"))

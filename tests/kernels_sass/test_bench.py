@@ -411,6 +411,7 @@ def test_where_results_go(card, quick, tmp_path, monkeypatch):
     every = call("winograd", "--seconds", "0")  # the first of 16 settings
     assert every.exit_code == 0, every.output
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["winograd_sm75.json"]
+    assert f"written: {tmp_path / 'kept' / 'winograd_sm75.json'}" in every.output
     monkeypatch.setattr(results, "ROOT", tmp_path)  # no checkout: in the current folder
     assert results.default_path("winograd", "sm_90") == Path("winograd_sm90.json")
 
@@ -494,13 +495,13 @@ def test_tables_as_in_the_papers(no_gpu, tmp_path):
     path.write_text(json.dumps(small()))
     shown = call("winograd", "--show", "--json", str(path)).output
     lines = [re.sub(r"\s+", " ", line).strip() for line in shown.splitlines()]
-    mine, theirs = lines.index("Table 6 of paper 004, here: speed-up of the best of ours"), lines.index(
-        "Tables 3 and 4 of papers 000 and 003, here: speed-up of openCNN's layout"
+    mine, theirs = lines.index("Table 6 of Yan, Wang, Chu 2020, here: speed-up of the best of ours"), lines.index(
+        "Tables 3 and 4 of openCNN's papers, here: speed-up of openCNN's layout"
     )
     assert "cuDNN WINOGRAD_NONFUSED NCHW 128 1.60 1.60" in lines[mine:theirs]
-    assert "paper 004 in CUDA C++ 32 3.20 3.20" in lines[mine:theirs]
+    assert "Yan 2020 in CUDA C++ 32 3.20 3.20" in lines[mine:theirs]
     assert "cuDNN WINOGRAD NCHW: wrong" in lines[mine:theirs]  # in the place of a speed-up
-    assert "paper 004 in CUDA C++ 32 1.07 1.07" in lines[theirs:]
+    assert "Yan 2020 in CUDA C++ 32 1.07 1.07" in lines[theirs:]
     assert "Conv2N128 tf32x3 NCHW 1.5000 1.5000 1.5000 20.0 50.0% 60.0% 0.00 3e-07 4.5000 3.00 0.6000 0.3000" in lines
 
 

@@ -1,6 +1,6 @@
 """`turingas bench assembler`: who is measured, what is wrong has no time, results are kept, shown and drawn.
 
-CuAssembler, the TuringAs of paper 004 and ptxas are stand-ins: small programs with their command lines.
+CuAssembler, TuringAs (2020) and ptxas are stand-ins: small programs with their command lines.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import turingas
 from loader.bench import results
 from tests.tools import nvdisasm
 from turingas import speed as assembler
+from turingas import throughput
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -35,6 +36,9 @@ def short(monkeypatch, tmp_path):
     monkeypatch.setattr(assembler, "LEAST", 0.01)
     monkeypatch.setattr(assembler, "code", lambda arch: (["a test"], turingas.encode(
         "\n".join(f"--:-:-:-:2  FFMA R{n}, R{n % 7}, R{n % 5}, R{n};" for n in range(200)), arch)))  # fmt: skip
+    made = tmp_path / "one.cubin"
+    made.write_bytes(turingas.assemble("--:-:-:-:2  FFMA R0, R1, R2, R3;\n--:-:-:Y:5  EXIT;").to_bytes())
+    monkeypatch.setattr(assembler, "cubins", lambda arch, library, folder: ("a test", [made]))
     monkeypatch.setattr(assembler.nvrtc, "package_folders", lambda name: iter(()))
     monkeypatch.setattr(assembler.shutil, "which", lambda name: None)
     monkeypatch.setattr(assembler, "TOOLKIT", "")
@@ -82,6 +86,36 @@ def test_alone(tmp_path):
     assert {one.name for one in (tmp_path / "drawn").iterdir()} == {
         f"assembler_{name}.svg" for name in ("programs", "within")
     }  # fmt: skip
+
+
+def test_code_that_does_not_repeat(tmp_path, monkeypatch):
+    """A folder's cubins of the architecture are taken, in whatever depth; results stay nowhere without --json."""
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "library" / "deep").mkdir(parents=True)
+    for n, arch in enumerate(("sm_75", "sm_75", "sm_90")):
+        lines = [f"--:-:-:-:2  FFMA R{k}, R{n}, R{k % 7}, R{k};" for k in range(40)]
+        made = turingas.assemble("\n".join([*lines, assembler.EMPTY]), arch=arch)
+        (tmp_path / "library" / "deep" / f"{n}.cubin").write_bytes(made.to_bytes())
+    (tmp_path / "library" / "no.cubin").write_bytes(b"none")
+    source, files = assembler.cubins("sm_75", ["library"], tmp_path)
+    assert source == "library" and [path.name for path in files] == ["0.cubin", "1.cubin"]
+    found = throughput.measure(files, assembler._environment())
+    assert list(found) == list(throughput.TARGETS) and all(one["rate"] > 0 for one in found.values())
+    assert found["again"]["instructions"] == found["lint"]["instructions"] == 96
+    assert 80 < found["decode"]["instructions"] == found["encode"]["instructions"] < 96
+    with pytest.raises(LaunchError, match="no cubin in"):
+        (tmp_path / "empty").mkdir()
+        assembler.cubins("sm_75", ["empty"], tmp_path)
+
+
+def test_results_are_kept_where_asked_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    monkeypatch.setattr(assembler, "setting", lambda *asked: {"within": {}, "rows": []})
+    monkeypatch.setattr(assembler, "brief", lambda entry: "")
+    assembler.run(assembler.Asked(), None, lambda line: None)
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 @pytest.fixture
@@ -144,11 +178,11 @@ def test_others(others, untimed, tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(path.read_text())
     rows = {(row["name"], row["task"]): row for row in found["settings"]["sm_75"]["rows"]}
-    for one in (("CuAssembler", "disassemble"), ("CuAssembler", "assemble"), ("TuringAs (paper 004)", "assemble"),
+    for one in (("CuAssembler", "disassemble"), ("CuAssembler", "assemble"), ("TuringAs (2020)", "assemble"),
                 ("ptxas", "assemble")):  # fmt: skip
         assert rows[one]["status"] == "ok" and rows[one]["rate"] > 0, rows[one]
     assert found["tools"]["ptxas"] == "1.2.3" and "ptxas 1.2.3" in done.output
-    # on another architecture paper 004's is not asked
+    # on another architecture TuringAs (2020) is not asked
     there = {**dict.fromkeys(assembler.TOOLS), "turingas": others["turingas"]}
     assert [row["name"] for row in assembler.programs("sm_90", there, lambda part: None)][3:] == [
         "nvdisasm", "cuobjdump", "ptxas", "cuassembler"]  # fmt: skip
@@ -163,7 +197,7 @@ def test_what_is_wrong_has_no_time(others, untimed, tmp_path):
     there = {**dict.fromkeys(assembler.TOOLS), **others, "nvdisasm": tmp_path / "nvdisasm"}
     rows = {(row["name"], row["task"]): row for row in assembler.programs("sm_75", there, lambda part: None)}
     assert rows["CuAssembler", "assemble"]["status"] == "wrong: other words than ours"
-    assert rows["TuringAs (paper 004)", "assemble"]["status"] == "failed: the last line"
+    assert rows["TuringAs (2020)", "assemble"]["status"] == "failed: the last line"
     assert rows["ptxas", "assemble"]["status"].startswith("wrong: ")
     count = rows["ours", "disassemble"]["instructions"]
     assert rows["nvdisasm", "disassemble"]["status"] == f"wrong: 1 instructions, not {count}"

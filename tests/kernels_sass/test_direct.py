@@ -59,7 +59,7 @@ def convolve(arch, filters, shape, **options):
     ("sm_90a", Shape(3, 4, 8, 8, 24, pad=0, layout="NHWC", bias=True, residual=True, relu=True), 2),
     ("sm_90", Shape(1, 5, 3, 3, 1, filter_layout="CRSK"), 0),               # four channels, and one more
     ("sm_90", Shape(1, 30, 5, 5, 3, splits=4, layout="CHWN", bias=True), 0),
-    ("sm_90", Shape(1, 23, 9, 5, 20, splits=1, residual=True), 1),          # all buffers, one group after another
+    ("sm_90", Shape(1, 11, 9, 5, 20, splits=1, residual=True), 1),          # all buffers, one group after another
     ("sm_90", Shape(1, 16, 5, 5, 12, splits=2), 1),                         # groups and splits
     ("sm_90", Shape(1, 1, 1, 1, 1), 0),
 ])  # fmt: skip

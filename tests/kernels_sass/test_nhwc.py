@@ -54,18 +54,17 @@ def nhwc(*sizes, **options):
     return Shape(*sizes, layout="NHWC", **options)
 
 
-@pytest.mark.parametrize(("arch", "shape"), [
-    ("sm_90", nhwc(1, 3, 9, 7, 5, bias=True, residual=True, relu=True)),
-    ("sm_90", nhwc(2, 3, 20, 40, 70, bias=True, relu=True)),          # several blocks, and filters beyond the last
-    ("sm_86", nhwc(1, 1, 17, 33, 64, pad=0, residual=True)),
-    ("sm_89", nhwc(1, 2, 5, 5, 33)),
-    ("sm_90a", nhwc(1, 4, 18, 34, 100, bias=True)),
-    ("sm_80", nhwc(1, 3, 1, 1, 1)),
-    ("sm_90", nhwc(3, 4, 3, 66, 32, pad=0, filter_layout="CRSK", residual=True, bias=True)),
-    ("sm_90", nhwc(2, 2, 35, 4, 65, relu=True)),
+@pytest.mark.parametrize(("arch", "columns", "shape"), [
+    *(("sm_90", columns, nhwc(1, 3, 9, 7, 5, bias=True, residual=True, relu=True)) for columns in COLUMNS),
+    ("sm_90", 16, nhwc(2, 3, 20, 40, 70, bias=True, relu=True)),      # several blocks, and filters beyond the last
+    ("sm_86", 32, nhwc(1, 1, 17, 33, 64, pad=0, residual=True)),
+    ("sm_89", 8, nhwc(1, 2, 5, 5, 33)),
+    ("sm_90a", 32, nhwc(1, 4, 18, 34, 100, bias=True)),
+    *(("sm_80", columns, nhwc(1, 3, 1, 1, 1)) for columns in COLUMNS),
+    ("sm_90", 8, nhwc(3, 4, 3, 66, 32, pad=0, filter_layout="CRSK", residual=True, bias=True)),
+    ("sm_90", 16, nhwc(2, 2, 35, 4, 65, relu=True)),
 ])  # fmt: skip
-@pytest.mark.parametrize("columns", COLUMNS)
-def test_against_float64(arch, shape, columns):
+def test_against_float64(arch, columns, shape):
     assert convolve(arch, shape, columns=columns) < 1e-6
 
 

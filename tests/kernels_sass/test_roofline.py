@@ -79,7 +79,7 @@ def test_nonfused():
 
 
 def test_steps():
-    """Section 3.3 of paper 004: 8 operations a byte with 32 filters a block, 10.67 with 64; and 2 a thread's."""
+    """Section 3.3 of Yan, Wang, Chu 2020: 8 operations a byte with 32 filters a block, 10.67 with 64; a thread's 2."""
     found = {name: row["intensity"] for name, row in roofline.steps().items()}
     assert found["products, 32 x 32 a block"] == 8
     assert found["products, 64 x 32 a block"] == pytest.approx(10.67, abs=0.01)

@@ -41,7 +41,7 @@ def convolve(arch, shape, sms=0, schedule=None, **options):
     ("sm_86", 0, {}, Shape(1, 121, 2, 3, 5, splits=16, residual=True)),
     ("sm_90", 3, {}, Shape(2, 32, 6, 6, 70, splits=2, bias=True, residual=True, relu=True)),  # several jobs a block
     ("sm_90", 2, {}, Shape(3, 23, 4, 4, 4, splits=1, layout="NHWC", bias=True)),
-    ("sm_90", 5, {}, Shape(5, 63, 5, 3, 68, splits=4, layout="CHWN", ni=5, relu=True)),
+    ("sm_90", 5, {}, Shape(5, 31, 5, 3, 68, splits=4, layout="CHWN", ni=5, relu=True)),
     ("sm_90", 3, {"FILTERS": 32}, Shape(2, 24, 6, 6, 70, splits=1, bias=True, residual=True, relu=True)),
     ("sm_90", 2, {"FILTERS": 32}, Shape(3, 8, 4, 4, 20, splits=1, layout="NHWC")),  # one step a job
     ("sm_90", 4, {"FILTERS": 32}, Shape(3, 61, 5, 7, 33, pad=0, splits=4, layout="CHWN", ni=3, bias=True)),

@@ -46,6 +46,11 @@ def assemble(
 
     ``.arch`` in the source goes before ``arch``. ``kernel`` names the instructions before the first ``.kernel``.
     """
+    if not isinstance(source, str):
+        hint = "of a file, open(path).read() or bytes.decode() gives it"
+        raise TypeError(f"assemble takes the text of a source, not {type(source).__name__}; {hint}")
+    if not kernel:
+        raise AsmError("a kernel needs a name", filename or UNNAMED)
     found = ARCH_LINE.search(source)
     try:
         facts = architectures.arch(found[1] if found else arch)

@@ -20,6 +20,7 @@ from turingas.cubin.write import AS_LONG_AS_CODE, tables
 from turingas.errors import AsmError, AsmWarning
 from turingas.isa import arch as architectures
 from turingas.isa.isa import instruction_set
+from turingas.parameter_types import type_size
 from turingas.source.parse import Directive, Instruction, Item
 
 HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8}
@@ -197,9 +198,10 @@ class Directives:
     def _param(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, ("offset",))
         if len(args) not in (1, 2):
-            raise Mistake("write .param [NAME] SIZE [offset=N]")
+            raise Mistake("write .param [NAME] SIZE|TYPE [offset=N]")
         params, name = self._code().kernel.params, args[:-1]
-        size, end = arg.size(args[-1]), self._code().kernel.param_bytes
+        known, end = type_size(args[-1]), self._code().kernel.param_bytes
+        size = arg.size(args[-1]) if known is None else known
         align = max(min(size & -size, NATURAL_ALIGN), 1)
         offset = arg.size(options["offset"]) if "offset" in options else -(-end // align) * align
         if offset < end:
@@ -210,7 +212,7 @@ class Directives:
         if base != self.facts.param_base and (name or any(param.name for param in params)):
             hint = "their names stand for other places; write c[0x0][...] and leave the names out"
             raise Mistake(f"more than 4096 bytes of parameters begin at {base:#x} on {self.facts.name}", hint)
-        params.append(Param(offset, size, "".join(name)))
+        params.append(Param(offset, size, "".join(name), args[-1] if known else ""))
 
     def _info(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if not args:

@@ -10,6 +10,7 @@ import numpy as np
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
+from turingas.check.rules import rule
 from turingas.check.values import State, Value, add, guard, make, register, values
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
@@ -20,15 +21,15 @@ BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 LANES = np.ones((1, 32), bool)
 
 
+@rule("shared-conflict", "Lanes access different words of one bank of shared memory")
+@rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
     if not any(i is not None and i.base in SHARED + GLOBAL for i in graph.instructions):
         return
     known = values(graph)
     for block in sorted(graph.reachable - known.apart):
-        for n, i, state in known.instructions(block):
-            if i.base not in SHARED + GLOBAL:
-                continue
+        for n, i, state in known.instructions(block, SHARED + GLOBAL):
             sure, found = guard(state, i), address(state, i)
             if found is not None and not found.uniform and sure is not None and sure.uniform:
                 yield from (_shared if i.base in SHARED else _global)(graph, n, i, found)
@@ -52,15 +53,15 @@ def _bytes(i: Instruction) -> int:
 
 def _pattern(found: Value) -> str:
     """How the addresses of neighbours lie: ``128 bytes apart``."""
-    steps = np.diff(found.offsets)
+    steps = np.diff(found.lanes)
     if (steps == steps[0]).all():
         return f"lanes are {abs(int(steps[0]))} bytes apart"
-    return "lanes 0 to 3 are at offsets " + ", ".join(str(int(n - found.offsets[0])) for n in found.offsets[:4])
+    return "lanes 0 to 3 are at offsets " + ", ".join(str(int(n - found.lanes[0])) for n in found.lanes[:4])
 
 
 def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
     size = _bytes(i)
-    taken, needed = (int(count[0]) for count in wavefronts(found.offsets[None], LANES, size))
+    taken, needed = (int(count[0]) for count in wavefronts(found.lanes[None], LANES, size))
     if taken > needed:
         message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(found)}"
         hint = "pad the rows of the array, or swizzle its columns, so that the lanes fall into different banks"
@@ -69,11 +70,11 @@ def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Find
 
 def _global(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
     size = _bytes(i)
-    distinct = len(np.unique(found.offsets))
+    distinct = len(np.unique(found.lanes))
     needed = -(-distinct * size // SECTOR)
     # Where the base lies in its sector is known only if it is a multiple of 32: otherwise the best place counts
     bases = [0] if found.step % SECTOR == 0 else range(0, SECTOR, size)
-    start = found.offsets - found.offsets.min() // SECTOR * SECTOR
+    start = found.lanes - found.lanes.min() // SECTOR * SECTOR
     taken = min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases)
     if taken > needed:
         message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(found)}"

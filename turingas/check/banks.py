@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
+from turingas.check.rules import rule
 from turingas.isa.banks import Cache, by_bank, reads, walk
 from turingas.isa.instruction import Instruction
 
 
+@rule("bank-conflict", "An instruction reads several registers of one bank")
 def check(graph: Graph) -> Iterator[Finding]:
     """Instructions that lose cycles to a bank conflict, in each block as if the cache were empty before it."""
     arch = graph.kernel.facts

@@ -23,11 +23,14 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Block, Graph
 from turingas.check.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, Effects, literal, register_name, too_early
+from turingas.check.rules import rule
+from turingas.isa.effects import FIXED, LATE, SCOREBOARDS, SOONEST, VARIABLE, Effects, literal, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
 
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
+MOST_EFFECTS = 1 << 15  # words of an architecture whose effects are remembered from kernel to kernel
+_EFFECTS: dict[str, dict[int, Effects]] = {}
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
@@ -130,7 +133,9 @@ class Walk:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
         self.horizon = max((n for (hazard, *_), n in self.lat.cycles.items() if hazard != "issue"), default=1)
-        facts: dict[int, Effects] = {}
+        facts = _EFFECTS.setdefault(graph.kernel.arch, {})
+        if len(facts) > MOST_EFFECTS:
+            facts.clear()
         self.facts: list[Effects | None] = []
         for i in graph.instructions:
             if i is None:
@@ -328,7 +333,7 @@ class Walk:
             sb = control.write
             verb = "read" if kind == "raw" else "overwritten"
             message = f"{name} is {verb} while {base} may still have to write it"
-        if sb == NONE:
+        if sb >= SCOREBOARDS:
             word = "read" if kind == "war" else "write"
             hint = f"give {base} a {word} scoreboard and wait for it"
             self._report("no-scoreboard", "error", message + f"; it has no {word} scoreboard", n, first, hint)
@@ -356,13 +361,17 @@ class Walk:
     def _scoreboards(self) -> None:
         """Scoreboards that an instruction cannot set, or that nobody waits for."""
         for n, facts in enumerate(self.facts):
+            if facts is not None and facts.missing:
+                numbers = " and ".join(map(str, facts.missing))
+                message = f"{facts.i.base} names scoreboard {numbers}; there are 0 to {SCOREBOARDS - 1}"
+                self._report("missing-scoreboard", "error", message, n, None, "take one of those")
             if facts is None or not facts.sets:
                 continue
             control = facts.i.control
             for kind, sb, can in zip(
                 ("read", "write"), (control.read, control.write), self.lat.releases(facts.i), strict=True
             ):
-                if sb != NONE and not can:
+                if sb < SCOREBOARDS and not can:
                     self._report(
                         "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: who waits for "
                         f"scoreboard {sb} waits forever", n, None, f"take the {kind} scoreboard away",
@@ -381,8 +390,9 @@ class Pass:
         self.held: Held = {}  # cycles count from the start of the block
         self.holds = dict(state.holds)
         self.live: dict[str, dict[int, int]] = {}  # queue -> key without OLDER -> mask of scoreboards
-        self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(6)]  # instruction -> cycle, sets before
-        self.sets = [0] * 6  # how often each was set in this block
+        # of each scoreboard: instruction -> cycle, sets before
+        self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(SCOREBOARDS)]
+        self.sets = [0] * SCOREBOARDS  # how often each was set in this block
         self.marks = {where: -sets for where, sets in state.marks.items()}
         self.now = 0
         for (register, key), cycles in state.held.items():
@@ -477,7 +487,7 @@ class Pass:
         covers = {key: mask for live in self.live.values() for key, mask in live.items() if key in keys_left}
         pending = {
             (sb, n): (min(SOONEST, self.now - cycle), min(MOST_SETS, self.sets[sb] - before))
-            for sb in range(6)
+            for sb in range(SCOREBOARDS)
             for n, (cycle, before) in self.pending[sb].items()
         }
         marks = {
@@ -493,7 +503,7 @@ class Pass:
         """Under way from here on, and told of by nothing; what was known of the time before does not count."""
         self.live.setdefault(queue, {})[key] = 0
         if self.walk.counts:
-            for sb in range(6):
+            for sb in range(SCOREBOARDS):
                 self.marks.pop((sb, key), None)
 
     def _set(self, n: int, facts: Effects) -> None:
@@ -611,6 +621,19 @@ class Pass:
             del keys[key]
 
 
+@rule("raw-stall", "A register is read before the cycles have passed that its writer takes")
+@rule("waw-stall", "A register is overwritten before the cycles have passed that its writer takes")
+@rule("war-stall", "A register is overwritten before the cycles have passed that its reader takes to read it")
+@rule("barrier-stall", "An access so soon behind a barrier that the warp is not held yet")
+@rule("raw", "A register is read without a wait for its writer")
+@rule("waw", "A register is overwritten without a wait for its writer")
+@rule("war", "A register is overwritten without a wait for its reader")
+@rule("no-scoreboard", "An instruction of variable latency that sets no scoreboard")
+@rule("missing-scoreboard", "A scoreboard that there is not")
+@rule("no-release", "A scoreboard that its instruction never releases")
+@rule("never-waited", "A scoreboard that nothing waits for")
+@rule("nothing-pending", "A wait for a scoreboard that nothing has set")
+@rule("wait-too-soon", "A wait too soon after its scoreboard is set")
 def check(graph: Graph) -> Iterator[Finding]:
     """The hazards of a kernel."""
     yield from Walk(graph).run()

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure
+from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure  # noqa: F401 (their rules)
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.flow import Graph
+from turingas.check.rules import CHECKS
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-
-Check = Callable[[Graph], Iterator[Finding]]
-
-CHECKS: list[Check] = [
-    hazards.check,
-    structure.check,
-    returns.check,
-    resources.check,
-    reuse.check,
-    banks.check,
-    addresses.check,
-]
 
 Lintable = Kernel | Cubin | bytes | str | os.PathLike[str]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at, of_kernel
+from turingas.check.rules import rule
 from turingas.cubin.model import Kernel
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
 from turingas.isa import control
@@ -20,6 +21,10 @@ ALL = 256
 Share = tuple[int, int]  # registers of a thread, and the USETMAXREG that set them (-1: what is declared)
 
 
+@rule("registers", "Registers beyond what is declared, or what there is")
+@rule("shared-memory", "Shared memory beyond what there is")
+@rule("barriers", "Barriers beyond what is declared, or what there is")
+@rule("occupancy", "How many warps fit on an SM")
 def check(graph: Graph) -> Iterator[Finding]:
     """Resources beyond a limit, and the occupancy that they give."""
     yield from _registers(graph)

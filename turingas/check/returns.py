@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Graph
 from turingas.check.report import at
+from turingas.check.rules import rule
 from turingas.cubin import addresses
 from turingas.cubin.model import WORD_BYTES
 
 HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"
 
 
+@rule("branch-table", "An indirect branch that leads elsewhere than the cubin says")
+@rule("moved-code", "A branch of changed code that may lead anywhere")
+@rule("return-address", "A call that does not return to behind itself")
 def check(graph: Graph) -> Iterator[Finding]:
     """Addresses of code that do not agree with where the instructions stand."""
     told = {n // WORD_BYTES for n in graph.kernel.stranded}

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import Block, Graph
 from turingas.check.report import at
+from turingas.check.rules import rule
 from turingas.isa import control
 from turingas.isa.banks import SLOTS, Slot, sources
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 
+@rule("reuse-stale", "A register that is written between its reuse flag and its next read")
+@rule("reuse-lost", "A reuse flag of an instruction that yields")
+@rule("reuse-useless", "A reuse flag that saves no read")
+@rule("reuse-illegal", "A reuse flag that the hardware does not have")
 def check(graph: Graph) -> Iterator[Finding]:
     """The reuse flags of a kernel, block by block: what follows a block is not known to run next."""
     for number in sorted(graph.reachable):

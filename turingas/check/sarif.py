@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from turingas.check.finding import Finding
+from turingas.check.rules import RULES
 from turingas.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -21,7 +22,7 @@ def sarif(findings: Iterable[Finding]) -> dict[str, Any]:
     driver = {
         "name": "turingas",
         "version": __version__,
-        "rules": [{"id": kind, "shortDescription": {"text": RULES.get(kind, kind)}} for kind in kinds],
+        "rules": [{"id": kind, "shortDescription": {"text": RULES[kind]}} for kind in kinds],
     }
     results = [_result(finding, kinds) for finding in found]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
@@ -67,39 +68,3 @@ def _uri(file: str) -> str:
         except ValueError:
             return PurePath(file).as_uri()
     return quote(path.as_posix())
-
-
-#: what each kind of finding is, in a line
-RULES = {
-    "raw-stall": "A register is read before the cycles have passed that its writer takes",
-    "waw-stall": "A register is overwritten before the cycles have passed that its writer takes",
-    "war-stall": "A register is overwritten before the cycles have passed that its reader takes to read it",
-    "barrier-stall": "An access so soon behind a barrier that the warp is not held yet",
-    "raw": "A register is read without a wait for its writer",
-    "waw": "A register is overwritten without a wait for its writer",
-    "war": "A register is overwritten without a wait for its reader",
-    "no-scoreboard": "An instruction of variable latency that sets no scoreboard",
-    "no-release": "A scoreboard that its instruction never releases",
-    "never-waited": "A scoreboard that nothing waits for",
-    "nothing-pending": "A wait for a scoreboard that nothing has set",
-    "wait-too-soon": "A wait too soon after its scoreboard is set",
-    "bank-conflict": "An instruction reads several registers of one bank",
-    "barriers": "Barriers beyond what is declared, or what there is",
-    "return-address": "A call that does not return to behind itself",
-    "branch-table": "An indirect branch that leads elsewhere than the cubin says",
-    "moved-code": "A branch of changed code that may lead anywhere",
-    "bad-target": "A branch to where no instruction begins",
-    "divergent-barrier": "A barrier that some threads of the block do not reach",
-    "no-exit": "Control runs off the end of the code",
-    "occupancy": "How many warps fit on an SM",
-    "registers": "Registers beyond what is declared, or what there is",
-    "reuse-illegal": "A reuse flag that the hardware does not have",
-    "reuse-lost": "A reuse flag of an instruction that yields",
-    "reuse-stale": "A register that is written between its reuse flag and its next read",
-    "reuse-useless": "A reuse flag that saves no read",
-    "shared-conflict": "Lanes access different words of one bank of shared memory",
-    "shared-memory": "Shared memory beyond what there is",
-    "uncoalesced": "Lanes touch more sectors than their bytes fill",
-    "unknown-word": "A word that no instruction explains",
-    "unreachable": "Code that nothing leads to",
-}

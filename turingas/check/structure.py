@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.flow import ENDS, JUMPS, Graph
 from turingas.check.report import at, of_kernel
+from turingas.check.rules import rule
 from turingas.check.values import Values, guard, values
 from turingas.cubin.model import WORD_BYTES
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
 from turingas.isa.latency import latencies
 
 
+@rule("no-exit", "Control runs off the end of the code")
+@rule("bad-target", "A branch to where no instruction begins")
+@rule("unreachable", "Code that nothing leads to")
+@rule("unknown-word", "A word that no instruction explains")
+@rule("divergent-barrier", "A barrier that some threads of the block do not reach")
 def check(graph: Graph) -> Iterator[Finding]:
     """What is wrong with the control flow of a kernel."""
     if not graph.instructions:
@@ -157,7 +163,7 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
     hint = "move the barrier to where all threads come by; threads that have ended do not count"
     unsure = "; that depends on a value that is not known here"
     for number in sorted(graph.reachable):
-        for n, i, state in found.instructions(number):
+        for n, i, state in found.instructions(number, ("BAR",)):
             sure = guard(state, i)
             if _whole(i) and not i.always and sure is not None and sure.thread:
                 message = f"only the threads for which {i.guard} {_is(i)} reach this barrier"

@@ -8,18 +8,20 @@ thing: that a warp lies along tid.x, which holds where blockDim.x is a multiple 
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turingas.check.flow import Graph
-from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.instruction import ZEROS, Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -27,25 +29,27 @@ WORD = 1 << 32
 THREAD, OTHER = 1, 2  # what a value is made from, besides numbers: an index of the thread; what is not known
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """``step`` 0: the lanes hold ``offsets`` (int64, one number or 32). Otherwise they hold ``offsets`` and a base that
-    is not known but the same in the whole warp, and a multiple of ``step``. ``origin``: THREAD if it was made from an
-    index of the thread in its block, so that warps, too, may differ in it; OTHER if from what is not known here."""
+    """``step`` 0: the lanes hold ``offsets`` (a number, or int64 of 32 lanes). Otherwise they hold ``offsets`` and a
+    base that is not known but the same in the whole warp, and a multiple of ``step``. ``origin``: THREAD if it was made
+    from an index of the thread in its block, so that warps, too, may differ in it; OTHER if from what is not known.
+    ``uniform``: whether all lanes hold the same."""
 
     step: int
-    offsets: Offsets
-    origin: int = 0
+    offsets: Offsets | int
+    origin: int
+    uniform: bool
+
+    @property
+    def lanes(self) -> Offsets:
+        """The offsets as an array."""
+        return np.asarray(self.offsets, np.int64)
 
     @property
     def thread(self) -> bool:
         """Whether it was made from an index of the thread in its block."""
         return bool(self.origin & THREAD)
-
-    @property
-    def uniform(self) -> bool:
-        """Whether all lanes hold the same."""
-        return self.offsets.ndim == 0
 
     @property
     def number(self) -> int | None:
@@ -54,7 +58,11 @@ class Value:
 
     def same(self, other: Value) -> bool:
         """Whether the two are equal, as far as is known of both."""
-        return self.step == other.step and self.origin == other.origin and np.array_equal(self.offsets, other.offsets)
+        if self is other:
+            return True
+        if self.step != other.step or self.origin != other.origin or self.uniform != other.uniform:
+            return False
+        return self.offsets == other.offsets if self.uniform else np.array_equal(self.offsets, other.offsets)
 
 
 @dataclass(frozen=True)
@@ -78,21 +86,28 @@ class Truth:
 Known = Value | Truth
 Key = tuple[str, int]  # file and number of a register
 State = dict[Key, Known]
+Rule = Callable[[State, Instruction, list[Operand]], Value | None]
 
 
 def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
     """A value in its simplest form: multiples of the step belong to the base, equal offsets are one."""
-    lanes = np.asarray(offsets, np.int64)
-    if lanes.ndim and (lanes == lanes[0]).all():
-        lanes = lanes[0]
-    lanes = lanes - lanes.min() // step * step if step else lanes % WORD
-    return Value(step, np.asarray(lanes, np.int64), origin)
+    if not isinstance(offsets, int):
+        first = int(offsets.flat[0])
+        if offsets.ndim and (offsets != first).any():
+            offsets = offsets - int(offsets.min()) // step * step if step else offsets % WORD
+            return Value(step, offsets, origin, False)
+        offsets = first
+    return Value(step, offsets % (step or WORD), origin, True)
 
 
 UNIFORM = make(1, 0, OTHER)
-ALL_THREADS = Value(1, np.asarray(0, np.int64), THREAD)  # uniform in a warp, another in the next one
+ALL_THREADS = make(1, 0, THREAD)  # uniform in a warp, another in the next one
 SAME = Truth(True, OTHER)
 CONSTANT = Truth(True, 0)
+UNIFORMS = [make(1, 0, origin) for origin in range(4)]
+TRUTHS = {(uniform, origin): Truth(uniform, origin) for uniform in (False, True) for origin in range(4)}
+# what is known of registers of which a state says nothing
+ALWAYS: State = {("UR", n): UNIFORM for n in range(255)} | {("UP", n): SAME for n in range(8)} | {("P", 7): CONSTANT}
 
 SPECIAL = {
     "SR_TID.X": make(32, LANE, THREAD),
@@ -156,15 +171,15 @@ def bitwise(values: list[Value | None], table: int) -> Value | None:
     if not steps:
         return make(0, _lut([v.offsets for v in known], table) % WORD, origin)
     step = min(step & -step for step in steps)  # the base has no bits below this one
-    if any(v.step and v.offsets.max() >= step for v in known):
+    if any(v.step and int(v.lanes.max()) >= step for v in known):
         return make(1, 0, origin) if all(v.uniform for v in known) else None
-    high = [v.offsets // step for v in known if not v.step]
-    if any(part.ndim and (part != part[0]).any() for part in high):
+    high = [v.lanes // step for v in known if not v.step]
+    if any((part != part.flat[0]).any() for part in high):
         return None
     low = _lut([v.offsets % step for v in known], table) % step
     # What the table makes of the bits above: of a base they may be anything, so both are tried
-    choices = [(0, WORD - step) if v.step else (int(v.offsets.flat[0]) // step * step,) for v in known]
-    above = [int(_lut([np.asarray(n) for n in choice], table)) % WORD // step for choice in product(*choices)]
+    choices = [(0, WORD - step) if v.step else (int(v.lanes.flat[0]) // step * step,) for v in known]
+    above = [int(_lut(list(choice), table)) % WORD // step for choice in product(*choices)]
     return make(step if any(above) else 0, low, origin)
 
 
@@ -176,11 +191,11 @@ def _origin(known: Iterable[Known | None]) -> int:
     return origin
 
 
-def _lut(values: list[Offsets], table: int) -> Offsets:
-    result = np.zeros((), np.int64)
+def _lut(values: Sequence[Offsets | int], table: int) -> Offsets | int:
+    result: Offsets | int = 0
     for row in range(8):
         if table >> row & 1:
-            term: Offsets = np.asarray(-1, np.int64)
+            term: Offsets | int = -1
             for place, value in enumerate(values):
                 term = term & (value if row >> (2 - place) & 1 else ~value)
             result = result | term
@@ -259,7 +274,7 @@ def _shf(state: State, i: Instruction, sources: list[Operand]) -> Value | None:
         return times(operand(state, low), 1 << number)
     if "R" in i.mods and "HI" in i.mods:
         value = operand(state, high)
-        if "S32" in i.mods and value is not None and value.step == 0 and value.offsets.max() >= WORD >> 1:
+        if "S32" in i.mods and value is not None and value.step == 0 and int(value.lanes.max()) >= WORD >> 1:
             return None
         return shift_right(value, number)
     return None
@@ -281,47 +296,81 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
-#: what is no function of the registers that it reads, or differs from lane to lane all the same
-OPAQUE = set(
-    "S2R CS2R B2R SHFL MATCH LD LDG LDS LDL LDSM LDGMC LDTRAM ATOM ATOMG ATOMS SULD SUATOM TEX TLD TLD4 TMML TXD TXQ"
-    " SUQUERY FOOTPRINT PIXLD HMMA IMMA BMMA DMMA QMMA HGMMA IGMMA QGMMA BGMMA CALL BMOV P2R VOTE ELECT LEPC"
-    " SYNCS QSPC LDC".split()
-)
+
+NO_END: tuple[State, Instruction | None] = {}, None
 
 
-def execute(state: State, i: Instruction) -> None:
+class Plan(NamedTuple):
+    """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``writes``: those
+    that it writes; ``exact``: the one of them that ``rule`` works out; ``opaque``: whether its results are no function
+    of its registers; ``origin``: OTHER if it reads more than registers."""
+
+    i: Instruction
+    reads: tuple[Key, ...]
+    writes: tuple[Key, ...]
+    exact: Key | None
+    rule: Rule | None
+    sources: list[Operand]
+    opaque: bool
+    origin: int
+
+
+def _keys(accesses: Iterable[Access]) -> tuple[Key, ...]:
+    return tuple((access.file, access.first + n) for access in accesses for n in range(access.count))
+
+
+def plan(i: Instruction) -> Plan:
+    """What there is to know of an instruction, whatever the state."""
+    rule = RULES.get(i.base)
+    first = next(((w.file, w.first) for w in i.writes if w.file == "R"), None) if rule else None
+    sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
+    more = any(isinstance(o, (Const, Mem)) for o in i.operands)
+    reads = _keys(access for access in i.reads if access.what != "guard")
+    return Plan(i, reads, _keys(i.writes), first, rule, sources, OPS[i.base].opaque, OTHER if more else 0)
+
+
+def plans(instructions: list[Instruction | None]) -> list[Plan | None]:
+    """A plan for each instruction that writes a register; None for the others."""
+    by_word: dict[int, Plan | None] = {}
+    found: list[Plan | None] = []
+    for i in instructions:
+        if i is not None and i.word not in by_word:
+            by_word[i.word] = plan(i) if i.writes else None
+        found.append(None if i is None else by_word[i.word])
+    return found
+
+
+def execute(state: State, this: Plan) -> None:
     """Brings ``state`` behind an instruction."""
-    if not i.writes:
-        return
-    inputs = _inputs(state, i)
-    origin = _origin(inputs)
-    if any(isinstance(o, (Const, Mem)) for o in i.operands):
-        origin |= OTHER
-    uniform = i.base not in OPAQUE and all(known is not None and known.uniform for known in inputs)
-    results: dict[str, Known | None] = {
-        "R": make(1, 0, origin) if uniform else None,
-        "P": Truth(uniform, origin) if uniform or origin & THREAD and i.base not in OPAQUE else None,
-        "UR": UNIFORM,
-    }
-    if i.base == "VOTE":
-        results["P"] = SAME
-    exact = None
-    if i.base in RULES and any(access.file == "R" for access in i.writes):
-        sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
-        exact = RULES[i.base](state, i, sources)
-    sure = guard(state, i)
-    for access in i.writes:
-        for n in range(access.count):
-            key = (access.file, access.first + n)
-            new = results.get(access.file)
-            if exact is not None and access.file == "R" and n == 0:
-                new = exact
-            if not i.always:
-                new = _perhaps(new, state.get(key), sure)
-            if new is None:
-                state.pop(key, None)
-            else:
-                state[key] = new
+    origin, uniform = this.origin, True
+    for key in this.reads:
+        known = state.get(key) or ALWAYS.get(key)
+        if known is None:
+            origin |= OTHER
+            uniform = False
+        else:
+            origin |= known.origin
+            uniform = uniform and known.uniform
+    opaque, i = this.opaque, this.i
+    uniform = uniform and not opaque
+    exact = None if this.exact is None or this.rule is None else this.rule(state, i, this.sources)
+    for key in this.writes:
+        new: Known | None = None
+        if key[0] == "R":
+            new = exact if exact is not None and key == this.exact else UNIFORMS[origin] if uniform else None
+        elif key[0] == "P":
+            if i.base == "VOTE":
+                new = SAME
+            elif uniform or origin & THREAD and not opaque:
+                new = TRUTHS[uniform, origin]
+        elif key[0] == "UR":
+            new = UNIFORM
+        if not i.always:
+            new = _perhaps(new, state.get(key), guard(state, i))
+        if new is None:
+            state.pop(key, None)
+        else:
+            state[key] = new
 
 
 def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
@@ -331,20 +380,6 @@ def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known 
     if _equal(new, old):
         return new
     return _either(new, old) if sure is not None and sure.uniform else None
-
-
-def _inputs(state: State, i: Instruction) -> list[Known | None]:
-    """What is known of all that an instruction reads, its guard apart."""
-    found: list[Known | None] = []
-    for access in i.reads:
-        if access.what == "guard":
-            continue
-        for n in range(access.first, access.first + access.count):
-            if access.file in ("R", "UR"):
-                found.append(register(state, access.file, n))
-            else:
-                found.append(truth(state, access.file, n))
-    return found
 
 
 def _equal(one: Known, other: Known) -> bool:
@@ -359,7 +394,7 @@ def _either(one: Known, other: Known) -> Known | None:
         return Truth(one.uniform and other.uniform, one.origin | other.origin)
     if not isinstance(one, Value) or not isinstance(other, Value):
         return None
-    difference = np.ravel(one.offsets - other.offsets)
+    difference = np.ravel(one.lanes - other.lanes)
     if (difference != difference[0]).any():
         return None
     step = math.gcd(one.step, other.step, int(difference[0]))
@@ -379,27 +414,40 @@ class Values:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.start: dict[int, State] = {}
+        self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
+        order = [n for entry in graph.entries for n in graph.function(entry)]
+        self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
         self.after = post_dominators(graph)
+        self.plans = plans(graph.instructions)
         self.split: dict[int, Truth | None] = {}
         self.apart: set[int] = set()
         while self._flow():
             pass
 
-    def instructions(self, block: int) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block with their numbers and the state before each (to be read at once)."""
+    def instructions(
+        self, block: int, wanted: Container[str] | None = None
+    ) -> Iterator[tuple[int, Instruction, State]]:
+        """The instructions of a block (with one of some mnemonics), their numbers, and the state before each, to be
+        read at once."""
         state = dict(self.start.get(block, {}))
         place = self.graph.blocks[block]
-        for n in range(place.start, place.end):
-            i = self.graph.instructions[n]
+        code = self.graph.instructions
+        end = place.end
+        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or i.base not in wanted):
+            end -= 1
+        for n in range(place.start, end):
+            i, this = code[n], self.plans[n]
             if i is None:
                 state.clear()
                 continue
-            yield n, i, state
-            execute(state, i)
+            if wanted is None or i.base in wanted:
+                yield n, i, state
+            if this is not None:
+                execute(state, this)
 
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
-        state, i = self._end(block)
+        state, i = self.ends.get(block, NO_END)
         if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
             return None
         found = [guard(state, i)]
@@ -412,14 +460,13 @@ class Values:
     def _end(self, block: int) -> tuple[State, Instruction | None]:
         """The state behind a block, and its last instruction."""
         state = dict(self.start.get(block, {}))
-        place = self.graph.blocks[block]
-        i = None
+        place, i = self.graph.blocks[block], None
         for n in range(place.start, place.end):
-            i = self.graph.instructions[n]
-            if i is None or i.base == "CALL":
+            i, this = self.graph.instructions[n], self.plans[n]
+            if this is not None:
+                execute(state, this)
+            elif i is None or i.base == "CALL":
                 state.clear()  # what a function leaves, or a word that is not known
-            else:
-                execute(state, i)
         return state, i
 
     def meet(self, block: int) -> int | None:
@@ -453,17 +500,14 @@ class Values:
     def _flow(self) -> bool:
         """One fixed point with the splits known so far; whether there are more of them than before."""
         forget = self._forget()
-        self.start = {}
-        waiting = []
-        for entry in self.graph.entries:
-            self.start[entry] = {}
-            waiting.append(entry)
+        self.start = {entry: {} for entry in self.graph.entries}
+        waiting = sorted((self.rank[entry], entry) for entry in self.graph.entries)
         while waiting:
-            block = waiting.pop()
-            state, _ = self._end(block)
+            _, block = heapq.heappop(waiting)
+            state, _ = self.ends[block] = self._end(block)
             for to in self.graph.blocks[block].next:
-                if self._merge(to, state, forget.get(to, frozenset())):
-                    waiting.append(to)
+                if self._merge(to, state, forget.get(to, frozenset())) and (self.rank[to], to) not in waiting:
+                    heapq.heappush(waiting, (self.rank[to], to))
         more = False
         for number in self.start.keys() - self.split.keys():
             if len(self.graph.blocks[number].next) < 2:

@@ -28,7 +28,7 @@ def main() -> None:
 
 for _command in (
     *(code.assemble, code.disassemble, code.check, code.lint, code.info, code.isa),
-    *(device.run, device.validate),
+    *(device.run, device.validate, device.kernels),
     bench.bench,
 ):
     main.add_command(_command)

@@ -70,8 +70,10 @@ def command(bench: Any) -> click.Command:
     return click.Command(bench.name, callback=run, params=params, help=bench.help, short_help=bench.short)
 
 
-def parameter(option: Any) -> click.Option:
-    """An option of a bench as click has it."""
+def parameter(option: Any) -> click.Parameter:
+    """An option of a bench as click has it; a name without dashes is of arguments, which are files or folders."""
+    if option.names[0] != "-":
+        return click.Argument([option.to], nargs=-1, metavar=option.names, type=click.Path(exists=True))
     kind, more = option.kind, {"multiple": option.many, "help": option.help, "metavar": option.metavar or None}
     if kind is bool:
         return click.Option([*option.names.split(), option.to], is_flag=True, help=option.help)

@@ -9,7 +9,7 @@ import os
 import click
 
 from turingas.cli.files import keep, load, read, written
-from turingas.cli.options import ARCH, CUBIN, OUTPUT, SOURCE, Sources, sources
+from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.errors import AsmError
 
@@ -46,7 +46,8 @@ def assemble(
 @click.command(short_help="Turn a cubin into source.")
 @click.argument("file", type=CUBIN)
 @click.option("-o", "--output", type=OUTPUT, default="-", help="Source to write. [default: stdout]")
-def disassemble(file: str, output: str) -> None:
+@JSON
+def disassemble(file: str, output: str, as_json: bool) -> None:
     """Turn a cubin into source that assembles to the same code and resources.
 
     \b
@@ -55,9 +56,13 @@ def disassemble(file: str, output: str) -> None:
     keep(file, output)
     with diagnosed(file):
         from turingas.disassembler import write_source
+        from turingas.info import listing
 
         cubin = load(file)
         with written(output) as stream:
+            if as_json:
+                stream.write((json.dumps(listing(cubin), indent=1) + "\n").encode())
+                return
             text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="\n")
             write_source(cubin, text)
             text.flush()
@@ -66,20 +71,22 @@ def disassemble(file: str, output: str) -> None:
 
 @click.command(short_help="Take cubins apart and put them together again.")
 @click.argument("files", type=CUBIN, nargs=-1, required=True)
-def check(files: tuple[str, ...]) -> int:
+@JSON
+def check(files: tuple[str, ...], as_json: bool) -> int:
     """Disassemble cubins, assemble the text again and report every difference.
 
     \b
       turingas check *.cubin
     """
-    wrong = 0
+    wrong, found = 0, []
     for file in files:
         try:
             with diagnosed(file):
                 from turingas.disassembler import check as run
 
                 differences = run(load(file))
-                for difference in differences or ["identical"]:
+                found.append({"file": file, "differences": [str(one) for one in differences]})
+                for difference in [] if as_json else differences or ["identical"]:
                     click.echo(printable(f"{file}: {difference}"))
                 if differences:
                     wrong = WRONG
@@ -87,11 +94,13 @@ def check(files: tuple[str, ...]) -> int:
             if error.code != WRONG:
                 raise
             wrong = WRONG
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
     return wrong
 
 
 @click.command(short_help="What the hardware silently gets wrong, and what costs time.")
-@click.argument("files", metavar="FILE...", type=SOURCE, nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", type=KERNEL, nargs=-1, required=True)
 @sources
 @click.option("--kernel", metavar="NAME", help="Look at this kernel alone.")
 @click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
@@ -141,31 +150,48 @@ def lint(
 
 @click.command(short_help="Resources, occupancy and instructions of a cubin.")
 @click.argument("file", type=CUBIN)
-def info(file: str) -> None:
+@JSON
+def info(file: str, as_json: bool) -> None:
     """Registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
     with diagnosed(file):
-        from turingas.info import describe
+        from turingas.info import as_dict, describe
 
-        for line in describe(load(file)):
-            click.echo(line)
+        cubin = load(file)
+        text = json.dumps(as_dict(cubin), indent=2) if as_json else printable("\n".join(describe(cubin)))
+        click.echo(text)
 
 
 @click.command(short_help="How instructions are written.")
 @click.argument("mnemonic", required=False)
 @ARCH
-def isa(mnemonic: str | None, arch: str) -> None:
-    """How the instruction MNEMONIC is written, its modifiers and its bits; without one, all mnemonics.
+@JSON
+def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
+    """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
+    A name of PTX or CUDA C++, or a word, finds the mnemonics that it belongs to.
 
     \b
       turingas isa
       turingas isa LDG --arch sm_90
+      turingas isa shfl.sync
     """
     with diagnosed("isa"):
         from turingas.isa.isa import instruction_set
+        from turingas.isa.table import OPS
 
         table = instruction_set(arch)
         if mnemonic is None:
-            click.echo("\n".join(table.mnemonics()))
+            ops = {name: OPS[name] for name in table.mnemonics()}
+            if as_json:
+                found = [{"mnemonic": name, "does": op.does, "ptx": op.ptx} for name, op in ops.items()]
+                click.echo(json.dumps({"arch": arch, "mnemonics": found}, indent=1))
+                return
+            for name, op in ops.items():
+                click.echo(f"{name:15} {op.does}" + (f" [{op.ptx}]" if op.ptx else ""))
+            return
+        forms = table.named(mnemonic)
+        if as_json and forms:
+            rows = [{"text": one.text, "bits": f"0x{one.value:032x}", "fixed": f"0x{one.mask:032x}"} for one in forms]
+            click.echo(json.dumps({"arch": arch, "mnemonic": mnemonic, "forms": rows}, indent=2))
             return
         try:
             click.echo(table.describe(mnemonic))

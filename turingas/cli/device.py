@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from turingas.cli.files import written
-from turingas.cli.options import SOURCE, Sources, sizes, sources, three
+from turingas.cli.options import KERNEL, Numbers, Sources, sizes, sources, three
 from turingas.cli.output import WRONG, diagnosed, fail, printable
+from turingas.packages import check
 
 
-@click.command(short_help="Run a kernel on the CPU device.")
-@click.argument("file", metavar="KERNEL", type=SOURCE)
+@click.command(cls=Numbers, short_help="Run a kernel on the CPU device.")
+@click.argument("file", metavar="KERNEL", type=KERNEL)
 @click.argument("args", nargs=-1)
 @click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks.")
 @click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=three, show_default=True,
@@ -75,8 +77,8 @@ def run(
     return WRONG if outcome.failed else 0
 
 
-@click.command(short_help="Hold a kernel against a reference and float64.")
-@click.argument("file", metavar="KERNEL", type=SOURCE)
+@click.command(cls=Numbers, short_help="Hold a kernel against a reference and float64.")
+@click.argument("file", metavar="KERNEL", type=KERNEL)
 @click.argument("args", nargs=-1)
 @click.option("--layer", "layers", metavar="NAME", multiple=True,
               type=click.Choice(["Conv2", "Conv3", "Conv4", "Conv5", "all"]),
@@ -134,6 +136,8 @@ def validate(
     Any other kernel: ARGS as for `turingas run`; arrays without a value are outputs.
       turingas validate add.sass 'f32[64]=random' 'f32[64]' 64 --grid 2 --block 32 --reference add.cu
     """
+    with diagnosed(file):
+        check("loader", "kernels_sass")
     from loader import validate as command
     from loader.cuda import CudaError
     from turingas.emulate.errors import DeviceError
@@ -157,3 +161,24 @@ def validate(
     if as_json:
         click.echo(json.dumps([result.json() for result in results], indent=2))
     return 0 if all(result.ok for result in results) else WRONG
+
+
+@click.command(short_help="The kernels that come with this package.")
+@click.option("--copy", "folder", metavar="FOLDER", type=click.Path(path_type=Path),
+              help="Make a new folder of them, with what they include.")  # fmt: skip
+def kernels(folder: Path | None) -> None:
+    """List the kernels of kernels_sass, each with what it says of itself. lint, run and validate know them by name.
+
+    \b
+      turingas kernels
+      turingas kernels --copy mine
+      turingas validate winograd.sass --arch sm_80 --shape 1,8,8,8,64 --device cpu
+    """
+    from turingas import packages
+
+    with diagnosed(str(folder or "kernels")):
+        for path in packages.bundled():
+            about = path.read_text("utf-8").lstrip("# ").split("\n")[0]
+            click.echo(f"{path.relative_to(packages.HOME / 'kernels_sass').as_posix():36} {about}")
+        if folder is not None:
+            packages.copy(folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,20 @@ from turingas.cli.files import ELF, as_cubin, read
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
+class Bundled(click.Path):
+    """A source or cubin; the name of a kernel that comes with the package (`turingas kernels`) where no file has it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.path.exists(value) and value != "-":
+            from turingas.packages import bundled
+
+            value = next((str(path) for path in bundled() if path.name == value), value)
+        return super().convert(value, param, ctx)
+
+
+KERNEL = Bundled(exists=True, dir_okay=False, allow_dash=True)
 CUBIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 OUTPUT = click.Path(dir_okay=False, allow_dash=True)
 
@@ -57,6 +73,7 @@ def known() -> str:
     return SPAN
 
 
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
                     shell_complete=architectures, help=f"{known()}; .arch in the source wins.")  # fmt: skip
 DEFINE = click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=definitions,
@@ -151,3 +168,20 @@ def paths(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     if wrong := [value for value in values if not all(value.partition("="))]:
         raise click.BadParameter(f"{wrong[0]!r}: write NAME=PATH")
     return {name: path for name, _, path in (value.partition("=") for value in values)}
+
+
+class Numbers(click.Command):
+    """A command among whose arguments may be negative numbers, which look like options."""
+
+    NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.I)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags = {name for p in self.params if isinstance(p, click.Option) and p.is_flag for name in p.opts}
+        for at, word in enumerate(args):
+            before = args[at - 1] if at else ""
+            taken = before.startswith("-") and before not in flags and "=" not in before  # the value of an option
+            if self.NEGATIVE.match(word) and not taken and "--" not in args[:at]:
+                args[at] = "\0" + word
+        rest = super().parse_args(ctx, args)
+        ctx.params["args"] = tuple(word.removeprefix("\0") for word in ctx.params.get("args", ()))
+        return rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ import numpy as np
 from turingas.argument_text import argument
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-from turingas.emulate.device import Device, Report
+from turingas.emulate.device import Device
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.report import Report
 from turingas.errors import LaunchError
 from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
@@ -53,7 +56,7 @@ class Outcome:
         """The same for programs."""
         found = as_json(self.report)
         found["error"] = self.error
-        found["arrays"] = [] if self.error else list(results(self.args, self.before))
+        found["arrays"] = [] if self.error else list(arrays(self.args, self.before))
         return found
 
 
@@ -95,7 +98,10 @@ def _destination(text: str, args: list[Any]) -> tuple[int, str]:
     if not equals or not number.isdecimal() or not path:
         raise LaunchError(f"--save {text}: write the number of an argument and a file, such as 1=out.npy")
     if int(number) >= len(args) or not isinstance(args[int(number)], np.ndarray):
-        raise LaunchError(f"--save {text}: argument {number} is no array")
+        why = "is no array" if int(number) < len(args) else f"is not there: they are 0 to {len(args) - 1}"
+        raise LaunchError(f"--save {text}: argument {number} {why}")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):  # said before a run that may take long
+        raise LaunchError(f"--save {text}: there is no folder {os.path.dirname(path)}")
     return int(number), path
 
 
@@ -126,19 +132,44 @@ class Bar:
 # ---- what came of it ---------------------------------------------------------------------------------------------
 
 
-def results(args: list[Any], before: list[Any]) -> Iterator[str]:
-    """A line for each array argument: whether the kernel changed it, its range, its first values."""
+def arrays(args: list[Any], before: list[Any]) -> Iterator[dict[str, Any]]:
+    """Of each array argument: its number, type and shape, how many elements the kernel changed, the least and greatest
+    value (None without any), how many are NaN, and the first ones. What JSON lacks, NaN and infinity, is a string."""
     for number, (value, old) in enumerate(zip(args, before)):
         if not isinstance(value, np.ndarray):
             continue
-        changed = int((value.reshape(-1).view(np.uint8) != old.reshape(-1).view(np.uint8)).sum()) if value.size else 0
-        shape = ",".join(map(str, value.shape))
-        what = "changed" if changed else "as it was"
-        line = f"argument {number}: {value.dtype.name}[{shape}], {what}"
-        if value.size and value.dtype.kind in "iuf":
-            first = " ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.reshape(-1)[:SHOWN])
-            more = " ..." if value.size > SHOWN else ""
-            line += f", {value.min():.6g} to {value.max():.6g}: {first}{more}"
+        found: dict[str, Any] = {"argument": number, "dtype": value.dtype.name, "shape": list(value.shape)}
+        now, then = (np.frombuffer(one.tobytes(), np.uint8).reshape(value.size, -1) for one in (value, old))
+        found["changed"] = int((now != then).any(1).sum()) if value.size else 0
+        if value.dtype.kind in "iuf":
+            nan = np.isnan(value) if value.dtype.kind == "f" else np.zeros(value.shape, bool)
+            known = value[~nan]
+            found["min"], found["max"] = (_plain(known.min()), _plain(known.max())) if known.size else (None, None)
+            found["nan"] = int(nan.sum())
+            found["first"] = [_plain(one) for one in value.reshape(-1)[:SHOWN]]
+        yield found
+
+
+def _plain(number: Any) -> int | float | str:
+    """A number as JSON has it."""
+    value: int | float = number.item()
+    return value if math.isfinite(value) else str(value)
+
+
+def results(args: list[Any], before: list[Any]) -> Iterator[str]:
+    """The same as text, a line for each array."""
+    for found in arrays(args, before):
+        shape = ",".join(map(str, found["shape"]))
+        what = "changed" if found["changed"] else "as it was"
+        line = f"argument {found['argument']}: {found['dtype']}[{shape}], {what}"
+        if found.get("first"):
+            real = found["dtype"].startswith("float")
+            values = " ".join(f"{float(v):.6g}" if real else str(v) for v in found["first"])
+            spread = "all NaN"
+            if found["min"] is not None:
+                spread = f"{float(found['min']):.6g} to {float(found['max']):.6g}"
+                spread += f" ({found['nan']} NaN)" if found["nan"] else ""
+            line += f", {spread}: {values}{' ...' if math.prod(found['shape']) > SHOWN else ''}"
         yield line
 
 

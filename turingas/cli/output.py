@@ -12,13 +12,19 @@ from typing import Any, NoReturn
 
 import click
 
-from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError
+from turingas.errors import UNNAMED, AsmError, AsmWarning, CubinError, LaunchError, LaunchWarning
 
 INTERRUPTED = 130  # as shells report SIGINT
 BROKEN_PIPE = 141  # ... and SIGPIPE
 WRONG = 1  # the input is wrong
 SHOWN = 100  # errors that are printed; what is behind them is mostly for the same reason
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey them
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning as a line of text, without the Python line that it came from."""
+    head = "" if issubclass(category, AsmWarning) else "warning: "
+    click.echo(f"{head}{message}", err=True)
 
 
 class Commands(click.Group):
@@ -29,7 +35,8 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", AsmWarning)
-                warnings.showwarning = lambda message, *place: click.echo(message, err=True)
+                warnings.simplefilter("always", LaunchWarning)
+                warnings.showwarning = _warn
                 result = super().main(*args, **extra)
         except click.ClickException as error:
             error.show()
@@ -56,7 +63,7 @@ def diagnosed(file: str) -> Iterator[None]:
         errors = sorted(error.errors, key=lambda one: (one.file, one.line, one.column))
         total = f"{len(errors)} errors" + (f"; the first {SHOWN} are shown" if len(errors) > SHOWN else "")
         fail(printable("\n".join([one.show() for one in errors[:SHOWN]] + [total] * (len(errors) > 1))))
-    except (CubinError, LaunchError) as error:
+    except (CubinError, LaunchError, ImportError) as error:
         fail(printable(f"{file}: error: {error}"))
     except MemoryError as error:
         fail(f"{file}: error: not enough memory: {error}")

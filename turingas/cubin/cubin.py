@@ -11,7 +11,7 @@ from turingas.cubin.split import rewrite
 from turingas.cubin.write import build
 
 
-@dataclass
+@dataclass(repr=False)
 class Cubin(Parts):
     """A cubin. Read one with from_bytes or from_file, or have turingas.assemble make one."""
 
@@ -25,6 +25,10 @@ class Cubin(Parts):
         """Read the cubin ``path``."""
         with open(path, "rb") as file:
             return cls.from_bytes(file.read())
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(kernel.name for kernel in self.kernels[:4]) + ", ..." * (len(self.kernels) > 4)
+        return f"<Cubin {self.arch}, {len(self.kernels)} kernels: {kernels}>"
 
     def to_bytes(self) -> bytes:
         """The file. One that was read and not changed comes back byte for byte."""

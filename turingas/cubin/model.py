@@ -15,11 +15,13 @@ WORD_BYTES = 16
 
 @dataclass(frozen=True)
 class Param:
-    """One kernel parameter; ``offset`` counts from the start of the parameters."""
+    """One kernel parameter; ``offset`` counts from the start of the parameters. ``type`` is one of TYPES, a pointer to
+    one of them (``f32*``), or "" if nothing is known but the size."""
 
     offset: int
     size: int
     name: str = ""
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Code:
         if self._words is not None:
             return iter(self._words)
         return (high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data))
+
+    def lows(self) -> Sequence[int]:
+        """The lower 64 bits of each word, which hold the opcode: several times as fast as the words."""
+        if self._words is not None:
+            return [word & 0xFFFFFFFFFFFFFFFF for word in self._words]
+        return struct.unpack(f"<{len(self._data) // 8}Q", self._data)[::2]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))
@@ -116,6 +124,11 @@ class Kernel:
         return ".text." + self.name if self.own_section is None else self.own_section
 
     @property
+    def typed(self) -> bool:
+        """Whether the types of its parameters are known, of some at least."""
+        return any(param.type for param in self.params)
+
+    @property
     def param_bytes(self) -> int:
         """Size of the parameter area."""
         return max((p.offset + p.size for p in self.params), default=0)
@@ -140,11 +153,6 @@ class RawSection:
     data: Bytes = b""
     size: int = 0  # of its contents, when it has none in the file
     address: int = 0
-
-    @property
-    def extent(self) -> int:
-        """Bytes that it takes in memory."""
-        return self.size or len(self.data)
 
 
 @dataclass

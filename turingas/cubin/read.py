@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from turingas.cubin import elf as e
-from turingas.cubin import nvinfo
+from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Section, Symbol
 from turingas.cubin.lines import read_lines
 from turingas.cubin.model import WORD_BYTES, Code, CodeRelocation, Header, Kernel, Param, Parts, RawSection, RawSymbol
@@ -73,6 +73,9 @@ def read(source: bytes) -> Parts:
                 kernel.relocations.append(CodeRelocation(row.offset, row.type, name, row.addend))
         kernel.relocations.sort(key=lambda row: (row.address, row.addend is None))
         cubin.texts.append(kernel)
+    note = elf.section(notes.SECTION)
+    if note is not None:
+        notes.apply(note.data, cubin.texts)
     return cubin
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from turingas.cubin import elf as e
-from turingas.cubin import nvinfo
+from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
 from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
@@ -69,6 +69,8 @@ def derive(cubin: Parts) -> list[RawSection]:
     facts = arch(cubin.arch)
     executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
+    if types := notes.pack(cubin.texts):
+        sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
         text = kernel.section
         sections.append(
@@ -321,13 +323,14 @@ def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     ends = {form.value & 0xFFF for form in isa.named("EXIT")}
     readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
     exits: list[int] = []
-    third = False
-    for at, word in enumerate(kernel.code):
-        if word & 0xFFF in ends:
+    asking: set[int] = set()
+    for at, low in enumerate(kernel.code.lows()):
+        if low & 0xFFF in ends:
             exits.append(WORD_BYTES * at)
-        elif word & 0xFFF in readers:
-            third = third or "SR_CTAID.Z" in isa.decode(word)
-    return exits, third
+        elif low & 0xFFF in readers:
+            asking.add(at)
+    words = enumerate(kernel.code) if asking else ()
+    return exits, any("SR_CTAID.Z" in isa.decode(word) for at, word in words if at in asking)
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

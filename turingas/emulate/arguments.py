@@ -11,9 +11,7 @@ import numpy as np
 from turingas.cubin.model import Kernel
 from turingas.emulate.memory import Global
 from turingas.errors import LaunchError
-from turingas.launch import check_count, label, scalar
-
-POINTER = 8
+from turingas.launch import check_array, check_count, element, label, scalar, warn_of_bits
 
 
 def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, list[int]]:
@@ -32,9 +30,11 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
             if not param.size:
                 raise LaunchError(f"{name} has a parameter of 0 bytes, which nothing can be passed in")
             if isinstance(value, np.ndarray):
-                data = _address(value, param.size, name, memory, added)
+                check_array(name, param.size, param.type, element(value.dtype))
+                data = _address(value, name, memory, added)
             else:
-                data = scalar(value, param.size, name)
+                warn_of_bits(kernel, kernel.params.index(param), param, value, name)
+                data = scalar(value, param.size, name, param.type)
             area[param.offset : param.offset + param.size] = data
     except LaunchError:
         for address in added.values():
@@ -43,9 +43,7 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
     return bytes(area), list(added.values())
 
 
-def _address(value: np.ndarray[Any, Any], size: int, name: str, memory: Global, added: dict[Any, int]) -> bytes:
-    if size != POINTER:
-        raise LaunchError(f"{name} is an array, but the parameter has {size} bytes and is no pointer")
+def _address(value: np.ndarray[Any, Any], name: str, memory: Global, added: dict[Any, int]) -> bytes:
     if not value.flags.c_contiguous:
         raise LaunchError(f"{name} is not contiguous", "pass numpy.ascontiguousarray(x)")
     if value.dtype.hasobject:

@@ -18,15 +18,14 @@ that a cohort of warps comes by, and does nothing but numpy. It never looks at t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.code import Code
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
-
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Image
 
 Step = Callable[[Cohort], None]
 Get = Callable[[Cohort], Array]
@@ -35,10 +34,6 @@ Put = Callable[[Cohort, Array], None]
 
 #: of cx[UR][...]: only the driver knows what a handle is
 BINDLESS = "the emulator has no constant memory behind a handle (cx[UR])"
-
-
-class Unsupported(Exception):
-    """The emulator has no semantics for an instruction, or for a modifier of it; the message says which."""
 
 
 SEMANTICS: dict[str, Callable[[Instruction, Maker], Step]] = {}
@@ -72,7 +67,7 @@ def _bits(value: int, dtype: type = np.uint32) -> Get:
 class Maker:
     """Makes getters and setters for operands. ``image`` is what the instruction belongs to: constants, architecture."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Code) -> None:
         self.image = image
         self.arch = image.arch
 
@@ -199,14 +194,3 @@ class Maker:
             high(k, (bits >> np.uint64(32)).astype(np.uint32))
 
         return put
-
-
-def build(i: Instruction, m: Maker) -> Step:
-    """The function that runs ``i``. Unsupported names what is missing."""
-    from turingas.emulate import semantics as meanings  # the modules register themselves
-
-    meanings.load()
-    found = SEMANTICS.get(i.base)
-    if found is None:
-        raise Unsupported(f"the emulator does not know {i.base}")
-    return found(i, m)

@@ -1,4 +1,5 @@
-"""A cohort: warps of any blocks that stand at one instruction, and run it as one numpy operation.
+"""The state of a wave, and a cohort of it: warps of any blocks that stand at one instruction, and run it as one numpy
+operation.
 
 Everything has the shape (n, 32): n warps (rows) of 32 lanes. Uniform registers have the shape (n, 1), so that they
 broadcast against the others, and one function serves IADD3 and UIADD3.
@@ -6,23 +7,18 @@ broadcast against the others, and one function serves IADD3 and UIADD3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from turingas.isa.instruction import ZEROS
+from turingas.emulate.arrays import TRUE, ZERO, Array, Rows
+from turingas.emulate.code import WORD, Code
+from turingas.emulate.errors import DeviceError
+from turingas.emulate.memory import Local, Shared
+from turingas.emulate.report import Options, Report
+from turingas.emulate.splits import BARRIERS, BlockBarriers, Splits
+from turingas.isa.instruction import ZEROS, Instruction
 
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Wave
-
-Array = NDArray[Any]
-Rows = slice | NDArray[np.intp]
-
-LANES = np.arange(32, dtype=np.uint32)
+PATIENCE = 64  # turns that a split waits before it goes first
 Z_R, Z_UR, Z_P = ZEROS["R"], ZEROS["UR"], ZEROS["P"]
-ZERO = np.zeros((1, 1), np.uint32)
-TRUE = np.ones((1, 1), bool)
 
 
 class Cohort:
@@ -31,7 +27,7 @@ class Cohort:
 
     __slots__ = ("active", "count", "mask", "rows", "threads", "wave")
 
-    def __init__(self, wave: Wave, rows: Rows, count: int, active: Array | None) -> None:
+    def __init__(self, wave: State, rows: Rows, count: int, active: Array | None) -> None:
         self.wave, self.rows, self.count, self.active = wave, rows, count, active
         self.mask = active
         self.threads = 32 * count if active is None else int(active.sum())
@@ -121,3 +117,104 @@ class Cohort:
     def blocks(self) -> Array:
         """Index of each warp's block in the wave, (n,): where its shared memory lies."""
         return self.wave.block_of[self.rows]
+
+
+class Observer:
+    """What watches a wave. Each method is told of something, before it is done unless it says otherwise, and does
+    nothing here. ``each``: whether it is told of every instruction, which then run one by one."""
+
+    each = False
+
+    def guard(self, k: Cohort, i: Instruction, n: int) -> None:
+        """Instruction ``n`` comes up; ``k.mask`` does not heed its guard yet."""
+
+    def operands(self, k: Cohort, i: Instruction, n: int) -> None:
+        """Instruction ``n`` will run on the lanes of ``k.mask``."""
+
+    def after(self, k: Cohort, i: Instruction, n: int) -> None:
+        """It has run."""
+
+    def access(
+        self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
+        words: list[Array] | None = None,
+    ) -> None:  # fmt: skip
+        """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
+        ``what`` is "read", "write" (of ``words``) or "atomic"."""
+
+    def barrier(self, warps: Array) -> None:
+        """Warps (ascending indices) have passed a barrier; those of one block did so together."""
+
+    def arrive(self, warps: Array) -> None:
+        """Warps have arrived at a barrier without waiting (BAR.ARV, an mbarrier)."""
+
+    def arrive_at(self, k: Cohort, addresses: Array) -> None:
+        """The lanes of ``k`` have arrived at mbarriers of 8 bytes."""
+
+    def acquire(self, warps: Array) -> None:
+        """Warps have looked at an mbarrier."""
+
+    def tell(self, report: Report) -> None:
+        """The wave has ended: add to the report what it came to."""
+
+
+class State:
+    """Blocks that run together: their registers, memories and threads. ``index`` (3, blocks) are their places in the
+    grid. ``observers`` watch what is done."""
+
+    def __init__(self, image: Code, options: Options, index: Array) -> None:
+        self.image, self.memory, self.options = image, image.memory, options
+        self.grid, self.block = options.grid, options.block
+        threads = int(np.prod(options.block))
+        per_block = -(-threads // 32)
+        blocks = index.shape[1]
+        self.blocks = blocks
+        self.warps = warps = blocks * per_block
+        self.block_of = np.repeat(np.arange(blocks, dtype=np.intp), per_block)
+        self.ctaid = np.repeat(index, per_block, axis=1)[:, :, None].astype(np.uint32)
+        lane = np.arange(per_block * 32)
+        x, y, _ = options.block
+        tid = np.stack([lane % x, lane // x % y, lane // (x * y)]).astype(np.uint32).reshape(3, per_block, 32)
+        self.tid = np.tile(tid, (1, blocks, 1))
+        exists = np.tile((lane < threads).reshape(per_block, 32), (blocks, 1))
+        self.R = np.zeros((image.registers, warps, 32), np.uint32)
+        self.P = np.zeros((8, warps, 32), bool)
+        self.P[Z_P] = True
+        self.UR = np.zeros((image.arch.files["UR"].count, warps, 1), np.uint32)
+        self.UP = np.zeros((8, warps, 1), bool)
+        self.UP[Z_P] = True
+        self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
+        #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
+        self.left: dict[tuple[int, int, int], int] = {}
+        self.alive = exists.copy()
+        self.clock = np.zeros((warps, 1), np.int64)
+        self.executed = np.zeros(warps, np.int64)
+        self.yields = np.zeros((warps, 32), np.int64)  # of each lane since its last BSYNC
+        self.shared = Shared(blocks, options.shared, track_writes=options.written)
+        self.local = Local(warps, image.local_bytes, track_writes=options.written)
+        self.splits = Splits(exists)
+        self.bars = BlockBarriers(blocks, warps)
+        self.turn = 0
+        self.alone = True  # whether all that run stand at one place
+        self.patience = PATIENCE
+        self.moved = False  # a lane left, or a barrier changed: those who wait may go on
+        self.observers: list[Observer] = []
+        self.scratch: dict[str, Array] = {}
+        self.cohort: Cohort | None = None  # at work right now
+        self.instructions = 0  # of warps
+        self.lane_instructions = 0
+
+    # -- errors
+
+    def who(self, warp: int, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Block and thread of a lane, each (x, y, z)."""
+        block = tuple(int(v) for v in self.ctaid[:, warp, 0])
+        thread = tuple(int(v) for v in self.tid[:, warp, lane])
+        return block, thread  # type: ignore[return-value]
+
+    def fault(
+        self, i: Instruction, kind: str, message: str, row: int, lane: int, address: int | None = None
+    ) -> DeviceError:
+        """The error of one lane of the cohort at work, to be raised."""
+        assert self.cohort is not None
+        block, thread = self.who(int(self.cohort.warps[row]), lane)
+        return DeviceError(kind, message, self.image.place(i.address // WORD), block, thread, address)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from turingas import memory_model
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
 from turingas.isa.instruction import Instruction
 
 WORD = 16
@@ -36,12 +36,7 @@ class Counters:
         for name in NUMBERS:
             setattr(self, name, np.zeros(self.size, np.int64))
 
-    def count(self, k: Cohort, n: int) -> None:
-        """Instruction ``n`` is about to run on ``k``; its mask already heeds the guard."""
-        self.warps[n] += k.count
-        self.lanes[n] += k.threads if k.mask is k.active else 32 * k.count if k.mask is None else int(k.mask.sum())
-
-    def memory(self, i: Instruction, k: Cohort, space: str, addresses: Array, mask: Array | None, nbytes: int) -> None:
+    def memory(self, i: Instruction, space: str, addresses: Array, mask: Array | None, nbytes: int) -> None:
         """An access of ``nbytes`` a lane at ``addresses`` (n, 32) in "shared" or "global" memory."""
         n = i.address // WORD
         lanes = np.ones(addresses.shape, bool) if mask is None else mask

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,56 +19,24 @@ from turingas.cubin.elf import Symbol
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.cubin.read import bank_of
 from turingas.emulate.arguments import pack
-from turingas.emulate.cohort import Array
+from turingas.emulate.arrays import Array
 from turingas.emulate.counters import Counters
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
+from turingas.emulate.observe import Counting
+from turingas.emulate.races import Races
+from turingas.emulate.report import LANES, STACK, Options, Report
+from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
-from turingas.launch import Three, find, shape
+from turingas.launch import find, shape
 
-STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
-LANES = 32768  # of a wave: enough that numpy is busy for longer than two threads take to hand over the interpreter lock
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
-BUDGET = 1_000_000  # instructions of a warp
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
-
-
-@dataclass(frozen=True)
-class Options:
-    """One launch. ``shared`` is all of a block's shared memory in bytes; see ``Device.launch`` for the others."""
-
-    grid: Three
-    block: Three
-    shared: int
-    budget: int = BUDGET
-    stack: int = STACK
-    counters: bool = False
-    traffic: bool = True
-    races: bool = False
-    strict: bool = False
-    stale: bool = False
-    written: bool = False
-    workers: int = 0
-    lanes: int = LANES
-
-
-@dataclass
-class Report:
-    """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
-    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked."""
-
-    kernel: Kernel
-    seconds: float = 0.0
-    instructions: int = 0  # of warps
-    lane_instructions: int = 0
-    counters: Counters | None = None
-    races: list[Any] = field(default_factory=list)
-    hazards: list[Any] = field(default_factory=list)
 
 
 class Device:
@@ -246,7 +213,7 @@ class Module:
         banks[0].flags.writeable = False  # for kernels
         added.append(self.device.memory.add(banks[0], "constant bank 0"))
         bank[facts.bank_at : facts.bank_at + 8] = added[-1].to_bytes(8, "little")
-        return Image(self.device, kernel, placed, words, banks, local, externals)
+        return Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
 
     def _relocate(
         self, index: int, data: bytearray, starts: dict[int, int], externals: dict[int, str], end: int = 0
@@ -405,12 +372,8 @@ def _collect(report: Report, wave: Wave) -> None:
     """Add what one wave came to."""
     report.instructions += wave.instructions
     report.lane_instructions += wave.lane_instructions
-    if report.counters is not None and wave.counters is not None:
-        report.counters.add(wave.counters)
-    if wave.races is not None:
-        report.races += [race for race in wave.races.findings if race not in report.races]
-    if wave.strict is not None:
-        report.hazards += [hazard for hazard in wave.strict.findings if hazard not in report.hazards]
+    for observer in wave.observers:
+        observer.tell(report)
 
 
 def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
@@ -433,16 +396,12 @@ def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
     x, y, _ = options.grid
     numbers = np.arange(first, first + count)
     wave = Wave(image, options, np.stack([numbers % x, numbers // x % y, numbers // (x * y)]))
-    if options.counters:
-        wave.counters = Counters(len(image.words), options.traffic)
-    if options.races:
-        from turingas.emulate.races import Races
-
-        wave.races = Races(wave)
     if options.strict:
-        from turingas.emulate.strict import Strict
-
-        wave.strict = Strict(wave, options.stale)
+        wave.observers.append(Strict(wave, options.stale))
+    if options.races:
+        wave.observers.append(Races(wave))
+    if options.counters:
+        wave.observers.append(Counting(len(image.words), options.traffic))
     return wave
 
 

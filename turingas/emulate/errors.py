@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from turingas.emulate.device import Report
-
-
+from turingas.emulate.report import Report
 
 
 @dataclass(frozen=True)
@@ -57,3 +53,7 @@ class DeviceError(Exception):
         if self.other is not None:
             text += f"\n  the other instruction: {self.other}"
         return text
+
+
+class Unsupported(Exception):
+    """The emulator has no semantics for an instruction, or for a modifier of it; the message says which."""

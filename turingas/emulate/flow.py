@@ -17,19 +17,17 @@ together to one place, at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from turingas.emulate import splits as m
-from turingas.emulate.build import Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import LANES, Array, Cohort
-from turingas.emulate.errors import DeviceError
+from turingas.emulate.arrays import LANES, Array
+from turingas.emulate.build import Maker, Step, semantics
+from turingas.emulate.cohort import Cohort, State
+from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.splits import Splits, any_lane, bits_of
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Name, Operand, Reg
-
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Wave
 
 WORD = 16
 SPINS = 16  # so many YIELDs without a BSYNC: a thread that spins
@@ -40,7 +38,8 @@ class Turn(NamedTuple):
     """One instruction of this module at work: ``i``, number ``n``, on the splits ``chosen`` (indices, one for each row
     of the cohort ``k``, whose ``mask`` already heeds the guard)."""
 
-    wave: Wave
+    wave: State
+    maker: Maker
     k: Cohort
     i: Instruction
     n: int
@@ -64,7 +63,7 @@ def _lanes(t: Turn) -> Array:
     lanes = t.k.lanes
     first = t.i.operands[0] if t.i.operands else None
     if isinstance(first, Reg) and first.file == "P" and not (first.zero and not first.inv):
-        lanes = lanes & t.wave.image.maker.pred(first)(t.k)
+        lanes = lanes & t.maker.pred(first)(t.k)
     return lanes
 
 
@@ -130,7 +129,7 @@ def _address(t: Turn, value: Array) -> Array:
 
 def _target(t: Turn, operand: Operand) -> int | Array:
     """Where a branch goes: the number of an instruction, or one for each lane."""
-    maker = t.wave.image.maker
+    maker = t.maker
     if isinstance(operand, Label):
         if operand.base is None:
             return operand.address // WORD
@@ -155,7 +154,7 @@ def branch(t: Turn) -> bool:
     are here and pass the guard; BRA.CONV when they are. (ptxas guards it so that lanes of other tiles fail: where
     masks differ in a warp, @!P BRA.DIV must lead all of them to the code that takes one tile after the other.)"""
     lanes = _lanes(t)
-    maker = t.wave.image.maker
+    maker = t.maker
     operands = t.i.operands[1:] if isinstance(t.i.operands[0], Reg) else t.i.operands
     for operand in operands[:-1]:
         if isinstance(operand, Reg) and operand.file == "UP":
@@ -365,7 +364,7 @@ def warpsync(t: Turn) -> bool:
     lanes = _lanes(t)
     wanted = [o for o in t.i.operands[1:] if not isinstance(o, Label)]
     if wanted:
-        masks = t.wave.image.maker.raw(wanted[0])(t.k)
+        masks = t.maker.raw(wanted[0])(t.k)
         mask = _first(masks, lanes)
         alone = lanes & (masks == mask[:, None])
         if "EXCLUSIVE" in t.i.mods and (alone != lanes).any():
@@ -394,18 +393,6 @@ def nothing(i: Instruction, maker: Maker) -> Step:
 # ---- barriers of the block ---------------------------------------------------------------------------------------
 
 
-class BlockBarriers:
-    """The sixteen barriers of each block: threads that arrived without waiting, and what BAR.RED counts."""
-
-    def __init__(self, blocks: int, warps: int) -> None:
-        self.arrived = np.zeros(blocks * m.BARRIERS, np.int64)  # by BAR.ARV
-        self.true = np.zeros(blocks * m.BARRIERS, np.int64)
-        self.total = np.zeros(blocks * m.BARRIERS, np.int64)
-        #: of the last BAR.RED that each warp came through: threads whose predicate held, and all of them
-        self.result = np.zeros((2, warps, 1), np.int64)
-        self.kind = np.zeros((warps, 1), np.int8)  # 0 POPC, 1 AND, 2 OR
-
-
 @_flow("BAR")
 def bar(t: Turn) -> bool:
     """BAR.SYNC and BAR.RED wait, BAR.ARV only counts. Operands: barrier, threads (0: all), predicate."""
@@ -418,7 +405,7 @@ def bar(t: Turn) -> bool:
     if kind not in ("SYNC", "ARV", "RED", "SYNCALL"):
         raise _unsupported(t)
     numbers = [o for o in t.i.operands if isinstance(o, Imm) or (isinstance(o, Reg) and o.file == "R")]
-    maker = wave.image.maker
+    maker = t.maker
     values = [_first(maker.raw(o)(t.k), lanes).astype(np.int64) for o in numbers]
     if len(numbers) == 2 and numbers[0] == numbers[1] and isinstance(numbers[0], Reg):
         values = [values[0] & 15, values[0] >> 16 & 0xFFF]  # one register for both
@@ -432,8 +419,8 @@ def bar(t: Turn) -> bool:
         np.add.at(bars.arrived, group[here], np.where(came == alive, 32, came)[here])
         wave.splits.pc[t.chosen] = t.n + 1
         wave.moved = True
-        if wave.races is not None:
-            wave.races.arrive(t.k.warps[here])
+        for observer in wave.observers:
+            observer.arrive(t.k.warps[here])
         return False
     if kind == "RED":
         holds = lanes & maker.pred(t.i.operands[-1])(t.k)
@@ -463,7 +450,7 @@ def b2r(i: Instruction, maker: Maker) -> Step:
 # ---- those who wait ----------------------------------------------------------------------------------------------
 
 
-def release(wave: Wave) -> None:
+def release(wave: State) -> None:
     """Let go of those whose waiting has come to its end, and join those that then stand at one place."""
     splits = wave.splits
     if not (splits.state != m.RUNNING).any():
@@ -499,7 +486,7 @@ def release(wave: Wave) -> None:
     _join(splits, joinable)
 
 
-def _without_spinners(wave: Wave, number: Array, warp: Array, came: Array, missing: Array) -> Array:
+def _without_spinners(wave: State, number: Array, warp: Array, came: Array, missing: Array) -> Array:
     """Which groups at BSYNC (barrier ``number`` of ``warp``) wait for nobody but threads that spin. Those then no
     longer count on the group."""
     spinning = bits_of(wave.yields[warp] >= SPINS)
@@ -511,7 +498,7 @@ def _without_spinners(wave: Wave, number: Array, warp: Array, came: Array, missi
     return complete
 
 
-def _at_bars(wave: Wave) -> Array:
+def _at_bars(wave: State) -> Array:
     """The splits whose BAR is complete."""
     splits, bars = wave.splits, wave.bars
     here = np.flatnonzero(splits.state == m.AT_BAR)
@@ -537,8 +524,8 @@ def _at_bars(wave: Wave) -> Array:
         bars.result[1, warp[free][reds], 0] = bars.total[groups][reds]
         for counts in (bars.arrived, bars.true, bars.total):
             counts[groups] = 0
-        if wave.races is not None:
-            wave.races.barrier(np.unique(warp[free]))
+        for observer in wave.observers:
+            observer.barrier(np.unique(warp[free]))
     return done
 
 
@@ -559,10 +546,9 @@ def _join(splits: Splits, freed: Array) -> None:
     splits.keep(keep)
 
 
-WAITS = {m.AT_BSYNC: "BSYNC", m.AT_WARPSYNC: "WARPSYNC", m.AT_BAR: "BAR"}
 
 
-def deadlock(wave: Wave) -> DeviceError:
+def deadlock(wave: State) -> DeviceError:
     """Nobody can go on: who waits where, and for whom."""
     splits = wave.splits
     lines = []

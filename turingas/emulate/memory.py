@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turingas.emulate.cohort import LANES, Array, Rows
+from turingas.emulate.arrays import LANES, Array, Rows
 
 # Generic addresses: shared and local memory appear in windows of 4 GB each, whose upper halves these are. Compilers
 # take them from constant bank 0, SHARED_WINDOW << 32 as 8 bytes at 0x18 (up to sm_89) and LOCAL_WINDOW << 32 at 0x20

@@ -22,16 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.cohort import Cohort, Observer, State
 from turingas.emulate.errors import Place
+from turingas.emulate.report import Report
 from turingas.isa.instruction import Instruction, Mem, Reg
-
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Wave
 
 WORD = 16  # bytes of an instruction
 NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of its loop
@@ -60,10 +58,10 @@ class Race:
         )
 
 
-class Races:
+class Races(Observer):
     """The detector of one wave. ``findings`` grows; nothing is raised."""
 
-    def __init__(self, wave: Wave) -> None:
+    def __init__(self, wave: State) -> None:
         self.wave = wave
         self.findings: list[Race] = []
         self._known: set[tuple[str, int, int]] = set()
@@ -84,6 +82,9 @@ class Races:
         self.atomic = np.zeros(pieces, bool)  # the last write was one
         self.value = np.zeros(pieces, np.uint32)  # what it wrote
         self.mbarriers = np.zeros(pieces, bool)  # what lies in one
+
+    def tell(self, report: Report) -> None:
+        report.races += [race for race in self.findings if race not in report.races]
 
     # -- what orders
 
@@ -116,17 +117,11 @@ class Races:
     # -- accesses
 
     def access(
-        self,
-        k: Cohort,
-        i: Instruction,
-        addresses: Array,
-        lanes: Array | None,
-        nbytes: int,
-        what: str,
+        self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
         words: list[Array] | None = None,
-    ) -> None:
-        """An access to shared memory at ``addresses`` (n, 32) in ``lanes`` (None: all). ``what`` is "read", "write"
-        (of ``words``) or "atomic"."""
+    ) -> None:  # fmt: skip
+        if space != "shared":
+            return
         flat = np.arange(addresses.size) if lanes is None else np.flatnonzero(lanes)
         warp = k.warps[flat // 32]
         begin = self._begin(warp, addresses, flat)

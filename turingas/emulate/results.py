@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from turingas.emulate.arrays import ZERO, Array
 from turingas.emulate.build import Get, Maker, Put, Step
-from turingas.emulate.cohort import ZERO, Array, Cohort
+from turingas.emulate.cohort import Cohort
 from turingas.isa.instruction import Imm, Operand, Reg
 
 Out = Callable[[Cohort, Any], Array]  # computes a value, into the array given or, for None, into one of its own

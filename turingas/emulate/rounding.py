@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from turingas.emulate.cohort import Array
+from turingas.emulate.arrays import Array
 
 NAN32 = np.uint32(0x7FFFFFFF)  # every NaN that an FP32 instruction computes (CUDA programming guide)
 NAN16 = np.uint16(0x7FFF)  # of FP16 and BF16 (CUDART_NAN_FP16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turingas.emulate.cohort import Array
+from turingas.emulate.arrays import Array
 
 BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
 RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR = range(4)
@@ -42,6 +42,17 @@ class Splits:
     def __len__(self) -> int:
         return len(self.warp)
 
+
+class BlockBarriers:
+    """The sixteen barriers of each block: threads that arrived without waiting, and what BAR.RED counts."""
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.arrived = np.zeros(blocks * BARRIERS, np.int64)  # by BAR.ARV
+        self.true = np.zeros(blocks * BARRIERS, np.int64)
+        self.total = np.zeros(blocks * BARRIERS, np.int64)
+        #: of the last BAR.RED that each warp came through: threads whose predicate held, and all of them
+        self.result = np.zeros((2, warps, 1), np.int64)
+        self.kind = np.zeros((warps, 1), np.int8)  # 0 POPC, 1 AND, 2 OR
 
 
 def any_lane(lanes: Array) -> Array:

@@ -17,15 +17,17 @@ With ``stale`` an instruction that reads too early gets the old value, as on the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turingas.emulate.cohort import Array, Cohort
-from turingas.emulate.errors import Place
+from turingas.emulate.arrays import Array
+from turingas.emulate.cohort import Cohort, Observer, State
+from turingas.emulate.errors import DeviceError, Place
+from turingas.emulate.report import Report
 from turingas.isa.effects import (
     FIXED,
     LATE,
+    SCOREBOARDS,
     SOONEST,
     VARIABLE,
     WITH_SOURCES,
@@ -37,10 +39,6 @@ from turingas.isa.effects import (
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
 
-if TYPE_CHECKING:
-    from turingas.emulate.machine import Wave
-
-SCOREBOARDS = 6
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
 
@@ -94,10 +92,12 @@ class Begun:
         return found if found.any() else None
 
 
-class Strict:
+class Strict(Observer):
     """The scoreboard mode of one wave. ``findings`` has each pair of instructions once."""
 
-    def __init__(self, wave: Wave, stale: bool) -> None:
+    each = True
+
+    def __init__(self, wave: State, stale: bool) -> None:
         self.wave = wave
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
@@ -127,11 +127,17 @@ class Strict:
         self._borrowed: list[tuple[int, Array, Array]] = []  # register, lanes, what they held
         self._rules: dict[tuple[str, int, int, int], tuple[int, int]] = {}
 
+    def tell(self, report: Report) -> None:
+        report.hazards += [hazard for hazard in self.findings if hazard not in report.hazards]
+
     # -- called by the machine, in this order
 
     def guard(self, k: Cohort, i: Instruction, n: int) -> None:
         """Before the guard of instruction ``n`` is looked at: the scoreboards that it waits for, then the guard."""
         this = self._of(n)
+        if this.missing:
+            message = f"names scoreboard {this.missing[0]}; there are 0 to {SCOREBOARDS - 1}"
+            raise DeviceError("scoreboard", message, self.wave.image.place(n))
         for board in this.wait:
             self._wait(k, board, n)
         for board in this.waits:

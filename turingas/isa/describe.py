@@ -10,14 +10,14 @@ import functools
 import operator
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from turingas.isa import table
 from turingas.isa.arch import ARCHS
 from turingas.isa.fields import Alone, BitSet, Constant, Enum, Field, Float, Number, Offset, Register, Target
 from turingas.isa.form import Form, bits_of
 from turingas.isa.forms import Forms, forms
-from turingas.isa.meaning import meaning
 from turingas.isa.operands import Operand, Piece, merged, pieces_of
 
 WIDTH = 116
@@ -184,14 +184,16 @@ def _condition(form: Form) -> str:
     return "".join(texts)
 
 
-def written(candidates: Iterable[Form], name: str) -> list[str]:
-    """How forms are written that all have the mnemonic ``name``, modifiers included."""
-    return _tails(tuple(candidates), name)
+def written(candidates: Iterable[Form], name: str, distance: Callable[[Form], tuple[int, ...]]) -> list[str]:
+    """How forms are written that all have the mnemonic ``name``, modifiers included; the nearest first."""
+    found = [(min(distance(form) for group in way.forms for form in group), way) for way in _ways(tuple(candidates))]
+    found.sort(key=operator.itemgetter(0))
+    return list(dict.fromkeys(f"{name} {way.tail}".strip() for _, way in found))
 
 
 @functools.lru_cache(maxsize=500)
-def _tails(candidates: tuple[Form, ...], name: str) -> list[str]:
-    return list(dict.fromkeys(f"{name} {way.tail}".strip() for way in ways(candidates)))
+def _ways(candidates: tuple[Form, ...]) -> list[Way]:
+    return ways(candidates)
 
 
 # ---- places in the word ----------------------------------------------------------------------------------------------
@@ -391,9 +393,36 @@ def body(forms: Forms, base: str) -> list[str]:
     return lines
 
 
-def describe(forms: Forms, base: str) -> str:
+def head(base: str, example: str) -> list[str]:
+    """What an instruction does, what PTX and CUDA C++ call it, and a line that uses it."""
+    op = table.OPS[base]
+    return [op.does, *[f"PTX, CUDA: {op.ptx}"] * bool(op.ptx), *[f"for example: {example}"] * bool(example)]
+
+
+def meant(word: str, mnemonics: Iterable[str]) -> list[str]:
+    """The mnemonics that are called ``word`` in PTX or CUDA C++ ("shfl.sync"), or whose line says it ("shuffle"), the
+    likeliest first."""
+    word = word.lower()
+    found = []
+    for base in mnemonics:
+        op = table.OPS[base]
+        names = op.ptx.lower().replace(",", "").split()
+        ranks = [
+            word in names,
+            any(name.startswith(word) for name in names),
+            any(word in name for name in names),
+            re.search(rf"\b{re.escape(word)}", op.does.lower()) is not None,
+        ]
+        if any(ranks):
+            found.append((ranks.index(True), base))
+    if not found and "." in word:
+        return meant(word.rpartition(".")[0], mnemonics)  # mma.sync.aligned: mma.sync
+    return [base for _, base in sorted(found)]
+
+
+def describe(forms: Forms, base: str, example: str) -> str:
     """How an instruction (its mnemonic without modifiers) is written, its operands and modifiers and their bits, as
     text."""
     others = [name for name in architectures(base) if name != forms.name]
     title = f"{base} on {forms.name}" + (f" (also on {', '.join(others)})" if others else " (nowhere else)")
-    return "\n".join([title, *filter(None, [meaning(base)]), "", *body(forms, base), "", LEGEND])
+    return "\n".join([title, *head(base, example), "", *body(forms, base), "", LEGEND])

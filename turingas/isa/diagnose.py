@@ -14,6 +14,8 @@ from turingas.isa.fields import Enum
 from turingas.isa.form import Form
 from turingas.isa.forms import Forms
 
+MEANT = 6  # mnemonics that a hint explains
+
 
 class Line:
     """An instruction as it is written: the whole ``text``, what follows its guard, its mnemonic, its operands."""
@@ -72,14 +74,24 @@ def unknown_label(name: str, labels: Mapping[str, int]) -> UnknownLabel:
 def unknown(forms: Forms, base: str, position: int) -> EncodeError:
     elsewhere = [other.name for other in forms.others() if any(row.base == base for row in other.rows)]
     if elsewhere:
-        return EncodeError(f"{forms.name} has no {base}", position, "it exists on " + ", ".join(elsewhere))
+        kin = [name for name in table.OPS[base].kin if forms.named(name)]
+        hint = "it exists on " + ", ".join(elsewhere)
+        hint += f"; here use {' and '.join(kin)}" if kin else ""
+        return EncodeError(f"{forms.name} has no {base}", position, hint)
     if not base:
         return EncodeError("an instruction is missing here", position, ".word takes neither control code nor guard")
     everywhere = {row.base for row in table.ROWS}
-    hint = nearest(base.upper(), everywhere)
     if base.upper() in everywhere:
         hint = "instructions are written in capitals"
+    else:
+        hint = nearest(base.upper(), everywhere) or meant(forms, base)
     return EncodeError(f"unknown instruction {base!r}", position, hint)
+
+
+def meant(forms: Forms, word: str) -> str:
+    """A hint with the mnemonics that PTX or CUDA C++ call so, or whose line says this word; "" for none."""
+    found = describe.meant(word, forms.mnemonics())[:MEANT]
+    return "; ".join(f"{name}: {table.OPS[name].does}" for name in found)
 
 
 def bad_modifier(forms: Forms, candidates: list[Form], name: str, position: int) -> EncodeError:
@@ -131,7 +143,8 @@ def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
         hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
         return EncodeError(f"{parts[n]} does not say which descriptor register is used", places[1 + n], hint)
     candidates = [f for f in forms.named(form.base) if f.modifiers(name)]
-    written = describe.written(candidates, name)
+    # the forms nearest to what is written come first
+    written = describe.written(candidates, name, lambda form: _distance(form, parts))
     # the operand that fits no form that agrees with all before it
     alive, n = candidates, 0
     while n < len(parts):
@@ -144,7 +157,42 @@ def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
         return EncodeError(f"{name} has too few operands", places[0], hint)
     if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
         hint = "registers and names are written in capitals"
+    elif close := _close(alive, parts, n):
+        hint = close
+    elif all(len(f.operands) <= n for f in alive):
+        return EncodeError(f"{name} has too many operands", places[1 + n], hint)
+    elif _one_too_many(candidates, parts):
+        hint = f"only one source may be a constant, an immediate or a uniform register; {hint}"
     return EncodeError(f"operand {parts[n]!r} does not fit {name}", places[1 + n], hint)
+
+
+NO_REGISTER = re.compile(r"[-~|]*(?:cx?\[|UR[\dZ]|[+.\d]|INF|QNAN)")  # how such a source begins
+
+
+def _one_too_many(candidates: Sequence[Form], parts: Sequence[str]) -> bool:
+    """Whether the line would do if only one of its sources were no register."""
+    others = [k for k, part in enumerate(parts) if NO_REGISTER.match(part)]
+    kept = ([part if k == one or k not in others else "R2" for k, part in enumerate(parts)] for one in others)
+    return len(others) > 1 and any(_prefix(form, line) for line in kept for form in candidates)
+
+
+def _distance(form: Form, parts: Sequence[str]) -> tuple[int, int]:
+    """How far a form is from what is written: operands of another kind, and how many there are too many or too few."""
+    unlike = sum(not operand.matches(part) for operand, part in zip(form.operands, parts))
+    return unlike, abs(len(form.operands) - len(parts))
+
+
+def _close(alive: Sequence[Form], parts: Sequence[str], n: int) -> str:
+    """A hint with the name that operand ``n`` may have, where names may stand there (S2R's special registers)."""
+    names = [
+        text
+        for form in alive
+        for operand in form.operands[n : n + 1]
+        for field in operand.fields
+        if isinstance(field, Enum) and len(operand.fields) == 1
+        for text in field.values
+    ]
+    return nearest(parts[n], names)
 
 
 def _slot(part: Enum) -> str:

@@ -14,6 +14,7 @@ from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies
 # once more as sources that are read late.
 FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, SOURCES: 546}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
+SCOREBOARDS = 6  # a control code has room for 7, which is none, and for 6, which there is not
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
 
 # Roles of what an instruction has begun: results of fixed and of variable latency, sources that it has still to read,
@@ -70,16 +71,17 @@ class Effects:
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reads``: register
     -> access; ``writes``: register -> access and role; ``late``: registers that it reads late, without those that it
     writes too, for which its result stands. ``clears``: both literals of the predicates that it writes, as a mask.
-    ``sets``: its scoreboards; ``releases``: role -> those of them that tell when it is done, as a mask."""
+    ``sets``: its scoreboards; ``missing``: those that it names and that there are not; ``releases``: role -> the
+    scoreboards that tell when it is done, as a mask."""
 
     __slots__ = (
-        "clears", "depbar", "flushes", "guard", "i", "in_order", "late", "queue", "reads", "releases", "sets", "stall",
-        "wait", "waits", "writes",
+        "clears", "depbar", "flushes", "guard", "i", "in_order", "late", "missing", "queue", "reads", "releases",
+        "sets", "stall", "wait", "waits", "writes",
     )  # fmt: skip
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
         self.i = i
-        self.wait = [sb for sb in range(6) if i.control.wait >> sb & 1]
+        self.wait = [sb for sb in range(SCOREBOARDS) if i.control.wait >> sb & 1]
         self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
         self.stall = lat.stall(i)
         self.guard = None if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
@@ -105,14 +107,19 @@ class Effects:
         predicates = (n for n in self.writes if FIRST["P"] <= n < FIRST["B"] and n % 8 != PREDICATES)
         self.clears = sum(3 << literal(n, False) for n in predicates)
         control = i.control
-        written = 0 if control.write == NONE else 1 << control.write
-        read_by = 0 if control.read == NONE else 1 << control.read
+        written, read_by = (1 << sb if sb < SCOREBOARDS else 0 for sb in (control.write, control.read))
         # role -> the scoreboards of its own that tell that it is done, as a mask
         self.releases = {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by}
-        self.sets = sorted({sb for sb in (control.write, control.read) if sb != NONE})
+        named = {sb for sb in (control.write, control.read) if sb != NONE}
         self.depbar: tuple[int, int] | None = None
         if i.base == "DEPBAR":
             self._depbar(i)
+            named.update(sb for sb in (*self.waits, *(self.depbar or ())[:1]) if sb >= SCOREBOARDS)
+            self.waits = [sb for sb in self.waits if sb < SCOREBOARDS]
+            if self.depbar is not None and self.depbar[0] >= SCOREBOARDS:
+                self.depbar = None
+        self.sets = sorted(sb for sb in named if sb < SCOREBOARDS)
+        self.missing = sorted(sb for sb in named if sb >= SCOREBOARDS)
 
     def _depbar(self, i: Instruction) -> None:
         """DEPBAR.LE SB0, 0x1, {3, 2} waits for SB2 and SB3, and until one is left of SB0."""

@@ -1,7 +1,7 @@
 """One decoded instruction: its operands as values, and which registers it reads and writes.
 
 The linter and the emulator work on this, never on bits or text of their own. All of it follows from the row of the
-table that explains the word, but for the few registers that no operand shows (``IMPLICIT``).
+table that explains the word, and from what its mnemonic's Op says of registers that its operands do not show.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register,
 from turingas.isa.form import Form
 from turingas.isa.grammar import SOURCE
 from turingas.isa.isa import Isa
+from turingas.isa.op import Op
 from turingas.isa.operands import Operand as Pattern
 from turingas.isa.operands import Piece
+from turingas.isa.table import OPS
 
-# A destination stands at one of these bits; other registers are sources.
-DESTINATIONS = {("R", 16), ("UR", 16), ("P", 81), ("P", 84), ("UP", 81), ("UP", 84), ("B", 16)}
+# A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
+DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
-# mnemonics whose registers at those places are sources all the same
-READS_B = ("BSYNC", "BREAK")  # BREAK also writes it
-READS_64 = ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML", "FOOTPRINT")  # a second destination stands at 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +181,16 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     if form is None:
         return None
     name, base, mods, guard = _named(form, word & form.name_mask)
+    op = OPS[base]
     wide = form.size.span(word) if form.size else 1
     shown: list[Operand] = []
     for pattern in form.operands:
-        if pattern.target is None and base not in ("BRX", "BRXU"):
-            value = _remembered(pattern, word & pattern.mask, wide, base)
+        if pattern.target is None and not op.relative:
+            value = _remembered(pattern, word & pattern.mask, wide, op)
         else:
-            value = _operand(pattern, word, address, wide, base)
+            value = _operand(pattern, word, address, wide, op)
         if "UR" in pattern.source:
-            value = _widened(value, form, pattern, base, mods, bool(shown))
+            value = _widened(value, form, pattern, op, mods, bool(shown))
         last = shown[-1] if shown else None
         if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
             bits = last.bits << 16 | value.bits  # the two halves of a packed immediate, the upper one first
@@ -198,7 +198,7 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
         else:
             shown.append(value)
     operands = tuple(shown)
-    reads, writes = _accesses(base, mods, guard, operands, form)
+    reads, writes = _accesses(op, mods, guard, operands)
     return Instruction(
         word, address, form, name, guard, _control(word >> control.STALL), operands, base, mods, reads, writes
     )
@@ -221,33 +221,23 @@ def _named(form: Form, word: int) -> tuple[str, str, tuple[str, ...], Reg]:
 
 
 @functools.lru_cache(REMEMBERED)
-def _remembered(pattern: Pattern, word: int, wide: int, base: str) -> Operand:
-    return _operand(pattern, word, 0, wide, base)
+def _remembered(pattern: Pattern, word: int, wide: int, op: Op) -> Operand:
+    return _operand(pattern, word, 0, wide, op)
 
 
-def _widened(
-    value: Operand, form: Form, pattern: Pattern, base: str, mods: tuple[str, ...], second: bool
-) -> Operand:
+def _widened(value: Operand, form: Form, pattern: Pattern, op: Op, mods: tuple[str, ...], second: bool) -> Operand:
     """An operand with uniform registers, which span more of them than their fields say."""
     if isinstance(value, Reg) and any(name in pattern.source for name in _wide_sources(form)):
         return replace(value, words=2)
     if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
         return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
     if isinstance(value, Mem) and value.ur is not None:
-        words = value.ur.words
         if value.space == "gdesc":
             words = 4 if value.ur.place == 24 else 2  # descriptors of both matrices, or of b
-        elif base in ("UBLKCP", "UBLKRED", "UBLKPF"):
-            words = 1 if second and mods[1] == "S" else 2  # 64 bits; to shared memory: its address and the mbarrier's
-        elif base in TENSOR_COPIES and not second:
-            words = TENSOR_COPIES[base] + int(mods[0][0])  # and a coordinate for each dimension: .2D
-        elif "E" in mods and (base != "LDGSTS" or second):
-            words = 2  # of a 64-bit address
+        else:
+            words = op.spans(mods, second) or value.ur.words
         return replace(value, ur=replace(value.ur, words=words))
     return value
-
-
-TENSOR_COPIES = {"UTMALDG": 2, "UTMASTG": 1, "UTMAREDG": 1}  # in front of the coordinates: address, mbarrier
 
 
 @functools.cache
@@ -266,27 +256,27 @@ HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
 
 
-def _operand(pattern: Pattern, word: int, address: int, wide: int, base: str) -> Operand:
+def _operand(pattern: Pattern, word: int, address: int, wide: int, op: Op) -> Operand:
     flat = list(_pieces(pattern.pieces))
-    regs = [_register(f, word, wide, base) for kind, f in flat if kind == "field" and isinstance(f, Register)]
+    regs = [_register(f, word, wide, op) for kind, f in flat if kind == "field" and isinstance(f, Register)]
     target = next((f for kind, f in flat if isinstance(f, Target)), None)
     if target is not None:
         return Label(target.address(word, address), target.relative, regs[0] if regs else None)
     if any(kind == "text" and "[" in f for kind, f in flat):
-        return _memory(flat, word, wide, base)
+        return _memory(flat, word, wide, op)
     fields = [f for kind, f in flat if kind == "field"]
     if not fields:
         return Name(pattern.source)
     first = fields[0]
     if isinstance(first, Register):
         suffix = "".join(f if kind == "text" else f.decode(word) for kind, f in flat if _is_suffix(kind, f))
-        reg = _register(first, word, wide, base, suffix)
+        reg = _register(first, word, wide, op, suffix)
         if len(fields) > 1 and isinstance(fields[1], Number):  # BRX R2 -0x10: a distance behind the register
             value = _signed(fields[1], word)
-            return Label(value + (address + 16 if base in ("BRX", "BRXU") else 0), base in ("BRX", "BRXU"), reg)
+            return Label(value + (address + 16 if op.relative else 0), op.relative, reg)
         return reg
     if isinstance(first, Constant):
-        return _constant(first, word)
+        return _constant(first, word, op)
     if isinstance(first, Float):
         return Imm(first.get(word), first.get(word), FLOATS[first.size], first.decode(word))
     if isinstance(first, Number):
@@ -315,16 +305,15 @@ def _signed(f: Number, word: int) -> int:
     return value * f.scale
 
 
-def _register(f: Register, word: int, wide: int, base: str, suffix: str = "") -> Reg:
+def _register(f: Register, word: int, wide: int, op: Op, suffix: str = "") -> Reg:
     if type(f) is not Register:  # stored inverted: its text says what is meant
         text = f.decode(word)
         name = text.lstrip("!").removeprefix(f.prefix)
         index = ZEROS[f.prefix] if name == f.zero else int(name)
         return Reg(f.prefix, index, inv=text[0] == "!", place=f.pos)
     words = f.words if f.words > 0 else wide if f.words < 0 else 1
-    write = (f.prefix, f.pos) in DESTINATIONS or (base in READS_64 and f.pos == 64 and f.prefix == "R")
-    if f.prefix == "B" and base in READS_B:
-        write = False
+    place = f"{f.prefix}{f.pos}"
+    write = (place in DESTINATIONS or place in op.writes) and place not in op.reads
     bit = functools.partial(_bit, word)
     if f.suffix is not None:
         suffix = f.suffix.decode(word) + suffix
@@ -338,19 +327,19 @@ def _bit(word: int, place: int | None) -> bool:
     return place is not None and bool(word >> place & 1)
 
 
-def _constant(f: Constant, word: int) -> Const:
+def _constant(f: Constant, word: int, op: Op) -> Const:
     bit = functools.partial(_bit, word)
     suffix = f.suffix.decode(word) if f.suffix else ""
     signs = (bit(f.neg), bit(f.abs), bit(f.inv), suffix)
     if isinstance(f.bank, Register):
-        return Const(0, f.offset.get(word) * f.offset.scale, _register(f.bank, word, 1, ""), *signs)
+        return Const(0, f.offset.get(word) * f.offset.scale, _register(f.bank, word, 1, op), *signs)
     return Const(f.bank.get(word), f.offset.get(word) * f.offset.scale, None, *signs)
 
 
 WRITTEN_OUT = re.compile(r"(desc\[)?UR(\d+)")  # a uniform register that the row itself names: LDGSTS's descriptor
 
 
-def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
+def _memory(flat: list[Piece], word: int, wide: int, op: Op) -> Mem:
     """Text and fields of an address, such as ``desc[`` URb ``][`` Ra ``.64`` offset ``]``."""
     space, offset, scale, bank = "", 0, 1, 0
     base = ur = desc = None
@@ -367,7 +356,7 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
                 if "]" not in f or space == "":
                     space = inside or space
         elif isinstance(f, Register):
-            reg = _register(f, word, wide, mnemonic)
+            reg = _register(f, word, wide, op)
             if inside == "desc":
                 desc = replace(reg, words=2)
             elif f.prefix == "UR":
@@ -380,7 +369,7 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
             else:
                 offset = _signed(f, word)
         elif isinstance(f, Constant):
-            found = _constant(f, word)
+            found = _constant(f, word, op)
             bank, offset = found.bank, found.offset
         elif isinstance(f, Enum):
             text = f.decode(word)
@@ -395,7 +384,7 @@ def _memory(flat: list[Piece], word: int, wide: int, mnemonic: str) -> Mem:
 
 
 def _accesses(
-    base: str, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...], form: Form
+    op: Op, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...]
 ) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
     reads: list[Access] = []
     writes: list[Access] = []
@@ -425,12 +414,12 @@ def _accesses(
         elif isinstance(operand, Name):
             if operand.text == "PR":
                 moved, kept = _masked("P", operands)
-                (writes if base == "R2P" else reads).extend(moved)
-                if base == "R2P":  # it writes back the others as it found them
+                (writes if "PR" in op.writes else reads).extend(moved)
+                if "PR" in op.reads:
                     reads.extend(kept)
             elif operand.text == "UPR":
                 moved, _ = _masked("UP", operands)
-                (writes if base == "UR2UP" else reads).extend(moved)
+                (writes if "UPR" in op.writes else reads).extend(moved)
             elif operand.text[:1] == "B" and operand.text[1:].isdecimal():
                 # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
                 barrier = Access("B", int(operand.text[1:]), 1, "implicit")
@@ -438,8 +427,13 @@ def _accesses(
                 (reads if source else writes).append(barrier)
                 if source and "CLEAR" in mods:
                     writes.append(barrier)
-    if base == "BREAK":
-        writes += [Access("B", r.index, 1, "d") for r in operands if isinstance(r, Reg) and r.file == "B"]
+    both = op.reads & op.writes
+    if both:
+        writes += [
+            _access(r.file, r.index, r.words, "d")
+            for r in operands
+            if isinstance(r, Reg) and f"{r.file}{r.place}" in both
+        ]
     return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
 
 

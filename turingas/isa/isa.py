@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 
 from turingas.errors import AsmError, EncodeError
-from turingas.isa import control, describe, diagnose, forms
+from turingas.isa import control, describe, diagnose, forms, table
 from turingas.isa.decode import SEEN, Decoder
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Number, Register
@@ -81,14 +82,27 @@ class Isa:
                     return f.get(word) + 1
         return 16 if form.base == "BAR" and any(isinstance(f, Register) for o in form.operands for f in o.fields) else 1
 
+    def example(self, base: str) -> str:
+        """A line with this mnemonic that can be encoded here."""
+        for line in table.OPS[base].examples:
+            with contextlib.suppress(EncodeError):
+                self.encode(line)
+                return line
+        return ""
+
     def describe(self, mnemonic: str) -> str:
         """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is
-        none."""
+        none: its hint names those that PTX or CUDA C++ call so."""
         base = mnemonic.upper().partition(".")[0]
+        name_of_ptx = "." in mnemonic and mnemonic.islower()
+        if name_of_ptx or base not in table.OPS:
+            called = diagnose.meant(self.forms, mnemonic)
+            if called:
+                raise AsmError(f"{mnemonic!r} is no mnemonic", hint=called)
         if not self.named(base):
             unknown = diagnose.unknown(self.forms, base, 0)
             raise AsmError(unknown.message, hint=unknown.hint)
-        return describe.describe(self.forms, base)
+        return describe.describe(self.forms, base, self.example(base))
 
 
 _KNOWN: dict[str, Isa] = {}

@@ -1,8 +1,9 @@
 """How long one instruction must stay behind another: what a control code has to respect.
 
 An instruction either has a fixed latency, and whoever needs its result keeps so many cycles behind it, or a variable
-one, and whoever needs it waits on a scoreboard. Which pipe executes an instruction stands here (``PIPES``); the
-cycles stand in latency.csv, each with its source; docs/latency.md says how they were learned.
+one, and whoever needs it waits on a scoreboard. Which pipe executes an instruction, and which scoreboards it may set,
+its Op says (turingas/isa/table/); the cycles stand in latency.csv, each with its source; docs/latency.md says how they
+were learned.
 """
 
 from __future__ import annotations
@@ -16,43 +17,13 @@ from turingas.errors import AsmError
 from turingas.isa.arch import Arch
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Access, Const, Instruction
-
-#: mnemonics by the pipe that executes them
-PIPES = {
-    "fma": "FFMA FADD FMUL FSWZADD IMAD IDP VIADD",
-    "alu": "FSEL FMNMX FSET FSETP MOV SEL IABS IADD3 LEA LOP3 PLOP3 SHF SGXT BMSK PRMT ISETP IMNMX VIMNMX VIMNMX3"
-    " VIADDMNMX VABSDIFF VABSDIFF4 I2FP F2FP F2IP I2I I2IP P2R R2P CS2R VOTE ELECT LEPC RPCMOV GETLMEMBASE",
-    "half": "HADD2 HMUL2 HFMA2 HMNMX2 VHMNMX HSET2 HSETP2",
-    "fp64": "DFMA DADD DMUL DSETP",
-    "xu": "MUFU F2F FRND F2I I2F POPC FLO BREV FCHK CLMAD",
-    "tensor": "HMMA IMMA BMMA DMMA QMMA",
-    "wgmma": "HGMMA IGMMA QGMMA BGMMA",
-    "lsu": "LD LDG LDS LDL LDSM LDGMC LDTRAM ST STG STS STL STSM STAS LDGSTS ATOM ATOMG ATOMS RED REDG REDAS SHFL"
-    " MATCH REDUX QSPC MOVM CCTL CCTLL CCTLT MEMBAR ERRBAR CGAERRBAR FENCE LDGDEPBAR DEPBAR ARRIVES SYNCS SETLMEMBASE",
-    "constant": "LDC",
-    "special": "S2R S2UR B2R R2B BAR SETCTAID",
-    "r2ur": "R2UR",
-    "tex": "TEX TLD TLD4 TMML TXD TXQ FOOTPRINT SULD SUST SURED SUATOM SUQUERY PIXLD",
-    "uniform": "USEL UIADD3 UIMAD ULEA UCLEA ULOP3 USHF UPRMT USGXT UBMSK UFLO UBREV UPOPC UF2FP UISETP UPLOP3 UP2UR"
-    " UR2UP ULEPC",
-    "umove": "UMOV ULDC VOTEU",  # they write uniform registers, but not through the uniform arithmetic
-    "copy": "UBLKCP UBLKRED UBLKPF UTMALDG UTMASTG UTMAREDG UTMAPF UTMACCTL UTMACMDFLUSH",
-    "branch": "BRA BRX BRXU JMP JMX JMXU CALL RET WARPSYNC EXIT KILL RTT BPT BSSY BSYNC BREAK YIELD ENDCOLLECTIVE BMOV"
-    " NANOSLEEP NOP PMTRIG PREEXIT ACQBULK WARPGROUP WARPGROUPSET USETMAXREG USETSHMSZ UCGABAR_ARV UCGABAR_WAIT",
-}
-PIPE_OF = {name: pipe for pipe, names in PIPES.items() for name in names.split()}
+from turingas.isa.table import OPS
 
 #: Pipes with queues: their results come at no fixed time, and they read registers after issue; but what one of them
 #: does, it does in order. (ptxas never lets such a result be read without a wait, on itself or on a later one of its
 #: queue, and never overwrites such a source.)
 QUEUES = frozenset(["xu", "lsu", "constant", "special", "tex", "copy", "branch"])
 
-# ptxas never sets these, and nvdisasm refuses the words (probed for sm_75 and sm_90)
-NO_WRITE_SCOREBOARD = frozenset(
-    "BAR BRA BREAK BRX BSSY BSYNC CALL CCTL DEPBAR EXIT MEMBAR NANOSLEEP RED REDG RET ST STG STL STS WARPSYNC"
-    " YIELD".split()
-)
-NO_READ_SCOREBOARD = frozenset("BRA BREAK BRX BSSY BSYNC CALL DEPBAR EXIT NANOSLEEP RET WARPSYNC YIELD".split())
 NONE = 7  # no scoreboard
 #: what reads later than all else, and so may come earlier: "any" does not hold for these
 EARLY = frozenset(["wide.c.high", "tensor.c"])
@@ -66,17 +37,13 @@ BRANCH_STALL = 5  # cycles that ptxas stalls behind BRA and EXIT, on every archi
 # others do.
 BARRIER = "BAR"  # its file
 AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR the second
+#: pipes whose instructions touch what others can see (but for those whose Op is private)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
-NOT_HELD_BACK = frozenset("DEPBAR LDGDEPBAR NOP YIELD".split())  # of these pipes: they touch nothing outside the warp
 
 # The uniform datapath reads its uniform registers some cycles after the issue: who is quick to overwrite them then may
 # come before that, and it computes with the new value (rows "war" of latency.csv). This is kept like registers beside
 # those, which such a reader writes, and which such a writer reads.
 SOURCES = "UR source"  # their file
-
-# Results that come in no order, though their queue takes its sources in order: of memory behind a cache, and others
-# for which ptxas was never seen to rely on an order (it does for LDS, SHFL, ATOMS, B2R, conversions, MUFU, textures).
-UNORDERED = frozenset("LD LDG LDL LDGMC LDGSTS ATOM ATOMG LDC S2R".split())
 
 Kind = Callable[["Latencies", Instruction, Access, int], str]
 
@@ -102,7 +69,7 @@ class Latencies:
     def reads(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` reads: its registers, the barrier that has to hold it back, and the sources of others that it may
         overwrite too early."""
-        held_back = PIPE_OF[i.base] in HELD_BACK and i.base not in NOT_HELD_BACK
+        held_back = OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private
         overwrites = [a for a in i.writes if a.file == "UR" and writer(self, i, a, 0) in self.overtaking]
         return i.reads + (AT_BARRIER if held_back else ()) + tuple(_in_file(SOURCES, a) for a in overwrites)
 
@@ -114,14 +81,14 @@ class Latencies:
         return i.writes + held + tuple(_in_file(SOURCES, a) for a in late)
 
     def pipe(self, i: Instruction) -> str:
-        """The pipe that executes ``i``: a key of PIPES."""
-        return PIPE_OF[i.base]
+        """The pipe that executes ``i``: see Op."""
+        return OPS[i.base].pipe
 
     def queue(self, i: Instruction) -> str:
         """The queue that ``i`` waits in, or "". Instructions of one queue read their sources and deliver their results
-        in order (but for UNORDERED): when a later one has, this one has too. That holds whatever the guards say: what
-        does not run keeps its place in the queue all the same."""
-        pipe = PIPE_OF[i.base]
+        in order (but for those whose Op says otherwise): when a later one has, this one has too. That holds whatever
+        the guards say: what does not run keeps its place in the queue all the same."""
+        pipe = OPS[i.base].pipe
         if pipe == "tensor" and self.arch.tensor_distance:
             # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
             scoreboards = i.base == "DMMA" or i.control.write != NONE or i.control.read != NONE
@@ -131,13 +98,13 @@ class Latencies:
     def variable(self, i: Instruction, write: Access) -> bool:
         """Whether this result arrives at no fixed time: readers must wait on the write scoreboard of ``i``, or of a
         later instruction of its queue."""
-        if write.file == "B" or i.base in NO_WRITE_SCOREBOARD:
+        if write.file == "B" or "w" not in OPS[i.base].sets:
             return False
         return self.queue(i) != ""
 
     def in_order(self, i: Instruction) -> bool:
         """Whether the results of ``i`` are there before those of whatever is issued to its queue later."""
-        return i.base not in UNORDERED
+        return OPS[i.base].ordered
 
     def flushes(self, i: Instruction) -> str:
         """The queue whose sources have all been read behind ``i``, or "": a barrier waits for the accesses to memory
@@ -152,18 +119,18 @@ class Latencies:
         """Whether this source is read after issue: whoever overwrites it must have waited on the read scoreboard of
         ``i``, on its write scoreboard, or on one of a later instruction of its queue (or belong to that queue)."""
         queue = self.queue(i)
-        if queue == "" or i.base in NO_READ_SCOREBOARD or holds(i):
+        if queue == "" or "r" not in OPS[i.base].sets or holds(i):
             return False
         return read.file == "R" or (read.file == "UR" and queue == "copy")
 
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""
-        pipe = PIPE_OF[i.base]
+        pipe = OPS[i.base].pipe
         queued = pipe in self.queues or pipe == "tensor"
-        read = queued and i.base not in NO_READ_SCOREBOARD
+        read = queued and "r" in OPS[i.base].sets
         if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
-        return read, queued and i.base not in NO_WRITE_SCOREBOARD
+        return read, queued and "w" in OPS[i.base].sets
 
     def stall(self, i: Instruction) -> int:
         """Cycles from the issue of ``i`` to that of the next instruction of its warp, at least."""
@@ -173,7 +140,7 @@ class Latencies:
         """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
         comes so much later."""
         cycles = self.cycles.get(("issue", "", rate(i), ""), 1)
-        if PIPE_OF[i.base] == "wgmma":  # the row is of 8 columns; the shape is 64xNxK
+        if OPS[i.base].pipe == "wgmma":  # the row is of 8 columns; the shape is 64xNxK
             return cycles * int(_shape(i).split("x")[1]) // 8
         return cycles
 
@@ -239,7 +206,7 @@ def holds(i: Instruction) -> bool:
 def accumulates(i: Instruction, write: Access, j: Instruction, read: Access) -> bool:
     """Whether ``j`` adds to what ``i`` has computed, both products of a warp group: those of one shape that accumulate
     into the same registers come in order (PTX ISA, wgmma.fence), however close they are."""
-    if read.what != "c" or PIPE_OF[i.base] != "wgmma" or PIPE_OF[j.base] != "wgmma":
+    if read.what != "c" or OPS[i.base].pipe != "wgmma" or OPS[j.base].pipe != "wgmma":
         return False
     return (write.first, write.count) == (read.first, read.count) and i.mods[:1] == j.mods[:1]
 
@@ -249,7 +216,7 @@ def accumulates(i: Instruction, write: Access, j: Instruction, read: Access) -> 
 
 def rate(i: Instruction) -> str:
     """The class of an instruction among the rows "issue": its pipe, or of a matrix product its shape and types."""
-    pipe = PIPE_OF[i.base]
+    pipe = OPS[i.base].pipe
     if i.base in ("IMAD", "IDP"):
         return "imad"
     if pipe != "tensor":
@@ -270,7 +237,7 @@ def _shape(i: Instruction) -> str:
 
 def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
     """The class of an instruction as the writer of the register ``word`` of ``write``."""
-    pipe = PIPE_OF[i.base]
+    pipe = OPS[i.base].pipe
     if write.file == BARRIER:
         return i.base
     if i.base == "R2P":
@@ -291,7 +258,7 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
 
 def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
     """The class of an instruction as the reader of the register ``word`` of ``read``."""
-    pipe = PIPE_OF[i.base]
+    pipe = OPS[i.base].pipe
     if read.file == BARRIER:
         return pipe
     if read.file in ("P", "UP"):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from turingas.errors import AsmError
 from turingas.isa.arch import Arch
+from turingas.parameter_types import TYPES, type_size
 from turingas.source.lines import PlainLine
 
 BLOCKS = ("regs", "params", "consts", "smem")
@@ -22,7 +23,7 @@ _HARDWARE = re.compile(r"(U?R([0-9]+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|[0-9]+\Z")
 
 # An identifier in an operand, perhaps with an index. Not the `X` of `.X`, nor the `c` of `c[0x0][0x160]`.
-_USE = re.compile(r"(?<![\w.`$(])([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[([0-9]+)\])?")
+_USE = re.compile(r"(?<![\w.`$(])(?<!32@)([A-Za-z_]\w*)(?!\w)(?!\[[^\[\]]*\]\[)(?:\[([0-9]+)\])?")
 _MINUS = re.compile(r"(?<=\w)-(?=[0-9])")
 _BUILTIN = re.compile(r"\b(?:blockDim|gridDim|threadIdx|blockIdx)\.[xyz]\b")
 
@@ -90,7 +91,7 @@ class Names(dict[str, str]):
             raise NameProblem(f"{name} is the hardware's own name", name, "choose another name")
         if name in self.places:
             first = self.places[name].origin
-            raise NameProblem(f"{name} is declared twice", name, f"first declared at {first.file}:{first.line}")
+            raise NameProblem(f"duplicate name {name}", name, f"first declared at {first.file}:{first.line}")
         self.places[name] = line
 
     def register(self, text: str, line: PlainLine) -> None:
@@ -113,7 +114,7 @@ class Names(dict[str, str]):
 
         As in TuringAs there are no gaps unless an alignment asks for one.
         """
-        name, size, align = _sized(parts)
+        name, size, align = _sized(parts, typed=True)
         self.declare(name, line)
         offset = self.param_end + -self.param_end % align
         self.memory[name] = (0, self.arch.param_base + offset, size)
@@ -154,18 +155,27 @@ def _names(item: str) -> Iterable[str]:
     return [f"{match[1]}{number}{match[4]}" for number in range(first, last + 1)]
 
 
-def _sized(parts: list[str]) -> tuple[str, int, int]:
-    """Name, bytes and alignment."""
+def _sized(parts: list[str], typed: bool = False) -> tuple[str, int, int]:
+    """Name, bytes and alignment. With ``typed`` a type may stand for the bytes: it is aligned as in CUDA C++."""
     if len(parts) not in (2, 3):
         raise NameProblem("this takes `name, bytes`", parts[0] if parts else "", "as in input, 8")
+    if typed and (known := type_size(parts[1])):
+        return parts[0], known, _alignment(parts[2]) if len(parts) > 2 else known
+    if typed and not _NUMBER.match(parts[1]):
+        message = f"{parts[1]!r} is no number of bytes, and no type"
+        raise NameProblem(message, parts[1], f"types: {', '.join(TYPES)}, and pointers: f32*")
     sizes = [number(text) for text in parts[1:]]
     size = sizes[0]
     if size == 0 or size % 4:
         raise NameProblem(f"{parts[0]} has {size} bytes, which is no multiple of 4", parts[1])
-    align = sizes[1] if len(sizes) > 1 else 1
+    return parts[0], size, _alignment(parts[2]) if len(parts) > 2 else 1
+
+
+def _alignment(text: str) -> int:
+    align = number(text)
     if align not in (1, 2, 4, 8, 16, 32, 64, 128):
-        raise NameProblem(f"{align} is no alignment", parts[-1], "a power of two up to 128")
-    return parts[0], size, align
+        raise NameProblem(f"{align} is no alignment", text, "a power of two up to 128")
+    return align
 
 
 def number(text: str) -> int:

@@ -125,6 +125,11 @@ class _Parser:
     def __init__(self, arch: str, default_control: str | None) -> None:
         self.arch = find_arch(arch)
         self.default_control = default_control
+        if default_control is not None:
+            try:
+                control_codes.parse(default_control)
+            except control_codes.ControlError as error:
+                raise AsmError(f"default control code: {error.message}", hint=error.hint) from None
         self.items: list[Item] = []
         self.errors: list[AsmError] = []
         self.constants: list[Directive] = []  # bank 3, which the kernels of a file share
@@ -208,7 +213,7 @@ class _Parser:
                     self.constants.append(Directive("long", tuple(words(values, number(parts[1]))), line.origin))
             else:
                 if section.shared is not None:
-                    raise NameProblem("<smem> is given twice", "", f"first at line {section.shared.origin.line}")
+                    raise NameProblem("duplicate <smem>", "", f"first at line {section.shared.origin.line}")
                 number(text)
                 section.shared = line
                 section.blocks.append(Directive("shared", (text,), line.origin))
@@ -287,7 +292,7 @@ class _Parser:
             name = label[1]
             if name in labels:
                 first = f"first at {labels[name].file}:{labels[name].line}"
-                self.errors.append(origin.error_at(f"label {name} stands twice", first, name))
+                self.errors.append(origin.error_at(f"duplicate label {name!r}", first, name))
             elif name in section.names.places:
                 message = f"{name} names a label and a register or constant"
                 self.errors.append(origin.error_at(message, "rename one of them", name))

@@ -1,7 +1,11 @@
-"""What each instruction does, a module a kind. ``load`` imports them; each registers its mnemonics."""
+"""What each instruction does, a module a kind: each registers its mnemonics when it is imported."""
 
 import functools
 import importlib
+
+from turingas.emulate.build import SEMANTICS, Maker, Step
+from turingas.emulate.errors import Unsupported
+from turingas.isa.instruction import Instruction
 
 MODULES = ("bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp")
 
@@ -11,3 +15,12 @@ def load() -> None:
     """Import all modules, once."""
     for name in MODULES:
         importlib.import_module(f"{__name__}.{name}")
+
+
+def build(i: Instruction, m: Maker) -> Step:
+    """The function that runs ``i``. Unsupported names what is missing."""
+    load()
+    found = SEMANTICS.get(i.base)
+    if found is None:
+        raise Unsupported(f"the emulator does not know {i.base}")
+    return found(i, m)

@@ -23,8 +23,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Get, Maker, Step, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.memory import BadAccess, Plane, Spots, check_written
 from turingas.emulate.rounding import NAN64
 from turingas.emulate.semantics.loads import fault, narrow_address, sources, spaces, watch, wide_address
@@ -377,7 +379,7 @@ def atomic(i: Instruction, m: Maker) -> Step:
             if found and found[0][1] is not None:
                 done = found[0][1]
         results = what.blank(k)
-        memory = k.wave.device.memory
+        memory = k.wave.memory
         try:
             with memory.lock:
                 spots = [_spots(k, space, address, what.nbytes, lanes) for space, lanes in found]
@@ -398,7 +400,7 @@ def atomic(i: Instruction, m: Maker) -> Step:
 
 def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None) -> list[Spots]:
     if space == "global":
-        found = k.wave.device.memory.locate(address, nbytes, mask, write=True)
+        found = k.wave.memory.locate(address, nbytes, mask, write=True)
     elif space == "shared":
         found = k.wave.shared.locate(address.astype(np.uint32), k.blocks, nbytes, mask)
     else:
@@ -427,8 +429,9 @@ def atomic_shared(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, 32) from None
         what.run(spots, what.operands(k), results)
         watch(k, i, "shared", address, k.mask, what.nbytes, "atomic")
-        if k.wave.races is not None and what.name == "ARRIVE":
-            k.wave.races.arrive_at(k, address)
+        if what.name == "ARRIVE":
+            for observer in k.wave.observers:
+                observer.arrive_at(k, address)
         what.put(k, results)
 
     return step

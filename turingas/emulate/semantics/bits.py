@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from turingas.emulate.arrays import TRUE, ZERO, Array
 from turingas.emulate.build import Get, Maker, Step, semantics
-from turingas.emulate.cohort import TRUE, ZERO, Array, Cohort
+from turingas.emulate.cohort import Cohort
 from turingas.emulate.results import (
     Out,
     applied,

@@ -15,8 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import LANES, TRUE, Array, Cohort
+from turingas.emulate.arrays import LANES, TRUE, Array
+from turingas.emulate.build import Maker, Step, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.atomics import atomic_shared
 from turingas.emulate.semantics.loads import fault, narrow_address
@@ -142,8 +144,8 @@ def _arrive(i: Instruction, m: Maker) -> Step:
             bits = (same.astype(np.uint64) << LANES.astype(np.uint64)).sum(axis=2, dtype=np.uint64)
             found = first & ~np.uint64(0xFFFFFFFF) | bits
         put(k, found)
-        if k.wave.races is not None:
-            k.wave.races.arrive_at(k, address)
+        for observer in k.wave.observers:
+            observer.arrive_at(k, address)
 
     return step
 
@@ -159,8 +161,8 @@ def _check(i: Instruction, m: Maker) -> Step:
             upper = k.wave.shared.load(address, k.blocks, 8, k.mask)[1]
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
-        if k.wave.races is not None:
-            k.wave.races.acquire(k.warps)
+        for observer in k.wave.observers:
+            observer.acquire(k.warps)
         put(k, (upper ^ value(k)) >> np.uint32(31) != 0)
 
     return step
@@ -248,7 +250,7 @@ def _read(k: Cohort, row: int, space: str, address: int, many: int) -> list[Arra
     pieces = _pieces(space, address, many)
     if space == "S":
         return k.wave.shared.load(pieces, k.blocks[row : row + 1], 16)
-    return k.wave.device.memory.load(pieces, 16)
+    return k.wave.memory.load(pieces, 16)
 
 
 def _write(k: Cohort, row: int, space: str, address: int, many: int, words: list[Array]) -> None:
@@ -256,7 +258,7 @@ def _write(k: Cohort, row: int, space: str, address: int, many: int, words: list
     if space == "S":
         k.wave.shared.store(pieces, k.blocks[row : row + 1], 16, words)
     else:
-        k.wave.device.memory.store(pieces, 16, words)
+        k.wave.memory.store(pieces, 16, words)
 
 
 def _complete(k: Cohort, i: Instruction, lane: int, mbarrier: int, nbytes: int) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from turingas.emulate.arrays import Array
 from turingas.emulate.build import Maker
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.cohort import Cohort
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
 #: comparisons: of two arrays; those with U are true for NaNs

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from turingas.emulate.arrays import Array
 from turingas.emulate.build import Get, Maker, Put, Step, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.cohort import Cohort
 from turingas.emulate.results import put64, split, u64
 from turingas.emulate.rounding import QUIET64
 from turingas.isa.instruction import Instruction, Operand

@@ -17,8 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Step, Unsupported, only, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Get, Maker, Step, only, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import (
     EXPONENT32,
     NAN32,

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turingas.emulate.build import Get, Maker, Step, Unsupported, only, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Get, Maker, Step, only, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import (
     NAN16,
     NAN32,

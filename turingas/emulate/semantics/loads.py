@@ -13,15 +13,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import BINDLESS, Get, Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import Array, Cohort
-from turingas.emulate.errors import DeviceError
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import BINDLESS, Get, Maker, Step, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
 from turingas.isa.instruction import Const, Instruction, Mem, Operand, Reg
 
 SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SIGNED = {"S8": np.int8, "S16": np.int16}
-ALL_64 = (1 << 64) - 1
 
 Words = list[Array]
 Load = Callable[[Cohort, Array, int, Array | None], Words]
@@ -129,14 +129,11 @@ def watch(
     what: str,
     words: list[Array] | None = None,
 ) -> None:
-    """Tells the counters, and the race detector for shared memory, of an access. ``what``: read, write (of ``words``)
+    """Tells the observers of an access. ``what``: read, write (of ``words``)
     or atomic."""
-    wave = k.wave
     lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
-    if wave.counters is not None and wave.counters.traffic:
-        wave.counters.memory(i, k, space, k.full(address), lanes, nbytes)
-    if space == "shared" and wave.races is not None:
-        wave.races.access(k, i, k.full(address), lanes, nbytes, what, words)
+    for observer in k.wave.observers:
+        observer.access(k, i, space, k.full(address), lanes, nbytes, what, words)
 
 
 # ---- the memories, one face -----------------------------------------------------------------------------------------
@@ -144,12 +141,12 @@ def watch(
 
 def load_global(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
     """From global memory; address (n, 32) or (n, 1)."""
-    return k.wave.device.memory.load(address, nbytes, mask)
+    return k.wave.memory.load(address, nbytes, mask)
 
 
 def store_global(k: Cohort, address: Array, nbytes: int, words: Words, mask: Array | None) -> None:
     """To global memory."""
-    k.wave.device.memory.store(address, nbytes, words, mask)
+    k.wave.memory.store(address, nbytes, words, mask)
 
 
 def load_shared(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
@@ -236,7 +233,7 @@ def load(i: Instruction, m: Maker) -> Step:
             words = read(k, address, nbytes, mask)
         except BadAccess as bad:
             raise fault(k, i, bad, address.shape[1]) from None
-        if k.wave.counters is not None or k.wave.races is not None:
+        if k.wave.observers:
             watch(k, i, space, address, mask, nbytes, "read")
         if zero:
             return
@@ -265,7 +262,7 @@ def store(i: Instruction, m: Maker) -> Step:
             write(k, address, nbytes, words, k.mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
-        if k.wave.counters is not None or k.wave.races is not None:
+        if k.wave.observers:
             watch(k, i, space, address, k.mask, nbytes, "write", words)
 
     return step
@@ -339,7 +336,7 @@ def store_generic(i: Instruction, m: Maker) -> Step:
 
 def _check_store(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None) -> None:
     if space == "global":
-        k.wave.device.memory.locate(address, nbytes, mask, write=True)
+        k.wave.memory.locate(address, nbytes, mask, write=True)
     elif space == "shared":
         k.wave.shared.locate(address, k.blocks, nbytes, mask)
     else:

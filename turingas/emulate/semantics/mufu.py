@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from turingas.emulate.arrays import Array
 from turingas.emulate.build import Maker, Put, Step, only, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.cohort import Cohort
 from turingas.emulate.rounding import NAN32, finish32, flush32
 from turingas.emulate.semantics.halves import BF16, F16, flush, half_of
 from turingas.isa.instruction import Instruction

@@ -20,8 +20,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.build import Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import Array, Cohort
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Maker, Step, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import fma64
 from turingas.isa.instruction import Imm, Instruction, Reg
 

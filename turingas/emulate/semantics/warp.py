@@ -12,8 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from turingas.emulate import memory
-from turingas.emulate.build import Get, Maker, Step, Unsupported, semantics
-from turingas.emulate.cohort import LANES, Array, Cohort
+from turingas.emulate.arrays import LANES, Array
+from turingas.emulate.build import Get, Maker, Step, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.isa.instruction import Imm, Instruction, Name, Operand, Reg
 
 LANE = LANES.astype(np.int32)[None, :]

@@ -34,6 +34,7 @@ with it on NVIDIA's library code and on random words (tests/isa).
 """
 
 from turingas.isa.grammar import Row
+from turingas.isa.op import Op
 from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
 
 ROWS: list[Row] = [
@@ -47,3 +48,16 @@ ROWS: list[Row] = [
     *tensor.ROWS,
     *texture.ROWS,
 ]
+
+#: mnemonic -> what it is besides how it is written
+OPS: dict[str, Op] = {
+    **floating.OPS,
+    **integer.OPS,
+    **convert.OPS,
+    **memory.OPS,
+    **control.OPS,
+    **uniform.OPS,
+    **async_.OPS,
+    **tensor.OPS,
+    **texture.OPS,
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from turingas.isa.arch import ADA, ALL, AMPERE, HOPPER, TURING, Archs
 from turingas.isa.fields import BitSet, Enum, Number, Target, flag
-from turingas.isa.grammar import OfArch, register, rows
+from turingas.isa.grammar import OfArch, not_zero, register, rows
+from turingas.isa.op import op
 
 # ---- branch targets ----------------------------------------------------------------------------------------------
 
@@ -224,10 +226,10 @@ ROWS = rows(
     ("BAR.SCAN bar, all, !Pp",                          0x0B1D, {77: 3},          ALL),
     ("BAR.SYNCALL{defer}",                              0x0B1D, {77: 4},          ALL - ADA),
     ("BAR.SYNC{defer} bar, Rb",                         0x091D, {},               VOLTA_TO_ADA),
-    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": lambda r: r != 255},HOPPER),
+    ("BAR.SYNC{defer} bar, Rb",                         0x091D, {"Rb": not_zero},HOPPER),
     ("BAR.ARV bar, Rb",                                 0x091D, {77: 1},          ALL),
     ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2},          VOLTA_TO_ADA),
-    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2, "Rb": lambda r: r != 255},HOPPER),
+    ("BAR.RED{red}{defer} bar, Rb, !Pp",                0x091D, {77: 2, "Rb": not_zero},HOPPER),
     ("BAR.SCAN bar, Rb, !Pp",                           0x091D, {77: 3},          ALL),
     ("BAR.SYNC{defer} Rb, some?",                       0x051D, {},               ALL),
     ("BAR.ARV Rb, all",                                 0x051D, {77: 1},          ALL),
@@ -331,3 +333,79 @@ ROWS = rows(
     },
 )
 # fmt: on
+
+
+# ---- what they are -----------------------------------------------------------------------------------------------
+
+alu, lsu, special, branch = (functools.partial(op, pipe) for pipe in ("alu", "lsu", "special", "branch"))
+goes = functools.partial(branch, sets="")
+
+OPS = {
+    "BRA": goes("branches; a predicate or a uniform register may make it conditional besides the guard", "bra",
+                "BRA 0x100"),
+    "BRX": goes("branches to an address in a register, relative", "brx.idx", "BRX R2 -0x100", relative=True),
+    "BRXU": branch("branches to an address in a uniform register, relative", "brx.idx", "BRXU UR4 -0x100",
+                   relative=True, kin="BRX"),
+    "JMP": branch("jumps to an absolute address", "", "JMP 0x100"),
+    "JMX": branch("jumps to an absolute address in a register", "", "JMX R2 0x10"),
+    "JMXU": branch("jumps to an absolute address in a uniform register", "", "JMXU UR4 0x10", kin="JMX"),
+    "CALL": goes("calls a function; the return address lies in registers that the code set itself", "call",
+                 "CALL.REL.NOINC 0x100", opaque=True),
+    "RET": goes("returns to an address in registers", "ret", "RET.REL.NODEC R2 0x0"),
+    "WARPSYNC": goes("waits until the lanes of a mask have come together", "bar.warp.sync, __syncwarp", "WARPSYNC R0"),
+    "LEPC": alu("d = the address of this instruction", "", "LEPC R2", opaque=True),
+    "EXIT": goes("ends the thread", "exit, ret of an entry", "EXIT"),
+    "KILL": branch("ends the thread of a pixel", "", "KILL"),
+    "RTT": branch("returns from a trap", "", "RTT"),
+    "BPT": branch("breakpoint or trap", "trap, brkpt, __trap, __brkpt", "BPT.TRAP 0x1"),
+    "BSSY": goes("sets up a barrier register: its lanes meet at the target", "", "BSSY B0, 0x100"),
+    "BSYNC": goes("waits for the lanes of a barrier register to meet", "", "BSYNC B0",
+                  reads="B16"),
+    "BREAK": goes("takes lanes out of a barrier register", "", "BREAK B0", reads="B16", writes="B16"),
+    "YIELD": goes("lets other lanes of the warp go on", "", "YIELD", private=True),
+    "ENDCOLLECTIVE": branch("ends a collective region", "", "ENDCOLLECTIVE"),
+    "BMOV": branch("moves between barrier registers, convergence state and registers", "", "BMOV.32 B0, R0",
+                   opaque=True),
+    "RPCMOV": alu("moves the return address", "", "RPCMOV.32 R0, Rpc.LO"),
+    "BAR": special("waits or arrives at a named barrier of the block",
+                   "bar.sync, barrier.sync, barrier.arrive, barrier.red, __syncthreads", "BAR.SYNC 0x0", sets="r"),
+    "B2R": special("reads a barrier or its result", "part of barrier.red, __syncthreads_count", "B2R.RESULT R0",
+                   opaque=True),
+    "R2B": special("writes a barrier", "", "R2B 0x1, R0"),
+    "CGAERRBAR": lsu("waits until errors of the cluster are known", "part of fence.acq_rel.cluster", "CGAERRBAR",
+                     kin="ERRBAR"),
+    "PREEXIT": branch("lets dependent grids start",
+                      "griddepcontrol.launch_dependents, cudaTriggerProgrammaticLaunchCompletion", "PREEXIT"),
+    "ACQBULK": branch("waits for the grids that this one depends on",
+                      "griddepcontrol.wait, cudaGridDependencySynchronize", "ACQBULK"),
+    "DEPBAR": lsu("waits until a scoreboard has at most so many accesses left",
+                  "cp.async.wait_group, __pipeline_wait_prior", "DEPBAR.LE SB0, 0x1", sets="", private=True),
+    "NANOSLEEP": goes("sleeps for about so many nanoseconds", "nanosleep, __nanosleep", "NANOSLEEP 0x64"),
+    "NOP": branch("does nothing", "", "NOP", private=True),
+    "PMTRIG": branch("triggers a performance monitor", "pmevent, __prof_trigger", "PMTRIG 0x2"),
+    "VOTE": alu("asks the warp: all, any, equal; or the mask of lanes whose predicate holds",
+                "vote.sync, activemask, __ballot_sync, __all_sync, __any_sync, __activemask", "VOTE.ANY R0, PT, P0",
+                opaque=True),
+    "MATCH": lsu("the lanes that hold the same value", "match.any.sync, match.all.sync, __match_any_sync",
+                 "MATCH.ANY R0, R1", opaque=True),
+    "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
+                "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True),
+    "REDUX": lsu("reduces an integer over the warp", "redux.sync, __reduce_add_sync", "REDUX.SUM UR4, R0", kin="SHFL"),
+    "ELECT": alu("picks one lane of the warp", "elect.sync", "ELECT P0, URZ, PT", opaque=True),
+    "WARPGROUP": branch("arrives at, or waits for, matrix products of the warp group",
+                        "wgmma.fence, wgmma.wait_group", "WARPGROUP.ARRIVE"),
+    "WARPGROUPSET": branch("sets the state of a warp group", "", "WARPGROUPSET.AC UR4"),
+    "S2R": special("reads a special register, such as the thread's number",
+                   "mov from %tid, %ctaid, %laneid, ..., threadIdx, blockIdx", "S2R R0, SR_TID.X", opaque=True,
+                   ordered=False),
+    "CS2R": alu("reads a special register with fixed latency; SRZ is 0", "mov from %clock, %clock64, clock64",
+                "CS2R R0, SR_CLOCKLO", opaque=True),
+    "S2UR": special("reads a special register into a uniform register", "mov from %ctaid, blockIdx",
+                    "S2UR UR4, SR_CTAID.X", kin="S2R"),
+    "P2R": alu("packs predicates into a register", "", "P2R R0, PR, RZ, 0x7f", opaque=True),
+    "R2P": alu("unpacks a register into predicates", "", "R2P PR, R0, 0x7f", reads="PR", writes="PR"),
+    "R2UR": op("r2ur", "moves a register to a uniform register", "", "R2UR UR4, R0"),
+    "SETCTAID": special("sets the number of the block", "", "SETCTAID.X R0"),
+    "GETLMEMBASE": alu("reads the base address of local memory", "", "GETLMEMBASE R0"),
+    "SETLMEMBASE": lsu("sets the base address of local memory", "", "SETLMEMBASE R0"),
+}

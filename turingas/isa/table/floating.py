@@ -1,8 +1,11 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
+import functools
+
 from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import register, rows
+from turingas.isa.op import op
 
 BEFORE_AMPERE = ALL - AMPERE
 BEFORE_HOPPER = AMPERE - HOPPER
@@ -99,3 +102,42 @@ ROWS = rows(
     ("HSETP2.BF16_V2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Bc|, !Pp", 0x034, {65: 1}, HOPPER),
     fields=FIELDS,
 )  # fmt: skip
+
+fma, alu, half, fp64, xu = (functools.partial(op, pipe) for pipe in ("fma", "alu", "half", "fp64", "xu"))
+
+OPS = {
+    "FFMA": fma("d = a * b + c in FP32, rounded once", "fma.rn.f32, __fmaf_rn", "FFMA R0, R1, R2, R3"),
+    "FADD": fma("d = a + b in FP32", "add.f32, sub.f32, abs.f32, __fadd_rn", "FADD R0, R1, -R2"),
+    "FMUL": fma("d = a * b in FP32", "mul.f32, __fmul_rn", "FMUL R0, R1, 1.5"),
+    "FSEL": alu("d = a if the predicate holds, else b (FP32: with signs and FTZ)", "selp.f32", "FSEL R0, R1, R2, P0"),
+    "FMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (FP32)",
+                 "min.f32, max.f32, fminf, fmaxf", "FMNMX R0, R1, R2, !PT"),
+    "FSET": alu("compares FP32 numbers; d = 1.0 or all ones where it holds, else 0", "set.lt.f32.f32",
+                "FSET.BF.LT.AND R0, R1, R2, PT"),
+    "FSETP": alu("compares FP32 numbers into predicates, combined with a third one", "setp.lt.f32",
+                 "FSETP.GEU.AND P0, PT, R0, R1, PT"),
+    "FSWZADD": fma("adds or subtracts a and b by a sign for each lane of a quad (derivatives)", "",
+                   "FSWZADD.NDV R0, R1, R2, PNPNPNPN", opaque=True),
+    "FCHK": xu("predicate: whether a / b needs the slow path of division", "part of div.rn.f32", "FCHK P0, R0, R1"),
+    "MUFU": xu("the special function unit: reciprocal, square root, sine, logarithm, ...; an approximation",
+               "rcp.approx.f32, sqrt.approx.f32, rsqrt.approx.f32, sin.approx.f32, cos.approx.f32, ex2.approx.f32,"
+               " lg2.approx.f32, tanh.approx.f32, __sinf, __cosf, __expf, __logf", "MUFU.RCP R0, R1"),
+    "DFMA": fp64("d = a * b + c in FP64, rounded once", "fma.rn.f64, __fma_rn", "DFMA R0, R2, R4, R6"),
+    "DADD": fp64("d = a + b in FP64", "add.f64, sub.f64, __dadd_rn", "DADD R0, R2, -R4"),
+    "DMUL": fp64("d = a * b in FP64", "mul.f64, __dmul_rn", "DMUL R0, R2, R4"),
+    "DSETP": fp64("compares FP64 numbers into predicates, combined with a third one", "setp.lt.f64",
+                  "DSETP.GEU.AND P0, PT, R2, R4, PT"),
+    "HADD2": half("d = a + b, two FP16 or BF16 numbers in a register",
+                  "add.f16x2, sub.f16x2, cvt.f32.f16, __hadd2, __half2float", "HADD2 R0, R1, R2"),
+    "HMUL2": half("d = a * b, two FP16 or BF16 numbers in a register", "mul.f16x2, __hmul2", "HMUL2 R0, R1, R2"),
+    "HFMA2": half("d = a * b + c, two FP16 or BF16 numbers in a register, rounded once", "fma.rn.f16x2, __hfma2",
+                  "HFMA2 R0, R1, R2, R3"),
+    "HMNMX2": half("the smaller or larger of a and b, two FP16 or BF16 numbers in a register",
+                   "min.f16x2, max.f16x2, __hmin2, __hmax2", "HMNMX2 R0, R1, R2, !PT", kin="HSETP2"),
+    "VHMNMX": half("the smallest or largest of three, two FP16 or BF16 numbers in a register", "",
+                   "VHMNMX R0, R1, R2, R3, !PT", kin="HMNMX2"),
+    "HSET2": half("compares two pairs of FP16 or BF16 numbers; d holds a result for each",
+                  "set.lt.f16x2.f16x2, __hlt2", "HSET2.BF.LT.AND R0, R1, R2, PT"),
+    "HSETP2": half("compares two pairs of FP16 or BF16 numbers into predicates", "setp.lt.f16x2, __hblt2",
+                   "HSETP2.LT.AND P0, P1, R0, R1, PT"),
+}

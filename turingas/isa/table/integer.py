@@ -1,10 +1,12 @@
 """Integer, logic, shift, permute and move instructions."""
 
+import functools
 from typing import Any
 
 from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
+from turingas.isa.op import op
 
 
 def shift(value: int) -> bool:
@@ -103,3 +105,49 @@ ROWS = rows(
     ("VABSDIFF4{acctype}{acc} Rd, Pu?, Ra, Sb, Sc",                    0x015, {}, ALL),
     fields=FIELDS,
 )  # fmt: skip
+
+fma, alu, xu = (functools.partial(op, pipe) for pipe in ("fma", "alu", "xu"))
+
+OPS = {
+    "MOV": alu("d = a", "mov.b32", "MOV R0, R1"),
+    "SEL": alu("d = a if the predicate holds, else b", "selp.b32", "SEL R0, R1, R2, P0"),
+    "IABS": alu("d = |a|", "abs.s32", "IABS R0, R1"),
+    "BREV": xu("d = the bits of a in reverse order", "brev.b32, __brev", "BREV R0, R1"),
+    "POPC": xu("d = how many bits of a are set", "popc.b32, __popc", "POPC R0, R1"),
+    "FLO": xu("d = the position of the highest bit that is set (signed: that differs from the sign)",
+              "bfind.u32, clz.b32, __clz", "FLO.U32 R0, R1"),
+    "IADD3": alu("d = a + b + c; .X adds carries from predicates, which also receive them",
+                 "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ"),
+    "IMAD": fma("d = a * b + c; .WIDE has 64 bits of result, .HI is the upper half; IMAD.MOV and such are moves",
+                "mad.lo.s32, mul.lo.s32, mad.wide.s32, mad.hi.s32, __mulhi", "IMAD R0, R1, R2, R3"),
+    "IDP": fma("dot product of four or two small integers, added to c", "dp4a, dp2a, __dp4a, __dp2a_lo",
+               "IDP.4A.S8.S8 R0, R1, R2, R3"),
+    "CLMAD": xu("carry-less product of a and b, combined with c", "", "CLMAD.LO R0, R2, R4, R6"),
+    "LEA": alu("d = (a << shift) + b, for addresses; .HI gives the upper half of a 64-bit shift", "part of mad, shl, add",
+               "LEA R0, R1, R2, 0x2"),
+    "LOP3": alu("any logical function of three registers, given as a table of 8 bits (a = 0xf0, b = 0xcc, c = 0xaa)",
+                "lop3.b32, and.b32, or.b32, xor.b32, not.b32", "LOP3.LUT R0, R1, R2, RZ, 0xc0, !PT"),
+    "PLOP3": alu("any logical function of three predicates, given as a table of 8 bits", "and.pred, or.pred, xor.pred",
+                 "PLOP3.LUT P0, PT, P1, P2, PT, 0x80, 0x0"),
+    "SHF": alu("funnel shift: the pair of registers c:a is shifted by b, d is one half of the result",
+               "shf.l, shf.r, shl.b32, shr.u32, shr.s32, __funnelshift_l", "SHF.R.U32.HI R0, RZ, 0x5, R1"),
+    "SGXT": alu("extends the sign of the low b bits of a (.U32: clears the others)", "szext, bfe.s32",
+                "SGXT R0, R1, 0x8"),
+    "BMSK": alu("d = a mask of b bits that begins at bit a", "bmsk.clamp.b32, part of bfi.b32", "BMSK R0, R1, R2"),
+    "PRMT": alu("d = four bytes picked out of the eight of a and c; b says which", "prmt.b32, __byte_perm",
+                "PRMT R0, R1, 0x5410, R2"),
+    "ISETP": alu("compares integers into predicates, combined with a third one; .EX for 64 bits in two steps",
+                 "setp.lt.s32", "ISETP.GE.AND P0, PT, R0, R1, PT"),
+    "IMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (integers)",
+                 "min.s32, max.s32, min, max", "IMNMX R0, R1, R2, !PT", kin="ISETP SEL"),
+    "VIMNMX": alu("the smaller or larger of a and b, integers", "min.s32, max.s32, min.s16x2, max.s16x2, __vmins2",
+                  "VIMNMX R0, R1, R2, !PT", kin="IMNMX"),
+    "VIMNMX3": alu("the smallest or largest of three integers", "__vimin3_s32, __vimax3_s32",
+                   "VIMNMX3 R0, R1, R2, R3, !PT", kin="IMNMX"),
+    "VIADDMNMX": alu("a + b, then the smaller or larger of that and c", "__viaddmin_s32, __viaddmax_s32",
+                     "VIADDMNMX R0, R1, R2, R3, !PT", kin="IADD3 IMNMX"),
+    "VIADD": fma("d = a + b, integers", "add.s32", "VIADD R0, R1, 0x1", kin="IADD3"),
+    "VABSDIFF": alu("d = |a - b| + c", "sad.s32, __sad", "VABSDIFF R0, R1, R2, R3"),
+    "VABSDIFF4": alu("d = |a - b| for each of four bytes; .ACC adds them up, and c", "vabsdiff4, __vabsdiffu4, __vsadu4",
+                     "VABSDIFF4.U8 R0, R1, R2, RZ"),
+}

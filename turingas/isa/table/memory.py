@@ -12,6 +12,7 @@ spelling of addresses has some edges, which the rows follow:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import not_zero, rows
+from turingas.isa.op import op, wide_address
 
 VOLTA = ALL - AMPERE  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
 V100, T4 = ALL - TURING, TURING - AMPERE
@@ -149,7 +151,7 @@ FLOATS = {
     ".F16x8.RN": 4, ".BF16x8.RN": 4, ".F32x4.RN": 4, ".F32x4.FTZ.RN": 4,
 }  # fmt: skip
 SIZES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128")
-OPS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
+OPERATIONS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
 TYPES = ("", ".S32", ".64", ".F32.FTZ.RN", ".F16x2.RN", ".S64", ".F64.RN")
 #        memory order, scope and .PRIVATE in one field, 77 to 80, since sm_80
 ORDERS = (
@@ -192,7 +194,7 @@ FIELDS = {
     "ldorder": Enum(77, 4, (*ORDERS[:4], ".CONSTANT", *ORDERS[5:])),
     "order": Enum(77, 4, ORDERS), "copyorder": Enum(77, 4, COPY_ORDERS),
     # of atomics
-    "op": Enum(87, 4, OPS), "opg": Enum(87, 4, (*OPS, ".SAFEADD")), "redop": Enum(87, 3, OPS[:8]),
+    "op": Enum(87, 4, OPERATIONS), "opg": Enum(87, 4, (*OPERATIONS, ".SAFEADD")), "redop": Enum(87, 3, OPERATIONS[:8]),
     "fop": Enum(88, 2, (".ADD", ".MIN", ".MAX")), "cas": Enum(87, 2, {0: ".CAS", 1: ".CAST", 3: ".CAST.SPIN"}),
     "type70": Enum(73, 3, TYPES, spans=WIDTH), "type80": Enum(73, 4, TYPES, spans=WIDTH),
     "type": Enum(73, 3, ("", ".S32", ".64", ".S64", ".128"), spans=WIDTH),
@@ -423,3 +425,59 @@ CACHES = (
 )  # fmt: skip
 
 ROWS = rows(*LOADS, *STORES, *copies(), *ATOMICS, *CACHES, fields=FIELDS)
+
+
+# ---- what they are -----------------------------------------------------------------------------------------------
+
+
+def to_shared(mods: tuple[str, ...], second: bool) -> int:
+    """The first address is one of shared memory, the second of global memory."""
+    return wide_address(mods, second) if second else 0
+
+
+lsu = functools.partial(op, "lsu")
+load = functools.partial(op, "lsu", opaque=True)
+behind_a_cache = functools.partial(load, ordered=False)
+store = functools.partial(op, "lsu", sets="r")
+
+OPS = {
+    "LDG": behind_a_cache("loads from global memory", "ld.global, __ldg", "LDG.E R0, desc[UR4][R2.64]",
+                          "LDG.E R0, [R2.64]", "LDG.E.SYS R0, [R2]"),
+    "LD": behind_a_cache("loads from a generic address", "ld", "LD.E R0, [R2]", "LD.E.SYS R0, [R2]"),
+    "LDS": load("loads from shared memory", "ld.shared", "LDS R0, [R1]"),
+    "LDL": behind_a_cache("loads from local memory", "ld.local", "LDL R0, [R1]"),
+    "LDC": op("constant", "loads from constant memory, at an address in a register", "ld.const", "LDC R0, c[0x3][R1]",
+              opaque=True, ordered=False),
+    "LDTRAM": load("loads attributes of a triangle (graphics)", "", "LDTRAM.AB R0, a[0x10]"),
+    "STG": store("stores to global memory", "st.global", "STG.E desc[UR4][R2.64], R0", "STG.E [R2.64], R0",
+                 "STG.E.SYS [R2], R0"),
+    "ST": store("stores to a generic address", "st", "ST.E [R2], R0", "ST.E.SYS [R2], R0"),
+    "STS": store("stores to shared memory", "st.shared", "STS [R1], R0"),
+    "STL": store("stores to local memory", "st.local", "STL [R1], R0"),
+    "LDGSTS": lsu("copies from global to shared memory, past the registers", "cp.async, __pipeline_memcpy_async",
+                  "LDGSTS.E.128 [R0], desc[UR4][R2.64]", "LDGSTS.E.128 [R0], [R2.64]", ordered=False, spans=to_shared,
+                  kin="LDG STS"),
+    "LDGDEPBAR": lsu("groups the LDGSTS before it, so that DEPBAR can wait for them",
+                     "cp.async.commit_group, __pipeline_commit", "LDGDEPBAR", private=True),
+    "ATOM": behind_a_cache("atomic operation at a generic address, returns the old value", "atom, atomicAdd, atomicCAS",
+                           "ATOM.E.ADD.STRONG.GPU PT, R0, [R2], R4"),
+    "ATOMG": behind_a_cache("atomic operation on global memory, returns the old value",
+                            "atom.global, atomicAdd, atomicCAS", "ATOMG.E.ADD.STRONG.GPU PT, R0, [R2], R4"),
+    "ATOMS": load("atomic operation on shared memory, returns the old value", "atom.shared, atomicAdd, atomicCAS",
+                  "ATOMS.ADD R0, [R1], R2"),
+    "RED": store("atomic operation on global memory that returns nothing", "red.global, atomicAdd",
+                 "RED.E.ADD.STRONG.GPU [R2], R0", kin="REDG"),
+    "REDG": store("atomic operation on global memory that returns nothing", "red.global, multimem.red, atomicAdd",
+                  "REDG.E.ADD.STRONG.GPU desc[UR4][R2.64], R0", kin="RED"),
+    "LDGMC": behind_a_cache("loads and reduces over a multicast address", "multimem.ld_reduce",
+                            "LDGMC.E.ADD.S32.STRONG.SYS R0, [R2.64+URZ]", kin="LDG"),
+    "CCTL": op("lsu", "cache control: invalidates or prefetches lines", "prefetch.global, discard, applypriority",
+               "CCTL.IVALL", sets="r"),
+    "CCTLL": lsu("cache control of local memory", "prefetch.local", "CCTLL.PF1 [R0]"),
+    "CCTLT": lsu("cache control of textures", "", "CCTLT.IVALL"),
+    "MEMBAR": op("lsu", "memory fence: earlier accesses are seen before later ones", "membar, fence, __threadfence",
+                 "MEMBAR.SC.GPU", sets="r"),
+    "ERRBAR": lsu("waits until errors of earlier accesses are known", "part of membar and fence", "ERRBAR"),
+    "QSPC": load("asks which memory a generic address lies in", "isspacep, __isGlobal, __isShared",
+                 "QSPC.E.S P0, RZ, [R2]"),
+}

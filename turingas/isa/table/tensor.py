@@ -5,9 +5,12 @@ An operand spans as many registers as its part of the matrix needs, so there is 
 with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` and ``wgmma`` of PTX, and on libraries.
 """
 
+import functools
+
 from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
+from turingas.isa.op import op
 
 TURING_ONLY = TURING - AMPERE
 VOLTA_TURING = ALL - AMPERE
@@ -228,3 +231,37 @@ ROWS: list[Row] = [
     *rows(*WARP_GROUP, fields=GROUP),
     *MOVES,
 ]
+
+
+# ---- what they are -----------------------------------------------------------------------------------------------
+
+tensor, wgmma = (functools.partial(op, pipe, opaque=True) for pipe in ("tensor", "wgmma"))
+lsu = functools.partial(op, "lsu")
+
+OPS = {
+    "HMMA": tensor("matrix product of a warp, FP16, BF16 or TF32, with FP16 or FP32 sums",
+                   "mma.sync .f16 .bf16 .tf32, wmma::mma_sync", "HMMA.16816.F32 R0, R4, R8, R12",
+                   "HMMA.1688.F32 R0, R4, R6, R8", "HMMA.884.F32.F32.STEP0 R0, R4.ROW, R6.COL, R0"),
+    "IMMA": tensor("matrix product of a warp, small integers", "mma.sync .s8 .u8 .s4 .u4, wmma::mma_sync",
+                   "IMMA.16816.S8.S8 R0, R4.ROW, R6.COL, R8", "IMMA.8816.S8.S8 R0, R4.ROW, R6.COL, R8"),
+    "BMMA": tensor("matrix product of a warp, bits", "mma.sync .b1, wmma::bmma_sync",
+                   "BMMA.168128.XOR.POPC R0, R4.ROW, R6.COL, R8", "BMMA.88128.XOR.POPC R0, R4.ROW, R5.COL, R6",
+                   "BMMA.168128.AND.POPC R0, R4.ROW, R6.COL, R8"),
+    "DMMA": tensor("matrix product of a warp, FP64", "mma.sync .f64, wmma::mma_sync", "DMMA.884 R0, R4, R6, R8",
+                   "DMMA.8x8x4 R0, R4, R6, R8"),
+    "QMMA": tensor("matrix product of a warp, FP8", "mma.sync .e4m3 .e5m2",
+                   "QMMA.16832.F32.E4M3.E4M3 R0, R4.ROW, R8.COL, R12", kin="HMMA"),
+    "HGMMA": wgmma("matrix product of a warp group, FP16, BF16 or TF32", "wgmma.mma_async .f16 .bf16 .tf32",
+                   "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, UP0, gsb0", kin="HMMA"),
+    "IGMMA": wgmma("matrix product of a warp group, integers", "wgmma.mma_async .s8 .u8",
+                   "IGMMA.64x128x32.S8.S8 R24, gdesc[UR8], R24, UP0, gsb0", kin="IMMA"),
+    "BGMMA": wgmma("matrix product of a warp group, bits", "wgmma.mma_async .b1",
+                   "BGMMA.64x128x256.AND.POPC R24, gdesc[UR8], R24, UP0, gsb0", kin="BMMA"),
+    "QGMMA": wgmma("matrix product of a warp group, FP8", "wgmma.mma_async .e4m3 .e5m2",
+                   "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, UP0, gsb0", kin="QMMA"),
+    "LDSM": lsu("loads 8x8 matrices from shared memory, spread over the warp", "ldmatrix",
+                "LDSM.16.M88.4 R0, [R4]", opaque=True, kin="LDS"),
+    "STSM": lsu("stores 8x8 matrices to shared memory", "stmatrix", "STSM.16.M88.4 [R0], R4", kin="STS"),
+    "MOVM": lsu("transposes an 8x8 matrix that is spread over the warp", "movmatrix", "MOVM.16.MT88 R0, R1",
+                opaque=True, kin="SHFL"),
+}

@@ -12,9 +12,12 @@ Facts: probed with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of ``tex``, `
 and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 """
 
+import functools
+
 from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING, Archs
 from turingas.isa.fields import Enum, Number, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
+from turingas.isa.op import op
 
 VOLTA = ALL - TURING
 VOLTA_TURING = ALL - AMPERE
@@ -198,3 +201,32 @@ ROWS: list[Row] = [
     *rows(*surface(), fields=SURFACE),
     *rows(("PIXLD{pixel} Rd, Pu?", 0x925, {}, ALL), fields=PIXEL),
 ]
+
+
+# ---- what they are -----------------------------------------------------------------------------------------------
+
+on_surface = functools.partial(op, "tex")
+reads_surface = functools.partial(op, "tex", opaque=True)
+texture = functools.partial(op, "tex", opaque=True, writes="R64")  # the second half of the texel
+
+OPS = {
+    "TEX": texture("reads a texture, filtered", "tex with FP32 coordinates, tex.level, tex2D",
+                   "TEX.SCR.B.LL R0, R2, R4, R6, 2D", "TEX.B.LL R0, R2, R4, R6, 2D"),
+    "TLD4": texture("reads one component of the four texels around a place", "tld4, tex2Dgather",
+                    "TLD4.SCR.R.B R0, R2, R4, R6, 2D", "TLD4.R.B R0, R2, R4, R6, 2D"),
+    "TLD": texture("reads a texel, unfiltered", "tex with integer coordinates, tex1Dfetch",
+                   "TLD.SCR.B.LZ R0, R2, R4, R6, 2D", "TLD.B.LZ R0, R2, R4, R6, 2D"),
+    "TMML": texture("the mipmap level that TEX would take", "", "TMML.B.LOD R0, R2, R4, R6, 2D, 0x3"),
+    "TXD": texture("reads a texture with given derivatives", "tex.grad, tex2DGrad", "TXD.B R0, R2, R4, R6, 2D"),
+    "TXQ": texture("asks for properties of a texture", "txq, suq", "TXQ.B R0, R2, R4, TEX_HEADER_DIMENSION, 0x1"),
+    "FOOTPRINT": texture("which texels a texture access would touch", "", "FOOTPRINT.B.TEX R0, R2, R4, R6, 2D"),
+    "SULD": reads_surface("loads from a surface", "suld.b, surf2Dread", "SULD.D.BA.1D.STRONG.SM.TRAP R0, [R2], R4",
+                          "SULD.D.BA.1D.STRONG.CTA.TRAP R0, [R2], R4"),
+    "SUST": on_surface("stores to a surface", "sust.b, sust.p, surf2Dwrite", "SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, R4",
+                       "SUST.D.BA.1D.STRONG.CTA.TRAP [R2], R0, R4"),
+    "SURED": on_surface("atomic operation on a surface that returns nothing", "sured.b",
+                        "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, R4"),
+    "SUATOM": reads_surface("atomic operation on a surface", "", "SUATOM.D.BA.1D.ADD.STRONG.SYS.TRAP R0, [R2], R4, R6"),
+    "SUQUERY": reads_surface("asks for properties of a surface", "", "SUQUERY.1D R0, [R2], COMP_STATUS, R4"),
+    "PIXLD": reads_surface("reads the state of a pixel", "", "PIXLD.COVMASK R0"),
+}

@@ -1,0 +1,72 @@
+"""A kernel's code and constants, as the device has placed and relocated them."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+
+import numpy as np
+
+from turingas.cubin.model import Kernel
+from turingas.emulate.arrays import Array
+from turingas.emulate.errors import Place, Unsupported
+from turingas.emulate.memory import Global
+from turingas.isa.arch import Arch
+from turingas.isa.effects import Effects
+from turingas.isa.instruction import Imm, Instruction, instruction
+from turingas.isa.isa import instruction_set
+from turingas.isa.latency import latencies
+
+WORD = 16
+
+Section = tuple[int, Kernel]  # where a section of code begins, and what it holds
+
+
+class Code:
+    """``words`` are the code of the kernel's section (at address 0, as the addresses in its own tables have it) and of
+    the functions' sections behind it; ``banks`` its constant memory; ``memory`` the device's global memory."""
+
+    def __init__(
+        self, arch: Arch, memory: Global, kernel: Kernel, sections: list[Section], words: list[int],
+        banks: dict[int, Array], local_bytes: int, externals: dict[int, str],
+    ) -> None:
+        self.arch, self.memory, self.kernel = arch, memory, kernel
+        self.sections, self.words, self.banks = sections, words, banks
+        self.externals = externals
+        self.local_bytes = local_bytes
+        self.isa = instruction_set(kernel.arch)
+        self.instructions: list[Instruction | None] = [instruction(self.isa, w, n * WORD) for n, w in enumerate(words)]
+        # a count in a uniform register may be any
+        asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
+                 for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip
+        self.registers = max(kernel.registers, 1, *asked)
+
+    @functools.cached_property
+    def effects(self) -> list[Effects | None]:
+        """What the scoreboard mode has to know of each instruction."""
+        rules = latencies(self.arch.name)
+        return [None if i is None else Effects(i, rules) for i in self.instructions]
+
+    def place(self, n: int) -> Place:
+        """Where instruction ``n`` stands, as people know it."""
+        if not 0 <= n < len(self.words):
+            return Place(self.kernel.name, n * WORD, "outside the code")
+        start, owner = self.sections[bisect.bisect_right(self.sections, n, key=lambda s: s[0]) - 1]
+        local = n - start
+        file, line = owner.lines[local] if local < len(owner.lines) else ("", 0)
+        text = self.isa.decode(self.words[n], local * WORD, plain=True)
+        return Place(owner.name, local * WORD, text, file, line)
+
+    # -- constant memory
+
+    def bank(self, number: int) -> Array:
+        """The bytes of a constant bank, uint8; an empty one where the kernel has none."""
+        found = self.banks.get(number)
+        return found if found is not None else np.zeros(0, np.uint8)
+
+    def constant(self, bank: int, offset: int, size: int) -> bytes:
+        """``size`` bytes of a bank. Unsupported (the instruction then cannot be run) beyond its end."""
+        data = self.bank(bank)
+        if not 0 <= offset <= offset + size <= len(data):
+            raise Unsupported(f"c[{bank:#x}][{offset:#x}] lies beyond the {len(data)} bytes of that bank")
+        return bytes(data[offset : offset + size])

@@ -1,0 +1,83 @@
+"""What an instruction is, besides how it is written: the type of OPS, which stands behind the rows of each module of
+turingas/isa/table/.
+
+What is asked of a mnemonic is a field of its Op, so that linter, CPU device, `turingas isa` and the reference need no
+lists of mnemonics of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: modifiers, and whether it is another operand than the first -> how many uniform registers an address spans; 0 where
+#: its field says so
+Spans = Callable[[tuple[str, ...], bool], int]
+
+
+def wide_address(mods: tuple[str, ...], second: bool) -> int:
+    """.E is an address of 64 bits."""
+    return 2 if "E" in mods else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Op:
+    """One mnemonic. The pipe that executes it (a row of docs/latency.md), what it does in a line (d is the destination,
+    a, b and c are the sources in their order), what PTX and CUDA C++ call it, and real lines: one for each
+    architecture that has it, the first that can be encoded there.
+
+    The names of PTX are what ptxas turns into it (tests/tools/ptx_table.txt); "" where neither has a name for it. Where
+    the names of the mnemonics come from: NVIDIA's "CUDA Binary Utilities" lists the instruction set with a few words
+    each.
+    """
+
+    pipe: str
+    does: str
+    ptx: str = ""
+    examples: tuple[str, ...]
+    sets: str = "rw"
+    """Scoreboards that it may set: "r" when it has read its sources, "w" when its results are there. (ptxas never sets
+    the others, and nvdisasm refuses the words: probed for sm_75 and sm_90.)"""
+    ordered: bool = True
+    """Whether its results are there before those of later instructions of its queue. Not so for memory behind a cache,
+    and others for which ptxas was never seen to rely on it (it does for LDS, SHFL, ATOMS, B2R, conversions, MUFU and
+    textures)."""
+    private: bool = False
+    """It touches nothing outside the warp, and so a barrier need not hold it back, though others of its pipe are."""
+    opaque: bool = False
+    """Its result is no function of the registers that it reads, or differs from lane to lane all the same."""
+    reads: frozenset[str] = frozenset()
+    """Registers that are sources although they stand where destinations do: file and lowest bit, "B16". "PR" (for R2P):
+    it also reads those predicates that it leaves as they are."""
+    writes: frozenset[str] = frozenset()
+    """Registers that are destinations although they stand where sources do ("R64"), or both ("B16" of BREAK); "PR" and
+    "UPR": the predicates that its mask names."""
+    spans: Spans = wide_address
+    """How many uniform registers its addresses span."""
+    relative: bool = False
+    """The distance behind its register counts from the next instruction."""
+    kin: tuple[str, ...] = ()
+    """What to use on an architecture that lacks it."""
+
+
+def op(
+    pipe: str,
+    does: str,
+    ptx: str,
+    *examples: str,
+    sets: str = "rw",
+    ordered: bool = True,
+    private: bool = False,
+    opaque: bool = False,
+    reads: str = "",
+    writes: str = "",
+    spans: Spans = wide_address,
+    relative: bool = False,
+    kin: str = "",
+) -> Op:
+    """An Op, written shortly: the names of ``reads``, ``writes`` and ``kin`` with spaces between."""
+    return Op(
+        pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, opaque=opaque,
+        reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans, relative=relative,
+        kin=tuple(kin.split()),
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""Whether ``loader`` and ``kernels_sass`` are the packages that came with this one: their names are common ones."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+
+
+def check(*names: str) -> None:
+    """ImportError, with the file, if another module has the name of one of ours, or is imported under it already."""
+    for name in names:
+        module = sys.modules.get(name)
+        spec = getattr(module, "__spec__", None) or PathFinder.find_spec(name)
+        found = getattr(module, "__file__", None) or (spec.origin if spec else None)
+        ours = HOME / name / "__init__.py"
+        if found is None or Path(found).resolve() != ours:
+            where = f"{found} is" if found else "nothing, or a folder without __init__.py, is"
+            raise ImportError(
+                f"{where} what Python imports as {name!r}, and not TuringAs's package of that name, {ours}; rename "
+                "that file, or keep its folder off the path: `python -P` leaves out the script's",
+                name=name, path=found,
+            )  # fmt: skip
+
+
+def bundled() -> list[Path]:
+    """The sources of kernels that come with the package, those that only others include not among them."""
+    check("kernels_sass")
+    found = sorted((HOME / "kernels_sass").rglob("*.sass"))
+    return [path for path in found if (path.parent / "__init__.py").exists() and path.name != "sums.sass"]
+
+
+def copy(folder: Path) -> None:
+    """All of ``kernels_sass`` but results, as ``folder``, which must not be there: kernels with what they include."""
+    check("kernels_sass")
+    leave = shutil.ignore_patterns("__pycache__", "results")
+    shutil.copytree(HOME / "kernels_sass", folder, ignore=leave)

@@ -1,0 +1,105 @@
+"""How fast code is handled that does not repeat, in a process that has seen none: `turingas bench assembler` asks.
+
+``python -m turingas.throughput FILE...`` takes cubins of one architecture and prints, as JSON, instructions a second of
+processor time (one core):
+
+* ``decode``, ``encode``: the distinct words of the files, each for the first time (modules are imported before);
+* ``again``: each cubin read, taken apart into source, and put together again;
+* ``lint``: each cubin linted.
+
+Each is measured in a process of its own (``measure``), so that none finds what another has remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from turingas.cubin.cubin import Cubin
+
+WORDS = 18_500  # distinct ones, at most
+INSTRUCTIONS = 60_000  # of whole cubins, at most
+TASKS = ("decode", "encode", "again", "lint")
+#: instructions a second that this project wants
+TARGETS = {"decode": 300_000, "encode": 200_000, "again": 120_000, "lint": 40_000}
+
+Result = dict[str, int]
+
+
+def measure(files: Sequence[Path], environment: Mapping[str, str] | None = None) -> dict[str, Result]:
+    """Task -> ``instructions`` and how many a second, ``rate``. CalledProcessError where one cannot be measured."""
+    found = {}
+    for task in TASKS:
+        command = [sys.executable, "-m", "turingas.throughput", task, *map(str, files)]
+        found[task] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout)
+    return found
+
+
+def task(name: str, files: Sequence[Path]) -> Result:
+    """One task, in this process, which must not have seen code before."""
+    import turingas
+
+    chosen = _sample(files)
+    if name in ("decode", "encode"):
+        arch = chosen[0].arch
+        turingas.encode("--:-:-:Y:0  NOP", arch)
+        words = sorted({word for cubin in chosen for kernel in cubin.texts for word in kernel.code})
+        words = random.Random(0).sample(words, min(WORDS, len(words)))
+        if name == "decode":
+            return _timed(len(words), lambda: turingas.decode(words, arch))
+        # what is encoded was decoded by another process: this one must not know the operands
+        command = [sys.executable, "-c", _DECODE, arch]
+        text = subprocess.run(command, input=json.dumps(words), capture_output=True, text=True, check=True).stdout
+        again: list[int] = []
+        result = _timed(len(words), lambda: again.extend(turingas.encode(text, arch)))
+        if again != words:
+            raise ArithmeticError("what was decoded does not encode to the same words")
+        return result
+    count = sum(len(list(kernel.code)) for cubin in chosen for kernel in cubin.texts)
+    data = [cubin.to_bytes() for cubin in chosen]
+    work = _lint if name == "lint" else _again
+    return _timed(count, lambda: [work(one) for one in data])
+
+
+_DECODE = "import json, sys, turingas; print('\\n'.join(turingas.decode(json.load(sys.stdin), sys.argv[1])), end='')"
+
+
+def _sample(files: Sequence[Path]) -> list[Cubin]:
+    """Cubins of some of the files, of ``INSTRUCTIONS`` in all where there are as many; the same ones each time."""
+    chosen: list[Cubin] = []
+    room = INSTRUCTIONS
+    for path in random.Random(0).sample(sorted(files), len(files)):
+        cubin = Cubin.from_file(path)
+        size = sum(len(kernel.code) // 16 for kernel in cubin.texts)
+        if size and (size <= room or not chosen):
+            chosen.append(cubin)
+            room -= size
+    return chosen
+
+
+def _timed(count: int, work: Callable[[], object]) -> Result:
+    start = time.process_time()
+    work()
+    return {"instructions": count, "rate": round(count / (time.process_time() - start))}
+
+
+def _again(data: bytes) -> None:
+    from turingas import assemble, disassemble
+
+    cubin = Cubin.from_bytes(data)
+    assemble(disassemble(cubin), arch=cubin.arch).to_bytes()
+
+
+def _lint(data: bytes) -> None:
+    from turingas.check.lint import lint
+
+    lint(data)
+
+
+if __name__ == "__main__":
+    print(json.dumps(task(sys.argv[1], [Path(one) for one in sys.argv[2:]])))
