@@ -185,3 +185,17 @@ def addresses_of(cubin: turingas.Cubin) -> dict[str, set[int]]:
 
     parts = split(cubin)
     return moved.addresses(parts.sections, combine(parts)[1], {kernel.section for kernel in parts.texts})
+
+
+def test_frames_that_cannot_be_read_are_told() -> None:
+    """A frame of no common entry, as linkers leave them: nothing is known of it, and nothing breaks."""
+    from turingas.cubin.elf import Relocation, pack_relocations
+    from turingas.cubin.model import RawSection, RawSymbol
+
+    frame = (16 + 8).to_bytes(4, "little") + (0x70).to_bytes(4, "little") + bytes(20)
+    rows = pack_relocations([Relocation(8, 2, 1, 0)], True)
+    table = RawSection(".rela.debug_frame", 4, info=".debug_frame", data=rows)
+    sections = [RawSection(".debug_frame", data=frame), table]
+    symbols = [RawSymbol("k", ".text.k", type=2)]
+    found = list(moved.follow(sections, symbols, {".text.k"}, lambda _, at: at, lambda _, at: at))
+    assert found == [(sections[0], None)]

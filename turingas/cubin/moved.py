@@ -98,7 +98,7 @@ def follow(
                 data = _lines(bytes(data), starts, at, shifted)
             elif target.name == FRAMES:
                 _frames(data, starts, at)
-        except (IndexError, ValueError, struct.error, OverflowError):
+        except (LookupError, ValueError, struct.error, OverflowError):
             yield target, None
             continue
         yield target, bytes(data)
