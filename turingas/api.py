@@ -126,10 +126,11 @@ def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control:
     alone: no control code, and also none of what nvdisasm does not print (descriptor registers before sm_90, the
     reuse flags of yielding instructions, the bits of NaNs); such lines do not always determine the word.
     """
+    isa = instruction_set(arch)
     if isinstance(words, (bytes, bytearray, memoryview, str)):
         raise TypeError("decode takes 128-bit ints; of bytes, int.from_bytes(code[at : at + 16], 'little') makes one")
     words = list(words)
     for word in (min(words), max(words)) if words else ():
         if not 0 <= word < 1 << 128:
             raise ValueError(f"{word:#x} is no word of 128 bits")
-    return instruction_set(arch).lines(words, address, control)
+    return isa.lines(words, address, control)

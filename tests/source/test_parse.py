@@ -271,6 +271,8 @@ def test_undeclared_name_is_explained():
     [item] = read(C + "MOV R0, foo;").items
     error = item.error("operand 'foo' does not fit MOV", 8, "long list")
     assert error.column == 21 and "is foo a name?" in error.hint
+    [item] = read(f"<regs>\n2 : weight\n</regs>\n{C}MOV R0, weigth;").items
+    assert item.error("operand 'weigth' does not fit MOV", 8, "long list").hint == "did you mean 'weight'?"
 
 
 # Several kernels

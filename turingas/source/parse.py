@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple
 
@@ -36,21 +36,27 @@ _SECTIONS = ("kernel", "function")
 
 
 class Instruction:
-    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'."""
+    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'. ``known``: the
+    names that are declared where it stands."""
 
-    __slots__ = ("control", "body", "origin")
+    __slots__ = ("body", "control", "known", "origin")
 
-    def __init__(self, control: str, body: str, origin: Origin) -> None:
+    def __init__(self, control: str, body: str, origin: Origin, known: Collection[str] = ()) -> None:
         self.control = control
         self.body = body
         self.origin = origin
+        self.known = known
 
     def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
         """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
         at = position if in_control else position + len(self.control) + 1
         name = None if in_control or "label" in message else _LOWER.match(self.body, position)
         if name:
-            hint = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
+            from difflib import get_close_matches
+
+            close = get_close_matches(name[1], self.known, 1)
+            undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
+            hint = f"did you mean {close[0]!r}?" if close else undeclared
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def __repr__(self) -> str:
@@ -282,7 +288,7 @@ class _Parser:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction(control, body, origin))
+            items.append(Instruction(control, body, origin, names.places))
 
     def other(self, line: PlainLine, section: _Section, labels: dict[str, Origin], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""
