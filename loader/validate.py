@@ -38,7 +38,7 @@ from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, Any]
 
-#: The 3x3 layers of ResNet (paper 004, Table 1): channels in and out, rows and columns. Padding 1, stride 1.
+#: The 3x3 layers of ResNet (Yan, Wang, Chu 2020, Table 1): channels in and out, rows and columns. Padding 1, stride 1.
 LAYERS = {"Conv2": (64, 56), "Conv3": (128, 28), "Conv4": (256, 14), "Conv5": (512, 7)}
 
 #: What outputs are filled with: in each of f16, f32 and f64 this pattern, repeated, is a NaN that no arithmetic makes.

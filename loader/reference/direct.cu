@@ -1,4 +1,4 @@
-// Direct convolution, and im2col with a matrix product (paper 002). All arrays are float32: x is N, C, H, W; w is
+// Direct convolution, and im2col with a matrix product (the case study). All arrays are float32: x is N, C, H, W; w is
 // K, C, R, S; y is N, K, P, Q. Any size, stride and padding. Sums are taken channel by channel, in float32.
 
 struct Sizes {

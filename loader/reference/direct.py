@@ -1,4 +1,4 @@
-"""Direct convolution, and im2col with a matrix product (paper 002): right for every shape, stride and padding.
+"""Direct convolution, and im2col with a matrix product (the case study): right for every shape, stride and padding.
 
 All take and give N, C, H, W. They are the simplest there are: what others are held against.
 """
@@ -36,7 +36,7 @@ def sizes(p: Problem) -> bytes:
 def direct(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """One thread an output; everything is read from global memory.
 
-    Source: paper 002, "Direct 2D convolution kernel". float32; x: N, C, H, W; w: K, C, R, S; y: N, K, P, Q.
+    Source: the case study, "Direct 2D convolution kernel". float32; x: N, C, H, W; w: K, C, R, S; y: N, K, P, Q.
     """
     blocks = min(MOST_BLOCKS, ceil_div(p.n * p.k * p.p * p.q, THREADS))
     run.module(SOURCE).kernel("direct").launch(blocks, THREADS, x, w, y, sizes(p))
@@ -46,7 +46,7 @@ def direct(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
 def tiled(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """Tiles of the image, halo included, in shared memory; a thread computes one pixel for four filters.
 
-    Source: paper 002, "Shared memory tiling for direct convolution"; there halo elements at the image's right and
+    Source: the case study, "Shared memory tiling for direct convolution"; there halo elements at the image's right and
     lower edge keep what the channel before left in them, here all are loaded the same way. A tile is 16 x 16 outputs,
     less where a long stride would make it too large for shared memory; large filters are taken in pieces of 16 x 16.
     float32; x: N, C, H, W; w: K, C, R, S; y: N, K, P, Q.
@@ -70,8 +70,8 @@ def tile(p: Problem) -> tuple[int, int, int, int, int]:
 def im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """Lay out the patch of each output as a column, then multiply by the filters: (K x CRS) (CRS x PQ) an image.
 
-    Source: paper 002, "im2col + cuBLAS GEMM implementation", for a batch. The product is cuBLAS's on a GPU where that
-    is installed, else ours. Works on as many images at a time as a workspace of 256 MiB takes. float32; x: N, C, H, W;
+    Source: the case study, "im2col + cuBLAS GEMM implementation", for a batch. The product is cuBLAS's on a GPU where
+    that is installed, else ours. Works on as many images at a time as a workspace of 256 MiB takes. float32; x: N, C, H, W;
     w: K, C, R, S; y: N, K, P, Q.
     """
     _im2col(run, p, x, w, y, own=run.device == CPU or cublas.library() is None)

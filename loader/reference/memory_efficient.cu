@@ -1,4 +1,4 @@
-// Memory-efficient direct convolution (paper 001): x[N][C][H][W] * w[K][C][R][S] -> y[N][K][P][Q], float32 sums.
+// Memory-efficient direct convolution (Chen et al. 2017): x[N][C][H][W] * w[K][C][R][S] -> y[N][K][P][Q], float32 sums.
 //
 // Compiled once for each configuration; memory_efficient.py defines these macros and says which of them fit together:
 //   SINGLE                    1: the kernel for one input channel (section 3); 0: the general one (section 4)

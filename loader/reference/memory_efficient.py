@@ -1,4 +1,4 @@
-"""Memory-efficient direct convolution (paper 001), any stride, padding and filter size.
+"""Memory-efficient direct convolution (Chen et al. 2017), any stride, padding and filter size.
 
 Both kernels read, write and compute n neighbouring values as one (the paper's section 2.1): n matches the width of a
 bank of shared memory, 4 bytes since Maxwell, with n = 1 for float32 and n = 2 for half; other n are unmatched. Float

@@ -1,4 +1,4 @@
-// Winograd's F(4x4,3x3) in four steps through global memory (paper 004, section 8.1). All arrays are float32: x is
+// Winograd's F(4x4,3x3) in four steps through global memory (Yan, Wang, Chu 2020, section 8.1). All arrays are float32: x is
 // N, C, H, W; w is K, C, 3, 3; y is N, K, P, Q. A tile is 4 x 4 outputs of one image, made from 6 x 6 inputs; tiles are
 // counted along rows, then down, then by image. Of each tile and each filter there are 36 numbers:
 //

@@ -1,5 +1,5 @@
-"""Winograd F(4x4,3x3) that is not fused: four kernels that pass 36 numbers a tile through global memory (paper 004,
-section 8.1), a quarter of the multiplications of a direct convolution.
+"""Winograd F(4x4,3x3) that is not fused: four kernels that pass 36 numbers a tile through global memory (Yan, Wang,
+Chu 2020, section 8.1), a quarter of the multiplications of a direct convolution.
 
 Takes and gives N, C, H, W, float32; filters 3 x 3, stride 1, any padding. The workspace holds 36 x C x T transformed
 inputs, 36 x C x K filters and 36 x K x T products, C, K and the T tiles of 4 x 4 outputs filled up to 8, 64 and 128.

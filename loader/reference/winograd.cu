@@ -1,5 +1,5 @@
-// Fused Winograd convolution F(2x2,3x3) in single precision: paper 004 (sections 3 and 4), and the layouts of the
-// output transform of papers 000 and 003. Stride 1, filters 3x3, any padding, any shape.
+// Fused Winograd convolution F(2x2,3x3) in single precision: Yan, Wang, Chu 2020 (sections 3 and 4), and the layouts of the
+// output transform of the papers on openCNN. Stride 1, filters 3x3, any padding, any shape.
 //
 //   input  x (C,H,W,N)    filter w (C,3,3,K)    transformed filter u (C',4,4,K')    output y (K,P,Q,N)
 //
@@ -10,10 +10,10 @@
 //
 // OUTPUT says how the 16 products of a tile, which 8 warps hold, come together for the output transform.
 
-#define BASELINE 0       // 004: STS.128 of half the lanes, rows of 32 tiles and 8 of padding; LDS.32, STG.32
-#define STS64 1          // 000, figure 7: STS.64 of all lanes, rows of 2x16 and 4 of padding; LDS.32, STG.64
-#define STS64_COMPACT 2  // 000, figure 8: the same with rows turned instead of padded; two buffers, one barrier a round
-#define LDS64 3          // 000, figure 13: as STS64, read with LDS.64 (two lanes of a half-warp share each bank)
+#define BASELINE 0       // Yan, Wang, Chu 2020: STS.128 of half the lanes, rows of 32 tiles and 8 of padding; LDS.32, STG.32
+#define STS64 1          // openCNN, figure 7: STS.64 of all lanes, rows of 2x16 and 4 of padding; LDS.32, STG.64
+#define STS64_COMPACT 2  // openCNN, figure 8: the same with rows turned instead of padded; two buffers, one barrier a round
+#define LDS64 3          // openCNN, figure 13: as STS64, read with LDS.64 (two lanes of a half-warp share each bank)
 #ifndef OUTPUT
 #define OUTPUT BASELINE
 #endif
@@ -167,7 +167,7 @@ winograd(const float* __restrict__ x, const float* __restrict__ u, float* __rest
     float* const to_filters = filters + (threadIdx.x >> 4) * (BC * BK) + (threadIdx.x & 15) * 4;
     float* const to_inputs = inputs + warp * BN + lane;
 
-    // Figure 3 of 004: where a lane's filters and tiles begin; 4 there and 4 half a row farther.
+    // Figure 3 of Yan, Wang, Chu 2020: where a lane's filters and tiles begin; 4 there and 4 half a row farther.
     const int my_filter = (lane & 15) / 2 * 4, my_tile = (lane & 1) * 4 + lane / 16 * 8;
     const float* const read_filters = filters + 2 * warp * (BC * BK) + my_filter;
     const float* const read_inputs = inputs + 2 * warp * (BC * BN) + my_tile;

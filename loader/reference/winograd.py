@@ -1,4 +1,4 @@
-"""Fused Winograd convolution F(2x2,3x3): paper 004, and openCNN's layouts of its output transform (papers 000, 003).
+"""Fused Winograd convolution F(2x2,3x3): Yan, Wang, Chu 2020, and openCNN's layouts of its output transform.
 
 All take and give C, H, W, N (the output K, P, Q, N), float32; filters 3 x 3, stride 1, any padding. The filters are
 transformed by a kernel of their own into (C, 4, 4, K), C and K filled up to 8 and 64. The main kernel takes 64 filters
@@ -72,31 +72,31 @@ def _run(run: Runner, p: Problem, x: Any, w: Any, y: Any, layout: str) -> None:
 
 @algorithm("winograd", layout="CHWN", supports=supports)
 def winograd(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
-    """Paper 004 in CUDA C++: sections 4.1 to 4.4, output transform in four rounds with a padded buffer (figure 5)."""
+    """Yan, Wang, Chu 2020 in CUDA C++: sections 4.1 to 4.4, output transform in four rounds, padded (figure 5)."""
     _run(run, p, x, w, y, "BASELINE")
 
 
 @algorithm("winograd_opencnn_baseline", layout="CHWN", supports=supports)
 def winograd_opencnn_baseline(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
-    """What papers 000 and 003 start from, "the CUDA-only implementation of [10]": the same kernel as "winograd"."""
+    """What the papers on openCNN start from, "the CUDA-only implementation of [10]": the same kernel as "winograd"."""
     _run(run, p, x, w, y, "BASELINE")
 
 
 @algorithm("winograd_opencnn_optsts64", layout="CHWN", supports=supports)
 def winograd_opencnn_optsts64(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
-    """Output transposed with STS.64 of all lanes (000, figure 7), stored with STG.64 (figure 14)."""
+    """Output transposed with STS.64 of all lanes (openCNN, figure 7), stored with STG.64 (figure 14)."""
     _run(run, p, x, w, y, "STS64")
 
 
 @algorithm("winograd_opencnn_optsts64_compact", layout="CHWN", supports=supports)
 def winograd_opencnn_optsts64_compact(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
-    """The same without padding, in two buffers (000, figure 8): 64 KB of shared memory."""
+    """The same without padding, in two buffers (openCNN, figure 8): 64 KB of shared memory."""
     _run(run, p, x, w, y, "STS64_COMPACT")
 
 
 @algorithm("winograd_opencnn_optlds64", layout="CHWN", supports=supports)
 def winograd_opencnn_optlds64(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
-    """The same read with LDS.64 (000, figure 13), with its bank conflicts."""
+    """The same read with LDS.64 (openCNN, figure 13), with its bank conflicts."""
     _run(run, p, x, w, y, "LDS64")
 
 

@@ -80,7 +80,7 @@ def test_order_of_the_patterns():
 def test_all_three_sources_in_one_bank():
     assert outer(**MEASURED["one bank"][0]).conflicts == pytest.approx(2 * 256, abs=3)  # 3 cycles each on sm_90
     turing = outer("sm_75", ONE_BANK=1)
-    assert turing.conflicts == 256 and turing.bounds["fma"] == 512  # one cycle more each: paper 004
+    assert turing.conflicts == 256 and turing.bounds["fma"] == 512  # one cycle more each: Yan, Wang, Chu 2020
     assert outer("sm_75", REUSE_B=1).conflicts == 0
 
 

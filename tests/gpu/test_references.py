@@ -1,4 +1,4 @@
-"""Every reference on a GPU: right on the ResNet layers of paper 004 at its four batch sizes, and how long it takes.
+"""Every reference on a GPU: right on the ResNet layers of Yan, Wang, Chu 2020 at its four batch sizes, and its time.
 
 The algorithms that are for one input channel are held against a layer of that kind. compute-sanitizer watches each of
 them. TURINGAS_RECORD names a file for the result, as kernels_sass/results/references_sm90.json keeps it.

@@ -73,7 +73,7 @@ def test_second_instruction_of_ampere(second, lost):
 
 
 def test_reuse():
-    """The pairs of paper 004, section 4.3, and the same without the flag."""
+    """The pairs of Yan, Wang, Chu 2020, section 4.3, and the same without the flag."""
     pair = "--:-:-:-:2 FFMA R1, R65, R80.reuse, R1\n--:-:-:-:2 FFMA R0, R64, R80, R0"
     assert cycles(pair) == [0, 0]
     assert cycles(pair.replace(".reuse", "")) == [0, 1]

@@ -1,9 +1,11 @@
 """Register banks and the reuse cache: where an instruction's sources come from, and the cycles that this costs.
 
-The register file of a scheduler has two banks, of the even and of the odd registers (paper 004, section 5.2.2).
+The register file of a scheduler has two banks, of the even and of the odd registers (Yan, Wang, Chu
+2020, section 5.2.2).
 
 * sm_70 and sm_75: an instruction has two cycles in which to read, and a bank gives one register a cycle. Three sources
-  in one bank cost a cycle more (paper 004, section 4.3). sm_80 has as many lanes to a pipe and is taken to do the same.
+  in one bank cost a cycle more (Yan, Wang, Chu 2020, section 4.3). sm_80 has as many lanes to a pipe and is taken to
+  do the same.
 * sm_90: an instruction issues every cycle and reads within three, one register of a bank a cycle, so a bank may be two
   reads behind. What does not fit holds the next instruction up. Huerta et al., "Analyzing Modern NVIDIA GPU cores"
   (arXiv 2503.20481), section 5.3, found these three cycles on sm_86; with the reuse cache below they explain nine
@@ -12,7 +14,8 @@ The register file of a scheduler has two banks, of the even and of the odd regis
 The reuse cache keeps one register for each bank and each place of a source (a, b, c). ``.reuse`` leaves a source there;
 the next instruction that reads that bank in that place takes the place over, whether or not it finds its register
 there, and keeps it filled only with a ``.reuse`` of its own. An instruction that yields sets nothing: its flags are not
-honoured (paper 004, section 6.1; compilers set none there), and the warp that comes next uses the cache for itself.
+honoured (Yan, Wang, Chu 2020, section 6.1; compilers set none there), and the warp that comes next uses the
+cache for itself.
 That the bank matters was found on sm_86 by Huerta et al.; of the reuse flags that NVRTC 12.9 sets in tests/corpus, on
 every architecture, nearly all save a read in this model, and fewer in one without banks.
 """

@@ -1,4 +1,4 @@
-"""Memory-efficient direct convolution on the CPU device: against float64, and that it is what paper 001 describes."""
+"""Memory-efficient direct convolution on the CPU device: against float64, and as Chen et al. 2017 describe it."""
 
 from __future__ import annotations
 

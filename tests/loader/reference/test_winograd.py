@@ -70,7 +70,7 @@ def test_every_output_is_exact_for_whole_numbers(algorithm):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_shared_memory(layout):
-    """No race, no read of what was not written, and no bank conflict but those that paper 000 has with LDS.64."""
+    """No race, no read of what was not written, and no bank conflict but those that openCNN's paper has with LDS.64."""
     problem = Problem(32, 16, 4, 4, 64, 3, 3, 1, 1)
     x, w = arrays(problem)
     with Runner("cpu") as run:

@@ -28,7 +28,7 @@ fixed
 architectures
     The first and the last one, both included. sm_90a is 90.5.
 
-Sources of the facts: the layout of the word and the control code, paper 004 section 5.1; everything else was probed:
+Sources of the facts: the layout of the word and the control code, Yan, Wang, Chu 2020 section 5.1; everything else was probed:
 words that differ in one bit were given to nvdisasm 12.4 (sm_70) and 13.5 (sm_75 to sm_90a), and every row was compared
 with it on NVIDIA's library code and on random words (tests/isa).
 """
