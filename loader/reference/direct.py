@@ -71,8 +71,8 @@ def im2col(run: Runner, p: Problem, x: Any, w: Any, y: Any) -> None:
     """Lay out the patch of each output as a column, then multiply by the filters: (K x CRS) (CRS x PQ) an image.
 
     Source: the case study, "im2col + cuBLAS GEMM implementation", for a batch. The product is cuBLAS's on a GPU where
-    that is installed, else ours. Works on as many images at a time as a workspace of 256 MiB takes. float32; x: N, C, H, W;
-    w: K, C, R, S; y: N, K, P, Q.
+    that is installed, else ours. Works on as many images at a time as a workspace of 256 MiB takes. float32; x: N, C,
+    H, W; w: K, C, R, S; y: N, K, P, Q.
     """
     _im2col(run, p, x, w, y, own=run.device == CPU or cublas.library() is None)
 

@@ -1,7 +1,8 @@
 """How fast the CPU device is: ``python -m tests.bench.emulator [--json FILE] [--workers N]``.
 
 ``ffma``: a loop of FFMA with uniform control flow, random values. ``winograd``: what the main loop of Yan, Wang and
-Chu's kernel executes (outer.sass) for the whole of layer Conv2 at N = 32: 784 blocks of 256 threads, 2.5e9 lane instructions.
+Chu's kernel executes (outer.sass) for the whole of layer Conv2 at N = 32: 784 blocks of 256 threads,
+2.5e9 lane instructions.
 Targets, on two cores: 3e8 lane instructions a second, and 30 seconds.
 """
 

@@ -1,5 +1,5 @@
-"""The Winograd kernels on a GPU: right on the settings of Yan, Wang, Chu 2020 and on random shapes, in every layout, with
-every epilogue and schedule, on the caller's stream. compute-sanitizer watches both kernels.
+"""The Winograd kernels on a GPU: right on the settings of Yan, Wang, Chu 2020 and on random shapes, in every layout,
+with every epilogue and schedule, on the caller's stream. compute-sanitizer watches both kernels.
 
     python -m tests.gpu.test_winograd [NAME=VALUE] [KERNEL ...]    # small layers in all layouts, for compute-sanitizer
 """

@@ -10,6 +10,8 @@ import turingas
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import ARCHS, File, child
 from turingas.isa.latency import latencies
+from turingas.isa.op import Op
+from turingas.isa.table import OPS
 
 FILES = {"R": File(8, "Z"), "UR": File(8, "Z"), "P": File(3, "T"), "UP": File(3, "T"), "B": File(4)}
 SOURCE = """
@@ -35,11 +37,11 @@ to, 8
 def invented():
     """Uniform registers of 8 bits, no arithmetic on constants, no POPC, an instruction of its own, another bank 0."""
     made = child(
-        "sm_99", ARCHS["sm_90"], files=FILES, sources="riu", gone=(r"^POPC ",), rows=(("NEW Rd, Ra, Sb", 0x1F7, {}),),
-        param_base=0x380, wide_param_base=0x380,
+        "sm_99", ARCHS["sm_90"], files=FILES, sources="riu", gone=(r"^POPC ",), param_base=0x380, wide_param_base=0x380,
+        rows=(("NEW Rd, Ra, Sb", 0x1F7, {}),), ops={"NEW": Op(pipe="alu", does="d = a", examples=("NEW R0, R1, R2",))},
     )  # fmt: skip
     yield made
-    del ARCHS["sm_99"]
+    del ARCHS["sm_99"], OPS["NEW"]
 
 
 def test_there_and_back(invented):

@@ -50,6 +50,7 @@ class Arch:
     parent: str = ""  # "": none
     gone: tuple[str, ...] = ()  # regular expressions: rows of the parent (their texts) that this one lacks
     rows: tuple[tuple[Any, ...], ...] = ()  # rows that no module of the table has: (text, opcode, fixed[, fields])
+    ops: Mapping[str, Any] = field(default_factory=dict, hash=False)  # ... and their ``Op``
 
     # -- instructions
     files: Mapping[str, File] = field(
@@ -158,7 +159,8 @@ def add(made: Arch) -> Arch:
 
 def child(name: str, parent: Arch, **differs: Any) -> Arch:
     """Make an architecture known that is like ``parent`` but for what ``differs``."""
-    return add(dataclasses.replace(parent, **{"name": name, "parent": parent.name, "gone": (), "rows": (), **differs}))
+    own: dict[str, Any] = {"name": name, "parent": parent.name, "gone": (), "rows": (), "ops": {}}
+    return add(dataclasses.replace(parent, **{**own, **differs}))
 
 
 # Limits: shared memory a block (opt-in) and an SM, warps and blocks of an SM.

@@ -1,8 +1,8 @@
 """The control code: bits 105 to 125 of every word, in both directions.
 
 Two spellings are read: TuringAs's ``wait:read:write:yield:stall`` (``01:-:2:Y:4``; the one that is printed) and
-CuAssembler's ``B0-----:R-:W2:Y:S04``. Positions and meaning: Yan, Wang, Chu 2020 section 5.1.4; which combinations exist
-was probed with nvdisasm (it refuses the others).
+CuAssembler's ``B0-----:R-:W2:Y:S04``. Positions and meaning: Yan, Wang, Chu 2020 section 5.1.4; which combinations
+exist was probed with nvdisasm (it refuses the others).
 
 * wait: a mask of the scoreboards 0 to 5 to wait for; two hexadecimal digits or ``--``. TuringAs read the digits as
   decimal, maxas as hexadecimal. From 10 on the two differ, so only a mask that cannot be misread is accepted:

@@ -36,6 +36,7 @@ class Forms:
         self.name, self.arch = arch.name, arch
         self.rows = [row for row in table.ROWS if arch in row.archs and not arch.lacks(row.text)]
         self.rows += grammar.own(arch)
+        table.OPS.update(arch.ops)
         self.sources = set(arch.sources)
         self._by_name: dict[str, list[grammar.Row]] = {}
         self._by_opcode: dict[int, list[grammar.Row]] = {}

@@ -26,10 +26,10 @@ fixed
     (their opcode bits) that the instruction lacks; ``"reuse": False`` says that its sources have no reuse flags, and
     ``"guard": "P"`` or ``"UP"`` which predicates guard it, where that does not follow from the opcode and the name.
 architectures
-    The first and the last one, both included. sm_90a is 90.5.
+    A set: ``AMPERE`` is sm_80 and all that descend from it, ``AMPERE - HOPPER`` those before Hopper (isa/arch.py).
 
-Sources of the facts: the layout of the word and the control code, Yan, Wang, Chu 2020 section 5.1; everything else was probed:
-words that differ in one bit were given to nvdisasm 12.4 (sm_70) and 13.5 (sm_75 to sm_90a), and every row was compared
+Sources of the facts: the layout of the word and the control code, Yan, Wang, Chu 2020, section 5.1; everything else was
+probed: words that differ in one bit were given to nvdisasm 12.4 (sm_70) and 13.5 (sm_75 to sm_90a), and every row was compared
 with it on NVIDIA's library code and on random words (tests/isa).
 """
 
