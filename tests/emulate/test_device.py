@@ -329,6 +329,25 @@ def test_parameters_through_a_pointer():
         launch(turingas.assemble(source.replace("[R4], R6", "[R2], R6")), "k", 1, 1, [out, 77])
 
 
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_constants_through_a_pointer(compiled, arch):
+    """-G keeps the pointer: the code adds the generic address of bank 3. A __grid_constant__ parameter is in bank 0."""
+    source = """
+    struct S { float a[16]; };
+    __constant__ float coef[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    __device__ __noinline__ float nth(const float* p, int i) { return p[i]; }
+    extern "C" __global__ void constants(float* out) { out[threadIdx.x] = nth(coef, threadIdx.x & 7); }
+    extern "C" __global__ void parameter(float* out, const __grid_constant__ S s) {
+        out[threadIdx.x] = nth(s.a, threadIdx.x & 15);
+    }"""
+    data = compiled(source, arch, ("-G",))
+    out = np.zeros(32, np.float32)
+    launch(data, "constants", 1, 32, [out])
+    assert (out == np.arange(32) % 8 + 1).all()
+    launch(data, "parameter", 1, 32, [out, np.arange(16, dtype=np.float32).tobytes()])
+    assert (out == np.arange(32) % 16).all()
+
+
 def test_cores_are_known_where_the_system_does_not_tell_affinity(cubin, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # macOS, Windows
     launch(cubin, "other", 4096, 64, [])

@@ -168,7 +168,7 @@ class Module:
 
     def image(self, kernel: Kernel, options: Options, params: bytes, added: list[int]) -> Image:
         """The kernel made ready for a launch: code placed and relocated, constant banks filled. ``added`` gets the
-        address of bank 0 in global memory, to be removed after the launch."""
+        addresses of banks in global memory, to be removed after the launch."""
         facts = self.device.arch
         texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
@@ -210,9 +210,11 @@ class Module:
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
-        banks[0].flags.writeable = False  # for kernels
-        added.append(self.device.memory.add(banks[0], "constant bank 0"))
-        bank[facts.bank_at : facts.bank_at + 8] = added[-1].to_bytes(8, "little")
+        for number, at in ((0, facts.bank_at), (3, facts.constants_at)):
+            if number in banks:
+                banks[number].flags.writeable = False  # for kernels
+                added.append(self.device.memory.add(banks[number], f"constant bank {number}"))
+                bank[at : at + 8] = added[-1].to_bytes(8, "little")
         return Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
 
     def _relocate(
