@@ -113,8 +113,6 @@ def test_too_many_registers_for_the_block():
 def test_architectures(cubin):
     with pytest.raises(LaunchError, match="the cubin is for sm_75, the device is sm_90"):
         Device("sm_90").load(cubin)
-    with pytest.raises(LaunchError, match="no instruction table for sm_72"):
-        Device("sm_72")
     with pytest.raises(LaunchError, match="unknown architecture"):
         Device("sm_12")
 

@@ -210,11 +210,11 @@ class Module:
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
-        for number, at in ((0, facts.bank_at), (3, facts.constants_at)):
+        for number, at, first in ((0, facts.bank_at, facts.bank_from), (3, facts.constants_at, 0)):
             if number in banks:
                 banks[number].flags.writeable = False  # for kernels
                 added.append(self.device.memory.add(banks[number], f"constant bank {number}"))
-                bank[at : at + 8] = added[-1].to_bytes(8, "little")
+                bank[at : at + 8] = (added[-1] + first).to_bytes(8, "little")
         return Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
 
     def _relocate(
