@@ -59,6 +59,15 @@ def listing(cubin: bytes) -> tuple[str, ...]:
     return tuple(turingas.disassemble(cubin).splitlines())
 
 
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("kernel", ["calls", "slow64", "slowll"])
+def test_relocatable_code_has_the_registers_of_what_it_calls(kernel: str, arch: str) -> None:
+    linked, relocatable = KERNELS[kernel](), KERNELS[kernel]()
+    launch(compiled(arch), kernel, 1, 32, linked)
+    launch(compiled(arch, "-rdc=true"), kernel, 1, 32, relocatable)
+    assert [one.tobytes() for one in relocatable] == [one.tobytes() for one in linked]
+
+
 def places(lines: tuple[str, ...], kernel: str) -> list[int]:
     """The lines before which an instruction can be put in: behind the labels of the next one, before its .reloc."""
     begin = next(n for n, line in enumerate(lines) if line.split()[:2] == [".kernel", kernel])
