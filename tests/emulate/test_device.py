@@ -131,6 +131,14 @@ def test_an_access_beyond_an_array_names_kernel_thread_address_line_and_instruct
     assert error.report.instructions
 
 
+def test_a_fault_tells_what_ran_before_it(cubin):
+    out, values = arrays(32)
+    with pytest.raises(DeviceError) as caught:
+        launch(cubin, "add", 1, 32, [out, values[:20].copy(), 32, 2.0])
+    report = caught.value.report
+    assert (report.instructions, report.lane_instructions) == (8, 8 * 32)
+
+
 def test_a_read_only_array_is_not_written(cubin):
     out, values = arrays()
     out.flags.writeable = False

@@ -182,17 +182,21 @@ class Wave(State):
             self._watched(k, n, end)
             return
         k.mask = k.active
-        for at in range(n, end):
-            step = steps[at] or self.image.step(at)
-            guard = guards[at]
-            if guard is None:
-                step(k)
-                continue
-            k.mask = mask = self._guarded(k, guard)
-            if mask is None or mask.any():
-                step(k)
-            k.mask = k.active
-        self._tick(k, n, end)
+        at = n
+        try:
+            for at in range(n, end):
+                step = steps[at] or self.image.step(at)
+                guard = guards[at]
+                if guard is None:
+                    step(k)
+                    continue
+                k.mask = mask = self._guarded(k, guard)
+                if mask is None or mask.any():
+                    step(k)
+                k.mask = k.active
+            at = end
+        finally:  # a fault: what ran before it
+            self._tick(k, n, at)
 
     def _watched(self, k: Cohort, n: int, end: int) -> None:
         """The same, with observers that look at each."""
