@@ -35,6 +35,7 @@ from turingas.argument_text import argument
 from turingas.cubin.cubin import Cubin
 from turingas.emulate.errors import DeviceError
 from turingas.errors import LaunchError
+from turingas.source.python import importing
 
 Array = np.ndarray[Any, Any]
 
@@ -541,13 +542,8 @@ def by_host(path: str | Path, layout: str | None = None) -> Convolution:
 
 def _names_in(path: str | Path) -> dict[str, Any]:
     """What a Python file defines. It may import modules that lie beside it."""
-    folder = str(Path(path).absolute().parent)
-    sys.path.insert(0, folder)
-    try:
-        with _blamed(path):
-            return runpy.run_path(str(path))
-    finally:
-        sys.path.remove(folder)
+    with _blamed(path), importing([Path(path).absolute().parent]):
+        return runpy.run_path(str(path))
 
 
 @contextmanager

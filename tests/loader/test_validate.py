@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -313,6 +315,13 @@ def test_a_host_file(tmp_path):
     (tmp_path / "sizes_beside.py").write_text("LIMIT = 9")
     path.write_text("from sizes_beside import LIMIT\n" + HOST.replace("p.k < 9", "p.k < LIMIT"))
     kernel = validate.by_host(path)
+    assert "sizes_beside" not in sys.modules
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sizes_beside.py").write_text("LIMIT = 1")
+    other = tmp_path / "other" / "host.py"
+    other.write_text(path.read_text())
+    with pytest.raises(LaunchError, match="cannot do this: k is too large"):
+        validate.convolution(conv(), validate.by_host(other), SHAPE, device="cpu")
     assert validate.convolution(conv(), kernel, SHAPE, device="cpu").ok
     with pytest.raises(LaunchError, match="cannot do this: k is too large"):
         validate.convolution(conv(), kernel, Problem(1, 1, 3, 3, 9, 3, 3), device="cpu")
