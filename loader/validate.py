@@ -15,7 +15,6 @@ import operator
 import re
 import runpy
 import shlex
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
