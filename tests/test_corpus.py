@@ -14,8 +14,9 @@ import pytest
 
 import turingas
 from tests.tools import nvdisasm, nvrtc, ptx_forms, ptxas
+from turingas.isa.arch import NAMES
 
-ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+ARCHS = NAMES
 CORPUS = Path(__file__).parent / "corpus"
 SAME_TEXT = 0.999  # what share of the words must read as nvdisasm's text; docs/ lists the exceptions
 

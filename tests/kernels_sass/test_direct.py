@@ -31,7 +31,7 @@ from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 
 SOURCE = FOLDER / "direct.sass"
-ARCHS = METHODS["direct"].archs
+ARCHS = [name for name in METHODS["direct"].archs if name != "sm_87"]  # which issues as sm_86
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 both = pytest.mark.parametrize("filters", [8, 4])
 

@@ -29,7 +29,7 @@ from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "few.sass"
-ARCHS = METHODS["few"].archs
+ARCHS = [name for name in METHODS["few"].archs if name != "sm_87"]  # which issues as sm_86
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 each = pytest.mark.parametrize("filters", FEW)
 
