@@ -368,6 +368,7 @@ def test_barriers_flush_sources() -> None:
 
 # -- sources that are read late, without a queue
 
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
 @pytest.mark.parametrize(
     ("reader", "writer"),
@@ -528,6 +529,18 @@ def test_scoreboard_that_is_never_released() -> None:
     assert kinds("--:-:0:-:2 FADD R0, R1, R2") == [("no-release", 0, None)]
     assert kinds("--:0:-:-:2 FADD R0, R1, R2") == [("no-release", 0, None)]
     assert kinds("--:0:-:-:2 STG.E.SYS [R2], R0\n") == []
+
+
+def test_arithmetic_of_halves_releases_scoreboards_before_ampere() -> None:
+    """NVIDIA's libraries have both kinds on it, on sm_70 and sm_75 (cuBLASLt's h884gemm); they have none on sm_80."""
+    for text in (
+        "--:-:0:-:5 HMUL2 R0, R1, R2",
+        "--:0:-:-:5 HFMA2 R0, R1, R2, R3",
+        "--:-:0:-:5 HSETP2.LT.AND P0, P1, R0, R1, PT",
+    ):
+        text += "\n01:-:-:-:5 NOP"
+        assert kinds(text, "sm_70") == kinds(text, "sm_75") == []
+        assert kinds(text, "sm_80") == [("no-release", 0, None)]
 
 
 def test_never_waited() -> None:

@@ -71,6 +71,7 @@ class Arch:
     queues: frozenset[str] = frozenset()
     tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
     atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
+    halves_release: bool = False  # arithmetic of halves releases scoreboards: NVIDIA's h884gemm and h1688gemm have them
     bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
     fp32_lanes: int = 128  # FFMA that an SM begins in a cycle; with 64 a warp takes its pipe for two
 
@@ -171,6 +172,7 @@ def child(name: str, parent: Arch, **differs: Any) -> Arch:
 _sm_70 = add(Arch(
     "sm_70", sources="ric", halves_of_floats=True, orders_by_name=True,
     latency="sm_70", queues=frozenset({"fp64", "r2ur", "tensor"}), bmov_reads_early=True, fp32_lanes=64,
+    halves_release=True,
     shared_optin=96 * KB, shared_per_sm=96 * KB, shared_unit=256, max_warps=64, max_blocks=32, sw_war=1,
 ))  # fmt: skip
 # The next two are found by probing nvdisasm with words of every form (tests/isa/test_relatives.py), and by what NVRTC
@@ -183,7 +185,7 @@ _sm_75 = child(
 )  # fmt: skip
 _sm_80 = child(
     "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
-    tensor_distance=True, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    tensor_distance=True, halves_release=False, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
     shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
     sw2861232_war=True,
 )  # fmt: skip
