@@ -139,7 +139,9 @@ def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
         count = last - first + 1
         message = "nothing leads to this instruction" + (f" and the {count - 1} that follow" if count > 1 else "")
         before = graph.instructions[first - 1] if first else None
-        left = before is not None and before.base == "BRA" and _stops(before)  # compilers leave such dead code
+        end = graph.instructions[last]
+        # compilers leave dead code behind a BRA, and the way back of a function that nobody calls (ptxas 12.9, sm_87)
+        left = before is not None and before.base == "BRA" and _stops(before) or end is not None and end.base == "RET"
         yield at(graph, first, "unreachable", "note" if left else "warning", message, "branch here, or remove it")
 
 
