@@ -166,7 +166,7 @@ def test_the_main_loop_of_ffma():
     assert pipes["fma"] == count["FFMA"] == 1024
     assert count["LDS"] == 48 and all("128" in i.mods for i in step if i.base == "LDS")
     loop = max(linted(MATH="ffma").loops, key=lambda loop: loop.pipes["fma"])
-    assert loop.start == step[0].address and loop.bound == "tensor" and loop.conflicts == 0
+    assert loop.start == step[0].address and loop.bound == "issue slots" and loop.conflicts == 0
 
 
 def test_the_main_loop_of_tf32x3():
