@@ -135,7 +135,7 @@ class Assembler(Directives):
             words += tail(self.isa, self.facts, words)
         for at, text in draft.addends:
             if text not in labels:
-                self.errors.append(AsmError(f"label {text} of .reloc is not defined in {kernel.name}"))
+                self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)

@@ -21,9 +21,9 @@ ALL = 256
 Share = tuple[int, int]  # registers of a thread, and the USETMAXREG that set them (-1: what is declared)
 
 
-@rule("registers", "Registers beyond what is declared, or what there is")
-@rule("shared-memory", "Shared memory beyond what there is")
-@rule("barriers", "Barriers beyond what is declared, or what there is")
+@rule("registers", "Registers out of range: more than are declared, or than there are")
+@rule("shared-memory", "More shared memory than there is")
+@rule("barriers", "Barriers out of range: more than are declared, or than there are")
 @rule("occupancy", "How many warps fit on an SM")
 def check(graph: Graph) -> Iterator[Finding]:
     """Resources beyond a limit, and the occupancy that they give."""

@@ -420,6 +420,6 @@ def _value(text: str, labels: Mapping[str, int]) -> int:
     parts = [part.strip() for part in text.split("-")]
     for part in parts:
         if part not in labels and not NUMBER.fullmatch(part):
-            raise UnknownLabel(f"label {part} is not defined")
+            raise UnknownLabel(f"undefined label {part!r}")
     found = [labels[part] if part in labels else int(part, 0) for part in parts]
     return found[0] - sum(found[1:])

@@ -238,7 +238,7 @@ class Numbers:
             return self.of_name[name]
         if name.startswith("@") and name[1:].isdigit():
             return int(name[1:])
-        raise AsmError(f"relocation of the unknown symbol {name!r}", hint="define it with .symbol")
+        raise AsmError(f"relocation of the undefined symbol {name!r}", hint="define it with .symbol")
 
 
 def global_infos(cubin: Parts, numbers: Numbers) -> list[Info]:
@@ -442,7 +442,7 @@ def layout(elf: Elf, facts: Arch) -> None:
     at = e.HEADER.size
     for section in elf.sections[1:]:
         if section.align > LARGEST_ALIGN:
-            raise CubinError(f"section {section.name} is to be aligned to {section.align} bytes", section.offset)
+            raise CubinError(f"section {section.name} cannot be aligned to {section.align} bytes", section.offset)
         if section.align > 1:
             at = -(-at // section.align) * section.align
         section.offset = at

@@ -69,5 +69,5 @@ class Code:
         """``size`` bytes of a bank. Unsupported (the instruction then cannot be run) beyond its end."""
         data = self.bank(bank)
         if not 0 <= offset <= offset + size <= len(data):
-            raise Unsupported(f"c[{bank:#x}][{offset:#x}] lies beyond the {len(data)} bytes of that bank")
+            raise Unsupported(f"c[{bank:#x}][{offset:#x}] is out of range: that bank has {len(data)} bytes")
         return bytes(data[offset : offset + size])

@@ -66,7 +66,7 @@ class Image(Code):
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
         beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < ZEROS["R"]]
         if beyond:
-            message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel has"
+            message = f"R{beyond[0]} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
         try:
             made = self.steps[n] = semantics.build(i, self.maker)

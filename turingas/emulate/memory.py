@@ -126,7 +126,8 @@ def check_written(s: Spots, address: Array, nbytes: int) -> None:
         if bad.any():
             index = int(bad.argmax())
             at = int(address.flat[index])
-            raise BadAccess("never written", f"a read of {nbytes} bytes at 0x{at:x}: memory never written", index, at)
+            message = f"a read of {nbytes} bytes at 0x{at:x}: uninitialised memory, never written"
+            raise BadAccess("never written", message, index, at)
 
 
 def _first(mask: Array | None) -> int:

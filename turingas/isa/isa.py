@@ -52,7 +52,7 @@ class Isa:
             if code & control.REUSE_MASK:
                 form = self.explain(word)
                 if form is not None and code & control.REUSE_MASK & ~(form.loose | form.known):
-                    raise EncodeError("the control code sets a reuse bit that no operand has", 0, "take :abc away")
+                    raise EncodeError("the control code sets a reuse bit of no operand", 0, "leave :abc out")
                 if form is None:
                     raise EncodeError("the control code sets a reuse bit that this instruction lacks", 0)
         return word
@@ -98,7 +98,7 @@ class Isa:
         if name_of_ptx or base not in table.OPS:
             called = diagnose.meant(self.forms, mnemonic)
             if called:
-                raise AsmError(f"{mnemonic!r} is no mnemonic", hint=called)
+                raise AsmError(f"{mnemonic!r} is not a mnemonic", hint=called)
         if not self.named(base):
             unknown = diagnose.unknown(self.forms, base, 0)
             raise AsmError(unknown.message, hint=unknown.hint)

@@ -47,7 +47,7 @@ def expand(
     defines = {"ARCH": arch, **(defines or {})}
     for key in defines:
         if not key.isidentifier():
-            raise AsmError(f"{key!r} cannot be defined: it is no Python name", name)
+            raise AsmError(f"{key!r} cannot be defined: it is not a Python name", name)
     folders = [Path(path) for path in include if not os.fspath(path).endswith(".py")]
     path = Path(filename) if filename else Path()
     with importing([path.parent, *folders]):

@@ -56,7 +56,10 @@ class Instruction:
 
             close = get_close_matches(name[1], self.known, 1)
             undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
-            hint = f"did you mean {close[0]!r}?" if close else undeclared
+            if close:
+                hint = f"did you mean {close[0]!r}?"
+            elif not hint or hint.startswith("it is written"):  # else the encoder knows better
+                hint = undeclared
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def __repr__(self) -> str:
