@@ -55,8 +55,8 @@ def command(bench: Any) -> click.Command:
     """The command of a ``loader.bench.bench.Bench``."""
     params: list[click.Parameter] = [parameter(option) for option in bench.options]
     kept = click.Path(dir_okay=False, path_type=Path)
-    params.append(click.Option(["--json", "path"], metavar="FILE", type=kept, help="Where to keep the results. "
-                               "[default, for all settings: kernels_sass/results/ of a checkout, else here]"))  # fmt: skip
+    where = "Where to keep the results. [default, for all settings: kernels_sass/results/ of a checkout, else here]"
+    params.append(click.Option(["--json", "path"], metavar="FILE", type=kept, help=where))
     if bench.figures:
         folder = click.Path(file_okay=False, path_type=Path)
         params.append(click.Option(["--figures"], metavar="FOLDER", type=folder, help="Draw the figures, as SVG."))
