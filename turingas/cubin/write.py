@@ -317,17 +317,12 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
     isa = instruction_set(kernel.arch)
-    ends = {form.value & 0xFFF for form in isa.named("EXIT")}
-    readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
-    exits: list[int] = []
-    asking: set[int] = set()
-    for at, low in enumerate(kernel.code.lows()):
-        if low & 0xFFF in ends:
-            exits.append(WORD_BYTES * at)
-        elif low & 0xFFF in readers:
-            asking.add(at)
-    words = enumerate(kernel.code) if asking else ()
-    return exits, any("SR_CTAID.Z" in isa.decode(word) for at, word in words if at in asking)
+    ends, readers = isa.opcodes("EXIT"), isa.opcodes("S2R", "S2UR", "CS2R")
+    either = ends | readers
+    found = [(at, low & 0xFFF) for at, low in enumerate(kernel.code.lows()) if low & 0xFFF in either]
+    exits = [WORD_BYTES * at for at, opcode in found if opcode in ends]
+    asking = (kernel.code[at] for at, opcode in found if opcode in readers)
+    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

@@ -69,14 +69,13 @@ class Forms:
 
     def forms_of(self, row: grammar.Row, opcode: int | None = None) -> list[Form]:
         """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""
-        found = []
+        return list(self.each(row, opcode))
+
+    def each(self, row: grammar.Row, opcode: int | None = None) -> Iterator[Form]:
+        """The same, one by one: a form is made when it is asked for."""
         for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
-            if not set(kinds) <= self.sources:
-                continue
-            if opcode is not None and key & 0xFFF != opcode:
-                continue
-            found.append(self._forms.get((row, n)) or self._made(row, n))
-        return found
+            if self.sources.issuperset(kinds) and (opcode is None or key & 0xFFF == opcode):
+                yield self._forms.get((row, n)) or self._made(row, n)
 
     def _made(self, row: grammar.Row, n: int) -> Form:
         operands, key, _ = grammar.shapes(row)[n]

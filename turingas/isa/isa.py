@@ -27,7 +27,16 @@ class Isa:
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
+
+    def opcodes(self, *bases: str) -> frozenset[int]:
+        """Bits 0 to 11 of the words of these mnemonics (without modifiers)."""
+        found = self._opcodes.get(bases)
+        if found is None:
+            forms = [form for base in bases for form in self.named(base)]
+            found = self._opcodes[bases] = frozenset(form.value & 0xFFF for form in forms)
+        return found
 
     def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
         """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general

@@ -184,11 +184,13 @@ class Operand:
         return text if self.only is target else (self.plain if plain else self.exact)(word).replace(TARGET, text)
 
     def matches(self, text: str) -> bool:
+        """Whether ``text`` looks like this operand, though its value may not fit."""
         try:
-            if text in self.bits or (self.quick is not None and self.quick(text) is not None):
+            if self.target is None:
+                self.bits[text]
                 return True
         except ValueError:
-            return True  # it looks as it should, but the value does not fit
+            pass
         return self.regex.fullmatch(text) is not None
 
 
