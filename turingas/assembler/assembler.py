@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
+from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
 from turingas.assembler.directives import Data, Directives, Draft
 from turingas.cubin import moved
-from turingas.cubin.addresses import evaluate
+from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
@@ -29,9 +30,11 @@ ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 TAKEN = re.compile(r"L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
+STACK = 4  # calls between a warning and who called assemble
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
+@collector.paused()
 def assemble(
     source: str,
     arch: str = "sm_75",
@@ -96,7 +99,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=STACK)
         return self.cubin
 
     # -- the end
@@ -113,7 +116,9 @@ class Assembler(Directives):
                 continue
             try:
                 code = known.get(line.control) or parse_control(line.control)
-                body, immediate = evaluate(line.body, WORD_BYTES * at, labels)
+                body, immediate = line.body, 0
+                if "32@" in body or START in body:
+                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
                 found = needs(body, WORD_BYTES * at, labels)
                 bits = found & WORD
                 word = bits | code
@@ -135,7 +140,7 @@ class Assembler(Directives):
             words += tail(self.isa, self.facts, words)
         for at, text in draft.addends:
             if text not in labels:
-                self.errors.append(AsmError(f"label {text} of .reloc is not defined in {kernel.name}"))
+                self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
@@ -162,7 +167,7 @@ class Assembler(Directives):
         if draft.registers is not None:
             count, item = draft.registers
             if count < used:
-                more = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
+                more = self.isa.opcodes("USETMAXREG")  # warps may ask for more
                 if not any(word & OPCODE in more for word in words):
                     self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
                                                 f".registers {kernel.registers}, or leave it out"))  # fmt: skip
@@ -275,7 +280,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = {form.value & OPCODE for name in ("BAR", "UBAR", "B2R") for form in isa.named(name)}
+    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 
@@ -304,5 +309,3 @@ def _loop(isa: Isa, address: int) -> int:
 def _stays(isa: Isa, word: int, address: int) -> bool:
     """Whether an instruction is an unguarded branch to itself."""
     return word >> 12 & 15 == 7 and isa.target(word, address) == address
-
-

@@ -19,7 +19,7 @@ from turingas.errors import AsmError
 @click.option("-o", "--output", type=OUTPUT, help="Cubin to write, - for stdout. [default: FILE with .cubin]")
 @sources
 @click.option("--kernel", default="kern", show_default=True, help="Name of the kernel in a file without .kernel.")
-@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+@click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
 def assemble(
     file: str,
     output: str | None,
@@ -69,7 +69,7 @@ def disassemble(file: str, output: str, as_json: bool) -> None:
             text.detach()
 
 
-@click.command(short_help="Take cubins apart and put them together again.")
+@click.command(short_help="Disassemble cubins, assemble them again, and compare.")
 @click.argument("files", type=CUBIN, nargs=-1, required=True)
 @JSON
 def check(files: tuple[str, ...], as_json: bool) -> int:
@@ -99,13 +99,13 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
     return wrong
 
 
-@click.command(short_help="What the hardware silently gets wrong, and what costs time.")
+@click.command(short_help="Find what the hardware silently gets wrong, and what costs time.")
 @click.argument("files", metavar="FILE...", type=KERNEL, nargs=-1, required=True)
 @sources
-@click.option("--kernel", metavar="NAME", help="Look at this kernel alone.")
-@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
-@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Least severity to show.")
-@click.option("--loops/--no-loops", default=True, help="Summaries of loops.  [default: loops]")
+@click.option("--kernel", metavar="NAME", help="Check only this kernel.")
+@click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
+@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Lowest severity to show.")
+@click.option("--loops/--no-loops", default=True, help="Print a summary of each loop.  [default: loops]")
 @click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
 def lint(
     files: tuple[str, ...],
@@ -148,11 +148,11 @@ def lint(
     return WRONG if wrong or command.fails(reports) else 0
 
 
-@click.command(short_help="Resources, occupancy and instructions of a cubin.")
+@click.command(short_help="Show resources, occupancy and instructions of a cubin.")
 @click.argument("file", type=CUBIN)
 @JSON
 def info(file: str, as_json: bool) -> None:
-    """Registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
+    """Show registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
     with diagnosed(file):
         from turingas.info import as_dict, describe
 
@@ -161,13 +161,13 @@ def info(file: str, as_json: bool) -> None:
         click.echo(text)
 
 
-@click.command(short_help="How instructions are written.")
+@click.command(short_help="Show how instructions are written, and their bits.")
 @click.argument("mnemonic", required=False)
 @ARCH
 @JSON
 def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
     """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
-    A name of PTX or CUDA C++, or a word, finds the mnemonics that it belongs to.
+    A name from PTX or CUDA C++, or any word, finds the mnemonics that it belongs to.
 
     \b
       turingas isa

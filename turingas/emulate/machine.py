@@ -66,7 +66,7 @@ class Image(Code):
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
         beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < ZEROS["R"]]
         if beyond:
-            message = f"R{beyond[0]} is none of the {self.registers} registers that the kernel has"
+            message = f"R{beyond[0]} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
         try:
             made = self.steps[n] = semantics.build(i, self.maker)
@@ -174,9 +174,7 @@ class Wave(State):
         mask = self.splits.mask[chosen]
         return Cohort(self, rows, count, None if mask.all() else mask)
 
-    def _straight(
-        self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
-    ) -> None:
+    def _straight(self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]) -> None:
         """Run the plain instructions ``n`` to ``end``."""
         if self.stepwise:
             self._watched(k, n, end)

@@ -56,7 +56,10 @@ class Instruction:
 
             close = get_close_matches(name[1], self.known, 1)
             undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
-            hint = f"did you mean {close[0]!r}?" if close else undeclared
+            if close:
+                hint = f"did you mean {close[0]!r}?"
+            elif not hint or hint.startswith("it is written"):  # else the encoder knows better
+                hint = undeclared
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def __repr__(self) -> str:
@@ -142,6 +145,7 @@ class _Parser:
         self.constant_end = 0
         self.blocks = False  # there are blocks of TuringAs
         self.turingas = False  # ... and no .kernel
+        self.same: set[str] = set()  # mnemonics that were seen to be written as nvdisasm does
 
     def parse(self, lines: Sequence[PlainLine]) -> Parsed:
         sections = self.sections(lines)
@@ -239,7 +243,7 @@ class _Parser:
         # Lines that need no more than to be taken apart, as all of a listing: no names, and a control code and a
         # mnemonic that were seen before and stand as nvdisasm writes them.
         controls = {} if resolve or turingas else control_codes.known
-        same: set[str] = set()
+        same = self.same
         for line in section.lines:
             text, origin = line
             statement, _, rest = text.partition(";")
@@ -249,7 +253,7 @@ class _Parser:
                 mnemonic, _, operands = body.partition(" ")
                 if mnemonic[:1] == "@":
                     mnemonic, _, operands = operands.partition(" ")
-                if mnemonic in same and not _odd(operands):
+                if mnemonic in same and ("[" not in operands and "." not in operands or not _odd(operands)):
                     items.append(Instruction(control, body, origin))
                     continue
             start = head(statement)
