@@ -17,7 +17,7 @@ from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawS
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import Arch, arch
+from turingas.isa.arch import arch
 from turingas.isa.isa import instruction_set
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
