@@ -113,7 +113,8 @@ def test_default_control(tmp_path):
 
 def test_every_error_with_line_caret_and_hint(tmp_path):
     path = tmp_path / "bad.sass"
-    path.write_text("<regs>\n0 : a\n</regs>\n--:-:-:Y:4  FFAM a, a, a, a;\n?:9:-:Y:?  FADD a, a, a;\n--:-:-:Y:4  BRA nowhere;\n")
+    lines = "--:-:-:Y:4  FFAM a, a, a, a;\n?:9:-:Y:?  FADD a, a, a;\n--:-:-:Y:4  BRA nowhere;\n"
+    path.write_text("<regs>\n0 : a\n</regs>\n" + lines)
     result = process("assemble", path)
     assert result.returncode == 1 and result.stdout == b""
     text = result.stderr.decode()

@@ -86,7 +86,7 @@ class Ways:
 
     def along(self, number: int, to: int, holds: int) -> int | None:
         """What holds of ``holds`` behind the way from a block to a next one; None for a way that is not taken where
-        they hold."""
+        they hold. What a branch tells besides is not added: less would be waited for than the linter can follow."""
         here = self._known.get((number, to))
         if here is None:
             if to in self.graph.blocks[number].next:
@@ -97,4 +97,4 @@ class Ways:
             self._known[number, to] = here
         if here <= 0:
             return None if here else (holds if to in self.graph.blocks[number].next else 0)
-        return None if here & opposite(holds) else holds | here
+        return None if here & opposite(holds) else holds
