@@ -103,7 +103,7 @@ def test_include_and_kernel_name(tmp_path):
 
 def test_default_control(tmp_path):
     path = tmp_path / "x.sass"
-    path.write_text("EXIT;")
+    path.write_text(".schedule off\nEXIT;")
     assert run("assemble", path).exit_code == 1
     assert run("assemble", path, "--default-control", "--:-:-:Y:5").exit_code == 0
 
@@ -113,14 +113,15 @@ def test_default_control(tmp_path):
 
 def test_every_error_with_line_caret_and_hint(tmp_path):
     path = tmp_path / "bad.sass"
-    path.write_text("<regs>\n0 : a\n</regs>\n--:-:-:Y:4  FFAM a, a, a, a;\nFADD a, a, a;\n--:-:-:Y:4  BRA nowhere;\n")
+    lines = "--:-:-:Y:4  FFAM a, a, a, a;\n?:9:-:Y:?  FADD a, a, a;\n--:-:-:Y:4  BRA nowhere;\n"
+    path.write_text("<regs>\n0 : a\n</regs>\n" + lines)
     result = process("assemble", path)
     assert result.returncode == 1 and result.stdout == b""
     text = result.stderr.decode()
     assert f"{path}:4:13: error: unknown instruction 'FFAM'" in text
     assert "    4 | --:-:-:Y:4  FFAM a, a, a, a;\n      |             ^" in text
     assert "hint: did you mean 'FFMA'?" in text
-    assert f"{path}:5:1: error: the control code is missing" in text
+    assert f"{path}:5:1: error: read scoreboard 9 is out of range" in text
     assert f"{path}:6:" in text and text.rstrip().endswith("3 errors")
     assert "Traceback" not in text
     assert not path.with_suffix(".cubin").exists()

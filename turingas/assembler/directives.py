@@ -49,6 +49,8 @@ class Draft:
     references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
     stack: tuple[int | None, ...] = ()  # what .stack says
+    #: .schedule: from which line on, and whether control codes are filled in
+    switches: list[tuple[int, bool]] = field(default_factory=lambda: [(0, True)])
 
     @property
     def address(self) -> int:
@@ -78,6 +80,7 @@ class Directives:
         self.facts = architectures.arch(arch)
         self.isa = instruction_set(arch)
         self.default_name = kernel
+        self.scheduled = True  # .schedule before any kernel
         self.cubin = Cubin(arch)
         self.errors: list[AsmError] = []
         self.warnings: list[AsmWarning] = []
@@ -106,7 +109,7 @@ class Directives:
         kernel = Kernel(name, self.facts.name, entry=entry)
         if not entry:
             kernel.stack_bytes = None
-        self.draft = Draft(kernel)
+        self.draft = Draft(kernel, switches=[(0, self.scheduled)])
         self.drafts.append(self.draft)
         self.cubin.texts.append(kernel)
         self.data = None
@@ -236,6 +239,13 @@ class Directives:
     def _tail(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         arg.choice(arg.one(args, "none"), {"none": 0})
         self._code().tail = False
+
+    def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        on = arg.choice(arg.one(args, "on or off"), {"off": 0, "on": 1}) == 1
+        if self.draft is None:
+            self.scheduled = on
+        else:
+            self.draft.switches.append((len(self.draft.lines), on))
 
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._code().lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))
@@ -386,6 +396,7 @@ DIRECTIVES: dict[str, Callable[[Directives, Any, list[str], dict[str, str]], Non
     "reloc": Directives._reloc,
     "layout": Directives._layout,
     "tail": Directives._tail,
+    "schedule": Directives._schedule,
     "word": Directives._word,
     "bank": Directives._bank,
     "constant": Directives._constant,

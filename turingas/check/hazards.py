@@ -9,7 +9,7 @@ enough is said by turingas/isa/latency; here is only the bookkeeping:
 * a source that is read late until the read scoreboard, or the write scoreboard, of its reader was waited for.
 
 Paths are joined by keeping everything under way on any of them, with the fewest cycles, and with the
-predicates that hold on all of them where it is under way (turingas/check/guards): so two instructions under guards that
+predicates that hold on all of them where it is under way (turingas/flow/guards): so two instructions under guards that
 exclude each other do not meet, nor do those on ways that no thread goes. A function that is called
 starts with what is under way at any of its calls; behind the call only that counts which was under way at this call,
 or began in the function. Of other functions, with code elsewhere, it is assumed that nothing is left under way.
@@ -21,9 +21,9 @@ import heapq
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Block, Graph
-from turingas.check.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.check.rules import rule
+from turingas.flow.graph import Block, Graph
+from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.isa.effects import FIXED, LATE, SCOREBOARDS, SOONEST, VARIABLE, Effects, literal, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import Graph
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
 from turingas.isa import control
 from turingas.isa.arch import KB

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.cubin import addresses
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import Graph
 
 HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Block, Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
+from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.banks import SLOTS, Slot, sources
 from turingas.isa.instruction import Instruction, Mem, Reg

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import ENDS, JUMPS, Graph
 from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
 from turingas.check.values import Values, guard, values
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import ENDS, JUMPS, Graph
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
 from turingas.isa.latency import latencies
 

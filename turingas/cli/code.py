@@ -9,7 +9,7 @@ import os
 import click
 
 from turingas.cli.files import keep, load, read, written
-from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources
+from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.errors import AsmError
 
@@ -41,6 +41,54 @@ def assemble(
         data = cubin.to_bytes()
         with written(output, binary=True) as stream:
             stream.write(data)
+
+
+@click.command(short_help="Fill in control codes: stalls, yields, scoreboards, reuse flags.")
+@click.argument("file", type=KERNEL)
+@click.option(
+    "-o", "--output", type=OUTPUT, default="-", help="Source to write; NAME.cubin: a cubin. [default: stdout]"
+)
+@sources
+@click.option("--all", "every", is_flag=True, help="Throw the codes away that are there, and make all of them anew.")
+@click.option("--yield", "yields", metavar="RULE", default="ptxas", show_default=True, callback=yielding,
+              help="When a warp lets another one go first: ptxas (behind arithmetic that stalls for 3 cycles or more), "
+              "natural (where the hardware wants it), every:N.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Say on stderr what could not be told, and is waited for.")
+def schedule(file: str, output: str, sources: Sources, every: bool, yields: str, explain: bool) -> None:
+    """Print a source FILE with the control codes that its lines lack, or have ? in: what `turingas assemble` fills in.
+
+    Comments and names stay; inline Python and .include come out as what they stand for. Of a cubin, --all makes all
+    codes anew. What an author wrote is kept, and an error where it cannot be right.
+
+    \b
+      turingas schedule gemm.sass -o gemm_codes.sass
+      turingas schedule kernel.cubin --all -o again.cubin
+    """
+    from turingas.cli.files import ELF, as_cubin
+
+    keep(file, output)
+    with diagnosed(file):
+        from turingas.assembler.schedule import again, listing
+        from turingas.disassembler import disassemble as taken_apart
+        from turingas.source.lines import decode
+
+        data = read(file)
+        binary = output.endswith(".cubin")
+        if data.startswith(ELF):
+            cubin, notes = again(sources.told(as_cubin(data)), yields) if every else (as_cubin(data), [])
+            made = cubin.to_bytes() if binary else taken_apart(cubin).encode("utf-8", "surrogateescape")
+        else:
+            name = "<stdin>" if file == "-" else file
+            include = (*sources.include, *(() if file == "-" else (os.path.dirname(file) or ".",)))
+            text, notes = listing(
+                decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
+                keep=not every, yields=yields,
+            )  # fmt: skip
+            made = sources.assemble(file, text.encode()).to_bytes() if binary else text.encode("utf-8")
+        with written(output, binary=binary) as stream:
+            stream.write(made)
+        for note in notes if explain else ():
+            click.echo(printable(note), err=True)
 
 
 @click.command(short_help="Turn a cubin into source.")

@@ -52,6 +52,17 @@ def architectures(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
+def yielding(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A rule for yields."""
+    from turingas.scheduler.codes import yield_rule
+
+    try:
+        yield_rule(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
 def definitions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
     """NAME=VALUE, the value a Python literal or else a string; NAME alone is 1."""
     defines: dict[str, object] = {}

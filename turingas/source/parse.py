@@ -36,8 +36,8 @@ _SECTIONS = ("kernel", "function")
 
 
 class Instruction:
-    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'. ``known``: the
-    names that are declared where it stands."""
+    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
+    have ? in its fields, or be missing (""). ``known``: the names that are declared where it stands."""
 
     __slots__ = ("body", "control", "known", "origin")
 
@@ -279,11 +279,7 @@ class _Parser:
                 continue
             body = _body(guard, mnemonic, operands, repair)
             if control is None:
-                if self.default_control is None:
-                    hint = "wait:read:write:yield:stall, as in --:-:-:Y:4"
-                    self.errors.append(origin.error("the control code is missing", hint, start.start(3) + 1))
-                    continue
-                control = self.default_control
+                control = self.default_control or ""  # the assembler works it out
             else:
                 if control not in control_codes.known:
                     with contextlib.suppress(control_codes.ControlError):  # the assembler tells
@@ -326,6 +322,19 @@ class _Parser:
         self.items.append(Directive(directive[1], args, origin))
         if directive[1] in _SECTIONS:
             self.items += section.blocks
+
+
+def place_of_code(text: str) -> tuple[int, int] | None:
+    """Where the control code of a plain line stands or is missing, first column and end; None if the line holds no
+    instruction."""
+    start = 0
+    while label := _LABEL.match(text, start):
+        start = label.end()
+    found = _HEAD.match(text[start:].partition(";")[0])
+    if found is None:
+        return None
+    first = next(n for n in (1, 2, 3) if found[n])
+    return start + found.start(first), start + (found.end(1) if first == 1 else found.start(first))
 
 
 def _odd(operands: str) -> bool:

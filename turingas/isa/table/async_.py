@@ -116,7 +116,11 @@ OPS = {
         "ARRIVES.LDGSTSBAR.64 [UR4]",
     ),
     "FENCE": lsu(
-        "orders generic accesses and asynchronous ones", "fence.proxy.async", "FENCE.VIEW.ASYNC.S", kin="MEMBAR"
+        "orders generic accesses and asynchronous ones",
+        "fence.proxy.async",
+        "FENCE.VIEW.ASYNC.S",
+        fence="w",
+        kin="MEMBAR",
     ),
     "STAS": lsu(
         "stores to the shared memory of another block of the cluster, and arrives at its mbarrier",
@@ -161,5 +165,7 @@ OPS = {
     "UTMACCTL": copy(
         "cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic", "UTMACCTL.PF [UR4]"
     ),
-    "UTMACMDFLUSH": copy("commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH"),
+    "UTMACMDFLUSH": copy(
+        "commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH", fence="r"
+    ),
 }

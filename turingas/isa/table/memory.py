@@ -520,6 +520,7 @@ OPS = {
         "prefetch.global, discard, applypriority",
         "CCTL.IVALL",
         sets="r",
+        drains=True,
     ),
     "CCTLL": lsu("cache control of local memory", "prefetch.local", "CCTLL.PF1 [R0]"),
     "CCTLT": lsu("cache control of textures", "", "CCTLT.IVALL"),
@@ -529,6 +530,7 @@ OPS = {
         "membar, fence, __threadfence",
         "MEMBAR.SC.GPU",
         sets="r",
+        fence="r",
     ),
     "ERRBAR": lsu("waits until errors of earlier accesses are known", "part of membar and fence", "ERRBAR"),
     "QSPC": load(

@@ -177,7 +177,9 @@ OPS = {
     "ULDC": umove(
         "loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]", kin="MOV"
     ),
-    "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18"),
+    "USETMAXREG": branch(
+        "gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18", fence="w"
+    ),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),
     "UCGABAR_ARV": branch(
         "arrives at the barrier of the cluster", "barrier.cluster.arrive, cluster.barrier_arrive", "UCGABAR_ARV"
