@@ -1,9 +1,9 @@
-"""How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``, on a GPU.
+"""How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``.
 
-Three kinds: kernels of ours, scheduled by hand (step 8 of kernels_sass/learn and convolutions), kernels of NVIDIA's
-compiler (tests/kernels), and of these the time of many launches. Each is measured with its own codes and with codes made
-anew, by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
-take turns; the median of the rounds counts.
+On a GPU, three kinds: kernels of ours, scheduled by hand (step 8 of kernels_sass/learn and convolutions), kernels of
+NVIDIA's compiler (tests/kernels), and of these the time of many launches. Each is measured with its own codes and with
+codes made anew, by each rule for yields, and once without regard for how often a pipe can begin an instruction
+(``unpaced``). All take turns; the median of the rounds counts.
 """
 
 from __future__ import annotations
