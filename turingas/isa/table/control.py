@@ -412,7 +412,7 @@ OPS = {
     ),
     "MATCH": lsu(
         "the lanes that hold the same value",
-        "match.any.sync, match.all.sync, __match_any_sync",
+        "match.any.sync, match.all.sync, __match_any_sync, __match_all_sync",
         "MATCH.ANY R0, R1",
         opaque=True,
     ),

@@ -171,12 +171,12 @@ OPS = {
     ),
     "HSET2": half(
         "compares two pairs of FP16 or BF16 numbers; d holds a result for each",
-        "set.lt.f16x2.f16x2, __hlt2",
+        "set.lt.f16x2.f16x2, __hlt2, __hblt2",
         "HSET2.BF.LT.AND R0, R1, R2, PT",
     ),
     "HSETP2": half(
         "compares two pairs of FP16 or BF16 numbers into predicates",
-        "setp.lt.f16x2, __hblt2",
+        "setp.lt.f16x2, __hlt",
         "HSETP2.LT.AND P0, P1, R0, R1, PT",
     ),
 }
