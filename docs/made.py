@@ -1,7 +1,7 @@
 """What the site has that is not in git: a page of the instructions of each architecture, and all pictures.
 
-A hook of mkdocs (mkdocs.yml names it): `make docs` makes them while it builds. Figures of benchmarks take seconds to
-draw, so they are kept in build/pictures under a name that tells what they were drawn from.
+A hook of mkdocs (mkdocs.yml names it): `make docs` makes them while it builds. Pages of instructions and figures of
+benchmarks take seconds, so they are kept in build/made, under a hash of the files they were made from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,31 @@ from turingas import speed  # noqa: E402
 from turingas.cli.bench import BENCHES, find  # noqa: E402
 from turingas.isa.arch import NAMES  # noqa: E402
 
-DRAWN = ROOT / "build" / "pictures"
+KEPT = ROOT / "build" / "made"
+ISA = [ROOT / "docs" / "reference.py", *(ROOT / "turingas" / "isa").glob("**/*.py")]
+DRAWERS = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"), Path(speed.__file__)]
 SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
+
+
+def kept(sources: Iterable[Path], name: str, make: Callable[[Path], None]) -> str:
+    """The text of the file ``name`` that ``make(folder)`` writes; made anew only if one of ``sources`` has changed."""
+    key = hashlib.sha256(b"".join(one.read_bytes() for one in sorted(sources))).hexdigest()[:16]
+    path = KEPT / key / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(path.parent)
+    return path.read_text()
+
+
+def instructions(arch: str) -> str:
+    """The page of an architecture."""
+    name = f"{arch}.md"
+    return kept(ISA, name, lambda folder: (folder / name).write_text(reference.page(arch)) and None)
 
 
 def pages() -> dict[str, Callable[[], str]]:
     """The pages of instructions, by their place in the site."""
-    return {f"reference/{arch}.md": lambda arch=arch: reference.page(arch) for arch in NAMES}
+    return {f"reference/{arch}.md": lambda arch=arch: instructions(arch) for arch in NAMES}
 
 
 def drawings() -> dict[str, Callable[[], str]]:
@@ -46,13 +64,8 @@ def drawings() -> dict[str, Callable[[], str]]:
 
 
 def drawn(path: Path, name: str, draw: Callable[[], Any]) -> str:
-    """A figure of the results in ``path``: drawn anew only if they, or the code, have changed."""
-    code = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"), Path(speed.__file__)]
-    key = hashlib.sha256(b"".join(one.read_bytes() for one in [path, *sorted(code)])).hexdigest()[:16]
-    kept = DRAWN / key / f"{name}.svg"
-    if not kept.exists():
-        drawing.draw({name: draw}, kept.parent)
-    return kept.read_text()
+    """A figure of the results in ``path``."""
+    return kept([path, *DRAWERS], f"{name}.svg", lambda folder: drawing.draw({name: draw}, folder))
 
 
 def shown() -> set[str]:

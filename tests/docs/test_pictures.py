@@ -29,7 +29,7 @@ def test_what_pages_show_is_made():
 def test_figures_are_drawn_once(tmp_path, monkeypatch):
     """Again only if the results have changed."""
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(made, "DRAWN", tmp_path / "kept")
+    monkeypatch.setattr(made, "KEPT", tmp_path / "kept")
     path = tmp_path / "found.json"
     path.write_text("{}")
     drawn = []

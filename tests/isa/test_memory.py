@@ -75,7 +75,13 @@ def test_all_memories_start_anew_when_they_are_full(fresh, monkeypatch):
 
 def memories(isa: Isa) -> list[dict[object, object]]:
     operands = [o for form in isa.all_forms() for o in form.operands]
-    texts = [t for form in isa.all_forms() for _, exact, plain, _ in form.units for t in (exact, plain)]
+    texts = [
+        texts
+        for form in isa.all_forms()
+        for plain in (False, True)
+        for texts, mask in form.units(plain)
+        if isinstance(mask, int)
+    ]
     return [*(o.bits for o in operands), *texts, *isa.encoder._entries.values(), isa.decoder.exact_seen]
 
 

@@ -136,6 +136,8 @@ def illegal(word: int) -> tuple[str, str] | None:
 
 
 _shown: dict[int, str] = {}
+_WAITS = ["--"] + [f"{wait:02x}" if wait < 10 or wait % 16 > 9 else f"0x{wait:02x}" for wait in range(1, 64)]
+_BOARDS = "0123456-"
 
 
 def show(word: int, reuse: int = 0) -> str:
@@ -144,21 +146,12 @@ def show(word: int, reuse: int = 0) -> str:
     text = _shown.get(key)
     if text is None:
         wait, read, write = word >> WAIT & 63, word >> READ & 7, word >> WRITE & 7
-        if 6 in (read, write):
+        if read == 6 or write == 6:
             raise ValueError("scoreboard 6 does not exist")
-        waits = f"{wait:02x}" if wait < 10 or wait % 16 > 9 else f"0x{wait:02x}"
-        text = ":".join(
-            (
-                waits if wait else "--",
-                "-" if read == NONE else str(read),
-                "-" if write == NONE else str(write),
-                "-" if word >> YIELD & 1 else "Y",
-                f"{word >> STALL & 15:x}",
-            )
-        )
-        letters = "".join(letter for n, letter in enumerate("abcd") if reuse >> REUSE + n & 1)
-        if letters:
-            text += ":" + letters
+        kept = "-" if word >> YIELD & 1 else "Y"
+        text = f"{_WAITS[wait]}:{_BOARDS[read]}:{_BOARDS[write]}:{kept}:{word >> STALL & 15:x}"
+        if reuse:
+            text += ":" + "".join(letter for n, letter in enumerate("abcd") if reuse >> REUSE + n & 1)
         if len(_shown) > 100_000:
             _shown.clear()
         _shown[key] = text

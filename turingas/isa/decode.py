@@ -10,7 +10,7 @@ from turingas.isa.form import WORD, Form
 from turingas.isa.forms import Forms
 
 SEEN = 50_000  # whole instructions that are remembered
-MASK = control.MASK
+MASK, REUSE = control.MASK, control.REUSE_MASK
 NOT_CODE = WORD & ~MASK | control.REUSE_MASK  # the reuse flags are written with the operands
 
 
@@ -46,10 +46,10 @@ class Decoder:
 
         ``plain``: nvdisasm's own text, which at places says less than the word.
         """
-        for mask, value, _, exact, short in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
+        for mask, value, form in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
             if word & mask == value:
                 try:
-                    return (short if plain else exact)(word, address, labels)
+                    return (form.plain if plain else form.exact)(word, address, labels)
                 except (Unprintable, ValueError):
                     pass
         return f".word {word:#034x}"
@@ -59,10 +59,10 @@ class Decoder:
     ) -> list[str]:
         """One line a word: control code and exact text, or (``control_code`` False) nvdisasm's text alone."""
         out: list[str] = []
-        # Real code repeats its instructions: most texts are found here. Branches, which depend on their address, and
-        # words whose reuse bits need a say are not kept.
+        # Real code repeats its instructions: most texts are found here. Branches, which depend on their address, are
+        # not kept, nor what has reuse flags that the control code or the yield has a say in.
         seen = self.exact_seen if control_code else self.plain_seen
-        buckets, codes = self._buckets, _codes
+        buckets, codes, opaque = self._buckets, _codes, ".word {:#034x}".format
         for word in words:
             key = word & NOT_CODE
             text = seen.get(key)
@@ -73,37 +73,37 @@ class Decoder:
                     continue
             except ValueError:
                 pass
-            for mask, value, form, exact, short in buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
+            for mask, value, form in buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
                 if word & mask == value:
                     try:
                         if not control_code:
-                            text = short(word, address, labels)
-                            keep = not word & control.REUSE_MASK
+                            text = body = form.plain(word, address, labels)
+                            keep = not word & REUSE
                         elif word & form.loose:
                             codes[word & MASK]  # refuses combinations that do not exist
-                            text = f"{control.show(word, word & form.loose)}  {exact(word, address, labels)}"
+                            text = f"{control.show(word, word & form.loose)}  {form.exact(word, address, labels)}"
                             keep = False
                         else:
-                            body = exact(word, address, labels)
+                            body = form.exact(word, address, labels)
                             text = codes[word & MASK] + body
                             keep = True
                         if keep and not form.has_target:
                             if len(seen) > SEEN:
                                 seen.clear()
-                            seen[key] = body if control_code else text
+                            seen[key] = body
                         break
                     except (Unprintable, ValueError):
                         text = None
-            out.append(text or f".word {word:#034x}")
+            out.append(text or opaque(word))
             address += 16
         return out
 
     def explain(self, word: int) -> Form | None:
         """The form that writes this word exactly, or None."""
-        for mask, value, form, exact, _ in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
+        for mask, value, form in self._buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF):
             if word & mask == value:
                 try:
-                    exact(word, 0, None)
+                    form.exact(word, 0, None)
                     return form
                 except (Unprintable, ValueError):
                     pass

@@ -33,6 +33,7 @@ memory, c[bank][offset], and cx[][] the same with the bank in a uniform register
 # ---- spelling ------------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4096)  # asked three times for each form: how it is written, its operands, its modifiers
 def _named(form: Form, operand: Operand) -> list[Piece]:
     """The pieces of an operand with (name, field) in place of a field."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
@@ -20,6 +20,7 @@ from turingas.isa.fields import Target
 from turingas.isa.form import GUARDS as GUARD_TEXTS
 from turingas.isa.form import Form
 from turingas.isa.forms import Forms
+from turingas.isa.grammar import Row
 from turingas.isa.operands import DIGITS, MEMO, Bits, Operand, remember
 
 
@@ -58,6 +59,8 @@ class Encoder:
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
         self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
         self._count = 0  # of entries
+        #: a row and the kinds of operands -> the form that fits them, and its operands
+        self._shapes: dict[tuple[Row | str, ...], tuple[Form, list[Operand]]] = {}
         self._skeleton = _Skeletons().__getitem__
 
     def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
@@ -78,21 +81,19 @@ class Encoder:
             guard, uniform = GUARDS.get(word) or self._guard(word)
         name, _, tail = rest.partition(" ")
         kinds = self._entries.get(name)
-        if kinds is not None:  # the short way for all but branches
-            parts = tail.split(", ") if tail else []
-            entry = kinds.get(tuple(map(self._skeleton, parts)))
-            if entry is not None and not entry.conditional and (uniform is None or uniform == entry.form.guard):
-                try:
-                    # the bits of different operands are disjoint: their sum is their union
-                    return sum(map(getitem, entry.tables, parts), entry.bits | guard), entry.form
-                except ValueError:
-                    pass  # told below
+        quick: list[str] | None = None
+        if kinds is not None:
+            quick = tail.split(", ") if tail else []
+            found = self._known(kinds, quick, guard, uniform, address, labels)
+            if found is not None:
+                return found
         rest = rest.strip()
         name, _, tail = rest.partition(" ")
         parts = SPLIT.split(tail.strip()) if tail else []
-        found = self._known(name, parts, guard, uniform, address, labels)
-        if found is not None:
-            return found
+        if parts != quick and name in self._entries:  # it has other blanks than nvdisasm writes
+            found = self._known(self._entries[name], parts, guard, uniform, address, labels)
+            if found is not None:
+                return found
         try:
             return self._search(text, rest, name, parts, guard, uniform, address, labels)
         except EncodeError:
@@ -108,7 +109,7 @@ class Encoder:
 
     def _known(
         self,
-        name: str,
+        kinds: Mapping[tuple[str, ...], _Entry],
         parts: list[str],
         guard: int,
         uniform: str | None,
@@ -116,24 +117,23 @@ class Encoder:
         labels: Mapping[str, int] | None,
     ) -> tuple[int, Form] | None:
         """The word of a line whose like was seen before; None for others, and where something is wrong."""
-        kinds = self._entries.get(name)
-        if kinds is None:
-            return None
         key = tuple(map(self._skeleton, parts))
-        try:
-            entry = kinds.get(key)
+        entry = kinds.get(key)
+        if entry is None:
+            entry = kinds.get((*key[:-1], TARGET)) if key else None
             if entry is None:
-                jump = (*key[:-1], TARGET) if key else key
-                entry = kinds[jump]
-            form = entry.form
-            if uniform is not None and uniform != form.guard:
                 return None
+        form = entry.form
+        if uniform is not None and uniform != form.guard:
+            return None
+        try:
+            # the bits of different operands are disjoint: their sum is their union
             bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
             if entry.target is not None:
                 bits |= self._target(entry.target, parts[-1], address, labels)
-            if entry.conditional and not form.accepts(bits):
-                return None
-        except (KeyError, ValueError):
+        except ValueError:
+            return None
+        if entry.conditional and not form.accepts(bits):
             return None
         return bits, form
 
@@ -184,18 +184,32 @@ class Encoder:
         line = Line(text, rest, name, parts)
         worst: Problem | None = None
         for row, readings in self.forms.reading(name):
-            for form in self.forms.forms_of(row):
+            for form, assigned in self._fitting(row, parts):
                 for modifiers in readings:
-                    found = self._fit(form, modifiers, line, guard, uniform, address, labels)
+                    found = self._fit(form, assigned, modifiers, line, guard, uniform, address, labels)
                     if not isinstance(found, Problem):
                         return found
                     if worst is None or found.rank > worst.rank:
                         worst = found
         raise diagnose.error(self.forms, line, worst)
 
+    def _fitting(self, row: Row, parts: list[str]) -> Iterator[tuple[Form, list[Operand] | None]]:
+        """The forms of a row, each with the operands that the texts stand for in it (None when they fit none): first
+        the one that fits such texts, if they were seen with other modifiers."""
+        key: tuple[Row | str, ...] = (row, *map(self._skeleton, parts))
+        known = self._shapes.get(key)
+        if known is not None and all(operand.matches(text) for operand, text in zip(known[1], parts)):
+            yield known
+        for form in self.forms.each(row):
+            assigned = form.assign(parts)
+            if assigned is not None:
+                remember(self._shapes, key, (form, assigned))
+            yield form, assigned
+
     def _fit(
         self,
         form: Form,
+        assigned: list[Operand] | None,
         modifiers: int,
         line: Line,
         guard: int,
@@ -205,7 +219,6 @@ class Encoder:
     ) -> tuple[int, Form] | Problem:
         """The word of a line in this form, or what is in the way. Remembers what the line's operands look like."""
         parts = line.parts
-        assigned = form.assign(parts)
         if assigned is None:
             return Problem(2 if form.hides and form.lossy(parts) else 1, "operands", form)
         if uniform is not None and uniform != form.guard:

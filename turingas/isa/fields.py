@@ -138,6 +138,12 @@ def _indices(prefix: str, count: int, zero: str, last: int) -> dict[str, int]:
     return {f"{prefix}{n}": n for n in range(count)} | ({prefix + zero: last} if zero else {})
 
 
+@functools.cache
+def _texts(prefix: str, count: int, zero: str, last: int) -> dict[int, str]:
+    """The same, the other way round."""
+    return {index: name for name, index in _indices(prefix, count, zero, last).items()}
+
+
 KINDS = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}
 
 
@@ -170,9 +176,13 @@ class Register(Field):
         self.last = (1 << width) - 1  # the index that reads as zero or true
         self.count = self.last if zero else (limit or 1 << width)
         self._names = _indices(prefix, self.count, zero, self.last)
+        self._texts = _texts(prefix, self.count, zero, self.last)
         for bit in (neg, abs, inv, reuse):
             if bit is not None:
                 self.mask |= 1 << bit
+        self._extras = self.mask & ~(self.last << pos)  # what is written beside the name; a suffix may be of zeros
+        if suffix is not None and suffix.names.get(0):
+            self._extras = -1
         self.what = KINDS.get(prefix, f"{prefix}0 to {prefix}{self.count - 1}")
         self.mark = "!" if prefix in ("P", "UP") else "~"
         name = rf"{prefix}(?:{zero}|[0-9]+)" if zero else rf"{prefix}[0-9]+"
@@ -246,13 +256,11 @@ class Register(Field):
         return bits | index << self.pos
 
     def decode(self, word: int) -> str:
-        index = word >> self.pos & self.last
-        if self.zero and index == self.last:
-            text = self.prefix + self.zero
-        elif index < self.count:
-            text = f"{self.prefix}{index}"
-        else:
+        text = self._texts.get(word >> self.pos & self.last)
+        if text is None:
             raise Unprintable
+        if not word & self._extras:
+            return text
         if self.suffix:
             text += self.suffix.decode(word)
         if self.abs is not None and word >> self.abs & 1:

@@ -18,6 +18,8 @@ from turingas.isa.operands import Operand, Texts, fields_of, merged, names_in, p
 
 WORD = (1 << 128) - 1
 FOURTH_REUSE = 8 << control.REUSE  # no operand shows it
+#: what is left of a word without its control code and guard; the reuse flags are written with the operands
+NO_CONTROL = WORD & ~(control.MASK & ~control.REUSE_MASK) & ~0xF000
 
 
 class Shared:
@@ -25,7 +27,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._operands: dict[tuple[object, ...], Operand] = {}
-        self._texts: dict[tuple[object, ...], tuple[Texts, Texts]] = {}
+        self._texts: dict[tuple[object, ...], Texts] = {}
 
     def operand(self, row: grammar.Row, text: str, find: Find) -> Operand:
         """What a row calls ``text``. Beyond the text it depends on the fields that are the row's own."""
@@ -40,13 +42,11 @@ class Shared:
             self._operands[same] = self._operands[key] = found
         return found
 
-    def texts(self, operands: tuple[Operand, ...], size: Enum | None, lead: str, trail: str) -> tuple[Texts, Texts]:
-        key = (operands, size, lead, trail)
+    def texts(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str, trail: str) -> Texts:
+        """What remembers the texts of a unit (``Form.units``)."""
+        key = (operands, plain, size, lead, trail)
         found = self._texts.get(key)
-        if found is None:
-            exact, plain = (Texts(operands, plain, size, lead, trail) for plain in (False, True))
-            found = self._texts[key] = (exact, plain)
-        return found
+        return self._texts.setdefault(key, Texts(*key)) if found is None else found
 
 
 # ---- mnemonics ---------------------------------------------------------------------------------------------------
@@ -115,16 +115,21 @@ def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
 
 Writer = Callable[[int, int, "Mapping[int, str] | None"], str]
 Find = Callable[[str], "Field | None"]
+#: texts and the bits that they depend on; or what writes a branch target, and what stands before it
+Unit = tuple[Texts, int] | tuple[Writer, str]
 
 
 @functools.cache
-def _writer(units: int) -> Callable[..., Writer]:
-    """The common case of Form.writer, written out for a number of units: one look-up for guard and mnemonic, and one
-    for each unit."""
-    parts = [f"u{n}, m{n}" for n in range(units)]
-    body = "{n[w & nm]}" + "".join(f"{{u{n}[w & m{n}]}}" for n in range(units))
+def _writer(targets: tuple[bool, ...]) -> Callable[..., Writer]:
+    """A writer for so many units, of which some are branch targets: one look-up for guard and mnemonic, and one for
+    each unit."""
+    names = [f"u{n}, m{n}" for n in range(len(targets))]
+    units = [
+        f"{{m{n}}}{{u{n}(w, address, labels)}}" if target else f"{{u{n}[w & m{n}]}}" for n, target in enumerate(targets)
+    ]
+    text = "{n[w & nm]}" + "".join(units)
     known: dict[str, Any] = {}
-    exec(f"def make({', '.join(['n, nm', *parts])}): return lambda w, address, labels: f'{body}'", known)
+    exec(f"def make({', '.join(['n, nm', *names])}): return lambda w, address, labels: f'{text}'", known)
     made: Callable[..., Writer] = known["make"]
     return made
 
@@ -133,22 +138,30 @@ class Form:
     """One way to write one instruction on one architecture."""
 
     def __init__(
-        self, shared: Shared, row: grammar.Row, mnemonic: Mnemonic, operands: list[str], fixed: Mapping[int, int],
+        self,
+        shared: Shared,
+        row: grammar.Row,
+        mnemonic: Mnemonic,
+        operands: list[str],
+        fixed: Mapping[int, int],
         find: Find,
     ) -> None:
-        self.row, self.mnemonic, self.find = row, mnemonic, find
-        self.text = f"{row.text.partition(' ')[0]} {', '.join(operands)}".strip()
+        self.row, self.mnemonic, self.find, self._shared, self._texts = row, mnemonic, find, shared, operands
         self.name, self.base, self.guard, self.size = mnemonic.parts, mnemonic.base, mnemonic.guard, mnemonic.size
         self.name_mask, self.modifiers = mnemonic.fields, mnemonic.read
         self.operands = [shared.operand(row, text, find) for text in operands]
         once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
-        self.value = functools.reduce(operator.or_, [bits << pos for pos, bits in fixed.items()])
-        self.known = self._claim([operand.mask for operand in once])
+        self.value = 0
+        for pos, bits in fixed.items():
+            self.value |= bits << pos
+        self.known = self._claim(
+            [part.mask for part in self.name if not isinstance(part, str)] + [o.mask for o in once]
+        )
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
         self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~self.known
-        self.mask = WORD & ~self.known & ~(control.MASK & ~control.REUSE_MASK) & ~self.loose & ~0xF000
+        self.mask = NO_CONTROL & ~self.known & ~self.loose
         self.when_text = row.when
         self.check_mask = self.check_value = 0  # the row's conditions on its own operands
         self.tests: list[tuple[Field, Callable[[int], bool]]] = []
@@ -165,12 +178,19 @@ class Form:
                 self.check_mask |= mask
                 self.check_value |= value
         self.has_target = any(o.target is not None for o in self.operands)
-        self.hides = any("<" in o.source for o in self.operands)
-        self.units = self._units(shared)
 
-    def _claim(self, operands: list[int]) -> int:
+    @property
+    def text(self) -> str:
+        """How the instruction is written, in the table's terms."""
+        return f"{self.row.text.partition(' ')[0]} {', '.join(self._texts)}".strip()
+
+    @functools.cached_property
+    def hides(self) -> bool:
+        """Whether nvdisasm does not print all of it."""
+        return any("<" in o.source for o in self.operands)
+
+    def _claim(self, masks: list[int]) -> int:
         """The bits of all fields. AssertionError when a bit is claimed twice."""
-        masks = [part.mask for part in self.name if isinstance(part, Enum)] + operands
         known = sum(masks)  # of masks that have no bit in common the sum is the union
         if known != functools.reduce(operator.or_, masks, 0):
             raise AssertionError(f"{self.text}: bits are claimed twice")
@@ -178,9 +198,8 @@ class Form:
             raise AssertionError(f"{self.text}: a field lies in the opcode, or a fixed bit in a field")
         return known
 
-    def _units(self, shared: Shared) -> list[tuple[int, Texts, Texts, Operand | None]]:
-        """The operands, those together that may be unsaid: mask, exact texts, nvdisasm's texts, and the operand itself
-        when it is a branch target."""
+    def units(self, plain: bool) -> list[Unit]:
+        """The operands, those together that may be unsaid, with their texts (nvdisasm's or exact ones)."""
         groups: list[list[Operand]] = []
         for operand in self.operands:
             if operand.optional and groups and groups[-1][0].optional:
@@ -188,24 +207,44 @@ class Form:
             else:
                 groups.append([operand])
         lead = " "
-        units: list[tuple[int, Texts, Texts, Operand | None]] = []
+        units: list[Unit] = []
         for group in groups:
-            size = self.size if any(o.variable for o in group) else None
-            mask = size.mask if size else 0
+            first = group[0]
+            if first.target is not None:
+                units.append((functools.partial(first.located, plain), lead))
+                lead = ", "
+                continue
+            size, mask = None, first.mask
             for operand in group:
                 mask |= operand.mask
+                if operand.variable:
+                    size = self.size
+            if size:
+                mask |= size.mask
             # when the first operand may be unsaid, the comma between it and the next belongs to it
-            trail = "," if not units and group[0].optional and len(groups) > 1 else ""
-            exact, plain = shared.texts(tuple(group), size, lead, trail)
-            units.append((mask, exact, plain, group[0] if group[0].target is not None else None))
+            trail = "," if not units and first.optional and len(groups) > 1 else ""
+            units.append((self._shared.texts(tuple(group), plain, size, lead, trail), mask))
             if not trail:
                 lead = ", "
         return units
 
-    def writer(self, plain: bool) -> Writer:
-        """A function (word, address, labels) -> text. Raises Unprintable for words that have no exact text."""
-        names, name_mask = self.mnemonic, self.name_mask
-        units = [(mask, short if plain else exact, target) for mask, exact, short, target in self.units]
+    @functools.cached_property
+    def exact(self) -> Writer:
+        """Writes the text that determines the word: (word, address, labels) -> text. Unprintable for words without."""
+        return self._writer(False)
+
+    @functools.cached_property
+    def plain(self) -> Writer:
+        """Writes nvdisasm's own text, which at places says less."""
+        return self._writer(True)
+
+    def _writer(self, plain: bool) -> Writer:
+        units = self.units(plain)
+        write = _writer(tuple([isinstance(mask, str) for _, mask in units]))(
+            self.mnemonic, self.name_mask, *[part for unit in units for part in unit]
+        )
+        if not plain and not self.tests:
+            return write
         yield_bit, no_reuse = 1 << control.YIELD, ~control.REUSE_MASK
 
         def careful(word: int, address: int, labels: Mapping[int, str] | None) -> str:
@@ -213,17 +252,9 @@ class Form:
                 raise Unprintable
             if plain and not word & yield_bit:
                 word &= no_reuse  # nvdisasm prints no .reuse on a yielding instruction
-            shown = [
-                texts[word & mask].strip(", ") if target is None else target.located(word, plain, address, labels)
-                for mask, texts, target in units
-            ]
-            operands = ", ".join([text for text in shown if text])
-            text = names[word & name_mask]
-            return f"{text} {operands}" if operands else text
+            return write(word, address, labels)
 
-        if plain or self.tests or self.has_target:
-            return careful
-        return _writer(len(units))(names, name_mask, *[part for mask, texts, _ in units for part in (texts, mask)])
+        return careful
 
     @functools.cached_property
     def _registers(self) -> list[tuple[int, int, int]]:

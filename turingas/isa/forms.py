@@ -11,11 +11,11 @@ from turingas.isa import arch as architectures
 from turingas.isa import grammar, table
 from turingas.isa.arch import Arch
 from turingas.isa.fields import Field
-from turingas.isa.form import Form, Mnemonic, Shared, Writer
+from turingas.isa.form import Form, Mnemonic, Shared
 from turingas.isa.operands import remember
 
-#: mask, value, form, and what writes its exact text and nvdisasm's
-Candidate = tuple[int, int, Form, Writer, Writer]
+#: A form that may explain a word: it does not unless the bits of the mask have this value.
+Candidate = tuple[int, int, Form]
 
 
 class _Anywhere(dict[int, bool]):
@@ -38,6 +38,7 @@ class Forms:
         self.rows += grammar.own(arch)
         table.OPS.update(arch.ops)
         self.sources = set(arch.sources)
+        self._last = {name + of.zero: of.last for name, of in arch.files.items()}  # "URZ" -> its number
         self._by_name: dict[str, list[grammar.Row]] = {}
         self._by_opcode: dict[int, list[grammar.Row]] = {}
         for row in self.rows:
@@ -68,14 +69,13 @@ class Forms:
 
     def forms_of(self, row: grammar.Row, opcode: int | None = None) -> list[Form]:
         """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""
-        found = []
+        return list(self.each(row, opcode))
+
+    def each(self, row: grammar.Row, opcode: int | None = None) -> Iterator[Form]:
+        """The same, one by one: a form is made when it is asked for."""
         for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
-            if not set(kinds) <= self.sources:
-                continue
-            if opcode is not None and key & 0xFFF != opcode:
-                continue
-            found.append(self._forms.get((row, n)) or self._made(row, n))
-        return found
+            if self.sources.issuperset(kinds) and (opcode is None or key & 0xFFF == opcode):
+                yield self._forms.get((row, n)) or self._made(row, n)
 
     def _made(self, row: grammar.Row, n: int) -> Form:
         operands, key, _ = grammar.shapes(row)[n]
@@ -88,8 +88,7 @@ class Forms:
 
     def _opcode(self, row: grammar.Row, key: int) -> dict[int, int]:
         """The bits that are set in every word of a row: place -> value."""
-        last = {name + of.zero: of.last for name, of in self.arch.files.items()}
-        fixed = {pos: bits if isinstance(bits, int) else last[bits] for pos, bits in row.fixed.items()}
+        fixed = {pos: bits if isinstance(bits, int) else self._last[bits] for pos, bits in row.fixed.items()}
         return {0: key & 0xFFF, 91: key >> 12} | fixed
 
     def mnemonic(self, row: grammar.Row) -> Mnemonic:
@@ -134,9 +133,7 @@ class Forms:
     def bucket(self, key: int) -> list[Candidate]:
         """The forms that may explain a word with these bits 0 to 11, each with what it takes to tell."""
         forms = [form for row in self._by_opcode.get(key, []) for form in self.forms_of(row, key)]
-        bucket = self.buckets[key] = [
-            (f.mask | f.check_mask, f.value | f.check_value, f, f.writer(False), f.writer(True)) for f in forms
-        ]
+        bucket = self.buckets[key] = [(f.mask | f.check_mask, f.value | f.check_value, f) for f in forms]
         return bucket
 
 

@@ -160,7 +160,7 @@ class Instruction:
 
     def text(self) -> str:
         """nvdisasm's text."""
-        return self.form.writer(True)(self.word, self.address, None)
+        return self.form.plain(self.word, self.address, None)
 
 
 def read_control(word: int) -> Control:

@@ -160,19 +160,19 @@ class Operand:
         if type(self.only) is Register:
             return self.only.checked(bits)
         exact = self.exact(bits)
-        text = self.plain(bits) if plain else exact
-        kind = exact.translate(DIGITS)
-        if kind in self.proven:
+        if not self.exacting:
+            kind = exact.translate(DIGITS)
+            if kind not in self.proven:
+                if self.encode(exact) != bits:
+                    raise Unprintable
+                self.proven.add(kind)
             for f in self.registers:
                 f.check(bits)
-            return text
-        if self.encode(exact) != bits:
+        elif self.encode(exact) != bits:
             raise Unprintable
-        if not self.exacting:
-            self.proven.add(kind)
-        return text
+        return self.plain(bits) if plain else exact
 
-    def located(self, word: int, plain: bool, address: int, labels: Mapping[int, str] | None) -> str:
+    def located(self, plain: bool, word: int, address: int, labels: Mapping[int, str] | None) -> str:
         """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
         for f in self.registers:
             f.check(word)
@@ -184,11 +184,13 @@ class Operand:
         return text if self.only is target else (self.plain if plain else self.exact)(word).replace(TARGET, text)
 
     def matches(self, text: str) -> bool:
+        """Whether ``text`` looks like this operand, though its value may not fit."""
         try:
-            if text in self.bits or (self.quick is not None and self.quick(text) is not None):
+            if self.target is None:
+                self.bits[text]
                 return True
         except ValueError:
-            return True  # it looks as it should, but the value does not fit
+            pass
         return self.regex.fullmatch(text) is not None
 
 
@@ -259,18 +261,23 @@ class Texts(dict[int, str]):
 
     def __init__(self, operands: tuple[Operand, ...], plain: bool, size: Enum | None, lead: str, trail: str) -> None:
         self.operands, self.plain, self.size, self.lead, self.trail = operands, plain, size, lead, trail
-        self.run = len(operands) > 1 or operands[0].optional
+        first = operands[0]
+        self._several = len(operands) > 1 or first.optional
+        #: what shows the register that is all of the unit, as often
+        self._register = first.only.checked if type(first.only) is Register and not (self._several or size) else None
 
     def __missing__(self, bits: int) -> str:
+        if self._register is not None:
+            return remember(self, bits, self.lead + self._register(bits) + self.trail)
         words = self.size.span(bits) if self.size else 1
-        if not self.run:
-            operand = self.operands[0].sized(words)
-            text = operand.checked(bits & operand.mask, self.plain)
+        if self._several:
+            text = self._run(bits, words)
         else:
-            text = self._several(bits, words)
+            operand = self.operands[0]
+            text = operand.sized(words).checked(bits & operand.mask, self.plain)
         return remember(self, bits, self.lead + text + self.trail if text else text)
 
-    def _several(self, bits: int, words: int) -> str:
+    def _run(self, bits: int, words: int) -> str:
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
