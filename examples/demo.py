@@ -139,7 +139,7 @@ def read(path: Path, side: int) -> Array:
         with Image.open(path) as image:
             small = ImageOps.exif_transpose(image).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise click.ClickException(f"{path} is no picture that can be read: {error}") from None
+        raise click.ClickException(f"{path} is not a picture that can be read: {error}") from None
     small.thumbnail((side, side))
     if min(small.size) < LEAST:
         raise click.ClickException(f"{path} has {small.width} x {small.height} pixels; at least {LEAST} x {LEAST}")

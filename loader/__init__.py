@@ -44,7 +44,7 @@ def load(cubin: Loadable, device: str | None = None) -> Module:
         try:
             cubin = Cubin.from_file(path)
         except CubinError as error:
-            source = "; turingas.assemble makes one of a source" if str(path).endswith(".sass") else ""
+            source = "; turingas.assemble makes one from source" if str(path).endswith(".sass") else ""
             raise CubinError(f"{error.message} ({os.fspath(path)}){source}", error.offset) from None
     if device is None:
         device = "cuda:0" if cuda.count() else CPU

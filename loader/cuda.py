@@ -36,7 +36,7 @@ from turingas.launch import check_array, check_count, find, label, scalar, shape
 #: after these the context is of no use any more: every call in the process fails
 LOST = {
     214: "", 220: "", 702: "",
-    700: "the kernel used an address that is no memory of this GPU",
+    700: "the kernel used an address outside this GPU's memory",
     709: "", 710: "an assert in the kernel failed",
     714: "a call stack or a barrier was broken",
     715: "the code has an instruction that this GPU does not know",
@@ -147,7 +147,7 @@ def device_named(found: str | Device) -> Device:
         return found
     name, _, number = str(found).partition(":")
     if name != "cuda" or not (number or "0").isdecimal():
-        raise LaunchError(f"{found!r} is no GPU")
+        raise LaunchError(f"{found!r} is not a GPU")
     return device(int(number or 0))
 
 

@@ -123,7 +123,7 @@ def numbers(text: str, names: Mapping[str, int]) -> list[Any]:
                 return _OPERATORS[type(op)](value(operand))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
                 return _FUNCTIONS[name](*map(value, args))
-        raise ValueError(f"{ast.unparse(node)!r} is not known here")
+        raise ValueError(f"{ast.unparse(node)!r} is unknown here")
 
     try:
         body = ast.parse(f"[{text.strip()}]", mode="eval").body
@@ -395,7 +395,7 @@ def arrays(
             path = Path(reference).absolute()
             if path.suffix != ".cu":
                 raise LaunchError(
-                    f"--reference {reference}: for a kernel that is no convolution, write a file that ends in .cu",
+                    f"--reference {reference}: for a kernel that is not a convolution, write a file that ends in .cu",
                     "--layer or --shape say that it is one",
                 )
             words = line(path.read_text())
@@ -489,7 +489,7 @@ def tensor(text: str) -> tuple[str, str] | None:
         return None
     name, layout = found[1], found[2] or AXES[found[1]]
     if sorted(layout) != sorted(AXES[name]):
-        raise LaunchError(f"argument {text!r}: {layout} is no layout", f"the letters are {AXES[name]}, in any order")
+        raise LaunchError(f"argument {text!r}: {layout} is not a layout", f"the letters are {AXES[name]}, in any order")
     return name, layout
 
 

@@ -178,10 +178,10 @@ def test_assemble_and_disassemble():
 def test_error_fields():
     error = refused("--:-:-:-:4 NOP\n  --:-:-:-:4  FADD R0, R1, R256  # too far")
     assert (error.line, error.column) == (2, 28)
-    assert error.message == "R256 is beyond R254, the last one"
+    assert error.message == "R256 is out of range: the last one is R254"
     assert isinstance(error.file, str) and isinstance(error.hint, str)
     shown = str(error).splitlines()
-    assert shown[0] == "<text>:2:28: error: R256 is beyond R254, the last one"
+    assert shown[0] == "<text>:2:28: error: R256 is out of range: the last one is R254"
     assert shown[1].index("R256") == shown[2].index("^")
 
 
@@ -206,9 +206,9 @@ def test_unknown_architecture():
 
 def test_errors_are_not_remembered():
     """A line that was wrong once is right where its label exists, and the other way round."""
-    assert "not defined" in refused("--:-:-:-:4 BRA x").message
+    assert "undefined label" in refused("--:-:-:-:4 BRA x").message
     words = turingas.encode("x: --:-:-:-:4 NOP\n--:-:-:-:4 BRA x")
-    assert "not defined" in refused("--:-:-:-:4 NOP\n--:-:-:-:4 BRA x").message
+    assert "undefined label" in refused("--:-:-:-:4 NOP\n--:-:-:-:4 BRA x").message
     moved = turingas.encode("--:-:-:-:4 NOP\nx: --:-:-:-:4 NOP\n--:-:-:-:4 NOP\n--:-:-:-:4 BRA x")
     assert moved[-1] != words[-1]
 

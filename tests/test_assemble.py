@@ -182,10 +182,10 @@ MISTAKES = [
     (".arch sm_80\n.arch sm_86\n" + EXIT, ".arch sm_86 comes after .arch sm_80"),
     (".nonsense 3\n" + EXIT, "unknown directive .nonsense"),
     (".regsters 3\n" + EXIT, "did you mean .registers"),
-    (".kernel a\n" + EXIT + ".kernel a\n" + EXIT, "kernel a is defined twice"),
+    (".kernel a\n" + EXIT + ".kernel a\n" + EXIT, "duplicate kernel a"),
     (".kernel\n" + EXIT, "takes a name"),
     (".kernel a colour=red\n" + EXIT, "unknown option colour="),
-    (".registers many\n" + EXIT, "'many' is no number"),
+    (".registers many\n" + EXIT, "'many' is not a number"),
     (".registers 256\n" + EXIT, "at most 255 registers"),
     (".shared 1000000\n" + EXIT, "more than sm_75 has"),
     (".barriers 17\n" + EXIT, "16 barriers"),
@@ -193,13 +193,13 @@ MISTAKES = [
     (".param 0\n" + EXIT, "take 1 to"),
     (".param 8\n.param 8 offset=4\n" + EXIT, "begins inside"),
     (".param x 5000\n" + EXIT, "4096"),
-    (".constant a 4\n.constant a 4\n" + EXIT, "twice"),
+    (".constant a 4\n.constant a 4\n" + EXIT, "duplicate constant a"),
     (".constant a 4\n.long 1 2\n" + EXIT, "do not fit"),
     (".constant a 70000\n" + EXIT, "64 KB"),
     (".long 1\n" + EXIT, "belongs to nothing"),
     (".bank 0\n" + EXIT, "constant bank 0"),
-    (".bank 2\n.long nowhere\n" + EXIT, "'nowhere' is no number"),
-    (".bank 2\n.byte 256\n" + EXIT, "does not fit 8 bits"),
+    (".bank 2\n.long nowhere\n" + EXIT, "'nowhere' is not a number"),
+    (".bank 2\n.byte 256\n" + EXIT, "out of range for 8 bits"),
     (".bank 2\n.bytes 0g\n" + EXIT, "hexadecimal"),
     (".bank 2\n.zero 99999999999\n" + EXIT, "bytes of data"),
     (".bank 2\n.float x\n" + EXIT, "could not convert"),
@@ -211,11 +211,11 @@ MISTAKES = [
     (".section .x type=1\n" + EXIT, "in no kernel"),
     (".kernel a\n", "no instructions"),
     ("", "no instructions"),
-    (".stack x\n" + EXIT, "'x' is no number"),
-    (".frame 99999999999\n" + EXIT, "does not fit 32 bits"),
+    (".stack x\n" + EXIT, "'x' is not a number"),
+    (".frame 99999999999\n" + EXIT, "out of range for 32 bits"),
     (".drop .strtab\n" + EXIT, "needs .strtab"),
     (".kernel a\n" + EXIT + ".drop .text.a\n", "needs .text.a"),
-    (".section .x align=100000\n", "no alignment"),
+    (".section .x align=100000\n", "not a valid alignment"),
     (".elf colour=1\n" + EXIT, "unknown option colour="),
     (".kernel a\n" + EXIT + ".symbol x section=.nowhere\n", "nowhere"),
 ]
@@ -294,5 +294,5 @@ def test_a_block_that_fails_alone_is_the_only_mistake():
 
 
 def test_an_unknown_label_is_named():
-    with pytest.raises(AsmError, match="label 'nowhere' is not defined"):
+    with pytest.raises(AsmError, match="undefined label 'nowhere'"):
         assemble("--:-:-:-:1  BRA nowhere;\n" + EXIT)

@@ -117,7 +117,7 @@ def test_no_nvrtc(no_gpu, tmp_path, monkeypatch):
 def test_what_is_no_picture(no_gpu, tmp_path):
     (tmp_path / "a.png").write_text("not a picture")
     done = call(tmp_path / "a.png")
-    assert done.exit_code == 1 and "a.png is no picture that can be read" in done.output
+    assert done.exit_code == 1 and "a.png is not a picture that can be read" in done.output
     done = call(picture(tmp_path / "b.png", 3, 20))
     assert done.exit_code == 1 and "b.png has 20 x 3 pixels; at least 4 x 4" in done.output
     assert call(tmp_path / "none.png").exit_code == 2

@@ -118,7 +118,7 @@ def test_hazards_fail(tmp_path):
     [
         (["--grid", "a"], 2, "not one to three numbers"),
         (["--grid", "1,2,3,4"], 2, "not one to three numbers"),
-        (["--save", "9=x.npy"], 1, "argument 9 is not there: they are 0 to 3"),
+        (["--save", "9=x.npy"], 1, "argument 9 is out of range: there are 0 to 3"),
         (["--save", "x"], 1, "write the number of an argument and a file"),
         (["--kernel", "nope"], 1, "no kernel 'nope'"),
         (["--device", "cuda"], 2, "is not"),

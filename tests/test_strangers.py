@@ -56,14 +56,14 @@ def test_files_that_are_known_to_be_something_else(tmp_path, command, name, data
     result = turing(command, tmp_path / name)
     assert result.exit_code == 1 and said in result.output and len(result.output.splitlines()) <= 3
     assert ("ptxas" if said == "PTX" else "cuobjdump -xelf all") in result.output
-    with pytest.raises(CubinError, match="this is no cubin but"):
+    with pytest.raises(CubinError, match="this is not a cubin but"):
         Cubin.from_bytes(data)
 
 
 def test_a_cubin_is_no_source(tmp_path):
     (tmp_path / "k.cubin").write_bytes(turingas.assemble(EXIT).to_bytes())
     result = turing("assemble", tmp_path / "k.cubin", "-o", tmp_path / "other.cubin")
-    assert result.exit_code == 1 and "this is no source but a cubin\nhint: `turingas disassemble`" in result.output
+    assert result.exit_code == 1 and "this is not source but a cubin\nhint: `turingas disassemble`" in result.output
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path):
@@ -104,16 +104,36 @@ def test_a_cubin_is_not_written_to_a_terminal(tmp_path, monkeypatch):
     "line, said",
     [
         ("--:-:-:-:1 MOV R0, " + "1" * 100_000 + ";", "111111111111... is a number of 100000 digits"),
-        ("--:-:-:-:1 MOV R0, -2147483649;", "-2147483649 does not fit the 32 bits of MOV (-0x80000000 to 0xffffffff)"),
+        (
+            "--:-:-:-:1 MOV R0, -2147483649;",
+            "-2147483649 is out of range for the 32 bits of MOV (-0x80000000 to 0xffffffff)",
+        ),
         ("--:-:-:-:1 MOV R0, \uff11;", "operand '\uff11' does not fit MOV"),
         ("--:-:-:-:1 MOV R\uff11, R2;", "operand 'R\uff11' does not fit MOV"),
-        (".shared -1", "-1 bytes of shared memory are less than none"),
+        (".shared -1", "-1 bytes of shared memory are out of range"),
     ],
 )
 def test_numbers(line, said):
     found = error(f"{line}\n{EXIT}")
     assert found.message == said and len(found.show()) < 1000
     assert turingas.encode("--:-:-:-:1 MOV R0, -2147483648") == turingas.encode("--:-:-:-:1 MOV R0, 0x80000000")
+
+
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        ("MOV RO, R1", "R0"),
+        ("MOV R1, Rl2", "R12"),
+        ("MOV R1, 0xO1", "0x01"),
+        ("LDG.E R0, [R2O]", "[R20]"),
+        ("MOV R0, c[0x0][0x16O]", "c[0x0][0x160]"),
+        ("ISETP.LT.AND PO, PT, R1, R2, PT", "P0"),
+        ("@!PI MOV R0, R1", "@!P1"),
+    ],
+)
+def test_letters_that_look_like_digits(written, meant):
+    assert error(f"--:-:-:-:1 {written};").hint == f"did you mean {meant!r}, with a digit?"
+    assert error("--:-:-:-:1 MOV R0, COS;").hint.startswith("it is written")
 
 
 def test_long_lines_are_cut_around_the_caret():
@@ -150,7 +170,7 @@ def test_constants_behind_a_handle(arch):
 def test_stack_beyond_local_memory(tmp_path):
     cubin = turingas.assemble(EXIT)
     for stack in (100_000_000_000, 1 << 20, -1):
-        with pytest.raises(LaunchError, match="524288 are the limit"):
+        with pytest.raises(LaunchError, match="the limit is 524288"):
             launch(cubin, None, 1, 32, [], stack=stack)
     launch(cubin, None, 1, 32, [], stack=500 << 10)
 
@@ -209,8 +229,9 @@ def test_negative_numbers_are_arguments(copy):
 def test_where_arrays_are_saved_is_looked_at_before_the_run(copy):
     result = turing("run", copy, "f32[32]", 1.0, "--save", "0=nowhere/x.npy")
     assert result.exit_code == 1 and "there is no folder nowhere" in result.output and "warp" not in result.output
-    assert "argument 7 is not there: they are 0 to 1" in turing("run", copy, "f32[32]", 1.0, "--save", "7=x.npy").output
-    assert "argument 1 is no array" in turing("run", copy, "f32[32]", 1.0, "--save", "1=x.npy").output
+    result = turing("run", copy, "f32[32]", 1.0, "--save", "7=x.npy")
+    assert "argument 7 is out of range: there are 0 to 1" in result.output
+    assert "argument 1 is not an array" in turing("run", copy, "f32[32]", 1.0, "--save", "1=x.npy").output
 
 
 def test_arrays_as_data(copy):
@@ -260,7 +281,7 @@ def test_options_of_a_launch_on_the_cpu_device(copy):
     assert kernel.launch(1, 32, x, 1.5, strict=True).hazards == [] and (x == 1.5).all()
     with pytest.raises(TypeError, match="no option 'stirct'; did you mean 'strict'"):
         kernel.launch(1, 32, x, 1.5, stirct=True)
-    with pytest.raises(CubinError, match="no ELF file.*turingas.assemble makes one of a source"):
+    with pytest.raises(CubinError, match="not an ELF file.*turingas.assemble makes one from source"):
         loader.load(copy)
 
 
@@ -277,7 +298,7 @@ def test_types_of_a_launch(tmp_path):
 
 @pytest.mark.parametrize("word", [-1, 1 << 128])
 def test_words_that_are_none(word):
-    with pytest.raises(ValueError, match="is no word of 128 bits"):
+    with pytest.raises(ValueError, match="is not a 128-bit word"):
         turingas.decode([0, word])
     with pytest.raises(TypeError, match="decode takes 128-bit ints"):
         turingas.decode(bytes(16))

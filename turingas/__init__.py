@@ -17,6 +17,7 @@ from turingas.version import __version__
 if TYPE_CHECKING:
     from turingas.api import decode, encode
     from turingas.assembler import assemble
+    from turingas.assembler.schedule import schedule
     from turingas.check.finding import Finding
     from turingas.check.lint import lint
     from turingas.cubin.cubin import Cubin
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsmError", "Cubin", "CubinError", "Finding", "__version__", "assemble", "decode", "disassemble", "encode", "lint",
+    "schedule",
 ]  # fmt: skip
 
 # Loaded when first used: ``import turingas`` alone stays cheap.
@@ -32,6 +34,7 @@ _HOME = {
     "decode": "turingas.api",
     "assemble": "turingas.assembler.assembler",
     "disassemble": "turingas.disassembler",
+    "schedule": "turingas.assembler.schedule",
     "Cubin": "turingas.cubin.cubin",
     "Finding": "turingas.check.finding",
     "lint": "turingas.check.lint",

@@ -132,5 +132,5 @@ def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control:
     words = list(words)
     for word in (min(words), max(words)) if words else ():
         if not 0 <= word < 1 << 128:
-            raise ValueError(f"{word:#x} is no word of 128 bits")
+            raise ValueError(f"{word:#x} is not a 128-bit word")
     return isa.lines(words, address, control)

@@ -30,7 +30,7 @@ def argument(text: str, random: np.random.Generator) -> Any:
         except OSError as error:
             raise LaunchError(f"argument {text}: {error.strerror or error}") from None
         except (ValueError, EOFError):
-            raise LaunchError(f"argument {text}: this is no file of numpy.save, or one of Python objects") from None
+            raise LaunchError(f"argument {text}: not a file of numpy.save, or one of Python objects") from None
         if not isinstance(loaded, np.ndarray):
             raise LaunchError(f"argument {text} holds several arrays", "save one array with numpy.save")
         return np.array(loaded, order="C")
@@ -60,7 +60,7 @@ def argument(text: str, random: np.random.Generator) -> Any:
 
 def _type(name: str, text: str) -> np.dtype[Any]:
     if name not in TYPES:
-        raise LaunchError(f"argument {text!r}: there is no type {name}", "types: " + " ".join(TYPES))
+        raise LaunchError(f"argument {text!r}: unknown type {name}", "types: " + " ".join(TYPES))
     return TYPES[name]
 
 
@@ -70,9 +70,9 @@ def _number(value: str, kind: np.dtype[Any], text: str) -> Any:
         with np.errstate(over="ignore"):  # a float beyond the type's range becomes infinity, as numpy has it
             return kind.type(number)
     except ValueError:
-        raise LaunchError(f"argument {text!r}: {value!r} is no {kind.name}", HINT) from None
+        raise LaunchError(f"argument {text!r}: {value!r} is not a valid {kind.name}", HINT) from None
     except OverflowError:
-        raise LaunchError(f"argument {text!r}: {value} does not fit {kind.name}", HINT) from None
+        raise LaunchError(f"argument {text!r}: {value} is out of range for {kind.name}", HINT) from None
 
 
 def _filled(shape: tuple[int, ...], kind: np.dtype[Any], fill: str, random: np.random.Generator, text: str) -> Any:

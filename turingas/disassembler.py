@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 from urllib.parse import quote
 
+from turingas import collector
 from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
 from turingas.assembler.assembler import OPCODE, assemble, tail, used_barriers
 from turingas.cubin import addresses, moved, nvinfo, relocations
@@ -31,11 +31,10 @@ BIND_NAMES = {number: name for name, number in BINDINGS.items()}
 TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
 
 
+@collector.paused()
 def disassemble(cubin: Cubin | bytes) -> str:
     """Source text that assembles to the same code, resources and sections as ``cubin``."""
-    out = io.StringIO()
-    write_source(cubin, out)
-    return out.getvalue()
+    return "\n".join([*source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)), ""])
 
 
 def write_source(cubin: Cubin | bytes, out: TextIO) -> None:

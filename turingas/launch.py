@@ -60,7 +60,7 @@ def shape(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Three,
     grid3, block3 = three(grid, "grid", GRID), three(block, "block", BLOCK)
     threads = block3[0] * block3[1] * block3[2]
     if threads > THREADS:
-        raise LaunchError(f"a block of {block3} has {threads} threads; {THREADS} are the limit")
+        raise LaunchError(f"a block of {block3} has {threads} threads; the limit is {THREADS}")
     return grid3, block3, threads
 
 
@@ -88,12 +88,12 @@ def _as_type(value: Any, size: int, name: str, kind: str) -> Any:
         given = "i"
     if given not in wanted:
         what = f"a {value.dtype}" if isinstance(value, np.generic) else f"the {type(value).__name__} {value}"
-        raise LaunchError(f"{name} is {what}, the parameter is {kind}", f"pass a number that is one: {_example(kind)}")
+        raise LaunchError(f"{name} is {what}, the parameter is {kind}", f"pass a value of that type: {_example(kind)}")
     pointer = kind == "ptr" or kind.endswith("*")
     if kind[0] == "s" and not pointer and not -(1 << 8 * size - 1) <= int(value) < 1 << 8 * size - 1:
-        raise LaunchError(f"{name} is {value}, which does not fit {kind}")
+        raise LaunchError(f"{name} is {value}, out of range for {kind}")
     if (pointer or kind[0] == "u") and int(value) < 0:
-        raise LaunchError(f"{name} is {value}, which does not fit {kind}")
+        raise LaunchError(f"{name} is {value}, out of range for {kind}")
     return value
 
 
@@ -104,7 +104,7 @@ def _example(kind: str) -> str:
 def check_array(name: str, size: int, kind: str, dtype: str = "") -> None:
     """LaunchError unless a parameter takes an array, of the elements ``dtype`` ("f32"; "" if that is not known)."""
     if size != POINTER or kind and kind != "ptr" and not kind.endswith("*"):
-        said = f"is {kind}" if kind else f"has {size} bytes and is no pointer"
+        said = f"is {kind}" if kind else f"has {size} bytes and is not a pointer"
         raise LaunchError(f"{name} is an array, but the parameter {said}")
     if kind.endswith("*") and dtype and dtype != kind[:-1]:
         raise LaunchError(f"{name} is an array of {dtype}, the parameter is {kind}")
@@ -180,7 +180,7 @@ def scalar(value: Any, size: int, name: str, kind: str = "") -> bytes:
     if isinstance(value, (bool, int)):
         bits = 8 * size
         if not -(1 << bits - 1) <= value < 1 << bits:
-            raise LaunchError(f"{name} is {value}, which does not fit the {size} bytes of the parameter")
+            raise LaunchError(f"{name} is {value}, out of range for the {size} bytes of the parameter")
         return (value & (1 << bits) - 1).to_bytes(size, "little")
     if isinstance(value, float):
         if size not in FLOATS:
@@ -188,6 +188,6 @@ def scalar(value: Any, size: int, name: str, kind: str = "") -> bytes:
         try:
             return struct.pack(FLOATS[size], value)
         except OverflowError:
-            raise LaunchError(f"{name} is {value}, which does not fit a float of {size} bytes") from None
+            raise LaunchError(f"{name} is {value}, out of range for a float of {size} bytes") from None
     kinds = "arrays, numpy scalars, int, float, bool and bytes"
     raise LaunchError(f"{name} is a {type(value).__name__}", f"a kernel takes {kinds}")

@@ -195,7 +195,7 @@ def _asked(given: Given) -> Asked:
 
 
 BENCH = Bench(
-    "counters", "What Nsight Compute counts in the main kernel.",
+    "counters", "Nsight Compute's counters of the main kernel.",
     "How busy the FMA pipe and the issue slots are, bank conflicts, and bytes from and to memory, by ncu.",
     (
         options.LAYER,

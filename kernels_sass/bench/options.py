@@ -13,7 +13,7 @@ LAYOUTS = ("CHWN", "NCHW", "NHWC")
 LAYER = Option("--layer", "layers", f"{', '.join(LAYERS)}. [default: all]", (*LAYERS, "all"), True, "NAME",
                every=tuple(LAYERS))  # fmt: skip
 BATCH = Option("--batch", "batches", "Images. [default: 32,64,96,128]", "sizes", metavar="N[,N...]")
-LAYOUT = Option("--layout", "layout", "Of x and y. [default: NCHW]", LAYOUTS, metavar="LAYOUT")
+LAYOUT = Option("--layout", "layout", "Layout of x and y. [default: NCHW]", LAYOUTS, metavar="LAYOUT")
 SOURCE = Option("--source", "source", f"{', '.join(METHODS)}. [default: the best for the GPU]", tuple(METHODS),
                 metavar="NAME")  # fmt: skip
 DEFINE = Option("-D --define", "schedule", "A parameter of our kernel's source.", "definitions", True, "NAME[=VALUE]")

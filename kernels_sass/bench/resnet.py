@@ -506,8 +506,8 @@ BENCH = Bench(
     "resnet", "A ResNet-50 forward pass by kind of operation.",
     """ResNet-50 with random weights, by PyTorch in float32 and with our kernels in its 3x3 convolutions of stride 1.
 
-    What each stage makes is held against float64 before any time is taken; all take turns in one process. Exit code 1:
-    a network with our convolution has no time, because it is wrong or was refused.
+    What each stage computes is compared with float64 before anything is timed; all take turns in one process. Exit
+    code 1: a network with our convolution has no time, because it is wrong or was refused.
 
     \b
       turingas bench resnet

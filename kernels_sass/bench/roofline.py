@@ -531,7 +531,7 @@ def _load(given: Given, path: Path | None) -> Json:
 
 
 BENCH = Bench(
-    "roofline", "Operations and bytes under the ceilings of the card.",
+    "roofline", "Operations and bytes against the ceilings of the card.",
     """Figure 2 of Yan, Wang, Chu 2020, Figure 16 of openCNN's papers, and the break-even of section 8.1 of the former.
 
     Ceilings are measured: FFMA, tensor cores, shared memory, L2, DRAM. The kernels' times are of `bench winograd`. Exit

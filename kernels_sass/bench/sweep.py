@@ -216,7 +216,7 @@ def _of(found: results.Json) -> Any:
 
 
 BENCH = Bench(
-    "schedule", "What the schedule of the main kernel costs.",
+    "schedule", "Time of the main kernel by its schedule.",
     """Figures 7, 8 and 9 of Yan, Wang, Chu 2020: the main kernel's time by yield flag and by the spacing of LDG, STS.
 
     Exit code 1: a schedule has no time, or in a sweep its result was wrong.
@@ -228,11 +228,11 @@ BENCH = Bench(
     """,
     (
         options.LAYER, options.BATCH,
-        options.saying(options.LAYOUT, "Of x and y. [default: CHWN, with --sweep NCHW]"), options.SOURCE,
+        options.saying(options.LAYOUT, "Layout of x and y. [default: CHWN, with --sweep NCHW]"), options.SOURCE,
         options.saying(options.DEFINE, "A parameter that does not vary."),
         Option("--vary", "vary", "Parameters and values. [default: those of the figures, with --sweep all]", "values",
                True, "NAME=VALUE,..."),
-        Option("--sweep", "sweep", "Search the best schedule for each shape, and keep it for Conv2d.", bool),
+        Option("--sweep", "sweep", "Search for the best schedule of each shape, and keep it for Conv2d.", bool),
         RUNS, SECONDS,
     ),
     lambda given, path, tell: (run if given.get("sweep") else schedule.run)(Asked(**given), path, tell),

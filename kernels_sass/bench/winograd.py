@@ -272,7 +272,7 @@ BENCH = Bench(
     "winograd", "Winograd against cuDNN, PyTorch and openCNN's kernel.",
     """The 16 settings of Yan, Wang, Chu 2020: four 3x3 layers of ResNet, four batch sizes.
 
-    Outputs are held against float64 before any time is taken; all take turns in one process. Exit code 1: a kernel of
+    Outputs are compared with float64 before anything is timed; all take turns in one process. Exit code 1: a kernel of
     ours has no time, because it is wrong or was refused.
 
     \b
@@ -281,7 +281,7 @@ BENCH = Bench(
       turingas bench winograd --show --figures build/figures
     """,
     (
-        options.LAYER, options.BATCH, options.several(options.LAYOUT, "Of our kernel's x and y. [default: all three]"),
+        options.LAYER, options.BATCH, options.several(options.LAYOUT, "Layout of x and y. [default: all three]"),
         options.several(options.SOURCE, options.SOURCE.help), options.DEFINE,
         Option("--rivals", "rivals", f"{', '.join(RIVALS)}, all, none. [default: all]", (*RIVALS, "all", "none"), True,
                "NAME", every=RIVALS),

@@ -53,7 +53,7 @@ def read() -> dict[str, dict[str, Any]]:
     for entries in found["found"].values():
         for name, entry in entries.items() if isinstance(entries, dict) else [("", entries)]:
             if _shape(name) is None or not _right(entry):
-                return _broken(f"{name!r}: {json.dumps(entry)[:80]} is no schedule")
+                return _broken(f"{name!r}: {json.dumps(entry)[:80]} is not a schedule")
     return dict(found["found"])
 
 

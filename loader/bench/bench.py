@@ -36,8 +36,8 @@ class Option:
     every: tuple[str, ...] = ()
 
 
-RUNS = Option("--runs", "runs", "Of which the median is taken. [default: 24]", int, least=20)
-SECONDS = Option("--seconds", "seconds", "Begin no setting that would end later; the same command goes on.", float)
+RUNS = Option("--runs", "runs", "Runs, of which the median is taken. [default: 24]", int, least=20)
+SECONDS = Option("--seconds", "seconds", "Start nothing that would end later; the same command resumes.", float)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turingas.check import hazards
-from turingas.check.flow import ENDS, JUMPS, Graph, guard_decides
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import ENDS, JUMPS, Graph, guard_decides
 from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies

@@ -10,10 +10,10 @@ from tests.kernels import cases
 from tests.tools import nvrtc
 from turingas.check import addresses, values
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.cubin.model import Code, Kernel
 from turingas.emulate.counters import Counters
 from turingas.emulate.device import Device
+from turingas.flow.graph import Graph
 
 EXIT = "--:-:-:Y:5 EXIT"
 TID = "--:-:0:-:2 S2R R0, SR_TID.X"

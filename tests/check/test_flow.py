@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 import turingas
-from turingas.check.flow import Graph
 from turingas.cubin.model import Code, CodeRelocation, Kernel
 from turingas.cubin.nvinfo import sval
+from turingas.flow.graph import Graph
 
 
 def graph(text: str, arch: str = "sm_75", **more: object) -> Graph:

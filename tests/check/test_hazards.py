@@ -9,8 +9,8 @@ from tests.kernels import cases
 from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.cubin.model import Code, CodeRelocation, Kernel
+from turingas.flow.graph import Graph
 
 EXIT = "--:-:-:-:5 EXIT"
 BARRIER_HOLDS = [("sm_70", 5), ("sm_75", 5), ("sm_80", 6), ("sm_86", 6), ("sm_89", 6), ("sm_90", 6)]

@@ -15,10 +15,10 @@ from tests.kernels import cases
 from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.rules import CHECKS, RULES
 from turingas.check.sarif import sarif
 from turingas.cli import main
+from turingas.flow.graph import Graph
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "linter.md"
 

@@ -8,7 +8,7 @@ import pytest
 
 import turingas
 from turingas.check import loops
-from turingas.check.flow import Graph
+from turingas.flow.graph import Graph
 
 # One loop of 512 FFMA: an outer product of 8 by 8, eight times. C is in R0 to R63; A and B are double-buffered.
 OUTER = """

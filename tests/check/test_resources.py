@@ -9,10 +9,10 @@ from tests.cubin import cubins
 from tests.tools import nvrtc
 from turingas.check import resources
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.cubin import nvinfo
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import Graph
 from turingas.info import resident_warps
 from turingas.isa.isa import instruction_set
 

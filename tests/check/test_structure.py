@@ -8,9 +8,9 @@ import turingas
 from tests.cubin import cubins
 from turingas.check import structure
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
+from turingas.flow.graph import Graph
 
 EXIT = "--:-:-:Y:5 EXIT"
 

@@ -67,14 +67,14 @@ SECTION_HEADERS = struct.unpack_from("<Q", cubins.named("plain_cuda12_sm75"), 40
 
 BROKEN = {
     "empty": (b"", 0, "too few"),
-    "no ELF": (b"MZ" + bytes(100), 0, "no ELF"),
+    "no ELF": (b"MZ" + bytes(100), 0, "not an ELF"),
     "32 bits": (field(4, "<B", 1), 4, "64-bit"),
     "machine": (field(18, "<H", 62), 18, "not CUDA"),
     "header size": (field(52, "<H", 52), 52, "52 bytes"),
     "section header size": (field(58, "<H", 40), 58, "40 bytes"),
-    "sections beyond": (field(40, "<Q", 1 << 60), 40, "beyond the end"),
-    "segments beyond": (field(32, "<Q", 1 << 60), 32, "beyond the end"),
-    "too many sections": (field(60, "<H", 65000), 40, "beyond the end"),
+    "sections beyond": (field(40, "<Q", 1 << 60), 40, "out of range: the file ends"),
+    "segments beyond": (field(32, "<Q", 1 << 60), 32, "out of range: the file ends"),
+    "too many sections": (field(60, "<H", 65000), 40, "out of range: the file ends"),
     "names nowhere": (field(62, "<H", 999), 62, "section 999"),
     "contents beyond": (field(SECTION_HEADERS + 64 + 32, "<Q", 1 << 40), SECTION_HEADERS + 64 + 24, "section 1"),
     "name beyond": (field(SECTION_HEADERS + 64, "<I", 1 << 30), 64, "0x40000000"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -490,4 +489,4 @@ def test_fmin_of_doubles(least: bool) -> None:
 def test_what_is_unknown_is_said() -> None:
     i = decoded("DFMA.RZ R6, R0, R2, R4", "sm_75")[0]
     with pytest.raises(Unsupported, match="DFMA with .NEW"):
-        build(replace(i, mods=("RZ", "NEW")), Image("sm_75", {}))
+        build(i._replace(mods=("RZ", "NEW")), Image("sm_75", {}))

@@ -8,8 +8,8 @@ import pytest
 
 import turingas
 from turingas.check import banks as finding
-from turingas.check.flow import Graph
 from turingas.cubin.model import Code, Kernel
+from turingas.flow.graph import Graph
 from turingas.isa import arch as arches
 from turingas.isa import banks
 from turingas.isa.instruction import Instruction, instruction

@@ -163,7 +163,7 @@ def test_every_mnemonic_has_an_example(arch):
     ],
 )
 def test_an_instruction_is_found_by_its_names(word, found):
-    with pytest.raises(AsmError, match="is no mnemonic") as caught:
+    with pytest.raises(AsmError, match="is not a mnemonic") as caught:
         instruction_set("sm_80").describe(word)
     assert caught.value.hint.startswith(found)
 
@@ -172,7 +172,7 @@ def test_no_word_finds_what_is_not_there():
     with pytest.raises(AsmError, match="unknown instruction 'XYZZY'") as caught:
         instruction_set("sm_80").describe("xyzzy")
     assert caught.value.hint == ""
-    with pytest.raises(AsmError, match="is no mnemonic") as caught:
+    with pytest.raises(AsmError, match="is not a mnemonic") as caught:
         instruction_set("sm_90").describe("tensor map")
     assert "UTMALDG" in caught.value.hint
     with pytest.raises(AsmError, match="unknown instruction"):

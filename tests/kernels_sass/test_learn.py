@@ -15,10 +15,10 @@ import turingas
 from kernels_sass.learn import measure
 from kernels_sass.micro import micro
 from turingas.check import loops
-from turingas.check.flow import Graph
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError, LaunchError
+from turingas.flow.graph import Graph
 
 ROOT = Path(turingas.__file__).parents[1]
 STEPS = sorted(path.stem for path in measure.FOLDER.glob("*.sass"))

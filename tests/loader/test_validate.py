@@ -343,7 +343,7 @@ def test_a_host_file_for_several_layouts(tmp_path):
     ("x = 1", "has no function launch"),
     ("def launch(*args):\n    1 / 0", "host.py:2: ZeroDivisionError"),
     ("def launch(", "host.py:1: SyntaxError"),
-    ("LAYOUT = 'NCW'\ndef launch(*args): pass", "NCW is no layout"),
+    ("LAYOUT = 'NCW'\ndef launch(*args): pass", "NCW is not a layout"),
     ("def launch(run, module, *args):\n    module.kernel('x')", "no kernel 'x'"),
 ])  # fmt: skip
 def test_a_host_file_that_is_wrong(tmp_path, text, message):
@@ -418,7 +418,7 @@ def test_what_is_refused(add, call, truth, error, message):
 def test_arguments_without_tensors():
     with pytest.raises(LaunchError, match="the arguments of k lack w, y"):
         validate.by_call("k", Call(("x", "N")))
-    with pytest.raises(LaunchError, match="KCRN is no layout"):
+    with pytest.raises(LaunchError, match="KCRN is not a layout"):
         validate.by_call("k", Call(("x", "w:KCRN", "y")))
     with pytest.raises(LaunchError, match="two layouts: w:KCRS, x:CHWN, x:NCHW, y:NCHW"):
         validate.by_call("k", Call(("x", "x:CHWN", "w", "y")))

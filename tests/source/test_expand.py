@@ -107,7 +107,7 @@ def test_expressions(text, value):
 
 def test_defines_and_architecture_are_variables():
     assert texts("{N + 1} {ARCH}", defines={"N": 4}, arch="sm_90") == ["5 sm_90"]
-    assert "no Python name" in failure("", defines={"2x": 1}).message
+    assert "not a Python name" in failure("", defines={"2x": 1}).message
 
 
 def test_a_define_that_nobody_uses(tmp_path):

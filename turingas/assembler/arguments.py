@@ -41,10 +41,10 @@ def one(args: list[str], what: str) -> str:
 def number(text: str, bits: int = 0) -> int:
     """A number; with ``bits``, one that is not negative and fits them."""
     if not NUMBER.fullmatch(text) or len(text) > LONGEST_NUMBER:
-        raise Mistake(f"{text!r} is no number", part=text)
+        raise Mistake(f"{text!r} is not a number", part=text)
     value = int(text, 16) if "x" in text.lower() else int(text)
     if bits and not 0 <= value < 1 << bits:
-        raise Mistake(f"{text} does not fit {bits} bits", part=text)
+        raise Mistake(f"{text} is out of range for {bits} bits", part=text)
     return value
 
 
@@ -55,7 +55,7 @@ def size(text: str) -> int:
 def align(text: str) -> int:
     value = number(text)
     if not 0 <= value <= LARGEST_ALIGN:
-        raise Mistake(f"{text} is no alignment", f"at most {LARGEST_ALIGN}", text)
+        raise Mistake(f"{text} is not a valid alignment", f"at most {LARGEST_ALIGN}", text)
     return value
 
 
@@ -79,7 +79,7 @@ def place(text: str, labels: Mapping[str, int]) -> int:
 def symbol_number(name: str, numbers: Mapping[str, int]) -> int:
     """The number of a symbol, or the one that "@12" gives."""
     if name not in numbers and not name.startswith("@"):
-        raise Mistake(f"the symbol {name!r} is not defined", "define it with .symbol", name)
+        raise Mistake(f"undefined symbol {name!r}", "define it with .symbol", name)
     return numbers[name] if name in numbers else number(name[1:], 32)
 
 
@@ -123,7 +123,7 @@ def integer(text: str, size: int, labels: Mapping[str, int]) -> bytes:
     try:
         return value.to_bytes(size, "little", signed=value < 0)
     except OverflowError:
-        raise Mistake(f"{text} does not fit {8 * size} bits", part=text) from None
+        raise Mistake(f"{text} is out of range for {8 * size} bits", part=text) from None
 
 
 def attribute(code: int, values: list[str], labels: Mapping[str, int]) -> list[Info]:
@@ -138,11 +138,9 @@ def attribute(code: int, values: list[str], labels: Mapping[str, int]) -> list[I
     try:
         data = bytes.fromhex("".join(values[1:])) if values[:1] == ["hex"] else None
     except ValueError:
-        raise Mistake("these are no bytes in hexadecimal") from None
+        raise Mistake("these are not hexadecimal bytes") from None
     if data is None:
         data = b"".join(integer(text, 4, labels) for text in values)
     if len(data) >= 1 << 16:
         raise Mistake("an attribute has less than 64 KB")
     return [Info(SVAL, code, data)]
-
-

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
+from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
 from turingas.assembler.directives import Data, Directives, Draft
 from turingas.cubin import moved
-from turingas.cubin.addresses import evaluate
+from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
@@ -22,6 +25,7 @@ from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
+from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
 
@@ -29,9 +33,11 @@ ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 TAKEN = re.compile(r"L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
+STACK = 4  # calls between a warning and who called assemble
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
+@collector.paused()
 def assemble(
     source: str,
     arch: str = "sm_75",
@@ -51,6 +57,20 @@ def assemble(
         raise TypeError(f"assemble takes the text of a source, not {type(source).__name__}; {hint}")
     if not kernel:
         raise AsmError("a kernel needs a name", filename or UNNAMED)
+    return Assembler(*parsed(source, arch, defines, include, filename, kernel, allow_python, default_control)).run()
+
+
+def parsed(
+    source: str,
+    arch: str,
+    defines: Mapping[str, object] | None,
+    include: Sequence[str | PathLike[str]],
+    filename: str | None,
+    kernel: str,
+    allow_python: bool,
+    default_control: str | None,
+) -> tuple[str, str, parse.Parsed]:
+    """What ``Assembler`` takes: architecture, name of the default kernel, parsed lines."""
     found = ARCH_LINE.search(source)
     try:
         facts = architectures.arch(found[1] if found else arch)
@@ -60,15 +80,21 @@ def assemble(
         line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
-    parsed = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
-    return Assembler(facts.name, kernel).run(parsed)
+    return facts.name, kernel, parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
 
 
 class Assembler(Directives):
-    """Carries out parsed lines, one after the other."""
+    """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
+    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``)."""
 
-    def run(self, parsed: parse.Parsed) -> Cubin:
+    def __init__(self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD) -> None:
+        super().__init__(arch, kernel)
+        self.parsed, self.keep, self.yields = parsed, keep, yields
+        self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
+
+    def run(self) -> Cubin:
         """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
+        parsed = self.parsed
         self.whole = parsed.whole
         for item in parsed.items:
             try:
@@ -96,7 +122,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=STACK)
         return self.cubin
 
     # -- the end
@@ -106,14 +132,23 @@ class Assembler(Directives):
         kernel, labels = draft.kernel, draft.labels
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
+        gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
         used = 0  # registers
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
                 continue
             try:
-                code = known.get(line.control) or parse_control(line.control)
-                body, immediate = evaluate(line.body, WORD_BYTES * at, labels)
+                code = known.get(line.control)
+                if code is None:
+                    if not line.control or "?" in line.control:
+                        gaps[at] = given(line.control)
+                        code = NEUTRAL
+                    else:
+                        code = parse_control(line.control)
+                body, immediate = line.body, 0
+                if "32@" in body or START in body:
+                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
                 found = needs(body, WORD_BYTES * at, labels)
                 bits = found & WORD
                 word = bits | code
@@ -135,13 +170,14 @@ class Assembler(Directives):
             words += tail(self.isa, self.facts, words)
         for at, text in draft.addends:
             if text not in labels:
-                self.errors.append(AsmError(f"label {text} of .reloc is not defined in {kernel.name}"))
+                self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
         self._resources(draft, words, used)
+        self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
             kernel.stack_bytes = draft.stack[0]
@@ -151,6 +187,40 @@ class Assembler(Directives):
                 kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
             except Mistake as mistake:
                 self._report(item, mistake)
+
+    def _schedule_from(self, draft: Draft, gaps: dict[int, Given]) -> None:
+        """Fill in the control codes that are missing, or (``keep`` False) all of them."""
+        kernel, lines = draft.kernel, draft.lines
+        if not gaps and self.keep:
+            return
+        from turingas.scheduler.codes import codes  # most sources have all their codes
+
+        for _, name, values in draft.infos:  # they tell where indirect branches lead
+            with contextlib.suppress(Mistake):
+                kernel.attributes += arg.attribute(arg.code(name), values, draft.labels)
+        fields = [whole(word) for word in kernel.words]
+        for at, line in enumerate(lines):
+            if isinstance(line, int):
+                continue
+            off = not draft.switches[bisect_right(draft.switches, (at, True)) - 1][1]
+            if off and at in gaps:
+                hint = "wait:read:write:yield:stall, as in --:-:-:Y:4; or .schedule on"
+                self.errors.append(line.error("the control code is missing", 0, hint))
+                return
+            if at in gaps or not (self.keep or off):
+                fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
+        result = codes(kernel, fields, self.yields)
+        kernel.attributes.clear()
+        kernel.words = result.words
+        for at, text in result.notes:
+            if at < len(lines) and not isinstance(line := lines[at], int):
+                self.notes.append((line, text))
+        for at, message, hint in result.problems:
+            found = lines[min(at, len(lines) - 1)]
+            if isinstance(found, int):
+                self.errors.append(AsmError(f"{message} (at {WORD_BYTES * at:#06x} of {kernel.name})", hint=hint))
+            else:
+                self.errors.append(found.error(message, 0, hint, in_control=not found.control))
 
     def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
@@ -162,7 +232,7 @@ class Assembler(Directives):
         if draft.registers is not None:
             count, item = draft.registers
             if count < used:
-                more = {form.value & OPCODE for form in self.isa.named("USETMAXREG")}  # warps may ask for more
+                more = self.isa.opcodes("USETMAXREG")  # warps may ask for more
                 if not any(word & OPCODE in more for word in words):
                     self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
                                                 f".registers {kernel.registers}, or leave it out"))  # fmt: skip
@@ -275,7 +345,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = {form.value & OPCODE for name in ("BAR", "UBAR", "B2R") for form in isa.named(name)}
+    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 
@@ -304,5 +374,3 @@ def _loop(isa: Isa, address: int) -> int:
 def _stays(isa: Isa, word: int, address: int) -> bool:
     """Whether an instruction is an unguarded branch to itself."""
     return word >> 12 & 15 == 7 and isa.target(word, address) == address
-
-

@@ -49,6 +49,8 @@ class Draft:
     references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
     stack: tuple[int | None, ...] = ()  # what .stack says
+    #: .schedule: from which line on, and whether control codes are filled in
+    switches: list[tuple[int, bool]] = field(default_factory=lambda: [(0, True)])
 
     @property
     def address(self) -> int:
@@ -78,6 +80,7 @@ class Directives:
         self.facts = architectures.arch(arch)
         self.isa = instruction_set(arch)
         self.default_name = kernel
+        self.scheduled = True  # .schedule before any kernel
         self.cubin = Cubin(arch)
         self.errors: list[AsmError] = []
         self.warnings: list[AsmWarning] = []
@@ -102,11 +105,11 @@ class Directives:
 
     def _begin(self, name: str, entry: bool) -> Kernel:
         if any(draft.kernel.name == name for draft in self.drafts):
-            raise Mistake(f"kernel {name} is defined twice", part=name)
+            raise Mistake(f"duplicate kernel {name}", part=name)
         kernel = Kernel(name, self.facts.name, entry=entry)
         if not entry:
             kernel.stack_bytes = None
-        self.draft = Draft(kernel)
+        self.draft = Draft(kernel, switches=[(0, self.scheduled)])
         self.drafts.append(self.draft)
         self.cubin.texts.append(kernel)
         self.data = None
@@ -173,7 +176,7 @@ class Directives:
     def _shared(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         size = arg.number(arg.one(args, "a size in bytes"))
         if size < 0 or size > max(self.facts.shared_static + 1024, self.facts.shared_optin):
-            wrong = "less than none" if size < 0 else f"more than {self.facts.name} has"
+            wrong = "out of range" if size < 0 else f"more than {self.facts.name} has"
             raise Mistake(f"{size} bytes of shared memory are {wrong}", SHARED_NOTE if size > 0 else "", args[0])
         self._known(options, ("align",))
         self._code().kernel.shared_bytes = size
@@ -237,6 +240,13 @@ class Directives:
         arg.choice(arg.one(args, "none"), {"none": 0})
         self._code().tail = False
 
+    def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        on = arg.choice(arg.one(args, "on or off"), {"off": 0, "on": 1}) == 1
+        if self.draft is None:
+            self.scheduled = on
+        else:
+            self.draft.switches.append((len(self.draft.lines), on))
+
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._code().lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))
         self._relocate()
@@ -247,7 +257,7 @@ class Directives:
             raise Mistake(f"constant bank {bank} cannot be filled", "bank 0 holds the parameters", args[0])
         draft = self._code()
         if bank in draft.kernel.constants:
-            raise Mistake(f"constant bank {bank} is filled twice")
+            raise Mistake(f"duplicate contents of constant bank {bank}")
         draft.kernel.constants[bank] = b""
         self._block((draft.kernel, bank), draft.labels)
 
@@ -262,7 +272,7 @@ class Directives:
         if size < 1 or offset + size > 1 << 16:
             raise Mistake("the constants take more than 64 KB" if size else "a constant has at least one byte")
         if any(c.name == args[0] for c in self.cubin.constants):
-            raise Mistake(f"constant {args[0]} is defined twice", part=args[0])
+            raise Mistake(f"duplicate constant {args[0]}", part=args[0])
         if offset < end:
             raise Mistake(f"the constant at {offset} begins inside the one before it, which ends at {end}")
         self.cubin.constants.append(Constant(arg.name(args[0]), offset, bytes(size)))
@@ -278,7 +288,7 @@ class Directives:
         raw.align = arg.align(options.get("align", "1"))
         raw.link, raw.info = arg.reference(options.get("link", "0")), arg.reference(options.get("info", "0"))
         if any(section.name == raw.name for section in self.cubin.sections):
-            raise Mistake(f"section {raw.name} is defined twice", part=args[0])
+            raise Mistake(f"duplicate section {raw.name}", part=args[0])
         self.cubin.sections.append(raw)
         self.sections.append((item, raw))
         self.draft = None
@@ -315,7 +325,7 @@ class Directives:
         try:
             data = bytes.fromhex("".join(args))
         except ValueError:
-            raise Mistake("these are no bytes in hexadecimal", "two digits a byte: .bytes 00ff10") from None
+            raise Mistake("these are not hexadecimal bytes", "two digits a byte: .bytes 00ff10") from None
         self._gather(item, len(data), lambda labels: data)
 
     def _zero(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
@@ -386,6 +396,7 @@ DIRECTIVES: dict[str, Callable[[Directives, Any, list[str], dict[str, str]], Non
     "reloc": Directives._reloc,
     "layout": Directives._layout,
     "tail": Directives._tail,
+    "schedule": Directives._schedule,
     "word": Directives._word,
     "bank": Directives._bank,
     "constant": Directives._constant,

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.check.values import State, Value, add, guard, make, register, values
+from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
 

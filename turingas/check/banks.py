@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
+from turingas.flow.graph import Graph
 from turingas.isa.banks import Cache, by_bank, reads, walk
 from turingas.isa.instruction import Instruction
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from turingas.check.finding import SEVERITIES, Finding
-from turingas.check.flow import Graph
 from turingas.check.lint import lint_graph
 from turingas.check.loops import LoopSummary, summary
 from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
+from turingas.flow.graph import Graph
 
 NOTES = 8  # of one kind and kernel: so many are printed when nobody asked for all
 

@@ -9,7 +9,7 @@ enough is said by turingas/isa/latency; here is only the bookkeeping:
 * a source that is read late until the read scoreboard, or the write scoreboard, of its reader was waited for.
 
 Paths are joined by keeping everything under way on any of them, with the fewest cycles, and with the
-predicates that hold on all of them where it is under way (turingas/check/guards): so two instructions under guards that
+predicates that hold on all of them where it is under way (turingas/flow/guards): so two instructions under guards that
 exclude each other do not meet, nor do those on ways that no thread goes. A function that is called
 starts with what is under way at any of its calls; behind the call only that counts which was under way at this call,
 or began in the function. Of other functions, with code elsewhere, it is assumed that nothing is left under way.
@@ -21,9 +21,9 @@ import heapq
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Block, Graph
-from turingas.check.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.check.rules import rule
+from turingas.flow.graph import Block, Graph
+from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.isa.effects import FIXED, LATE, SCOREBOARDS, SOONEST, VARIABLE, Effects, literal, register_name, too_early
 from turingas.isa.instruction import Access
 from turingas.isa.latency import NONE, latencies
@@ -38,7 +38,6 @@ MOST_SETS = 63  # DEPBAR counts no further
 OLDER = 1
 ROLE = 3
 NEVER = 1 << 30
-
 
 
 def key_of(n: int, role: int) -> int:
@@ -355,7 +354,7 @@ class Walk:
             self._report(
                 "nothing-pending", "note", f"waits for scoreboard {' and '.join(map(str, idle))}, which nothing has "
                 f"set since the last wait{rest}", n, None,
-                "take the wait away, or give what it is meant for that scoreboard",
+                "remove the wait, or give the instruction that it is meant for that scoreboard",
             )  # fmt: skip
 
     def _scoreboards(self) -> None:
@@ -363,8 +362,8 @@ class Walk:
         for n, facts in enumerate(self.facts):
             if facts is not None and facts.missing:
                 numbers = " and ".join(map(str, facts.missing))
-                message = f"{facts.i.base} names scoreboard {numbers}; there are 0 to {SCOREBOARDS - 1}"
-                self._report("missing-scoreboard", "error", message, n, None, "take one of those")
+                message = f"{facts.i.base} names scoreboard {numbers}, out of range: there are 0 to {SCOREBOARDS - 1}"
+                self._report("missing-scoreboard", "error", message, n, None, "use one of those")
             if facts is None or not facts.sets:
                 continue
             control = facts.i.control
@@ -373,13 +372,13 @@ class Walk:
             ):
                 if sb < SCOREBOARDS and not can:
                     self._report(
-                        "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: who waits for "
-                        f"scoreboard {sb} waits forever", n, None, f"take the {kind} scoreboard away",
+                        "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: a wait for "
+                        f"scoreboard {sb} never ends", n, None, f"remove the {kind} scoreboard",
                     )  # fmt: skip
             if n not in self.waited:
                 numbers = " and ".join(map(str, facts.sets))
                 self._report("never-waited", "note", f"nothing waits for scoreboard {numbers} of {facts.i.base}",
-                             n, None, "take it away if nothing depends on it")  # fmt: skip
+                             n, None, "remove it if nothing depends on it")  # fmt: skip
 
 
 class Pass:
@@ -574,9 +573,7 @@ class Pass:
 
     # -- registers
 
-    def _read(
-        self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int
-    ) -> None:
+    def _read(self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int) -> None:
         if read.what == "guard":  # that is read wherever the instruction comes by
             wrong = opposite(self.walk.guards.ways[n])
         for key, cycle in list(keys.items()):
@@ -624,12 +621,12 @@ class Pass:
 @rule("raw-stall", "A register is read before the cycles have passed that its writer takes")
 @rule("waw-stall", "A register is overwritten before the cycles have passed that its writer takes")
 @rule("war-stall", "A register is overwritten before the cycles have passed that its reader takes to read it")
-@rule("barrier-stall", "An access so soon behind a barrier that the warp is not held yet")
+@rule("barrier-stall", "An access too soon after a barrier: it is not yet in force")
 @rule("raw", "A register is read without a wait for its writer")
 @rule("waw", "A register is overwritten without a wait for its writer")
 @rule("war", "A register is overwritten without a wait for its reader")
 @rule("no-scoreboard", "An instruction of variable latency that sets no scoreboard")
-@rule("missing-scoreboard", "A scoreboard that there is not")
+@rule("missing-scoreboard", "A scoreboard out of range")
 @rule("no-release", "A scoreboard that its instruction never releases")
 @rule("never-waited", "A scoreboard that nothing waits for")
 @rule("nothing-pending", "A wait for a scoreboard that nothing has set")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure  # noqa: F401 (their rules)
 from turingas.check.finding import SEVERITIES, Finding
-from turingas.check.flow import Graph
 from turingas.check.rules import CHECKS
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import Graph
 
 Lintable = Kernel | Cubin | bytes | str | os.PathLike[str]
 

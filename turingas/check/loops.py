@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turingas.check.flow import Graph, Loop
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import Graph, Loop
 from turingas.isa.banks import EMPTY, by_bank, reads, step
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import latencies

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import Graph
 
 
 def at(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import Graph
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
 from turingas.isa import control
 from turingas.isa.arch import KB
@@ -21,9 +21,9 @@ ALL = 256
 Share = tuple[int, int]  # registers of a thread, and the USETMAXREG that set them (-1: what is declared)
 
 
-@rule("registers", "Registers beyond what is declared, or what there is")
-@rule("shared-memory", "Shared memory beyond what there is")
-@rule("barriers", "Barriers beyond what is declared, or what there is")
+@rule("registers", "Registers out of range: more than are declared, or than there are")
+@rule("shared-memory", "More shared memory than there is")
+@rule("barriers", "Barriers out of range: more than are declared, or than there are")
 @rule("occupancy", "How many warps fit on an SM")
 def check(graph: Graph) -> Iterator[Finding]:
     """Resources beyond a limit, and the occupancy that they give."""

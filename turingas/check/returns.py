@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.cubin import addresses
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import Graph
 
 HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"
 
 
-@rule("branch-table", "An indirect branch that leads elsewhere than the cubin says")
+@rule("branch-table", "An indirect branch to targets other than those that the cubin lists")
 @rule("moved-code", "A branch of changed code that may lead anywhere")
-@rule("return-address", "A call that does not return to behind itself")
+@rule("return-address", "A call that does not return to the instruction after it")
 def check(graph: Graph) -> Iterator[Finding]:
     """Addresses of code that do not agree with where the instructions stand."""
     told = {n // WORD_BYTES for n in graph.kernel.stranded}
@@ -31,8 +31,8 @@ def check(graph: Graph) -> Iterator[Finding]:
         if i is None or n in told or graph.block_of(n) not in graph.reachable:
             continue
         if i.base == "CALL" and "NOINC" in i.mods and why == addresses.NO_RETURN:
-            message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address behind this call: it returns elsewhere"
+            message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address after this call: it returns elsewhere"
             yield at(graph, n, "return-address", "error", message, HINT)
         elif i.base in ("BRX", "BRXU") and addresses.branch_tables(graph.kernel):
-            message = "this branch leads elsewhere than .nv.info says (INDIRECT_BRANCH_TARGETS)"
+            message = "this branch has other targets than .nv.info lists (INDIRECT_BRANCH_TARGETS)"
             yield at(graph, n, "branch-table", "error", message, "count from START, and write the table with labels")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Block, Graph
 from turingas.check.report import at
 from turingas.check.rules import rule
+from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.banks import SLOTS, Slot, sources
 from turingas.isa.instruction import Instruction, Mem, Reg
@@ -57,10 +57,10 @@ def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator
             if taken:
                 if register not in taken:
                     message = f"{flag} does nothing: R{taken[0]} takes its place in the cache"
-                    yield at(graph, n, "reuse-useless", "note", message, "take the flag away", m)
+                    yield at(graph, n, "reuse-useless", "note", message, "remove the flag", m)
                 elif overwritten is not None and not replaced:
                     message = f"R{register} is written after its reuse flag, and read: the old value may be used"
-                    hint = "take the flag away" + ("" if m == overwritten else ", or write the register later")
+                    hint = "remove the flag" + ("" if m == overwritten else ", or write the register later")
                     yield at(graph, m, "reuse-stale", "error", message, hint, n)
                 return
             replaced = replaced or _reads_without(i, place)
@@ -68,10 +68,10 @@ def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator
             overwritten = m
         if m > n and i.control.yields:
             message = f"{flag} does nothing: the warp yields before R{register} is read there again"
-            yield at(graph, n, "reuse-useless", "note", message, "take the flag away, or do not yield", m)
+            yield at(graph, n, "reuse-useless", "note", message, "remove the flag, or do not yield", m)
             return
     message = f"{flag} does nothing: no instruction of this block reads R{register} there again"
-    yield at(graph, n, "reuse-useless", "note", message, "take the flag away")
+    yield at(graph, n, "reuse-useless", "note", message, "remove the flag")
 
 
 def _reads_without(i: Instruction, place: int) -> bool:
@@ -89,4 +89,4 @@ def _writes(i: Instruction, register: int) -> bool:
 
 def _lost(graph: Graph, n: int, flags: list[str]) -> Finding:
     message = f"the reuse flag of {' '.join(flags)} is lost: an instruction that yields keeps nothing in the cache"
-    return at(graph, n, "reuse-lost", "warning", message, "write - in the place of Y, or take the flag away")
+    return at(graph, n, "reuse-lost", "warning", message, "write - in the place of Y, or remove the flag")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import Graph
+from turingas.flow.graph import Graph
 
 Check = Callable[[Graph], Iterator[Finding]]
 

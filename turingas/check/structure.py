@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turingas.check.finding import Finding
-from turingas.check.flow import ENDS, JUMPS, Graph
 from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
 from turingas.check.values import Values, guard, values
 from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import ENDS, JUMPS, Graph
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
 from turingas.isa.latency import latencies
 
 
 @rule("no-exit", "Control runs off the end of the code")
-@rule("bad-target", "A branch to where no instruction begins")
-@rule("unreachable", "Code that nothing leads to")
-@rule("unknown-word", "A word that no instruction explains")
+@rule("bad-target", "A branch to an address where no instruction begins")
+@rule("unreachable", "Code that no path reaches")
+@rule("unknown-word", "A word that is not a known instruction")
 @rule("divergent-barrier", "A barrier that some threads of the block do not reach")
 def check(graph: Graph) -> Iterator[Finding]:
     """What is wrong with the control flow of a kernel."""
@@ -39,8 +39,8 @@ def _opaque(graph: Graph) -> Iterator[Finding]:
         block = graph.blocks[number]
         for n in range(block.start, block.end):
             if graph.instructions[n] is None:
-                message = f"no instruction of {graph.kernel.arch} explains this word"
-                hint = "is it made for another architecture? the checks know nothing of what it does"
+                message = f"this word is not an instruction known on {graph.kernel.arch}"
+                hint = "is it made for another architecture? the checks do not know what it does"
                 yield at(graph, n, "unknown-word", "warning", message, hint)
 
 
@@ -68,7 +68,7 @@ def _targets(graph: Graph) -> Iterator[Finding]:
 
 def _ends(graph: Graph) -> Iterator[Finding]:
     """Control that reaches the end of the code, or the branch to itself that the assembler puts there."""
-    hint = "end every way through the kernel with EXIT" if graph.kernel.entry else "end the function with RET or EXIT"
+    hint = "end every path through the kernel with EXIT" if graph.kernel.entry else "end the function with RET or EXIT"
     padding = _padding(graph)
     for number in sorted(graph.reachable):
         block = graph.blocks[number]
@@ -137,7 +137,7 @@ def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
     if run:
         first, last = graph.blocks[run[0]].start, graph.blocks[run[-1]].end - 1
         count = last - first + 1
-        message = "nothing leads to this instruction" + (f" and the {count - 1} that follow" if count > 1 else "")
+        message = "no path reaches this instruction" + (f" and the {count - 1} that follow" if count > 1 else "")
         before = graph.instructions[first - 1] if first else None
         end = graph.instructions[last]
         # compilers leave dead code behind a BRA, and the way back of a function that nobody calls (ptxas 12.9, sm_87)
@@ -162,7 +162,7 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
     if not any(i is not None and _whole(i) for i in graph.instructions):
         return
     found = values(graph)
-    hint = "move the barrier to where all threads come by; threads that have ended do not count"
+    hint = "move the barrier to where all threads pass; threads that have ended do not count"
     unsure = "; that depends on a value that is not known here"
     for number in sorted(graph.reachable):
         for n, i, state in found.instructions(number, ("BAR",)):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turingas.check.flow import Graph
+from turingas.flow.graph import Graph
 from turingas.isa.instruction import ZEROS, Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
 from turingas.isa.table import OPS
 

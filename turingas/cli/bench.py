@@ -55,12 +55,12 @@ def command(bench: Any) -> click.Command:
     """The command of a ``loader.bench.bench.Bench``."""
     params: list[click.Parameter] = [parameter(option) for option in bench.options]
     kept = click.Path(dir_okay=False, path_type=Path)
-    params.append(click.Option(["--json", "path"], metavar="FILE", type=kept, help="Where results are kept. [default, "
-                               "for all settings: kernels_sass/results/ of a checkout, else here]"))  # fmt: skip
+    where = "Where to keep the results. [default, for all settings: kernels_sass/results/ of a checkout, else here]"
+    params.append(click.Option(["--json", "path"], metavar="FILE", type=kept, help=where))
     if bench.figures:
         folder = click.Path(file_okay=False, path_type=Path)
-        params.append(click.Option(["--figures"], metavar="FOLDER", type=folder, help="Draw them, as SVG."))
-    params.append(click.Option(["--show"], is_flag=True, help="Print what is kept, without a GPU."))
+        params.append(click.Option(["--figures"], metavar="FOLDER", type=folder, help="Draw the figures, as SVG."))
+    params.append(click.Option(["--show"], is_flag=True, help="Print the results that are kept; needs no GPU."))
 
     def run(path: Path | None, show: bool, figures: Path | None = None, **asked: Any) -> int:
         with diagnosed(f"bench {bench.name}"):  # it tells by print, which rich puts above its bar
@@ -90,6 +90,6 @@ def parameter(option: Any) -> click.Parameter:
     return click.Option([*option.names.split(), option.to], **more)
 
 
-@click.command(cls=Benches, short_help="Measure the kernels on the GPU at hand.")
+@click.command(cls=Benches, short_help="Measure the kernels on this machine's GPU.")
 def bench() -> None:
-    """Measure the kernels of kernels_sass on the GPU at hand, beside what else there is for it."""
+    """Measure the kernels of kernels_sass on this machine's GPU, beside the other libraries that are installed."""

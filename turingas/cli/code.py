@@ -9,7 +9,7 @@ import os
 import click
 
 from turingas.cli.files import keep, load, read, written
-from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources
+from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.errors import AsmError
 
@@ -19,7 +19,7 @@ from turingas.errors import AsmError
 @click.option("-o", "--output", type=OUTPUT, help="Cubin to write, - for stdout. [default: FILE with .cubin]")
 @sources
 @click.option("--kernel", default="kern", show_default=True, help="Name of the kernel in a file without .kernel.")
-@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
+@click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
 def assemble(
     file: str,
     output: str | None,
@@ -41,6 +41,54 @@ def assemble(
         data = cubin.to_bytes()
         with written(output, binary=True) as stream:
             stream.write(data)
+
+
+@click.command(short_help="Fill in control codes: stalls, yields, scoreboards, reuse flags.")
+@click.argument("file", type=KERNEL)
+@click.option(
+    "-o", "--output", type=OUTPUT, default="-", help="Source to write; NAME.cubin: a cubin. [default: stdout]"
+)
+@sources
+@click.option("--all", "every", is_flag=True, help="Throw the codes away that are there, and make all of them anew.")
+@click.option("--yield", "yields", metavar="RULE", default="ptxas", show_default=True, callback=yielding,
+              help="When a warp lets another one go first: ptxas (behind arithmetic that stalls for 3 cycles or more), "
+              "natural (where the hardware wants it), every:N.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Say on stderr what could not be told, and is waited for.")
+def schedule(file: str, output: str, sources: Sources, every: bool, yields: str, explain: bool) -> None:
+    """Print a source FILE with the control codes that its lines lack, or have ? in: what `turingas assemble` fills in.
+
+    Comments and names stay; inline Python and .include come out as what they stand for. Of a cubin, --all makes all
+    codes anew. What an author wrote is kept, and an error where it cannot be right.
+
+    \b
+      turingas schedule gemm.sass -o gemm_codes.sass
+      turingas schedule kernel.cubin --all -o again.cubin
+    """
+    from turingas.cli.files import ELF, as_cubin
+
+    keep(file, output)
+    with diagnosed(file):
+        from turingas.assembler.schedule import again, listing
+        from turingas.disassembler import disassemble as taken_apart
+        from turingas.source.lines import decode
+
+        data = read(file)
+        binary = output.endswith(".cubin")
+        if data.startswith(ELF):
+            cubin, notes = again(sources.told(as_cubin(data)), yields) if every else (as_cubin(data), [])
+            made = cubin.to_bytes() if binary else taken_apart(cubin).encode("utf-8", "surrogateescape")
+        else:
+            name = "<stdin>" if file == "-" else file
+            include = (*sources.include, *(() if file == "-" else (os.path.dirname(file) or ".",)))
+            text, notes = listing(
+                decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
+                keep=not every, yields=yields,
+            )  # fmt: skip
+            made = sources.assemble(file, text.encode()).to_bytes() if binary else text.encode("utf-8")
+        with written(output, binary=binary) as stream:
+            stream.write(made)
+        for note in notes if explain else ():
+            click.echo(printable(note), err=True)
 
 
 @click.command(short_help="Turn a cubin into source.")
@@ -69,7 +117,7 @@ def disassemble(file: str, output: str, as_json: bool) -> None:
             text.detach()
 
 
-@click.command(short_help="Take cubins apart and put them together again.")
+@click.command(short_help="Disassemble cubins, assemble them again, and compare.")
 @click.argument("files", type=CUBIN, nargs=-1, required=True)
 @JSON
 def check(files: tuple[str, ...], as_json: bool) -> int:
@@ -99,13 +147,13 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
     return wrong
 
 
-@click.command(short_help="What the hardware silently gets wrong, and what costs time.")
+@click.command(short_help="Find what the hardware silently gets wrong, and what costs time.")
 @click.argument("files", metavar="FILE...", type=KERNEL, nargs=-1, required=True)
 @sources
-@click.option("--kernel", metavar="NAME", help="Look at this kernel alone.")
-@click.option("--default-control", metavar="CODE", help="Control code of the lines that have none.")
-@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Least severity to show.")
-@click.option("--loops/--no-loops", default=True, help="Summaries of loops.  [default: loops]")
+@click.option("--kernel", metavar="NAME", help="Check only this kernel.")
+@click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
+@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Lowest severity to show.")
+@click.option("--loops/--no-loops", default=True, help="Print a summary of each loop.  [default: loops]")
 @click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
 def lint(
     files: tuple[str, ...],
@@ -148,11 +196,11 @@ def lint(
     return WRONG if wrong or command.fails(reports) else 0
 
 
-@click.command(short_help="Resources, occupancy and instructions of a cubin.")
+@click.command(short_help="Show resources, occupancy and instructions of a cubin.")
 @click.argument("file", type=CUBIN)
 @JSON
 def info(file: str, as_json: bool) -> None:
-    """Registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
+    """Show registers, memory, parameters, occupancy and instruction mix of the kernels of a cubin."""
     with diagnosed(file):
         from turingas.info import as_dict, describe
 
@@ -161,13 +209,13 @@ def info(file: str, as_json: bool) -> None:
         click.echo(text)
 
 
-@click.command(short_help="How instructions are written.")
+@click.command(short_help="Show how instructions are written, and their bits.")
 @click.argument("mnemonic", required=False)
 @ARCH
 @JSON
 def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
     """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
-    A name of PTX or CUDA C++, or a word, finds the mnemonics that it belongs to.
+    A name from PTX or CUDA C++, or any word, finds the mnemonics that it belongs to.
 
     \b
       turingas isa

@@ -18,24 +18,24 @@ from turingas.packages import check
 @click.command(cls=Numbers, short_help="Run a kernel on the CPU device.")
 @click.argument("file", metavar="KERNEL", type=KERNEL)
 @click.argument("args", nargs=-1)
-@click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks.")
+@click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks in the grid.")
 @click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=three, show_default=True,
-              help="Threads of a block.")  # fmt: skip
+              help="Threads in a block.")  # fmt: skip
 @click.option("--shared", type=click.IntRange(min=0), default=0, help="Bytes of dynamic shared memory.")
-@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
 @click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
-@click.option("--strict", is_flag=True, help="Heed stalls and scoreboards: an error where a result is used too early.")
-@click.option("--stale", is_flag=True, help="With --strict: use the old value there, as a GPU would.")
+@click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error.")
+@click.option("--stale", is_flag=True, help="With --strict: go on with the old value, as a GPU would.")
 @click.option("--races", is_flag=True, help="Find races in shared memory.")
-@click.option("--written", is_flag=True, help="An error for reading memory that was never written.")
-@click.option("--budget", type=click.IntRange(min=1), help="Instructions that a warp may run. [default: 1000000]")
+@click.option("--written", is_flag=True, help="Reading uninitialised memory is an error.")
+@click.option("--budget", type=click.IntRange(min=1), help="Most instructions that a warp may run. [default: 1000000]")
 @click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
-              help="A thread's stack beside the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
+              help="Stack of each thread, besides the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Of the arrays that are =random.")  # fmt: skip
+              help="Seed of the arrays that are =random.")  # fmt: skip
 @click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
-@click.option("--json", "as_json", is_flag=True, help="All that is printed, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @sources
 def run(
     file: str,
@@ -52,8 +52,8 @@ def run(
     """Run a KERNEL (.sass, assembled first, or .cubin) without a GPU and show what it did.
 
     \b
-    ARGS, one for each parameter:
-      7  0x10  1.5  u8:7           a number; it takes the size of its parameter
+    ARGS, one per parameter:
+      7  0x10  1.5  u8:7           a number, of the size of its parameter
       f32[1024]  i32[8,8]          an array of zeros
       f32[64]=random  u32[9]=arange  f32[4]=1.5
       @input.npy                   an array from a file
@@ -77,7 +77,7 @@ def run(
     return WRONG if outcome.failed else 0
 
 
-@click.command(cls=Numbers, short_help="Hold a kernel against a reference and float64.")
+@click.command(cls=Numbers, short_help="Compare a kernel with a reference and with float64.")
 @click.argument("file", metavar="KERNEL", type=KERNEL)
 @click.argument("args", nargs=-1)
 @click.option("--layer", "layers", metavar="NAME", multiple=True,
@@ -85,28 +85,30 @@ def run(
               help="A 3x3 layer of ResNet: Conv2, Conv3, Conv4, Conv5, or all of them.")  # fmt: skip
 @click.option("--batch", "batches", metavar="N[,N...]", default="32", callback=sizes, show_default=True,
               help="Images, for --layer.")  # fmt: skip
-@click.option("--shape", metavar="N,C,H,W,K", callback=sizes, help="Another convolution: its sizes.")
+@click.option("--shape", metavar="N,C,H,W,K", callback=sizes, help="Sizes of any other convolution.")
 @click.option("--filter", "filters", metavar="R[,S]", default="3", callback=sizes, show_default=True,
               help="Rows and columns of the filters, for --shape.")  # fmt: skip
-@click.option("--stride", type=click.IntRange(min=1), default=1, show_default=True, help="... its stride.")
-@click.option("--padding", type=click.IntRange(min=0), help="... its padding. [default: (R - 1) // 2]")
-@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks: expressions.")
-@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--stride", type=click.IntRange(min=1), default=1, show_default=True, help="Stride, for --shape.")
+@click.option("--padding", type=click.IntRange(min=0), help="Padding, for --shape. [default: (R - 1) // 2]")
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid, as expressions.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads in a block.")
 @click.option("--shared", metavar="BYTES", help="Dynamic shared memory.")
-@click.option("--kernel", metavar="NAME", help="Which kernel. [default: the only one]")
+@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
 @click.option("--host", type=click.Path(exists=True, dir_okay=False),
               help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
 @click.option("--layout", "layouts", metavar="NCHW|CHWN|NHWC", multiple=True,
-              help="Layout of x and y, where host.py has several; may be given several times.")  # fmt: skip
+              help="Layout of x and y, if host.py has several; can be repeated.")  # fmt: skip
 @click.option("--reference", metavar="NAME|FILE.cu|none",
-              help="What it is held against beside float64. [default for a convolution: direct]")  # fmt: skip
-@click.option("--truth", metavar="FILE.py:FUNCTION", help="Gives the outputs in float64, for other kernels.")
-@click.option("--tolerance", type=click.FloatRange(min=0), help="Relative L2 error. [default: 1e-6 for f32]")
+              help="What to compare it with, besides float64. [default for a convolution: direct]")  # fmt: skip
+@click.option("--truth", metavar="FILE.py:FUNCTION",
+              help="Function that computes the outputs in float64, for other kernels.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0),
+              help="Largest relative L2 error allowed. [default: 1e-6 for f32]")  # fmt: skip
 @click.option("--device", metavar="cpu|cuda[:N]", help="Where it runs. [default: a GPU if there is one]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
-@click.option("--strict", is_flag=True, help="On the CPU device: heed stalls and scoreboards.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--strict", is_flag=True, help="On the CPU device: obey stalls and scoreboards.")
 @click.option("--races", is_flag=True, help="On the CPU device: find races in shared memory.")
-@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @sources
 def validate(
     file: str,
@@ -123,17 +125,18 @@ def validate(
     sources: Sources,
     **options: Any,
 ) -> int:
-    """Run a KERNEL (.sass, assembled first, or .cubin) and a reference on the same random inputs, compare both.
+    """Run a KERNEL (.sass, assembled first, or .cubin) and a reference on the same random inputs, and compare their
+    results.
 
-    Outputs are poisoned first; exits with 1 if a result is off or an element was not written.
+    Outputs are filled with NaN first. Exits with 1 if a result is wrong or an element was not written.
 
     \b
-    A convolution: its sizes by --layer or --shape. ARGS are x, w, y and expressions of N C H W K R S P Q:
+    For a convolution, --layer or --shape gives the sizes. ARGS are x, w, y and expressions of N C H W K R S P Q:
       turingas validate conv.sass x:CHWN w y:CHWN N C H W K --grid 'P*Q,ceil_div(K,64)' --block 256 --layer Conv3
-    ARGS and options of the launch may stand in the source, in a line '# validate: x w y ...'.
+    ARGS and options of the launch can be given in the source, in a line '# validate: x w y ...'.
 
     \b
-    Any other kernel: ARGS as for `turingas run`; arrays without a value are outputs.
+    For any other kernel, ARGS are as for `turingas run`; arrays without a value are outputs.
       turingas validate add.sass 'f32[64]=random' 'f32[64]' 64 --grid 2 --block 32 --reference add.cu
     """
     with diagnosed(file):
@@ -163,11 +166,11 @@ def validate(
     return 0 if all(result.ok for result in results) else WRONG
 
 
-@click.command(short_help="The kernels that come with this package.")
+@click.command(short_help="List the kernels that come with this package.")
 @click.option("--copy", "folder", metavar="FOLDER", type=click.Path(path_type=Path),
-              help="Make a new folder of them, with what they include.")  # fmt: skip
+              help="Copy them to a new folder, with the files that they include.")  # fmt: skip
 def kernels(folder: Path | None) -> None:
-    """List the kernels of kernels_sass, each with what it says of itself. lint, run and validate know them by name.
+    """List the kernels of kernels_sass, each with its own description. lint, run and validate take them by name.
 
     \b
       turingas kernels

@@ -26,7 +26,7 @@ def read(file: str) -> bytes:
 def load(file: str) -> Any:
     data = read(file)
     if file.endswith(".sass") and not data.startswith(ELF):
-        raise LaunchError("this is no cubin", "`turingas assemble` makes one of a source")
+        raise LaunchError("this is not a cubin", "`turingas assemble` makes one from source")
     return as_cubin(data)
 
 

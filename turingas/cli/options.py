@@ -52,13 +52,24 @@ def architectures(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
+def yielding(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A rule for yields."""
+    from turingas.scheduler.codes import yield_rule
+
+    try:
+        yield_rule(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
 def definitions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
     """NAME=VALUE, the value a Python literal or else a string; NAME alone is 1."""
     defines: dict[str, object] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not name.isidentifier():
-            raise click.BadParameter(f"{name!r} is no name; write NAME=VALUE")
+            raise click.BadParameter(f"{name!r} is not a valid name; write NAME=VALUE")
         try:
             defines[name] = ast.literal_eval(text) if equals else 1
         except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -73,11 +84,11 @@ def known() -> str:
     return SPAN
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
                     shell_complete=architectures, help=f"{known()}; .arch in the source wins.")  # fmt: skip
 DEFINE = click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=definitions,
-                      help="Variable of the inline Python.")  # fmt: skip
+                      help="Define a variable for the inline Python.")  # fmt: skip
 INCLUDE = click.option("-I", "--include", type=click.Path(exists=True), multiple=True,
                        help="Folder for .include, or a .py file to run first.")  # fmt: skip
 NO_PYTHON = click.option("--no-python", is_flag=True, help="Refuse inline Python: for sources that you do not trust.")
@@ -101,7 +112,7 @@ class Sources:
         name = "<stdin>" if file == "-" else file
         what, hint = other(source)
         if what or source.startswith(ELF):
-            raise LaunchError(f"this is no source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
+            raise LaunchError(f"this is not source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
         return assemble(decode(source, name), self.arch, filename=name, **options)
 

@@ -98,7 +98,7 @@ def _destination(text: str, args: list[Any]) -> tuple[int, str]:
     if not equals or not number.isdecimal() or not path:
         raise LaunchError(f"--save {text}: write the number of an argument and a file, such as 1=out.npy")
     if int(number) >= len(args) or not isinstance(args[int(number)], np.ndarray):
-        why = "is no array" if int(number) < len(args) else f"is not there: they are 0 to {len(args) - 1}"
+        why = "is not an array" if int(number) < len(args) else f"is out of range: there are 0 to {len(args) - 1}"
         raise LaunchError(f"--save {text}: argument {number} {why}")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):  # said before a run that may take long
         raise LaunchError(f"--save {text}: there is no folder {os.path.dirname(path)}")

@@ -82,7 +82,7 @@ class _Search:
         self.isa = instruction_set(kernel.arch)
         self.end = WORD_BYTES * len(words)
         self.found = Addresses()
-        wanted = _opcodes(self.isa)
+        wanted = self.isa.opcodes(*FLOW)
         self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
         self.targets = branch_tables(kernel)
         self._relocated(names)
@@ -331,18 +331,9 @@ class _Search:
 # -- instructions
 
 
-def _opcodes(isa: Isa) -> set[int]:
-    if isa.name not in _KNOWN:
-        _KNOWN[isa.name] = {form.value & OPCODE for name in FLOW for form in isa.named(name)}
-    return _KNOWN[isa.name]
-
-
-_KNOWN: dict[str, set[int]] = {}
-
-
 def ends_block(isa: Isa, word: int) -> bool:
     """Whether control may go on elsewhere than behind ``word``."""
-    return word & OPCODE in _opcodes(isa)
+    return word & OPCODE in isa.opcodes(*FLOW)
 
 
 def _immediate(word: int) -> int:
@@ -420,6 +411,6 @@ def _value(text: str, labels: Mapping[str, int]) -> int:
     parts = [part.strip() for part in text.split("-")]
     for part in parts:
         if part not in labels and not NUMBER.fullmatch(part):
-            raise UnknownLabel(f"label {part} is not defined")
+            raise UnknownLabel(f"undefined label {part!r}")
     found = [labels[part] if part in labels else int(part, 0) for part in parts]
     return found[0] - sum(found[1:])

@@ -108,7 +108,7 @@ class Strings:
         if text is None:
             end = self.data.find(b"\0", at) if at < len(self.data) else -1
             if end < 0:
-                raise CubinError(f"no name ends after 0x{at:x} in the string table", self.place)
+                raise CubinError(f"the name at 0x{at:x} of the string table has no end", self.place)
             self.budget -= end - at
             if self.budget < 0:
                 raise CubinError("the names of the string table overlap", self.place)
@@ -149,15 +149,15 @@ class Elf:
         what, hint = kinds.other(data)
         if what:
             at = 18 if data[0] == 0x7F else 0  # where ELF says the machine
-            raise CubinError(f"this is no cubin but {what}" + (f"; {hint}" if hint else ""), at)
+            raise CubinError(f"this is not a cubin but {what}" + (f"; {hint}" if hint else ""), at)
         if len(data) < HEADER.size:
             raise CubinError(f"{len(data)} bytes are too few for an ELF header", 0)
         (magic, klass, order, ident, abi, abi_version, padding, kind, machine, version, entry, phoff, shoff, flags,
          ehsize, phentsize, phnum, shentsize, shnum, shstrndx) = HEADER.unpack_from(data)  # fmt: skip
         if magic != b"\x7fELF":
-            raise CubinError("this is no ELF file", 0)
+            raise CubinError("this is not an ELF file", 0)
         if (klass, order) != (2, 1):
-            raise CubinError("this is no little-endian 64-bit ELF file", 4)
+            raise CubinError("this is not a little-endian 64-bit ELF file", 4)
         if ehsize != HEADER.size:
             raise CubinError(f"the ELF header says it has {ehsize} bytes, not {HEADER.size}", 52)
         elf = cls(abi, abi_version, kind, machine, version, entry, flags, phoff, shoff, size=len(data))
@@ -284,7 +284,8 @@ def pack_relocations(rows: list[Relocation], addends: bool) -> bytes:
 
 def _inside(data: memoryview, at: int, size: int, what: str, field_at: int) -> None:
     if at + size > len(data):
-        raise CubinError(f"{what} at 0x{at:x} to 0x{at + size:x} lie beyond the end, 0x{len(data):x}", field_at)
+        ends = f"the file ends at 0x{len(data):x}"
+        raise CubinError(f"{what} at 0x{at:x} to 0x{at + size:x} are out of range: {ends}", field_at)
 
 
 def _rows(layout: struct.Struct, data: Bytes, at: int, count: int) -> Iterator[Any]:
@@ -298,4 +299,3 @@ def _section(data: memoryview, row: tuple[int, ...], index: int, at: int) -> Sec
         _inside(data, offset, size, f"the contents of section {index}", at + 24)
         section.data = data[offset : offset + size]
     return section
-

@@ -58,11 +58,17 @@ class Code:
     def __len__(self) -> int:
         return len(self._data) if self._words is None else WORD_BYTES * len(self._words)
 
+    def __getitem__(self, at: int) -> int:
+        """One word."""
+        if self._words is not None:
+            return self._words[at]
+        return int.from_bytes(self._data[WORD_BYTES * at : WORD_BYTES * (at + 1)], "little")
+
     def __iter__(self) -> Iterator[int]:
-        """The words one by one, without keeping them."""
+        """The words one by one, without keeping them here."""
         if self._words is not None:
             return iter(self._words)
-        return (high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data))
+        return iter([high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data)])
 
     def lows(self) -> Sequence[int]:
         """The lower 64 bits of each word, which hold the opcode: several times as fast as the words."""

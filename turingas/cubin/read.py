@@ -90,7 +90,7 @@ def architecture(elf: Elf) -> str:
         accelerated = any(info.code == 9 and info.value == 1 for info in infos)
     name = f"sm_{sm}{'a' if accelerated else ''}"
     if name not in ARCHS:
-        raise CubinError(f"{name} is not an architecture that is known here: {', '.join(ARCHS)}", 48)
+        raise CubinError(f"unknown architecture {name}; known: {', '.join(ARCHS)}", 48)
     return name
 
 
@@ -117,7 +117,7 @@ def function_symbol(section: Section, index: int, symbols: list[Symbol], functio
 
 def _kernel(cubin: Parts, section: Section, symbol: Symbol | None) -> Kernel:
     if section.size % WORD_BYTES:
-        raise CubinError(f"the {section.size} bytes of code are no whole number of instructions", section.offset)
+        raise CubinError(f"the {section.size} bytes of code are not a whole number of instructions", section.offset)
     kernel = Kernel(section.name.removeprefix(".text."), cubin.arch, Code(section.data))
     kernel.entry = bool(symbol and symbol.other & STO_ENTRY)
     kernel.bind = symbol.bind if symbol else e.STB_LOCAL
@@ -185,7 +185,5 @@ def describe(elf: Elf) -> tuple[list[RawSection], list[RawSymbol]]:
     symbols = []
     for symbol in elf.symbols()[1:]:
         place = key(symbol.section) if symbol.section else ""
-        symbols.append(
-            RawSymbol(symbol.name, place, symbol.value, symbol.size, symbol.type, symbol.bind, symbol.other)
-        )
+        symbols.append(RawSymbol(symbol.name, place, symbol.value, symbol.size, symbol.type, symbol.bind, symbol.other))
     return sections, symbols

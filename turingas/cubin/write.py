@@ -31,7 +31,6 @@ CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
 
 
-
 def _codes(names: str) -> list[int]:
     return [CODES[name] if name in CODES else int(name, 16) for name in names.split()]
 
@@ -73,9 +72,7 @@ def derive(cubin: Parts) -> list[RawSection]:
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
         text = kernel.section
-        sections.append(
-            RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text)
-        )
+        sections.append(RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text))
         for addends in (True, False):
             if any((row.addend is not None) == addends for row in kernel.relocations):
                 sections.append(_relocation_section(text, addends))
@@ -238,7 +235,7 @@ class Numbers:
             return self.of_name[name]
         if name.startswith("@") and name[1:].isdigit():
             return int(name[1:])
-        raise AsmError(f"relocation of the unknown symbol {name!r}", hint="define it with .symbol")
+        raise AsmError(f"relocation of the undefined symbol {name!r}", hint="define it with .symbol")
 
 
 def global_infos(cubin: Parts, numbers: Numbers) -> list[Info]:
@@ -320,17 +317,12 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
     isa = instruction_set(kernel.arch)
-    ends = {form.value & 0xFFF for form in isa.named("EXIT")}
-    readers = {form.value & 0xFFF for name in ("S2R", "S2UR", "CS2R") for form in isa.named(name)}
-    exits: list[int] = []
-    asking: set[int] = set()
-    for at, low in enumerate(kernel.code.lows()):
-        if low & 0xFFF in ends:
-            exits.append(WORD_BYTES * at)
-        elif low & 0xFFF in readers:
-            asking.add(at)
-    words = enumerate(kernel.code) if asking else ()
-    return exits, any("SR_CTAID.Z" in isa.decode(word) for at, word in words if at in asking)
+    ends, readers = isa.opcodes("EXIT"), isa.opcodes("S2R", "S2UR", "CS2R")
+    either = ends | readers
+    found = [(at, low & 0xFFF) for at, low in enumerate(kernel.code.lows()) if low & 0xFFF in either]
+    exits = [WORD_BYTES * at for at, opcode in found if opcode in ends]
+    asking = (kernel.code[at] for at, opcode in found if opcode in readers)
+    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:
@@ -442,7 +434,7 @@ def layout(elf: Elf, facts: Arch) -> None:
     at = e.HEADER.size
     for section in elf.sections[1:]:
         if section.align > LARGEST_ALIGN:
-            raise CubinError(f"section {section.name} is to be aligned to {section.align} bytes", section.offset)
+            raise CubinError(f"section {section.name} cannot be aligned to {section.align} bytes", section.offset)
         if section.align > 1:
             at = -(-at // section.align) * section.align
         section.offset = at

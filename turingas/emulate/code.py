@@ -35,8 +35,15 @@ class Code:
     the functions' sections behind it; ``banks`` its constant memory; ``memory`` the device's global memory."""
 
     def __init__(
-        self, arch: Arch, memory: Global, kernel: Kernel, sections: list[Section], words: list[int],
-        banks: dict[int, Array], local_bytes: int, externals: dict[int, str],
+        self,
+        arch: Arch,
+        memory: Global,
+        kernel: Kernel,
+        sections: list[Section],
+        words: list[int],
+        banks: dict[int, Array],
+        local_bytes: int,
+        externals: dict[int, str],
     ) -> None:
         self.arch, self.memory, self.kernel = arch, memory, kernel
         self.sections, self.words, self.banks = sections, words, banks
@@ -77,5 +84,5 @@ class Code:
         """``size`` bytes of a bank. Unsupported (the instruction then cannot be run) beyond its end."""
         data = self.bank(bank)
         if not 0 <= offset <= offset + size <= len(data):
-            raise Unsupported(f"c[{bank:#x}][{offset:#x}] lies beyond the {len(data)} bytes of that bank")
+            raise Unsupported(f"c[{bank:#x}][{offset:#x}] is out of range: that bank has {len(data)} bytes")
         return bytes(data[offset : offset + size])

@@ -141,7 +141,7 @@ class Module:
         if not 0 <= local <= LOCAL:
             raise LaunchError(
                 f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
-                f"the rest stack); {LOCAL} are the limit"
+                f"the rest stack); the limit is {LOCAL}"
             )
         lanes = LANES_STRICT if more.get("strict") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more})
@@ -273,7 +273,7 @@ def patch_constant(data: bytearray, offset: int, name: str, bank: int, value: in
     """Apply a relocation of an operand c[bank][offset]. LaunchError for a place outside of data."""
     low, width, unit = CONSTANT_FIELDS[name]
     if not 0 <= offset <= len(data) - WORD_BYTES:
-        raise LaunchError(f"a relocation lies at {offset:#x}, outside of its section")
+        raise LaunchError(f"a relocation at {offset:#x} is out of range of its section")
     word = int.from_bytes(data[offset : offset + WORD_BYTES], "little")
     mask = (1 << width) - 1
     if addend is None:
@@ -296,7 +296,7 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
     else:
         raise LaunchError(f"the CPU device does not know the relocation R_CUDA_{kind}")
     if not 0 <= offset <= len(data) - -(-max(p + w for p, w, _ in fields) // 8):
-        raise LaunchError(f"a relocation at 0x{offset:x} lies beyond the {len(data)} bytes of its section")
+        raise LaunchError(f"a relocation at 0x{offset:x} is out of range: its section has {len(data)} bytes")
     size = 16 if max(p + w for p, w, _ in fields) > 64 or kind in SPLIT or fields[0][0] else 8
     size = min(size, len(data) - offset)
     word = int.from_bytes(data[offset : offset + size], "little")

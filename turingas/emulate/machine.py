@@ -63,7 +63,7 @@ class Image(Code):
         if r is None:
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
         if r.highest >= self.registers:
-            message = f"R{r.highest} is none of the {self.registers} registers that the kernel has"
+            message = f"R{r.highest} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
         try:
             made = self.steps[n] = r.step(self)
@@ -167,9 +167,7 @@ class Wave(State):
         mask = self.splits.mask[chosen]
         return Cohort(self, rows, count, None if mask.all() else mask)
 
-    def _straight(
-        self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
-    ) -> None:
+    def _straight(self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]) -> None:
         """Run the plain instructions ``n`` to ``end``."""
         if self.stepwise:
             self._watched(k, n, end)

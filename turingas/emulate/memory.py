@@ -126,7 +126,8 @@ def check_written(s: Spots, address: Array, nbytes: int) -> None:
         if bad.any():
             index = int(bad.argmax())
             at = int(address.flat[index])
-            raise BadAccess("never written", f"a read of {nbytes} bytes at 0x{at:x}: memory never written", index, at)
+            message = f"a read of {nbytes} bytes at 0x{at:x}: uninitialised memory, never written"
+            raise BadAccess("never written", message, index, at)
 
 
 def _first(mask: Array | None) -> int:
@@ -408,9 +409,7 @@ class Local:
         size = min(nbytes, 4)
         return [_load([s], address, size)[0] for s in spots]
 
-    def store(
-        self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None
-    ) -> None:
+    def store(self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None) -> None:
         """Writes words at uint32 addresses (n, 32) of the warps ``rows``. Raises BadAccess."""
         same = self._same(address, nbytes, mask)
         if same is not None:

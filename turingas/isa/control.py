@@ -54,12 +54,12 @@ def _wait(text: str) -> int:
         decimal, hexadecimal = int(text), int(text, 16)
         readings = [f"0x{v:02x}" for v in (decimal, hexadecimal) if v < 64] or ["a mask of 6 bits, 0x00 to 0x3f"]
         raise ControlError(
-            f"wait mask {text} is ambiguous: TuringAs reads {decimal}, maxas reads {hexadecimal}",
+            f"wait mask {text} is ambiguous: TuringAs (2020) reads {decimal}, maxas reads {hexadecimal}",
             "write " + " or ".join(dict.fromkeys(readings)),
         )
     value = int(text, 16)
     if value > 63:
-        raise ControlError(f"wait mask {text} names a scoreboard beyond 5", "the mask has 6 bits: 00 to 0x3f")
+        raise ControlError(f"wait mask {text} is out of range", "it has 6 bits, one a scoreboard: 00 to 0x3f")
     return value
 
 
@@ -67,7 +67,7 @@ def _scoreboard(text: str, role: str) -> int:
     if text == "-":
         return NONE
     if text not in "012345":
-        raise ControlError(f"{role} scoreboard {text} does not exist", "scoreboards are 0 to 5, or - for none")
+        raise ControlError(f"{role} scoreboard {text} is out of range", "scoreboards are 0 to 5, or - for none")
     return int(text)
 
 
@@ -92,16 +92,16 @@ def _parse(text: str) -> int:
     else:
         match = CUASSEMBLER.fullmatch(text)
         if not match:
-            raise ControlError(f"{text!r} is no control code", FORM)
+            raise ControlError(f"{text!r} is not a control code", FORM)
         wait = 0
         for place, digit in enumerate(match["wait"]):
             if digit != "-" and int(digit) != place:
-                raise ControlError(f"scoreboard {digit} stands at the place of {place}", "for example B01--4-")
+                raise ControlError(f"scoreboard {digit} is in the place of {place}", "for example B01--4-")
             wait |= (digit != "-") << place
     stall_text = match["stall"]
     stall = int(stall_text) if stall_text.isdecimal() else int(stall_text, 16)
     if stall > 15:
-        raise ControlError(f"stall {stall} does not fit 4 bits", "a warp stalls for 0 to 15 cycles")
+        raise ControlError(f"stall {stall} is out of range", "a warp stalls for 0 to 15 cycles")
     keep = match["yield"] == "-"
     bits = (
         stall << STALL

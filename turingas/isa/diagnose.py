@@ -59,16 +59,16 @@ def error(forms: Forms, line: Line, problem: Problem | None) -> EncodeError:
     if problem.kind == "guard":
         return EncodeError(f"{base} is guarded by {form.guard}0 to {form.guard}6", 0)
     if problem.kind == "twice":
-        return EncodeError(f"{name} takes the same register twice", places[len(parts)])
+        return EncodeError(f"{name} takes one register, written twice", places[len(parts)])
     if problem.kind == "value":
         return value_error(problem.message, base, parts[problem.at], places[1 + problem.at])
     wanted = ", ".join(f"{k} = {v}" for k, v in form.when_text.items() if not callable(v))
-    hint = f"{name} wants {wanted}" if wanted and problem.kind == "values" else ""
-    return EncodeError(f"{name} is not written with these operands", places[0], hint)
+    hint = f"{name} needs {wanted}" if wanted and problem.kind == "values" else ""
+    return EncodeError(f"{name} does not take these operands", places[0], hint)
 
 
 def unknown_label(name: str, labels: Mapping[str, int]) -> UnknownLabel:
-    return UnknownLabel(f"label {name!r} is not defined", 0, nearest(name, labels))
+    return UnknownLabel(f"undefined label {name!r}", 0, nearest(name, labels))
 
 
 def unknown(forms: Forms, base: str, position: int) -> EncodeError:
@@ -111,14 +111,14 @@ def bad_modifier(forms: Forms, candidates: list[Form], name: str, position: int)
         at += len(modifier) + 1
     arranged = sorted(filter(None, (_arrange(form, given) for form in candidates)))
     if arranged and arranged[0][0] == 0:
-        return EncodeError(f"the modifiers of {name} stand in another order", position, f"write {arranged[0][1]}")
+        return EncodeError(f"the modifiers of {name} are in the wrong order", position, f"write {arranged[0][1]}")
     if arranged:
         return EncodeError(f"{name} lacks a modifier", position, f"it is written {arranged[0][1]}")
     shorter = [".".join([base, *given[:n], *given[n + 1 :]]) for n in range(len(given))]
     for less in shorter:
         if any(form.modifiers(less) for form in candidates):
             dropped = next(m for n, m in enumerate(given) if shorter[n] == less)
-            return EncodeError(f"{name} is not written with .{dropped} on {forms.name}", position, f"write {less}")
+            return EncodeError(f"{name} cannot have .{dropped} on {forms.name}", position, f"write {less}")
     orders = dict.fromkeys("".join(p if isinstance(p, str) else _slot(p) for p in f.name) for f in candidates)
     hint = "it is written " + " or ".join(list(orders)[:2])
     return EncodeError(f"the modifiers of {name} do not go together", position, hint)
@@ -157,6 +157,8 @@ def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
         return EncodeError(f"{name} has too few operands", places[0], hint)
     if any(_prefix(f, [*parts[:n], parts[n].upper()]) for f in alive):
         hint = "registers and names are written in capitals"
+    elif meant := _look_alike(alive, parts, n):
+        hint = f"did you mean {meant!r}, with a digit?"
     elif close := _close(alive, parts, n):
         hint = close
     elif all(len(f.operands) <= n for f in alive):
@@ -164,6 +166,27 @@ def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
     elif _one_too_many(candidates, parts):
         hint = f"only one source may be a constant, an immediate or a uniform register; {hint}"
     return EncodeError(f"operand {parts[n]!r} does not fit {name}", places[1 + n], hint)
+
+
+LETTERS = re.compile(r"(?<=[RPB\d])[OoIl]+(?![A-Za-z_])|(?<=\b0x)[OoIl]+|(?<=[\dA-Fa-f])[OoIl]+(?=[\dA-Fa-f])")
+DIGITS = str.maketrans("OoIl", "0011")
+
+
+def digits(text: str) -> str:
+    """``RO``, ``Rl2``, ``0xO1`` with the digits that these letters look like: ``R0``, ``R12``, ``0x01``."""
+    return LETTERS.sub(lambda found: found[0].translate(DIGITS), text)
+
+
+def guard_hint(text: str) -> str:
+    """What to write instead of ``@PO``."""
+    read = digits(text)
+    return f"did you mean {read!r}, with a digit?" if read != text else "a guard is @P0 to @P6, @PT, or @!P0 and so on"
+
+
+def _look_alike(alive: Sequence[Form], parts: Sequence[str], n: int) -> str:
+    """Operand ``n`` with digits in place of letters that look like them, if it then fits; else ""."""
+    read = digits(parts[n])
+    return read if read != parts[n] and any(_prefix(form, [*parts[:n], read]) for form in alive) else ""
 
 
 NO_REGISTER = re.compile(r"[-~|]*(?:cx?\[|UR[\dZ]|[+.\d]|INF|QNAN)")  # how such a source begins

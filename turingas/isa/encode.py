@@ -140,18 +140,18 @@ class Encoder:
     def _guard(self, text: str) -> tuple[int, str | None]:
         match = GUARD.match(text)
         if match is None:
-            raise EncodeError(f"{text!r} is no guard", 0, "a guard is @P0 to @P6, @PT, or @!P0 and so on")
+            raise EncodeError(f"{text!r} is not a guard", 0, diagnose.guard_hint(text))
         negated, kind, index = match.groups()
         number = 7 if index == "T" else int(index)
         if number > 7 or (index == "7"):
             hint = f"{kind}0 to {kind}6, {kind}T"
-            raise EncodeError(f"{kind}{index} does not exist", len(text) - len(index) - 1, hint)
+            raise EncodeError(f"{kind}{index} is out of range", len(text) - len(index) - 1, hint)
         return number << 12 | bool(negated) << 15, kind
 
     def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
         match = operand.regex.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no target")
+            raise ValueError(f"{text!r} is not a branch target")
         bits = 0
         for f, part in zip(operand.fields, match.groups()):
             if not isinstance(f, Target):

@@ -245,14 +245,15 @@ class Register(Field):
         index = int(name)
         if name[0] == "0" and name != "0":
             raise ValueError(f"{text} is written {self.prefix}{index}")
+        last = f"the last one is {self.prefix}{self.count - 1}"
         if index >= self.count:
-            raise ValueError(f"{text} is beyond {self.prefix}{self.count - 1}, the last one")
+            raise ValueError(f"{text} is out of range: {last}")
         if self.words > 1:
             align = 4 if self.words > 2 else 2
             if index % align:
                 raise ValueError(f"{text} must be a multiple of {align}: this operand has {32 * self.words} bits")
             if index + self.words > self.count:
-                raise ValueError(f"{text} and the {self.words - 1} after it go beyond {self.prefix}{self.count - 1}")
+                raise ValueError(f"{text} to {self.prefix}{index + self.words - 1} are out of range: {last}")
         return bits | index << self.pos
 
     def decode(self, word: int) -> str:
@@ -332,7 +333,7 @@ class Number(Field):
             low, high = map(hex if self.base == 16 else str, bounds)
             kind = "" if either else "signed " if self.signed else "unsigned "
             bits = self.width + self.scale.bit_length() - 1
-            raise ValueError(f"{text} does not fit the {kind}{bits} bits ({low} to {high})")
+            raise ValueError(f"{text} is out of range for the {kind}{bits} bits ({low} to {high})")
         return self.put(units)
 
     def decode(self, word: int) -> str:
@@ -486,7 +487,7 @@ class Float(Field):
             if self.size == 32:
                 return int(struct.unpack("<I", struct.pack("<f", value))[0])
         except OverflowError:
-            raise ValueError(f"{value!r} is beyond the range of {abs(self.size)} bits") from None
+            raise ValueError(f"{value!r} is out of range for {abs(self.size)} bits") from None
         bits = int(struct.unpack("<Q", struct.pack("<d", value))[0])
         if bits & 0xFFFFFFFF:
             raise ValueError(f"{value!r} needs more than the upper 32 bits of a double; the instruction holds no more")
@@ -497,7 +498,7 @@ class Float(Field):
         if "0x" in low:
             bits = int(text, 16)
             if not 0 <= bits >> self.width < 1:
-                raise ValueError(f"{text} does not fit {self.width} bits")
+                raise ValueError(f"{text} is out of range for {self.width} bits")
             return self.put(bits)
         if "nan" in low:
             quiet = ((1 << self.exponent + 1) - 1) << self.mantissa - 1
@@ -552,7 +553,7 @@ class Target(Field):
         if rest:
             raise ValueError(f"target {target:#x} is not a multiple of {self.scale}")
         if not -(1 << self.width - 1) <= units < 1 << self.width - 1:
-            raise ValueError(f"target {target:#x} is too far away: {self.width} bits hold the distance")
+            raise ValueError(f"target {target:#x} is out of range: the distance has {self.width} bits")
         return self.put(units)
 
 
@@ -572,7 +573,7 @@ class BitSet(Field):
             if part.strip():
                 number = int(part)
                 if number >= self.width:
-                    raise ValueError(f"{number} is beyond {self.width - 1}")
+                    raise ValueError(f"{number} is out of range: the last one is {self.width - 1}")
                 value |= 1 << number
         return self.put(value)
 

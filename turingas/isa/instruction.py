@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from turingas.isa import control
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
@@ -27,6 +27,7 @@ DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
+GUARD, ALWAYS = 0xF000, 0x7000  # where the guard stands, and what stands there for @PT
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,41 +127,75 @@ class Name:
 Operand = Reg | Imm | Const | Mem | Label | Name
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Registers that an instruction reads or writes: ``count`` of ``file`` from ``first``. ``what`` says as what:
     "d" (a destination), "a" "b" "c" (sources, by their place), "address", "guard", "predicate", "implicit"."""
 
     file: str
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
     what: str
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """``name`` is the mnemonic with its modifiers, ``base`` without, ``mods`` the modifiers in order."""
+class Instruction(NamedTuple):
+    """``base`` is the mnemonic without its modifiers, ``mods`` those, in order. (It is a tuple because there are many,
+    and nothing is made faster.)"""
 
     word: int
     address: int
-    form: Form
-    name: str
+    shape: Shape
     guard: Reg
     control: Control
     operands: tuple[Operand, ...]
     base: str = ""
     mods: tuple[str, ...] = ()
-    reads: tuple[Access, ...] = field(default=(), repr=False)
-    writes: tuple[Access, ...] = field(default=(), repr=False)
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+
+    @property
+    def form(self) -> Form:
+        """The form that explains the word."""
+        return self.shape.form
+
+    @property
+    def name(self) -> str:
+        """The mnemonic with its modifiers."""
+        return self.shape.name
 
     @property
     def always(self) -> bool:
         """Whether its guard is @PT."""
-        return self.guard.zero and not self.guard.inv
+        return self.word & GUARD == ALWAYS
 
     def text(self) -> str:
         """nvdisasm's text."""
-        return self.form.plain(self.word, self.address, None)
+        return self.shape.form.plain(self.word, self.address, None)
+
+
+class Shape:
+    """A mnemonic with its modifiers in one form: what its instructions have in common, whatever their guards.
+    ``operands``: for each the mask of its bits, what they stand for, and whether that depends on the address, too.
+    ``both``: places of registers that are read and written; ``halves``: whether two operands may be the halves of one
+    immediate; ``moves``: whether a mask says which predicates are operands."""
+
+    __slots__ = ("base", "both", "form", "halves", "mods", "moves", "name", "op", "operands")
+
+    def __init__(self, form: Form, word: int) -> None:
+        self.form = form
+        self.name = "".join(part if isinstance(part, str) else part.decode(word) for part in form.name)
+        self.base, *mods = self.name.split(".")
+        self.mods = tuple(mods)
+        self.op = op = OPS[self.base]
+        self.both = op.reads & op.writes
+        self.halves = sum(isinstance(f, Float) for pattern in form.operands for f in pattern.fields) > 1
+        self.moves = any(pattern.source in MASKED for pattern in form.operands)
+        wide, clear = form.size.span(word) if form.size else 1, "CLEAR" in mods
+        self.operands: list[tuple[int, Meanings, bool]] = []
+        for n, pattern in enumerate(form.operands):
+            double = any(name in pattern.source for name in _wide_sources(form))
+            spans = op.spans(self.mods, n > 0) if "UR" in pattern.source and "[" in pattern.source else 0
+            means = _meanings(pattern, op, wide, double, spans, n == 0, clear)
+            self.operands.append((pattern.mask, means, pattern.target is not None or op.relative))
 
 
 def read_control(word: int) -> Control:
@@ -180,32 +215,35 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     form = isa.explain(word)
     if form is None:
         return None
-    name, base, mods, guard = _named(form, word & form.name_mask)
-    op = OPS[base]
-    wide = form.size.span(word) if form.size else 1
-    shown: list[Operand] = []
-    for pattern in form.operands:
-        if pattern.target is None and not op.relative:
-            value = _remembered(pattern, word & pattern.mask, wide, op)
-        else:
-            value = _operand(pattern, word, address, wide, op)
-        if "UR" in pattern.source:
-            value = _widened(value, form, pattern, op, mods, bool(shown))
-        last = shown[-1] if shown else None
-        if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
-            bits = last.bits << 16 | value.bits  # the two halves of a packed immediate, the upper one first
-            shown[-1] = Imm(bits, bits, value.kind + "x2", f"{last.text}, {value.text}")
-        else:
-            shown.append(value)
-    operands = tuple(shown)
-    reads, writes = _accesses(op, mods, guard, operands)
+    shape = _shape(form, word & form.name_mask & ~GUARD)
+    guard, read = _guard(form.guard, word & GUARD)
+    found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
+    operands = tuple([operand for operand, _, _ in found])
+    if shape.halves:
+        operands = _packed(operands)
+    if shape.moves:
+        found = [_moved(shape.op, one, operands[-1]) for one in found]
+    reads = [*read]
+    writes: list[Access] = []
+    for _, one, other in found:
+        reads += one
+        writes += other
+    if shape.both:
+        writes += [
+            Access(r.file, r.index, r.words, "d")
+            for r in operands
+            if isinstance(r, Reg) and f"{r.file}{r.place}" in shape.both
+        ]
     return Instruction(
-        word, address, form, name, guard, _control(word >> control.STALL), operands, base, mods, reads, writes
-    )
+        word, address, shape, guard, _control(word >> control.STALL), operands, shape.base, shape.mods,
+        tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)),
+    )  # fmt: skip
 
 
-# What comes again and again is made once: a large cubin decodes three times as fast.
+# What comes again and again is made once: a large cubin decodes many times as fast.
 REMEMBERED = 1 << 17
+
+_shape = functools.lru_cache(REMEMBERED)(Shape)
 
 
 @functools.lru_cache(REMEMBERED)
@@ -213,31 +251,111 @@ def _control(bits: int) -> Control:
     return read_control(bits << control.STALL)
 
 
-@functools.lru_cache(REMEMBERED)
-def _named(form: Form, word: int) -> tuple[str, str, tuple[str, ...], Reg]:
-    name = "".join(part if isinstance(part, str) else part.decode(word) for part in form.name)
-    base, *mods = name.split(".")
-    return name, base, tuple(mods), Reg(form.guard, word >> 12 & 7, inv=bool(word >> 15 & 1), place=12)
+@functools.cache
+def _guard(file: str, bits: int) -> tuple[Reg, tuple[Access, ...]]:
+    """The guard of a word, and what is read for it."""
+    guard = Reg(file, bits >> 12 & 7, inv=bool(bits >> 15 & 1), place=12)
+    return guard, () if guard.zero else (Access(guard.file, guard.index, 1, "guard"),)
 
 
-@functools.lru_cache(REMEMBERED)
-def _remembered(pattern: Pattern, word: int, wide: int, op: Op) -> Operand:
-    return _operand(pattern, word, 0, wide, op)
+Meaning = tuple[Operand, tuple[Access, ...], tuple[Access, ...]]  # what it reads, and what it writes
 
 
-def _widened(value: Operand, form: Form, pattern: Pattern, op: Op, mods: tuple[str, ...], second: bool) -> Operand:
-    """An operand with uniform registers, which span more of them than their fields say."""
-    if isinstance(value, Reg) and any(name in pattern.source for name in _wide_sources(form)):
-        return replace(value, words=2)
-    if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
-        return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
-    if isinstance(value, Mem) and value.ur is not None:
-        if value.space == "gdesc":
-            words = 4 if value.ur.place == 24 else 2  # descriptors of both matrices, or of b
+class Meanings(dict[int, Meaning]):
+    """What the bits of an operand mean. ``wide``: how many registers the data operands have; ``double``: whether it is
+    a source of 64 bits; ``spans``: how many uniform registers an address spans, 0 where its field says so; ``first``:
+    whether it is the first operand; ``clear``: whether the instruction clears the barrier that it reads."""
+
+    def __init__(self, pattern: Pattern, op: Op, wide: int, double: bool, spans: int, first: bool, clear: bool) -> None:
+        self.pattern, self.op, self.wide, self.double, self.spans = pattern, op, wide, double, spans
+        self.first, self.cleared = first, clear
+
+    def __missing__(self, bits: int) -> Meaning:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        found = self[bits] = self.at(bits, 0)
+        return found
+
+    def at(self, word: int, address: int) -> Meaning:
+        """The operand of the instruction ``word`` at ``address``."""
+        operand = _operand(self.pattern, word, address, self.wide, self.op)
+        if "UR" in self.pattern.source:
+            operand = self._widened(operand)
+        return operand, *self._accesses(operand)
+
+    def _widened(self, value: Operand) -> Operand:
+        """An operand with uniform registers, which span more of them than their fields say."""
+        if isinstance(value, Reg) and self.double:
+            return replace(value, words=2)
+        if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
+            return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
+        if isinstance(value, Mem) and value.ur is not None:
+            if value.space == "gdesc":
+                words = 4 if value.ur.place == 24 else 2  # descriptors of both matrices, or of b
+            else:
+                words = self.spans or value.ur.words
+            return replace(value, ur=replace(value.ur, words=words))
+        return value
+
+    def _accesses(self, operand: Operand) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        """What the instruction reads and writes because of this operand."""
+        if isinstance(operand, Reg) and operand.write:
+            return (), _access(operand, "d")
+        if isinstance(operand, Reg):
+            what = PLACES.get(operand.place, "") if operand.file in ("R", "UR") else "predicate"
+            return _access(operand, what), ()
+        if isinstance(operand, Const):
+            return _access(operand.ur, "address"), ()
+        if isinstance(operand, Mem):
+            regs = (operand.base, operand.ur, operand.desc)
+            return tuple(access for reg in regs for access in _access(reg, "address")), ()
+        if isinstance(operand, Label):
+            return _access(operand.base, "address"), ()
+        if isinstance(operand, Name) and operand.text[:1] == "B" and operand.text[1:].isdecimal():
+            # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
+            barrier = (Access("B", int(operand.text[1:]), 1, "implicit"),)
+            return ((), barrier) if self.first else (barrier, barrier if self.cleared else ())
+        return (), ()
+
+
+_meanings = functools.cache(Meanings)
+
+
+def _access(reg: Reg | None, what: str) -> tuple[Access, ...]:
+    return () if reg is None or reg.zero else (Access(reg.file, reg.index, reg.words, what),)
+
+
+def _moved(op: Op, found: Meaning, mask: Operand) -> Meaning:
+    """What P2R and R2P read and write of predicates."""
+    name, *_ = found
+    if not isinstance(name, Name) or name.text not in MASKED:
+        return found
+    moved, kept = _masked(MASKED[name.text], mask)
+    reads, writes = ([], moved) if name.text in op.writes else (moved, [])
+    return name, (*reads, *(kept if name.text in op.reads else ())), tuple(writes)
+
+
+def _masked(file: str, mask: Operand) -> tuple[list[Access], list[Access]]:
+    """The predicates that a mask names, and the others; all when it is no immediate."""
+    if not isinstance(mask, Imm):
+        return [Access(file, 0, 7, "implicit")], []
+    moved: tuple[list[Access], list[Access]] = [], []
+    for n in range(7):
+        moved[not mask.bits >> n & 1].append(Access(file, n, 1, "implicit"))
+    return moved
+
+
+def _packed(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """The operands with the two halves of a packed immediate, of which the upper one stands first, as one."""
+    shown: list[Operand] = []
+    for value in operands:
+        last = shown[-1] if shown else None
+        if isinstance(value, Imm) and isinstance(last, Imm) and value.kind == last.kind and value.kind in HALVES:
+            bits = last.bits << 16 | value.bits
+            shown[-1] = Imm(bits, bits, value.kind + "x2", f"{last.text}, {value.text}")
         else:
-            words = op.spans(mods, second) or value.ur.words
-        return replace(value, ur=replace(value.ur, words=words))
-    return value
+            shown.append(value)
+    return tuple(shown)
 
 
 @functools.cache
@@ -247,11 +365,8 @@ def _wide_sources(form: Form) -> tuple[str, ...]:
     return tuple(f"UR{m[4].lower()}" for m in sources if m[3] == "D" or m[5] == "2")
 
 
-@functools.lru_cache(REMEMBERED)
-def _access(file: str, first: int, count: int, what: str) -> Access:
-    return Access(file, first, count, what)
-
-
+PLACES = {24: "a", 32: "b", 64: "c"}
+MASKED = {"PR": "P", "UPR": "UP"}  # operands that are as many predicates as the last operand says
 HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
 
@@ -378,75 +493,3 @@ def _memory(flat: list[Piece], word: int, wide: int, op: Op) -> Mem:
     if space == "desc":
         space = ""
     return Mem(offset, base, ur, scale, desc, space, bank)
-
-
-# ---- what it reads and writes ------------------------------------------------------------------------------------
-
-
-def _accesses(
-    op: Op, mods: tuple[str, ...], guard: Reg, operands: tuple[Operand, ...]
-) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
-    reads: list[Access] = []
-    writes: list[Access] = []
-    if not guard.zero:
-        reads.append(_access(guard.file, guard.index, 1, "guard"))
-
-    def add(reg: Reg | None, what: str = "") -> None:
-        if reg is None or reg.zero:
-            return
-        if reg.write and not what:
-            writes.append(_access(reg.file, reg.index, reg.words, "d"))
-            return
-        if not what:
-            what = PLACES.get(reg.place, "") if reg.file in ("R", "UR") else "predicate"
-        reads.append(_access(reg.file, reg.index, reg.words, what))
-
-    for operand in operands:
-        if isinstance(operand, Reg):
-            add(operand)
-        elif isinstance(operand, Const):
-            add(operand.ur, "address")
-        elif isinstance(operand, Mem):
-            for reg in (operand.base, operand.ur, operand.desc):
-                add(reg and replace(reg, write=False), "address")
-        elif isinstance(operand, Label):
-            add(operand.base, "address")
-        elif isinstance(operand, Name):
-            if operand.text == "PR":
-                moved, kept = _masked("P", operands)
-                (writes if "PR" in op.writes else reads).extend(moved)
-                if "PR" in op.reads:
-                    reads.extend(kept)
-            elif operand.text == "UPR":
-                moved, _ = _masked("UP", operands)
-                (writes if "UPR" in op.writes else reads).extend(moved)
-            elif operand.text[:1] == "B" and operand.text[1:].isdecimal():
-                # BMOV writes its first operand, and reads its second (with .CLEAR it writes that too)
-                barrier = Access("B", int(operand.text[1:]), 1, "implicit")
-                source = operand is not operands[0]
-                (reads if source else writes).append(barrier)
-                if source and "CLEAR" in mods:
-                    writes.append(barrier)
-    both = op.reads & op.writes
-    if both:
-        writes += [
-            _access(r.file, r.index, r.words, "d")
-            for r in operands
-            if isinstance(r, Reg) and f"{r.file}{r.place}" in both
-        ]
-    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
-
-
-def _masked(file: str, operands: tuple[Operand, ...]) -> tuple[list[Access], list[Access]]:
-    """The predicates that P2R or R2P moves, and the others: its mask, the last operand, tells; all when that is no
-    immediate."""
-    mask = operands[-1]
-    if not isinstance(mask, Imm):
-        return [Access(file, 0, 7, "implicit")], []
-    moved: tuple[list[Access], list[Access]] = [], []
-    for n in range(7):
-        moved[not mask.bits >> n & 1].append(Access(file, n, 1, "implicit"))
-    return moved
-
-
-PLACES = {24: "a", 32: "b", 64: "c"}

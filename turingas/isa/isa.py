@@ -27,7 +27,16 @@ class Isa:
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
+
+    def opcodes(self, *bases: str) -> frozenset[int]:
+        """Bits 0 to 11 of the words of these mnemonics (without modifiers)."""
+        found = self._opcodes.get(bases)
+        if found is None:
+            forms = [form for base in bases for form in self.named(base)]
+            found = self._opcodes[bases] = frozenset(form.value & 0xFFF for form in forms)
+        return found
 
     def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
         """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general
@@ -52,7 +61,7 @@ class Isa:
             if code & control.REUSE_MASK:
                 form = self.explain(word)
                 if form is not None and code & control.REUSE_MASK & ~(form.loose | form.known):
-                    raise EncodeError("the control code sets a reuse bit that no operand has", 0, "take :abc away")
+                    raise EncodeError("the control code sets a reuse bit of no operand", 0, "leave :abc out")
                 if form is None:
                     raise EncodeError("the control code sets a reuse bit that this instruction lacks", 0)
         return word
@@ -98,7 +107,7 @@ class Isa:
         if name_of_ptx or base not in table.OPS:
             called = diagnose.meant(self.forms, mnemonic)
             if called:
-                raise AsmError(f"{mnemonic!r} is no mnemonic", hint=called)
+                raise AsmError(f"{mnemonic!r} is not a mnemonic", hint=called)
         if not self.named(base):
             unknown = diagnose.unknown(self.forms, base, 0)
             raise AsmError(unknown.message, hint=unknown.hint)

@@ -30,7 +30,6 @@ EARLY = frozenset(["wide.c.high", "tensor.c"])
 # Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
 # keeps the next instruction from their results, and on ERRBAR. Longer than any fixed latency; how long is not known.
 STALL_ZERO = 64
-BRANCH_STALL = 5  # cycles that ptxas stalls behind BRA and EXIT, on every architecture
 
 # A barrier, or DEPBAR, holds a warp some cycles after it was issued: what comes sooner runs as if it stood before it.
 # This is kept like two registers that BAR and DEPBAR write and that these read: what others can see, or what sees what
@@ -132,6 +131,13 @@ class Latencies:
             read = any(access.file == "R" for access in i.reads)
         return read, queued and "w" in OPS[i.base].sets
 
+    def fence(self, i: Instruction) -> str:
+        """The scoreboard, "r" or "w", by which ``i`` tells that it is done although no register says so; "": none.
+        (MEMBAR.ALL does since sm_90: so ptxas.)"""
+        if i.base == "MEMBAR" and not (self.arch.mbarriers and "ALL" in i.mods):
+            return ""
+        return OPS[i.base].fence
+
     def stall(self, i: Instruction) -> int:
         """Cycles from the issue of ``i`` to that of the next instruction of its warp, at least."""
         return i.control.stall or (STALL_ZERO if i.control.yields else 1)
@@ -145,16 +151,32 @@ class Latencies:
         return cycles
 
     def behind(self, i: Instruction) -> int:
-        """Cycles that compilers stall behind ``i`` whatever comes next: behind barriers, branches and exits."""
+        """Cycles that compilers stall behind ``i`` whatever comes next: behind barriers, branches, fences."""
         if i.base == BARRIER:
             return self.cycles["raw", BARRIER, BARRIER, "any"]
-        return BRANCH_STALL if i.base in ("BRA", "EXIT") else 1
+        return self.cycles.get(("behind", "", i.base, ""), 1)
 
     def longest(self, *hazards: str) -> int:
         """The most cycles that any row of these hazards ("raw", "waw", "war") asks for."""
         return max(cycles for (hazard, *_), cycles in self.cycles.items() if hazard in hazards)
 
     # -- distances
+
+    def most(self, i: Instruction, write: Access) -> int:
+        """The most cycles that anybody has to keep behind a fixed-latency result."""
+        key = ("most", i.form, i.name, write)
+        found = self._seen.get(key)
+        if found is None:
+            if write.file == SOURCES:
+                rows = [n for (hazard, *_), n in self.cycles.items() if hazard == "war"]
+            else:
+                kinds = {writer(self, i, write, n) for n in range(write.count)}
+                rows = [
+                    n for (hazard, file, first, _), n in self.cycles.items()
+                    if hazard in ("raw", "waw") and file == write.file and first in kinds
+                ]  # fmt: skip
+            found = self._seen[key] = max(rows, default=1)
+        return found
 
     def raw(self, producer: Instruction, write: Access, consumer: Instruction, read: Access) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""

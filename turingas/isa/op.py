@@ -44,6 +44,11 @@ class Op:
     textures)."""
     private: bool = False
     """It touches nothing outside the warp, and so a barrier need not hold it back, though others of its pipe are."""
+    fence: str = ""
+    """The scoreboard, "r" or "w", by which it tells that it is done although it reads and writes no register. Compilers
+    make the next instruction wait for it."""
+    drains: bool = False
+    """Compilers wait for all scoreboards before it."""
     opaque: bool = False
     """Its result is no function of the registers that it reads, or differs from lane to lane all the same."""
     reads: frozenset[str] = frozenset()
@@ -68,6 +73,8 @@ def op(
     sets: str = "rw",
     ordered: bool = True,
     private: bool = False,
+    fence: str = "",
+    drains: bool = False,
     opaque: bool = False,
     reads: str = "",
     writes: str = "",
@@ -77,7 +84,7 @@ def op(
 ) -> Op:
     """An Op, written shortly: the names of ``reads``, ``writes`` and ``kin`` with spaces between."""
     return Op(
-        pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, opaque=opaque,
-        reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans, relative=relative,
-        kin=tuple(kin.split()),
+        pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, fence=fence,
+        drains=drains, opaque=opaque, reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans,
+        relative=relative, kin=tuple(kin.split()),
     )  # fmt: skip

@@ -17,7 +17,6 @@ from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
 MAX_DEPTH = 32  # files that include one another
-_SPECIAL = re.compile(r"[\"#/{*]")  # a line without one of these needs no closer look
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
 _END_CODE = re.compile(r"\s*</code>(.*)", re.I)
@@ -47,7 +46,7 @@ def expand(
     defines = {"ARCH": arch, **(defines or {})}
     for key in defines:
         if not key.isidentifier():
-            raise AsmError(f"{key!r} cannot be defined: it is no Python name", name)
+            raise AsmError(f"{key!r} cannot be defined: it is not a Python name", name)
     folders = [Path(path) for path in include if not os.fspath(path).endswith(".py")]
     path = Path(filename) if filename else Path()
     with importing([path.parent, *folders]):
@@ -107,7 +106,9 @@ class _Expander:
                 continue
             else:
                 origin = Origin(file, number, raw, 0, parent)
-                plain = comments.off(raw, origin)
+                plain, _, _ = raw.partition("#")
+                if comments.open or '"' in plain or "/" in plain or "*" in plain or "{" in plain:
+                    plain = comments.strip(raw, origin)
                 if "<" in plain and (start := _CODE.match(plain)):
                     opening, code = origin, [start[1].strip()]
                 elif ".include" in plain and (found := _INCLUDE.match(plain)):
@@ -133,7 +134,7 @@ class _Expander:
             if not raw or raw.isspace():
                 continue
             origin = Origin(opening.file, opening.line, raw, number, opening)
-            plain = comments.off(raw, origin)
+            plain = comments.strip(raw, origin)
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, origin))
         comments.finish()
@@ -217,15 +218,6 @@ class _Comments:
     def __init__(self, errors: list[AsmError]) -> None:
         self.open: tuple[Origin, int] | None = None  # where the comment that the line is in starts
         self.errors = errors
-
-    def off(self, text: str, origin: Origin) -> str:
-        """``strip``, in a short way for the lines that are nearly all: without a comment, or with a # behind them."""
-        if self.open:
-            return self.strip(text, origin)
-        special = _SPECIAL.search(text)
-        if special is None:
-            return text
-        return text[: special.start()] if special[0] == "#" else self.strip(text, origin)
 
     def strip(self, text: str, origin: Origin) -> str:
         kept = ""

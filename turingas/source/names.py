@@ -72,7 +72,7 @@ class Names(dict[str, str]):
         plain = self.meaning.get(name)
         if plain is not None:
             if index is not None:
-                raise NameProblem(f"{name} is a register and takes no index", match[0], "give each register a name")
+                raise NameProblem(f"{name} is a register and cannot be indexed", match[0], "give each register a name")
             return plain
         memory = self.memory.get(name)
         if memory is None:
@@ -80,15 +80,15 @@ class Names(dict[str, str]):
         bank, offset, size = memory
         word = int(index or "0")
         if 4 * word > size:  # one word past the end passes, as in TuringAs: published files read it
-            raise NameProblem(f"{match[0]} lies behind {name}, which has {size} bytes", match[0])
+            raise NameProblem(f"{match[0]} is out of range: {name} has {size} bytes", match[0])
         return f"c[0x{bank:x}][0x{offset + 4 * word:x}]"
 
     def declare(self, name: str, line: PlainLine) -> None:
         """Check that ``name`` may be given a meaning by ``line``."""
         if not _NAME.match(name):
-            raise NameProblem(f"{name!r} is no name", name, "names are letters, digits and _, the first no digit")
+            raise NameProblem(f"{name!r} is not a valid name", name, "letters, digits and _, no digit first")
         if _HARDWARE.match(name):
-            raise NameProblem(f"{name} is the hardware's own name", name, "choose another name")
+            raise NameProblem(f"{name} is a name of the hardware's", name, "choose another name")
         if name in self.places:
             first = self.places[name].origin
             raise NameProblem(f"duplicate name {name}", name, f"first declared at {first.file}:{first.line}")
@@ -133,7 +133,7 @@ class Names(dict[str, str]):
 def _registers(item: str, arch: Arch) -> Iterable[str]:
     match = _REGISTERS.match(item)
     if match is None:
-        raise NameProblem(f"{item!r} is no register number", item, "as in 4, or 0-3 for a range, or UR4, or P0")
+        raise NameProblem(f"{item!r} is not a register number", item, "as in 4, or 0-3 for a range, or UR4, or P0")
     kind = match[1] or "R"
     first = int(match[2])
     last = int(match[3]) if match[3] else first
@@ -141,7 +141,7 @@ def _registers(item: str, arch: Arch) -> Iterable[str]:
         raise NameProblem(f"the range {item} runs backwards", item)
     most = arch.files[kind].count - 1
     if last > most:
-        raise NameProblem(f"{kind}{last} does not exist", item, f"the last one is {kind}{most}")
+        raise NameProblem(f"{kind}{last} is out of range", item, f"the last one is {kind}{most}")
     return [f"{kind}{number}" for number in range(first, last + 1)]
 
 
@@ -162,26 +162,26 @@ def _sized(parts: list[str], typed: bool = False) -> tuple[str, int, int]:
     if typed and (known := type_size(parts[1])):
         return parts[0], known, _alignment(parts[2]) if len(parts) > 2 else known
     if typed and not _NUMBER.match(parts[1]):
-        message = f"{parts[1]!r} is no number of bytes, and no type"
+        message = f"{parts[1]!r} is neither a number of bytes nor a type"
         raise NameProblem(message, parts[1], f"types: {', '.join(TYPES)}, and pointers: f32*")
     sizes = [number(text) for text in parts[1:]]
     size = sizes[0]
     if size == 0 or size % 4:
-        raise NameProblem(f"{parts[0]} has {size} bytes, which is no multiple of 4", parts[1])
+        raise NameProblem(f"{parts[0]} has {size} bytes, which is not a multiple of 4", parts[1])
     return parts[0], size, _alignment(parts[2]) if len(parts) > 2 else 1
 
 
 def _alignment(text: str) -> int:
     align = number(text)
     if align not in (1, 2, 4, 8, 16, 32, 64, 128):
-        raise NameProblem(f"{align} is no alignment", text, "a power of two up to 128")
+        raise NameProblem(f"{align} is not a valid alignment", text, "a power of two up to 128")
     return align
 
 
 def number(text: str) -> int:
     """A count of bytes, decimal or hexadecimal."""
     if not _NUMBER.match(text) or len(text) > 12:
-        raise NameProblem(f"{text!r} is no number of bytes", text)
+        raise NameProblem(f"{text!r} is not a number of bytes", text)
     return int(text, 16 if text[:2] in ("0x", "0X") else 10)
 
 
@@ -190,7 +190,7 @@ def words(text: str, size: int) -> list[str]:
     values = [value.strip() for value in text.split(",")]
     for value in values:
         if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})", value):
-            raise NameProblem(f"{value!r} is no 32-bit word", value, "as in 1, -2, 0x3f800000")
+            raise NameProblem(f"{value!r} is not a 32-bit word", value, "as in 1, -2, 0x3f800000")
     if 4 * len(values) > size:
         raise NameProblem(f"{len(values)} words do not fit {size} bytes", "")
     return values

@@ -36,8 +36,8 @@ _SECTIONS = ("kernel", "function")
 
 
 class Instruction:
-    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'. ``known``: the
-    names that are declared where it stands."""
+    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
+    have ? in its fields, or be missing (""). ``known``: the names that are declared where it stands."""
 
     __slots__ = ("body", "control", "known", "origin")
 
@@ -56,7 +56,10 @@ class Instruction:
 
             close = get_close_matches(name[1], self.known, 1)
             undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
-            hint = f"did you mean {close[0]!r}?" if close else undeclared
+            if close:
+                hint = f"did you mean {close[0]!r}?"
+            elif not hint or hint.startswith("it is written"):  # else the encoder knows better
+                hint = undeclared
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def __repr__(self) -> str:
@@ -142,6 +145,7 @@ class _Parser:
         self.constant_end = 0
         self.blocks = False  # there are blocks of TuringAs
         self.turingas = False  # ... and no .kernel
+        self.same: set[str] = set()  # mnemonics that were seen to be written as nvdisasm does
 
     def parse(self, lines: Sequence[PlainLine]) -> Parsed:
         sections = self.sections(lines)
@@ -239,7 +243,7 @@ class _Parser:
         # Lines that need no more than to be taken apart, as all of a listing: no names, and a control code and a
         # mnemonic that were seen before and stand as nvdisasm writes them.
         controls = {} if resolve or turingas else control_codes.known
-        same: set[str] = set()
+        same = self.same
         for line in section.lines:
             text, origin = line
             statement, _, rest = text.partition(";")
@@ -249,7 +253,7 @@ class _Parser:
                 mnemonic, _, operands = body.partition(" ")
                 if mnemonic[:1] == "@":
                     mnemonic, _, operands = operands.partition(" ")
-                if mnemonic in same and not _odd(operands):
+                if mnemonic in same and ("[" not in operands and "." not in operands or not _odd(operands)):
                     items.append(Instruction(control, body, origin))
                     continue
             start = head(statement)
@@ -275,11 +279,7 @@ class _Parser:
                 continue
             body = _body(guard, mnemonic, operands, repair)
             if control is None:
-                if self.default_control is None:
-                    hint = "wait:read:write:yield:stall, as in --:-:-:Y:4"
-                    self.errors.append(origin.error("the control code is missing", hint, start.start(3) + 1))
-                    continue
-                control = self.default_control
+                control = self.default_control or ""  # the assembler works it out
             else:
                 if control not in control_codes.known:
                     with contextlib.suppress(control_codes.ControlError):  # the assembler tells
@@ -322,6 +322,19 @@ class _Parser:
         self.items.append(Directive(directive[1], args, origin))
         if directive[1] in _SECTIONS:
             self.items += section.blocks
+
+
+def place_of_code(text: str) -> tuple[int, int] | None:
+    """Where the control code of a plain line stands or is missing, first column and end; None if the line holds no
+    instruction."""
+    start = 0
+    while label := _LABEL.match(text, start):
+        start = label.end()
+    found = _HEAD.match(text[start:].partition(";")[0])
+    if found is None:
+        return None
+    first = next(n for n in (1, 2, 3) if found[n])
+    return start + found.start(first), start + (found.end(1) if first == 1 else found.start(first))
 
 
 def _odd(operands: str) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from turingas.check.flow import ENDS, Block, Graph, guard_decides
+from turingas.flow.graph import ENDS, Block, Graph, guard_decides
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 

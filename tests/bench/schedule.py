@@ -1,0 +1,154 @@
+"""How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``.
+
+On a GPU, three kinds: kernels of ours, scheduled by hand (step 8 of kernels_sass/learn and convolutions), kernels of
+NVIDIA's compiler (tests/kernels), and of these the time of many launches. Each is measured with its own codes and with
+codes made anew, by each rule for yields, and once without regard for how often a pipe can begin an instruction
+(``unpaced``). All take turns; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+import loader
+from kernels_sass.conv import code
+from kernels_sass.conv.conv2d import Conv2d
+from kernels_sass.learn.measure import built
+from loader import timing
+from loader.bench import results
+from loader.cuda import Buffer, device_named
+from tests.kernels.cases import CASES
+from turingas.assembler.schedule import again
+from turingas.cubin.cubin import Cubin
+from turingas.scheduler.needs import Needs
+
+RULES = ("ptxas", "natural", "every:4", "every:8")
+OWN, UNPACED = "as it is", "unpaced"
+VARIANTS = (OWN, *RULES, UNPACED)
+ROUNDS = 5
+PRODUCT = 4096
+LAYERS = {  # N, C, H, W, K; layout and method
+    "conv 3x3 NHWC": ((32, 128, 28, 28, 128), "NHWC", "hopper"),
+    "conv 3x3 CHWN": ((32, 256, 14, 14, 256), "CHWN", "hopper"),
+    "conv 3x3 yan2020": ((32, 128, 28, 28, 128), "CHWN", "paper"),
+    "conv 3x3 direct": ((32, 4, 56, 56, 64), "NCHW", "direct"),
+}
+LAUNCHES = 200  # of a small kernel, between two events
+
+
+def made(cubin: Cubin, variant: str) -> Cubin:
+    """A cubin with the codes of a variant."""
+    if variant == OWN:
+        return cubin
+    if variant == UNPACED:
+        with mock.patch.object(Needs, "paces", lambda self, least: []):
+            return again(cubin)[0]
+    return again(cubin, variant)[0]
+
+
+def sgemm(variant: str, device: str) -> Iterator[Callable[[], float]]:
+    """What times step 8 once, in milliseconds."""
+    n = PRODUCT
+    random = np.random.default_rng(1)
+    a, b = (random.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    cubin = made(built("08_sgemm", device_named(device).arch), variant)
+    with loader.load(cubin, device) as module, Buffer.of(a, device) as da, Buffer.of(b, device) as db:
+        with Buffer((n, n), np.float32, device) as dc:
+            kernel = module.kernel("sgemm")
+
+            def launch() -> None:
+                kernel.launch((n // 128, n // 128), 256, da, db, dc, n, n, n)
+
+            yield lambda: timing.measure(launch, device=device).median
+
+
+def layer(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]:
+    """The same for a convolution."""
+    (n, c, h, w, k), layout, method = LAYERS[name]
+    random = np.random.default_rng(2)
+    shape = {"NCHW": (n, c, h, w), "NHWC": (n, h, w, c), "CHWN": (c, h, w, n)}[layout]
+    x = random.standard_normal(shape, dtype=np.float32)
+    weight = random.standard_normal((k, c, 3, 3), dtype=np.float32)
+    plain = code.assemble
+    code.Kernels._made.clear()
+    with mock.patch.object(code, "assemble", lambda *args: made(plain(*args), variant)):
+        with (
+            Conv2d(weight, layout=layout, device=device, kernel=method, schedule={}) as conv,
+            Buffer.of(x, device) as dx,
+        ):
+            conv(dx)
+            yield lambda: timing.measure(lambda: conv(dx), device=device).median
+
+
+def small(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]:
+    """The same for a test kernel."""
+    [case] = [case for case in CASES if case.name == name]
+    arch = device_named(device).arch
+    cubin = made(Cubin.from_bytes(case.cubin(arch)), variant)
+    args, _ = case.build()
+    with contextlib.ExitStack() as stack:
+        module = stack.enter_context(loader.load(cubin, device))
+        kernel = module.kernel(case.kernel)
+        given = [stack.enter_context(Buffer.of(a, device)) if isinstance(a, np.ndarray) else a for a in args]
+
+        def launch() -> None:
+            for _ in range(LAUNCHES):
+                kernel.launch(case.grid, case.block, *given, shared=case.shared)
+
+        yield lambda: timing.measure(launch, device=device, runs=5).median / LAUNCHES
+
+
+def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
+    """Name -> variant -> milliseconds."""
+    found: dict[str, dict[str, float]] = {}
+    for name in names:
+        if name == "sgemm":
+            make: Callable[[str], Iterator[Callable[[], float]]] = lambda v: sgemm(v, device)  # noqa: E731
+        elif name in LAYERS:
+            make = lambda v, name=name: layer(name, v, device)  # type: ignore[misc] # noqa: E731
+        else:
+            make = lambda v, name=name: small(name, v, device)  # type: ignore[misc] # noqa: E731
+        with contextlib.ExitStack() as stack:
+            try:
+                timers = {v: stack.enter_context(contextlib.contextmanager(make)(v)) for v in VARIANTS}
+                rounds = [{v: timer() for v, timer in timers.items()} for _ in range(ROUNDS)]
+            except Exception as error:
+                print(f"{name}: {error}")
+                continue
+        found[name] = {v: statistics.median([one[v] for one in rounds]) for v in VARIANTS}
+        own = found[name][OWN]
+        print(f"{name:24} {own:9.5f} ms" + "".join(f"  {v} {t / own:6.3f}" for v, t in found[name].items()), flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--kernels", default="all", help="small: those of tests/kernels; large: ours")
+    asked = parser.parse_args()
+    gpu = device_named(asked.device)
+    large = ["sgemm", *LAYERS]
+    few = [case.name for case in CASES if gpu.arch in case.archs]
+    names = {"all": large + few, "large": large, "small": few}[asked.kernels]
+    found = measure(asked.device, names)
+    for kind, members in (("ours", large), ("test kernels", few)):
+        there = [found[name] for name in members if name in found]
+        for v in VARIANTS[1:] if there else ():
+            mean = math.exp(statistics.fmean(math.log(one[v] / one[OWN]) for one in there))
+            print(f"{kind}: {v:10} {mean:.4f} of the time, at most {max(one[v] / one[OWN] for one in there):.3f}")
+    if asked.json:
+        asked.json.write_text(results.text({**results.facts("schedule", gpu, ()), "ms": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,284 @@
+"""Control codes that nobody wrote: the linter finds nothing in them, and strict mode runs them right."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import turingas
+from tests.kernels.cases import ARCHS, CASES, Case, difference
+from tests.tools import nvrtc
+from turingas.assembler.schedule import again, listing
+from turingas.cubin.cubin import Cubin
+from turingas.emulate import launch
+from turingas.errors import AsmError
+from turingas.isa import control
+from turingas.scheduler.codes import codes, yield_rule
+from turingas.scheduler.given import NOTHING, Given, given, whole
+
+VECTORS = """
+.kernel add
+.param c, f32*
+.param a, f32*
+.param n, u32
+    S2R R0, SR_TID.X;
+    ISETP.GE.AND P0, PT, R0, c[0x0][0x170], PT;   # no more threads than elements
+@P0 EXIT;
+    MOV R9, 0x4;
+    IMAD.WIDE R2, R0, R9, c[0x0][0x168];
+    LDG.E.SYS R4, [R2];
+    MUFU.RCP R5, R4;
+    IMAD.WIDE R6, R0, R9, c[0x0][0x160];
+    FFMA R8, R4, R5, R4;
+    FFMA R8, R8, R5, R4;
+    STG.E.SYS [R6], R8;
+    EXIT;
+"""
+
+
+def errors(cubin: Cubin) -> list[Any]:
+    return [f for f in turingas.lint(cubin) if f.severity != "note"]
+
+
+def code(text: str, arch: str = "sm_75") -> list[str]:
+    """The control codes of bare lines."""
+    words = turingas.assemble(text, arch=arch).texts[0].words
+    return [control.show(word) for word in words]
+
+
+def run(cubin: Cubin | bytes, count: int = 40) -> np.ndarray:
+    out, given = np.zeros(64, np.float32), np.linspace(1, 5, 64).astype(np.float32)
+    report = launch(cubin, "add", 1, 64, [out, given, np.uint32(count)], strict=True, stale=True)
+    assert not report.hazards
+    return out
+
+
+# -- sources
+
+
+def test_plain_text_of_nvdisasm_assembles_and_runs() -> None:
+    cubin = turingas.assemble(VECTORS)
+    assert not errors(cubin)
+    x = np.linspace(1, 5, 64).astype(np.float32)[:40]
+    assert np.allclose(run(cubin)[:40], (1 + x) / x + x, rtol=1e-5)
+    assert not run(cubin)[40:].any()
+
+
+def test_what_is_given_stays() -> None:
+    text = VECTORS.replace("    LDG", "?:-:3:Y:?  LDG").replace("    FFMA R8, R8", "?:-:-:Y:9  FFMA R8, R8")
+    text = text.replace("    MOV", "--:-:-:-:7  MOV")
+    words = turingas.assemble(text).texts[0].words
+    load, move, sum_ = (whole(words[n]) for n in (5, 3, 9))
+    assert (load.write, load.yields) == (3, True) and load.stall and load.stall >= 1
+    assert move == (0, 7, 7, False, 7) and (sum_.yields, sum_.stall) == (True, 9)
+    assert not errors(turingas.assemble(text))
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("    LDG", "?:-:-:?:?  LDG", "must wait for the results of LDG, which sets no write scoreboard"),
+        ("    MUFU", "--:-:?:?:?  MUFU", "must wait for scoreboard 1"),
+        ("    MOV R9, 0x4;", "?:-:-:-:1  MOV R9, 0x4;", "R9 of MOV is there after"),
+        ("    S2R R0, SR_TID.X;", "--:-:0:-:1  S2R R0, SR_TID.X;", "waits for a scoreboard that S2R sets"),
+    ],
+)
+def test_what_cannot_be_right(old: str, new: str, message: str) -> None:
+    with pytest.raises(AsmError, match=message) as caught:
+        turingas.assemble(VECTORS.replace(old, new), filename="v.sass")
+    assert caught.value.line and caught.value.hint
+
+
+def test_a_wait_that_a_later_one_of_the_queue_tells() -> None:
+    """LDS come in order: one without a scoreboard is there when the next one is."""
+    lines = ["?:-:-:?:?  LDS R0, [R4];", "?:-:2:?:?  LDS R1, [R4+0x4];", "FADD R2, R0, R0;", "EXIT;"]
+    words = turingas.assemble("\n".join(lines)).texts[0].words
+    assert whole(words[2]).wait == 4
+    with pytest.raises(AsmError, match="sets no write scoreboard"):
+        turingas.assemble("\n".join(line.replace("LDS", "LDG.E.SYS").replace("[R4", "[R4") for line in lines))
+
+
+def test_off_and_on() -> None:
+    text = VECTORS.replace("    MOV R9", ".schedule off\n--:-:-:-:2  MOV R9").replace(
+        "    LDG", ".schedule on\n    LDG"
+    )
+    with pytest.raises(AsmError, match="the control code is missing") as caught:
+        turingas.assemble(text, filename="v.sass")
+    assert "schedule on" in caught.value.hint
+    text = text.replace("--:-:-:-:2  MOV", "--:-:-:-:6  MOV").replace("    IMAD.WIDE R2", "--:-:-:-:8  IMAD.WIDE R2")
+    assert control.show(turingas.assemble(text).texts[0].words[3]) == "--:-:-:-:6"
+    assert control.show(turingas.schedule(text, keep=False).texts[0].words[3]) == "--:-:-:-:6"
+    with pytest.raises(AsmError, match="none of off, on"):
+        turingas.assemble(".schedule maybe\n" + VECTORS)
+    with pytest.raises(AsmError, match="the control code is missing"):
+        turingas.assemble(".schedule off\n" + VECTORS)
+
+
+def test_given() -> None:
+    assert given("") == given("?:?:?:?:?") == NOTHING
+    assert given("?:-:0:-:?") == Given(None, 7, 0, False, None) and given("0x12:?:?:?:f") == Given(18, stall=15)
+    assert given("--:-:-:Y:4") == whole(control.parse("--:-:-:Y:4")) and given("--:-:-:Y:4").whole
+    for wrong in ("?:-:-:Y", "?:9:-:Y:4", "?:-:-:-:c", "zz:?:?:?:?", "?:?:?:?:x"):
+        with pytest.raises(control.ControlError):
+            given(wrong)
+
+
+def test_depbar_keeps_its_scoreboard() -> None:
+    """DEPBAR counts how often a scoreboard is set: LDGDEPBAR sets it, and nobody else."""
+    text = "LDGSTS.E [R0], desc[UR4][R2.64];\nLDGDEPBAR;\nLDG.E R6, desc[UR4][R4.64];\nDEPBAR.LE SB0, 0x0;\n"
+    text += "FADD R7, R6, R6;\nEXIT;"
+    words = turingas.assemble(text, arch="sm_90").texts[0].words
+    assert whole(words[1]).write == 0
+    assert all(whole(words[n]).write != 0 and whole(words[n]).read != 0 for n in (0, 2, 3, 4))
+
+
+def test_endless_loop_keeps_no_cycles() -> None:
+    assert code("EXIT;\nHERE:\nBRA HERE;")[1] == "--:-:-:Y:0"
+
+
+# -- yields
+
+
+def test_yields() -> None:
+    text = "MOV R0, 0x1;\nFADD R1, R0, R0;\nFADD R2, R1, R1;\nISETP.EQ.AND P0, PT, R2, RZ, PT;\n@P0 MOV R3, RZ;\nEXIT;"
+    ptxas = [whole(w).yields for w in turingas.schedule(text, "sm_80").texts[0].words[:5]]
+    natural = [whole(w).yields for w in turingas.schedule(text, "sm_80", yields="natural").texts[0].words[:5]]
+    every = [whole(w).yields for w in turingas.schedule(text, "sm_80", yields="every:2").texts[0].words[:5]]
+    assert ptxas == [True, True, True, True, False] and natural == [False, False, False, True, False]
+    assert every == [False, True, False, True, False]
+    for wrong in ("", "every:0", "every:", "sometimes"):
+        with pytest.raises(ValueError, match="there are ptxas, natural, every:N"):
+            yield_rule(wrong)
+
+
+def test_reuse_flags_save_reads() -> None:
+    text = (
+        "FFMA R0, R4, R8, R12;\nFFMA R1, R4, R9, R13;\nFFMA R2, R4, R8, R14;\nMOV R4, R0;\nFFMA R3, R4, R8, R15;\nEXIT;"
+    )
+    cubin = turingas.schedule(text, "sm_90")
+    lines = turingas.decode(cubin.texts[0].words[:5], "sm_90")
+    assert [line.count("R4.reuse") for line in lines] == [1, 1, 0, 0, 0]
+    assert not [f for f in turingas.lint(cubin) if f.kind.startswith("reuse")]
+    kept = turingas.assemble("FFMA R0, R4.reuse, R8, R12;\nFFMA R1, R4, R9, R13;\nEXIT;", arch="sm_90")
+    assert "R4.reuse" in turingas.decode(kept.texts[0].words[:1], "sm_90")[0]
+
+
+# -- cubins
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_kernels_run_as_before(arch: str) -> None:
+    """A third of the test kernels, all their codes made anew, in strict mode: the same bits, and no hazard. The rest
+    with ``make test-slow``."""
+    chosen = [c for c in CASES if arch in c.archs and hashlib.sha256(f"{c.name}{arch}".encode()).digest()[0] < 40]
+    assert chosen
+    for case in chosen:
+        check_case(case, arch)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_kernel_runs_as_before(case: Case) -> None:
+    for arch in case.archs:
+        check_case(case, arch)
+
+
+_AGAIN: dict[bytes, Cubin] = {}
+
+
+def check_case(case: Case, arch: str) -> None:
+    data = case.cubin(arch)
+    if data not in _AGAIN:
+        _AGAIN[data] = again(Cubin.from_bytes(data))[0]
+        assert not [f for f in errors(_AGAIN[data]) if f.function == case.kernel], (case.name, arch)
+    args, truth = case.build()
+    report = launch(_AGAIN[data], case.kernel, case.grid, case.block, args, shared=case.shared, strict=True)
+    assert not report.hazards, (case.name, arch, report.hazards[0])
+    for arg, wanted in zip(args, truth):
+        if wanted is not None:
+            assert not difference(arg, wanted, case.near), (case.name, arch)
+
+
+def test_keep_leaves_a_cubin_alone() -> None:
+    cubin = turingas.assemble(VECTORS)
+    assert turingas.schedule(cubin) is cubin
+    assert turingas.schedule(cubin.to_bytes()).to_bytes() == cubin.to_bytes()
+    assert turingas.schedule(cubin, keep=False).texts[0].words == cubin.texts[0].words
+
+
+def test_unknown_words_are_refused() -> None:
+    cubin = turingas.assemble("EXIT;\n.word 0xfff")
+    with pytest.raises(AsmError, match="no instruction that is known"):
+        turingas.schedule(cubin, keep=False)
+
+
+# -- the source with the codes in it
+
+
+def test_the_listing_is_the_source_with_codes() -> None:
+    text = VECTORS.replace("    FFMA R8, R8", "L:  FFMA R8, R8").replace("    EXIT;", "    EXIT  ;  // the end")
+    shown, notes = listing(text)
+    assert turingas.assemble(shown).texts[0].words == turingas.assemble(text).texts[0].words and not notes
+    assert "# no more threads than elements" in shown and "EXIT  ;  // the end" in shown and "\nL:  " in shown
+    bare = re.sub(r"(\S+:\S:\S:\S:\S)  ", "", shown).replace(".reuse", "")
+    assert bare == text
+    assert listing(shown)[0] == shown
+
+
+def test_the_listing_of_inline_python_is_what_it_stands_for() -> None:
+    text = "<regs>\n4-5 : sum, part\n</regs>\nMOV part, {7*2};\nFADD sum, part, part;\nEXIT;\n"
+    shown, _ = listing(text)
+    assert "{" not in shown and "MOV part, 14" in shown and re.search(r":\S:\S  FADD sum, part(\.reuse)?, part", shown)
+    assert turingas.assemble(shown).texts[0].words == turingas.assemble(text).texts[0].words
+
+
+def test_names_and_flags() -> None:
+    text = "<regs>\n4-7 : a, b, c, d\n</regs>\nFFMA c, a, b, c;\nFFMA d, a, b, d;\nEXIT;\n"
+    shown, _ = listing(text, "sm_90")
+    assert "FFMA c, a.reuse, b.reuse, c" in shown
+    assert turingas.assemble(shown, arch="sm_90").texts[0].words == turingas.assemble(text, arch="sm_90").texts[0].words
+
+
+def test_command(tmp_path: Path) -> None:
+    source, made = tmp_path / "v.sass", tmp_path / "w.sass"
+    source.write_text(VECTORS)
+
+    def call(*args: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "turingas", "schedule", *map(str, args)], capture_output=True, text=True
+        )
+
+    assert call(source).stdout == listing(VECTORS)[0]
+    assert call(source, "-o", made).returncode == 0 and made.read_text() == listing(VECTORS)[0]
+    assert call(made).stdout == made.read_text()
+    assert call(made, "--all", "--yield", "natural").stdout == listing(VECTORS, yields="natural")[0]
+    cubin = tmp_path / "v.cubin"
+    assert call(source, "-o", cubin).returncode == 0
+    assert run(Cubin.from_file(cubin)).any()
+    assert call(cubin, "--all", "-o", tmp_path / "x.cubin").returncode == 0
+    assert ".kernel add" in call(cubin, "--all").stdout
+    wrong = call(source, "--yield", "often")
+    assert wrong.returncode == 2 and "no rule for yields" in wrong.stderr
+    source.write_text(VECTORS.replace("    LDG", "?:-:-:?:?  LDG"))
+    wrong = call(source, "-o", made)
+    assert wrong.returncode == 1 and "v.sass:12:" in wrong.stderr and "hint:" in wrong.stderr
+
+
+def test_speed() -> None:
+    """5,000 instructions take less than 2 s on a quiet core; here only that nothing grows with the square."""
+    lines = [
+        f"LDG.E.SYS R{4 + n % 64 * 2}, [R2+{n * 16:#x}];\nFADD R{5 + n % 64 * 2}, R{4 + (n + 7) % 64 * 2}, R0;"
+        for n in range(1000)
+    ]
+    kernel = turingas.assemble("\n".join(lines) + "\nEXIT;").texts[0]
+    result = codes(kernel, [NOTHING] * len(kernel.words))
+    assert not result.problems

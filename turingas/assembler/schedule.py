@@ -1,0 +1,187 @@
+"""``turingas.schedule``: control codes for a source or a cubin; and the source with the codes in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from turingas.assembler.assembler import Assembler, parsed
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES, Code
+from turingas.errors import AsmError, raise_all
+from turingas.isa import control
+from turingas.isa.isa import Isa, instruction_set
+from turingas.scheduler.codes import codes
+from turingas.scheduler.given import NOTHING, YIELD, whole
+from turingas.source.expand import expand
+from turingas.source.lines import Origin, PlainLine, decode
+from turingas.source.parse import Instruction, place_of_code
+
+ELF = b"\x7fELF"
+COMMA = re.compile(r"\s*,\s*(?![^{]*\})")
+
+Schedulable = Cubin | bytes | str | os.PathLike[str]
+
+
+def schedule(
+    source_cubin_bytes_or_path: Schedulable, arch: str | None = None, keep: bool = True, yields: str = YIELD
+) -> Cubin:
+    """The cubin of a source, whose missing control codes are filled in; of a cubin (a Cubin, or the bytes of one), that
+    one. ``keep`` False throws away all codes that are there, reuse flags too, and makes them anew.
+
+    A str is the name of a file if there is one of that name, else source. ``arch`` is what source is assembled for
+    ("sm_75" if neither says one). ``yields``: ``ptxas``, ``natural`` or ``every:N``. Raises AsmError with all that
+    cannot be right, CubinError for a damaged cubin, ValueError for another ``yields``.
+    """
+    what, name, folders = _read(source_cubin_bytes_or_path)
+    if isinstance(what, Cubin):
+        return what if keep else again(what, yields)[0]
+    return Assembler(*parsed(what, arch or "sm_75", None, folders, name, "kern", True, None), keep, yields).run()
+
+
+def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
+    """A Cubin, or source, its name and the folder that it lies in."""
+    if isinstance(what, Cubin):
+        return what, None, ()
+    name: str | None = None
+    folders: tuple[str, ...] = ()
+    if isinstance(what, os.PathLike) or (isinstance(what, str) and "\n" not in what and os.path.isfile(what)):
+        name, folders = os.fspath(what), (str(Path(what).parent),)
+        what = Path(what).read_bytes()
+    if isinstance(what, bytes):
+        if what.startswith(ELF):
+            return Cubin.from_bytes(what), name, folders
+        what = decode(what, name or "<source>")
+    return what, name, folders
+
+
+def again(cubin: Cubin, yields: str = YIELD) -> tuple[Cubin, list[str]]:
+    """A cubin with all of its control codes made anew, and notes of what could not be told. AsmError where they cannot
+    be made."""
+    made = Cubin.from_bytes(cubin.to_bytes())
+    errors, notes = [], []
+    isa = instruction_set(made.arch)
+    padding = isa.named("NOP")
+    for kernel in made.texts:
+        unknown = [n for n, word in enumerate(kernel.words) if isa.explain(word) is None]
+        if unknown:
+            at = f"{kernel.name} has a word at {WORD_BYTES * unknown[0]:#06x} that is no instruction that is known"
+            errors.append(AsmError(f"{at}: what it needs cannot be told"))
+            continue
+        fields = [NOTHING] * len(kernel.words)
+        for n in range(len(fields) - 1, -1, -1):  # what is fetched ahead behind the code never runs
+            if isa.explain(kernel.words[n]) not in padding:
+                break
+            fields[n] = whole(kernel.words[n])
+        result = codes(kernel, fields, yields)
+        errors += [
+            AsmError(f"{kernel.name}, {WORD_BYTES * at:#06x}: {message}", hint=hint)
+            for at, message, hint in result.problems
+        ]
+        notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in result.notes]
+        kernel.code = Code(words=result.words)
+    raise_all(errors)
+    return made, notes
+
+
+# ---- the source with the codes in it -----------------------------------------------------------------------------
+
+
+def listing(
+    source: str,
+    arch: str = "sm_75",
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | os.PathLike[str]] = (),
+    filename: str | None = None,
+    kernel: str = "kern",
+    allow_python: bool = True,
+    keep: bool = True,
+    yields: str = YIELD,
+) -> tuple[str, list[str]]:
+    """``source`` with every control code that was filled in, and notes of what could not be told. Comments and names
+    stay. A source with inline Python or .include comes out as what they stand for."""
+    facts, name, lines = parsed(source, arch, defines, include, filename, kernel, allow_python, None)
+    assembler = Assembler(facts, name, lines, keep, yields)
+    assembler.run()
+    isa = instruction_set(facts)
+    made: dict[tuple[str, int, int], deque[tuple[Instruction, int]]] = defaultdict(
+        deque
+    )  # by the line that it was written in
+    for draft in assembler.drafts:
+        for item, word in zip(draft.lines, draft.kernel.words):
+            if not isinstance(item, int):
+                made[_key(item.origin)].append((item, word))
+    plain, _ = expand(source, filename, defines, include, allow_python, arch)
+    as_written = _as_written(source, plain)
+    texts = source.split("\n") if as_written else []
+    for line in plain:
+        column = place_of_code(line.text)
+        waiting = made.get(_key(line.origin))
+        text = line.text
+        if column is not None and waiting:
+            item, word = waiting.popleft()
+            if not keep or not item.control or "?" in item.control:
+                text = _with_code(texts[line.origin.line - 1] if as_written else text, *column, item, word, isa)
+                if as_written:
+                    texts[line.origin.line - 1] = text
+        if not as_written:
+            texts.append(text.rstrip())
+    notes = [f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes]
+    return "\n".join(texts) + ("" if as_written else "\n"), notes
+
+
+def _key(origin: Origin) -> tuple[str, int, int]:
+    """What tells the lines of a source apart."""
+    return origin.file, origin.line, origin.nth
+
+
+def _as_written(source: str, plain: Sequence[PlainLine]) -> bool:
+    """Whether the lines stand in the source as they are: no inline Python, nothing included."""
+    raw = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    seen = set()
+    for line in plain:
+        origin = line.origin
+        if origin.parent is not None or origin.nth or origin.line in seen:
+            return False
+        seen.add(origin.line)
+        text = raw[origin.line - 1]
+        if any(a != b and a != " " for a, b in zip(line.text, text)) or len(line.text) > len(text):
+            return False
+    return "<code>" not in source.lower() and ".include" not in source
+
+
+def _with_code(text: str, start: int, end: int, item: Instruction, word: int, isa: Isa) -> str:
+    """A line with the control code of ``word`` at columns ``start`` to ``end``, and with its reuse flags."""
+    form = isa.explain(word)
+    loose = word & form.loose if form is not None else 0
+    code = control.show(word, loose)
+    body = text[end:]
+    if form is not None and word & control.REUSE_MASK & ~loose:
+        stop = body.find(";")
+        stop = len(body) if stop < 0 else stop
+        body = _flagged(body[:stop], item, word, isa) + body[stop:]
+    return f"{text[:start]}{code}  {body.lstrip()}"
+
+
+def _flagged(text: str, item: Instruction, word: int, isa: Isa) -> str:
+    """Guard, mnemonic and operands, with ``.reuse`` behind the operands that are kept."""
+    shown = isa.decode(word)
+    kept = [n for n, operand in enumerate(COMMA.split(_operands(shown))) if operand.endswith(".reuse")]
+    written = COMMA.split(_operands(text.strip()))
+    if len(written) != len(COMMA.split(_operands(shown))):
+        return shown  # an older spelling, of which it is not known which operand is which
+    flagged = [
+        operand + ".reuse" if n in kept and not operand.endswith(".reuse") else operand
+        for n, operand in enumerate(written)
+    ]
+    head = text[: len(text.rstrip()) - len(_operands(text.strip()))]
+    return head + ", ".join(flagged)
+
+
+def _operands(text: str) -> str:
+    """What stands behind guard and mnemonic."""
+    rest = text.partition(" ")[2].lstrip() if text.startswith("@") else text
+    return rest.partition(" ")[2].strip()

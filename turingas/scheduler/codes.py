@@ -1,0 +1,335 @@
+"""Control codes for a kernel whose instructions stand in their order.
+
+needs.py finds what must be respected, boards.py gives out scoreboards, least.py the stalls, keeps.py the reuse flags.
+What the author wrote stays; what cannot be right then is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from turingas.cubin.model import Code, Kernel
+from turingas.flow.graph import Graph
+from turingas.isa import control
+from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, register_name
+from turingas.isa.instruction import Name
+from turingas.isa.latency import STALL_ZERO
+from turingas.isa.table import OPS
+from turingas.scheduler.boards import assign
+from turingas.scheduler.given import MOST_KEPT, NOTHING, YIELD, Given
+from turingas.scheduler.keeps import reuse_flags
+from turingas.scheduler.least import solve
+from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs
+from turingas.scheduler.ways import Ways
+
+MOST_STALL = 15
+ALL = (1 << SCOREBOARDS) - 1
+
+
+class Problem(NamedTuple):
+    """What cannot be right, at instruction ``n``."""
+
+    n: int
+    message: str
+    hint: str
+
+
+@dataclass
+class Result:
+    """``words`` with their control codes; ``problems`` of what was given; ``notes``: where something is waited for that
+    could not be told (instruction, and why)."""
+
+    words: list[int]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+
+
+# ---- yields ------------------------------------------------------------------------------------------------------
+
+#: whether instruction number n, of a pipe whose results come at a fixed time or not, yields with such a stall
+YieldRule = Callable[[int, bool, int], bool]
+YIELDS = "ptxas, natural, every:N"
+
+
+def yield_rule(text: str) -> YieldRule:
+    """``ptxas``: behind arithmetic that stalls for 3 cycles or more, as ptxas does; ``natural``: only where the
+    hardware wants it, for stalls of 12 and more; ``every:N``: each N-th instruction, too. ValueError for others."""
+    if text == "ptxas":
+        return lambda n, fixed, stall: fixed and stall >= 3
+    if text == "natural":
+        return lambda n, fixed, stall: False
+    found = re.fullmatch(r"every:([1-9]\d*)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no rule for yields; there are {YIELDS}")
+    every = int(found[1])
+    return lambda n, fixed, stall: n % every == every - 1
+
+
+# ---- the whole ---------------------------------------------------------------------------------------------------
+
+
+def codes(kernel: Kernel, fields: Sequence[Given], yields: str = YIELD) -> Result:
+    """Control codes for the words of ``kernel``. ``fields``: what is given of each; the control bits of a word count
+    only where it is given whole, but reuse flags stay where they are, unless nothing is given."""
+    return _Scheduler(kernel, fields, yield_rule(yields)).run()
+
+
+class _Scheduler:
+    def __init__(self, kernel: Kernel, fields: Sequence[Given], rule: YieldRule) -> None:
+        self.old, self.fields, self.rule = list(kernel.words), fields, rule
+        #: what instructions mean does not depend on the codes, but for matrix products, which work with scoreboards or
+        #: with distance: with distance, unless a scoreboard is given
+        bare = [word & ~control.MASK | _neutral(one) for word, one in zip(self.old, fields, strict=True)]
+        self.graph = Graph(replace(kernel, code=Code(words=bare)))
+        self.ways = Ways(self.graph)
+        self.needs = Needs(self.ways)
+        self.facts = self.ways.facts
+        self.result = Result(self.old)
+        count = len(bare)
+        self.read, self.write, self.waits = [7] * count, [7] * count, [0] * count
+
+    def run(self) -> Result:
+        self._scoreboards()
+        stalls = self._stalls()
+        self._words(stalls)
+        return self.result
+
+    def _problem(self, n: int, message: str, hint: str = "") -> None:
+        self.result.problems.append(Problem(n, message, hint))
+
+    def _name(self, n: int) -> str:
+        i = self.graph.instructions[n]
+        return "an unknown word" if i is None else i.base
+
+    # -- scoreboards
+
+    def _scoreboards(self) -> None:
+        taken = self._counted()
+        chosen: dict[tuple[int, int], int] = {}
+        events = []
+        for event in self.needs.events:
+            one = self.fields[event.n]
+            own = one.write if event.role == VARIABLE else one.read
+            if own is None:
+                events.append(event)
+                continue
+            if own >= SCOREBOARDS and event.role != VARIABLE and one.write is not None and one.write < SCOREBOARDS:
+                own = one.write  # results are there after the sources were read
+            if own >= SCOREBOARDS:
+                later = self._later(event)
+                if later is None:
+                    kind, what = ("write", "results") if event.role == VARIABLE else ("read", "sources")
+                    self._problem(
+                        min(event.at), f"this must wait for the {what} of {self._name(event.n)}, which sets no {kind} "
+                        "scoreboard", f"give {self._name(event.n)} a {kind} scoreboard, or ? in its place",
+                    )  # fmt: skip
+                else:
+                    events.append(later)
+                    board = self.fields[later.n].write if later.role == VARIABLE else self.fields[later.n].read
+                    assert board is not None
+                    chosen[later.n, later.role] = board
+                continue
+            chosen[event.n, event.role] = own
+            events.append(event)
+        merged: dict[tuple[int, int], Event] = {}
+        for event in events:
+            known = merged.get((event.n, event.role))
+            merged[event.n, event.role] = event if known is None else replace(event, at=event.at | known.at)
+        boards = assign(self.ways, merged.values(), chosen, taken)
+        for n, one in enumerate(self.fields):
+            self.read[n] = 7 if one.read is None else one.read
+            self.write[n] = 7 if one.write is None else one.write
+        for (n, role), event in merged.items():
+            board = boards[n, role]
+            if (n, role) not in chosen:
+                (self.write if role == VARIABLE else self.read)[n] = board
+            for m in event.at:
+                self.waits[m] |= 1 << board
+                if m in self.ways.open:
+                    self._note(m, n)
+        for n, this in enumerate(self.facts):
+            if this is not None and OPS[this.i.base].drains:
+                self.waits[n] = ALL
+        self.sets = {
+            n: mask
+            for n, (read, write) in enumerate(zip(self.read, self.write))
+            if (mask := sum({1 << board for board in (read, write) if board < SCOREBOARDS}))
+        }
+        self._prune()
+        for n, one in enumerate(self.fields):
+            if one.wait is None:
+                continue
+            missing = self.waits[n] & ~one.wait
+            if missing:
+                numbers = " and ".join(str(board) for board in range(SCOREBOARDS) if missing >> board & 1)
+                self._problem(n, f"this must wait for scoreboard {numbers}, and its control code does not",
+                              "write ? for the wait, or more of a mask")  # fmt: skip
+            self.waits[n] = one.wait
+
+    def _note(self, m: int, n: int) -> None:
+        text = f"waits for {self._name(n)} at {16 * n:#06x}: what runs behind {self._name(m)} is not known"
+        self.result.notes.append((m, text))
+
+    def _later(self, event: Event) -> Event | None:
+        """A later event of the same queue in the same block, whose end tells of this one's."""
+        this = self.facts[event.n]
+        assert this is not None
+        if event.role == VARIABLE and not this.in_order:
+            return None
+        block = self.graph.blocks[self.ways.block[event.n]]
+        first = min((m for m in event.at if m > event.n), default=-1)
+        for m in range(event.n + 1, min(first, block.end)):
+            other, one = self.facts[m], self.fields[m]
+            if other is None or other.queue != this.queue or other.guard is not None:
+                continue
+            for role, board in ((VARIABLE, one.write), (LATE, one.read)):
+                if board is not None and board < SCOREBOARDS and (role == VARIABLE or event.role != VARIABLE):
+                    return Event(m, role, event.at)
+        return None
+
+    def _counted(self) -> int:
+        """DEPBAR names scoreboards, and counts how often they were set. LDGDEPBAR sets them; nobody else may."""
+        taken = 0
+        boards: dict[int, int] = {}  # DEPBAR -> its scoreboard
+        for n, this in enumerate(self.facts):
+            if this is not None and this.i.base == "DEPBAR":
+                for operand in this.i.operands:
+                    if isinstance(operand, Name) and operand.text.startswith("SB"):
+                        boards[n] = int(operand.text[2:])
+                        taken |= 1 << boards[n]
+        for n, this in enumerate(self.facts):
+            if this is None or this.i.base != "LDGDEPBAR" or self.fields[n].write is not None or not boards:
+                continue
+            behind = min((m for m in boards if m > n), default=min(boards))
+            self.fields = [*self.fields[:n], self.fields[n]._replace(write=boards[behind]), *self.fields[n + 1 :]]
+        return taken & ALL
+
+    def _prune(self) -> None:
+        """Waits for what is not pending on any way are taken away."""
+        blocks = self.graph.blocks
+        into = [0] * len(blocks)
+
+        def through(number: int, pending: int, prune: bool) -> int:
+            for n in range(blocks[number].start, blocks[number].end):
+                one = self.fields[n]
+                waits = self.waits[n] if one.wait is None else one.wait
+                if waits:
+                    this = self.facts[n]
+                    if prune and not (this is not None and OPS[this.i.base].drains):
+                        self.waits[n] &= pending
+                    if this is not None and this.guard is None:
+                        pending &= ~waits
+                pending |= self.sets.get(n, 0)
+            return pending
+
+        queue = list(range(len(blocks)))[::-1]
+        queued = set(queue)
+        while queue:
+            number = queue.pop()
+            queued.discard(number)
+            out = through(number, into[number], False)
+            for to in self.ways.next[number]:
+                if out & ~into[to]:
+                    into[to] |= out
+                    if to not in queued:
+                        queued.add(to)
+                        queue.append(to)
+        for number in range(len(blocks)):
+            through(number, into[number], True)
+
+    # -- stalls
+
+    def _stalls(self) -> list[int]:
+        least, most = [], []
+        for n, (this, one) in enumerate(zip(self.facts, self.fields)):
+            low = 1 if this is None else self.ways.lat.behind(this.i)
+            high = MOST_KEPT if one.yields is False else MOST_STALL
+            if one.stall is not None:
+                low = high = one.stall or STALL_ZERO
+            elif this is not None and this.i.base == "ERRBAR":
+                low = high = STALL_ZERO
+            elif self._endless(n):
+                low = high = STALL_ZERO
+            elif this is None:
+                word = self.old[n] >> control.STALL & 15
+                low = high = word or STALL_ZERO
+            least.append(low)
+            most.append(high)
+        distances = self.needs.distances(least, self.sets, self.waits) + self.needs.paces(least)
+        stalls, lost = solve(distances, least, most, self.ways.weight)
+        for d in lost:
+            self._lost(d, sum(stalls[n] for n in d.path))
+        return stalls
+
+    def _endless(self, n: int) -> bool:
+        """Whether it is the branch to itself behind the code, or a NOP behind that: compilers let them stall for 0."""
+        block = self.graph.blocks[self.ways.block[n]]
+        i = self.graph.instructions[n]
+        if i is None:
+            return False
+        return i.base == "BRA" and block.next == [self.ways.block[n]] and block.end - block.start == 1
+
+    def _lost(self, d: Distance, passed: int) -> None:
+        first = d.path[0]
+        if d.register == SCOREBOARD:
+            message = f"this waits for a scoreboard that {self._name(first)} sets, which takes {d.cycles} cycles to see"
+        elif d.to >= len(self.facts):
+            message = f"{register_name(d.register)} must be there where the code is left, {d.cycles} cycles later"
+        else:
+            what = f"{register_name(d.register)} of {self._name(first)} is there after {d.cycles} cycles"
+            message = f"{what}, and the stalls that are given leave {passed}"
+        self._problem(
+            min(d.to, len(self.facts) - 1), message, "write ? for a stall between the two, or put a NOP there"
+        )
+
+    # -- words
+
+    def _words(self, stalls: list[int]) -> None:
+        yields = []
+        for n, (this, one) in enumerate(zip(self.facts, self.fields)):
+            stall = 0 if stalls[n] > MOST_STALL else stalls[n]
+            if one.yields is not None:
+                yields.append(one.yields)
+            elif not 1 <= stall <= MOST_KEPT:
+                yields.append(True)
+            else:
+                fixed = (
+                    this is not None and not this.queue and OPS[this.i.base].pipe not in ("branch", "tensor", "wgmma")
+                )
+                yields.append(self.rule(n, fixed, stall))
+        flags: dict[int, int] = {}
+        for block in self.graph.blocks:
+            part = slice(block.start, block.end)
+            wanted = [one == NOTHING for one in self.fields[part]]
+            for n, bits in reuse_flags(self.graph.instructions[part], yields[part], wanted).items():
+                flags[block.start + n] = bits
+
+        words = []
+        for n, (word, one) in enumerate(zip(self.old, self.fields)):
+            if self.facts[n] is None or one.whole:
+                words.append(word)
+                continue
+            stall = 0 if stalls[n] > MOST_STALL else stalls[n]
+            code = (
+                stall << control.STALL | (not yields[n]) << control.YIELD | self.write[n] << control.WRITE
+                | self.read[n] << control.READ | self.waits[n] << control.WAIT
+            )  # fmt: skip
+            reuse = flags.get(n, 0) if one == NOTHING else word & control.REUSE_MASK
+            made = word & ~control.MASK | code | reuse
+            problem = control.illegal(made)
+            if problem and one == NOTHING:
+                made &= ~control.REUSE_MASK
+                problem = control.illegal(made)
+            if problem:
+                self._problem(n, *problem)
+            words.append(made)
+        self.result.words = words
+
+
+def _neutral(one: Given) -> int:
+    """A control code with what is given, and otherwise nothing."""
+    write, read = (7 if board is None else board for board in (one.write, one.read))
+    return 1 << control.STALL | 1 << control.YIELD | write << control.WRITE | read << control.READ

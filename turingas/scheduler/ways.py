@@ -1,0 +1,100 @@
+"""The ways that control may take through a kernel, for the scheduler: from block to block, into calls and back."""
+
+from __future__ import annotations
+
+from turingas.flow.graph import Graph
+from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.isa.effects import Effects
+from turingas.isa.latency import latencies
+
+
+class Ways:
+    """``next[b]``: the blocks that may run behind block ``b``, those of a function that it calls among them, and those
+    behind its callers where it returns. ``open``: instructions behind which code may run that is not known.
+    ``weight``: 10 for each loop around an instruction."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.lat = latencies(graph.kernel.arch)
+        self.facts = [None if i is None else Effects(i, self.lat) for i in graph.instructions]
+        blocks = graph.blocks
+        own = {entry: set(graph.function(entry)) for entry in graph.entries[1:]}
+        self.guards = self._guards(own)
+        callers: dict[int, list[int]] = {}
+        for number, block in enumerate(blocks):
+            if block.calls is not None:
+                callers.setdefault(block.calls, []).append(number)
+        self._known: dict[tuple[int, int], int] = {}  # way -> literals that hold on it, -1: no thread takes it
+        self.next = [list(block.next) for block in blocks]
+        self.open: set[int] = set()
+        for number, block in enumerate(blocks):
+            last = block.end - 1
+            i = graph.instructions[last]
+            falls = i is not None and not i.always  # a guarded CALL or RET may be passed by
+            if block.calls is not None:
+                self.next[number] = [block.calls, *(block.next if falls else ())]
+            elif block.leaves:
+                self.open.add(last)
+            elif block.returns:
+                back = [to for entry, members in own.items() if number in members
+                        for caller in callers.get(entry, ()) for to in blocks[caller].next]  # fmt: skip
+                if back:
+                    self.next[number] += [to for to in back if to not in self.next[number]]
+                else:
+                    self.open.add(last)
+        for number in graph.open:
+            self.open.add(blocks[number].end - 1)
+        self.weight = [1] * len(graph.instructions)
+        for number, block in enumerate(blocks):
+            depth = max((loop.depth for loop in graph.loops if number in loop.blocks), default=0)
+            self.weight[block.start : block.end] = [10**depth] * (block.end - block.start)
+        self.block = [0] * len(graph.instructions)
+        for number, block in enumerate(blocks):
+            self.block[block.start : block.end] = [number] * (block.end - block.start)
+
+    def _guards(self, own: dict[int, set[int]]) -> Guards:
+        """What is known of predicates."""
+        blocks = self.graph.blocks
+        inside: dict[int, set[int]] = {}
+        for entry in own:
+            seen, stack, calls = set[int](), [entry], {entry}
+            while stack:
+                members = own[stack.pop()]
+                seen |= members
+                for number in members:
+                    callee = blocks[number].calls
+                    if callee is not None and callee not in calls and callee in own:
+                        calls.add(callee)
+                        stack.append(callee)
+            inside[entry] = seen
+        led_to = {to for block in blocks for to in block.next}
+        order: list[int] = []
+        roots: list[int] = []
+        done: set[int] = set()
+        starts = [n for n in range(len(blocks)) if n not in led_to]
+        for entry in [*self.graph.entries, *starts, *range(len(blocks))]:
+            if entry in done:
+                continue
+            if entry not in self.graph.entries[1:]:
+                roots.append(entry)
+            fresh = [n for n in self.graph.function(entry) if n not in done]
+            order += fresh
+            done.update(fresh)
+        guards = Guards(self.graph, self.facts, inside)
+        guards.flow(order, roots)
+        return guards
+
+    def along(self, number: int, to: int, holds: int) -> int | None:
+        """What holds of ``holds`` behind the way from a block to a next one; None for a way that is not taken where
+        they hold. What a branch tells besides is not added: less would be waited for than the linter can follow."""
+        here = self._known.get((number, to))
+        if here is None:
+            if to in self.graph.blocks[number].next:
+                known = self.guards.along(number, to)
+                here = -1 if known == IMPOSSIBLE else row(known, TRUE)
+            else:
+                here = 0  # into a function or back: nothing is followed there
+            self._known[number, to] = here
+        if here <= 0:
+            return None if here else (holds if to in self.graph.blocks[number].next else 0)
+        return None if here & opposite(holds) else holds
