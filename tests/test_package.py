@@ -47,6 +47,25 @@ def test_every_file_is_there(installed):
         assert not [path for path in wanted if not (installed / path).is_file()]
 
 
+def test_editable(tmp_path):
+    """An editable installation, which make sets up, finds our packages by a finder of its own and not by the path."""
+    code = f"""
+import sys
+from importlib.util import spec_from_file_location
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name in ("turingas", "loader", "kernels_sass"):
+            return spec_from_file_location(name, "{ROOT}/" + name + "/__init__.py")
+sys.meta_path.insert(0, Finder)
+import kernels_sass
+print(kernels_sass.__file__)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = [sys.executable, "-I", "-c", code]
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == f"{ROOT}/kernels_sass/__init__.py\n", done.stderr
+
+
 @pytest.mark.slow
 def test_sdist(tmp_path):
     """A source distribution has all that git has, but for CI; from it all tests can be collected, and some run."""
