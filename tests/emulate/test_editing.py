@@ -90,10 +90,10 @@ def test_taken_out_again(arch: str) -> None:
         )
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-@pytest.mark.parametrize("kernel", ["calls", "slow64", "slowll"])
-def test_relocatable_code_has_the_registers_of_what_it_calls(kernel: str, arch: str) -> None:
-    """It runs as linked code does: without the registers of its functions it could not."""
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("kernel", ["calls", "pointers", "slow64", "slowll"])
+def test_relocatable_code_runs_as_linked_code_does(kernel: str, arch: str) -> None:
+    """It has the registers of what it calls, and pointers in its tables lead to functions."""
     subject = BY_NAME[f"editing.{kernel}"]
     data = nvrtc.compile_source((FOLDER / "editing.cu").read_text(), arch, ("-rdc=true",), name="editing.cu")
     for found, expected in zip(subject.run(data), truth(subject, arch)):
