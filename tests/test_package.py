@@ -45,3 +45,46 @@ def test_every_file_is_there(installed):
         wanted = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*")
                   if path.is_file() and path.suffix not in (".pyc", ".tmp")}  # fmt: skip
         assert not [path for path in wanted if not (installed / path).is_file()]
+
+
+def test_editable(tmp_path):
+    """An editable installation, which make sets up, finds our packages by a finder of its own and not by the path."""
+    code = f"""
+import sys
+from importlib.util import spec_from_file_location
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name in ("turingas", "loader", "kernels_sass"):
+            return spec_from_file_location(name, "{ROOT}/" + name + "/__init__.py")
+sys.meta_path.insert(0, Finder)
+import kernels_sass
+print(kernels_sass.__file__)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = [sys.executable, "-I", "-c", code]
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == f"{ROOT}/kernels_sass/__init__.py\n", done.stderr
+
+
+@pytest.mark.slow
+def test_sdist(tmp_path):
+    """A source distribution has all that git has, but for CI; from it all tests can be collected, and some run."""
+    pytest.importorskip("setuptools")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    files = [name for name in listed.stdout.split("\0") if name and not name.startswith(".")]
+    for name in files:
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "source" / name)
+    build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "sdist", "-d", tmp_path]
+    subprocess.run(build, cwd=tmp_path / "source", check=True, capture_output=True, text=True)
+    [archive] = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "there")
+    [there] = (tmp_path / "there").iterdir()
+    assert not [name for name in files if not (there / name).is_file()]
+    environment = {**os.environ, "PYTHONPATH": str(there)}
+    for words in (["--collect-only", "tests"], ["tests/test_api.py", "tests/isa/test_sass.py"]):
+        program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+        done = subprocess.run(program, cwd=there, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:]

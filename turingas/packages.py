@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
@@ -14,7 +14,8 @@ def check(*names: str) -> None:
     """ImportError, with the file, if another module has the name of one of ours, or is imported under it already."""
     for name in names:
         module = sys.modules.get(name)
-        spec = getattr(module, "__spec__", None) or PathFinder.find_spec(name)
+        # all finders are asked: that of an editable installation is none of sys.path
+        spec = getattr(module, "__spec__", None) if module else find_spec(name)
         found = getattr(module, "__file__", None) or (spec.origin if spec else None)
         ours = HOME / name / "__init__.py"
         if found is None or Path(found).resolve() != ours:

@@ -1,8 +1,8 @@
-"""How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``, on a GPU.
+"""How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``.
 
-Three kinds: kernels of ours, scheduled by hand (step 8 of kernels_sass/learn and convolutions), kernels of NVIDIA's
-compiler (tests/kernels), and of these the time of many launches. Each is measured with its own codes and with codes made
-anew, by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
+On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/learn, convolutions), and those of
+tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
+anew: by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
 take turns; the median of the rounds counts.
 """
 
@@ -41,6 +41,8 @@ LAYERS = {  # N, C, H, W, K; layout and method
     "conv 3x3 yan2020": ((32, 128, 28, 28, 128), "CHWN", "paper"),
     "conv 3x3 direct": ((32, 4, 56, 56, 64), "NCHW", "direct"),
 }
+#: they count on memory as it was before their first launch
+SPIN = ("scan", "warp_lock", "spin_lock", "handshake", "atomics")
 LAUNCHES = 200  # of a small kernel, between two events
 
 
@@ -54,7 +56,7 @@ def made(cubin: Cubin, variant: str) -> Cubin:
     return again(cubin, variant)[0]
 
 
-def sgemm(variant: str, device: str) -> Iterator[Callable[[], float]]:
+def sgemm(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]:
     """What times step 8 once, in milliseconds."""
     n = PRODUCT
     random = np.random.default_rng(1)
@@ -110,15 +112,10 @@ def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
     """Name -> variant -> milliseconds."""
     found: dict[str, dict[str, float]] = {}
     for name in names:
-        if name == "sgemm":
-            make: Callable[[str], Iterator[Callable[[], float]]] = lambda v: sgemm(v, device)  # noqa: E731
-        elif name in LAYERS:
-            make = lambda v, name=name: layer(name, v, device)  # type: ignore[misc] # noqa: E731
-        else:
-            make = lambda v, name=name: small(name, v, device)  # type: ignore[misc] # noqa: E731
+        make = sgemm if name == "sgemm" else layer if name in LAYERS else small
         with contextlib.ExitStack() as stack:
             try:
-                timers = {v: stack.enter_context(contextlib.contextmanager(make)(v)) for v in VARIANTS}
+                timers = {v: stack.enter_context(contextlib.contextmanager(make)(name, v, device)) for v in VARIANTS}
                 rounds = [{v: timer() for v, timer in timers.items()} for _ in range(ROUNDS)]
             except Exception as error:
                 print(f"{name}: {error}")
@@ -137,7 +134,7 @@ def main() -> int:
     asked = parser.parse_args()
     gpu = device_named(asked.device)
     large = ["sgemm", *LAYERS]
-    few = [case.name for case in CASES if gpu.arch in case.archs]
+    few = [case.name for case in CASES if gpu.arch in case.archs and case.name not in SPIN]
     names = {"all": large + few, "large": large, "small": few}[asked.kernels]
     found = measure(asked.device, names)
     for kind, members in (("ours", large), ("test kernels", few)):

@@ -139,6 +139,14 @@ def test_depbar_keeps_its_scoreboard() -> None:
     assert all(whole(words[n]).write != 0 and whole(words[n]).read != 0 for n in (0, 2, 3, 4))
 
 
+def test_what_comes_with_the_sources() -> None:
+    """The predicate of ATOM is there with its read scoreboard, on sm_90."""
+    text = "ATOM.E.ADD.BF16x2.RN.STRONG.GPU P5, RZ, desc[UR4][R24.64], R31;\n@P5 MOV R24, R0;\nMOV R31, R1;\nEXIT;"
+    cubin = turingas.assemble(text, arch="sm_90")
+    atom, move = (whole(word) for word in cubin.texts[0].words[:2])
+    assert atom.read is not None and atom.read < 6 and move.wait == 1 << atom.read and not errors(cubin)
+
+
 def test_endless_loop_keeps_no_cycles() -> None:
     assert code("EXIT;\nHERE:\nBRA HERE;")[1] == "--:-:-:Y:0"
 

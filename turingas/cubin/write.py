@@ -17,7 +17,7 @@ from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawS
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import Arch, arch
+from turingas.isa.arch import arch
 from turingas.isa.isa import instruction_set
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
@@ -57,7 +57,7 @@ def build(cubin: Parts) -> Elf:
     sections, symbols = combine(cubin)
     elf = link(cubin, sections, symbols)
     fill_tables(elf, symbols, {raw.name: at for at, raw in enumerate(sections)})
-    layout(elf, arch(cubin.arch))
+    layout(elf, newer_order(cubin.arch, sections))
     return elf
 
 
@@ -176,7 +176,7 @@ def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
             sections.append(raw)
     dropped = set(cubin.dropped) - {section.name for section in tables()}
     sections = [section for section in sections if section.name not in dropped]
-    modern = arch(cubin.arch).newer_elf
+    modern = newer_order(cubin.arch, sections)
     sections.sort(key=lambda section: _rank(section, modern))
     derived = derive_symbols(cubin, {section.name for section in sections})
     if cubin.symbols is None:
@@ -189,6 +189,12 @@ def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
     ]
     symbols += [row for row in derived if (row.name, row.section) not in have and row.type == e.STT_FUNC]
     return sections, symbols
+
+
+def newer_order(name: str, sections: list[RawSection]) -> bool:
+    """Whether sections and program headers stand as ptxas places them since sm_90. The linker (nvlink, nvJitLink)
+    keeps the older order there too; its files have a section .nv.rel.action, those of ptxas have none."""
+    return arch(name).newer_elf and all(section.name != ".nv.rel.action" for section in sections)
 
 
 def _rank(section: RawSection, modern: bool) -> int:
@@ -432,7 +438,7 @@ class _StringTable:
 # -- places in the file
 
 
-def layout(elf: Elf, facts: Arch) -> None:
+def layout(elf: Elf, modern: bool) -> None:
     """Give every section its offset, and make the program headers of an executable."""
     at = e.HEADER.size
     for section in elf.sections[1:]:
@@ -448,7 +454,6 @@ def layout(elf: Elf, facts: Arch) -> None:
     if elf.type != 2:
         return
     elf.segment_at = end
-    modern = facts.newer_elf
     flags = 4 if modern else 5
     headers = Segment(e.PT_LOAD, flags, end, 0, 0, 0, 0, 8)
     loads: list[Segment] = []

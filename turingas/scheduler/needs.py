@@ -36,8 +36,8 @@ class Distance(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """Something that ends at no fixed time: the results of instruction ``n``, or the reading of its sources, by its
-    ``role``. ``at``: the instructions that must wait for it, the first on each way."""
+    """Something that ends at no fixed time: the results of instruction ``n`` (``role`` VARIABLE), or the reading of its
+    sources, and what comes with that (LATE). ``at``: the instructions that must wait for it, the first on each way."""
 
     n: int
     role: int
@@ -83,14 +83,17 @@ class Needs:
                 events.append(Event(n, VARIABLE if fence == "w" else LATE, frozenset(self.behind(n))))
             if not this.queue:
                 continue
-            told: frozenset[int] = frozenset()
+            at: dict[int, frozenset[int]] = {}
             for role in (VARIABLE, WITH_SOURCES):
                 registers = frozenset(r for r, (_, how) in this.writes.items() if how == role)
                 if registers:
-                    events.append(Event(n, role, self._first(n, this, role, registers, frozenset())))
-                    told = events[-1].at if role == VARIABLE else told
+                    at[role] = self._first(n, this, role, registers, frozenset())
             if this.late:  # who waits for the results waits for this, too
-                events.append(Event(n, LATE, self._first(n, this, LATE, frozenset(this.late), told)))
+                told = at.get(VARIABLE, frozenset())
+                at[LATE] = self._first(n, this, LATE, frozenset(this.late), told)
+            if WITH_SOURCES in at:  # one scoreboard tells of both
+                at[LATE] = at.pop(WITH_SOURCES) | at.get(LATE, frozenset())
+            events += [Event(n, role, places) for role, places in at.items()]
         return events
 
     def behind(self, n: int) -> list[int]:

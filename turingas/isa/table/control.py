@@ -386,7 +386,7 @@ OPS = {
     "VOTE": alu("asks the warp: all, any, equal; or the mask of lanes whose predicate holds",
                 "vote.sync, activemask, __ballot_sync, __all_sync, __any_sync, __activemask", "VOTE.ANY R0, PT, P0",
                 opaque=True),
-    "MATCH": lsu("the lanes that hold the same value", "match.any.sync, match.all.sync, __match_any_sync",
+    "MATCH": lsu("the lanes that hold the same value", "match.any.sync, match.all.sync, __match_any_sync, __match_all_sync",
                  "MATCH.ANY R0, R1", opaque=True),
     "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
                 "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True),

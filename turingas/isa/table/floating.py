@@ -137,7 +137,7 @@ OPS = {
     "VHMNMX": half("the smallest or largest of three, two FP16 or BF16 numbers in a register", "",
                    "VHMNMX R0, R1, R2, R3, !PT", kin="HMNMX2"),
     "HSET2": half("compares two pairs of FP16 or BF16 numbers; d holds a result for each",
-                  "set.lt.f16x2.f16x2, __hlt2", "HSET2.BF.LT.AND R0, R1, R2, PT"),
-    "HSETP2": half("compares two pairs of FP16 or BF16 numbers into predicates", "setp.lt.f16x2, __hblt2",
+                  "set.lt.f16x2.f16x2, __hlt2, __hblt2", "HSET2.BF.LT.AND R0, R1, R2, PT"),
+    "HSETP2": half("compares two pairs of FP16 or BF16 numbers into predicates", "setp.lt.f16x2, __hlt",
                    "HSETP2.LT.AND P0, P1, R0, R1, PT"),
 }
