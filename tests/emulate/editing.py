@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--share", type=int, default=1)
     options = parser.parse_args()
+    options.results.parent.mkdir(parents=True, exist_ok=True)
     done = set()
     if options.results.exists():
         done = {
