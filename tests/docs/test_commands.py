@@ -80,7 +80,7 @@ def test_commands(page, tmp_path, monkeypatch):
             assert set(words) <= TARGETS, line
         elif program == "pip":
             assert words[0] == "install" and set(re.findall(r"\[(\w+)\]", line)) <= set(EXTRAS), line
-        elif program == "python" and words[0] == "-m" and words[1].startswith("kernels_sass"):
+        elif program == "python" and words[0] == "-m" and words[1].startswith(("kernels_sass", "tests")):
             asked = [sys.executable, *words[:2], "--help"]
             text = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
             assert {word for word in words[2:] if word.startswith("--")} <= set(re.findall(r"--\w+", text)), line

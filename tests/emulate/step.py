@@ -124,7 +124,7 @@ def run(
     """
     image = Image(arch, constants)
     program = decoded(text, arch) if isinstance(text, str) else text
-    loads = [i[1] for i in program if isinstance(i, tuple)]
+    loads = [i[1] for i in program if not isinstance(i, Instruction)]
     many = [np.asarray(v) for v in [*regs.values(), *preds.values(), *loads]]
     wave = Wave(max([1, *(v.size // 32 for v in many)]), image)
     for index, value in regs.items():
@@ -138,7 +138,7 @@ def run(
     k = Cohort(wave, slice(None), wave.warps, every)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
         for i in program:
-            if isinstance(i, tuple):
+            if not isinstance(i, Instruction):
                 _fill(wave.R, *i)
             else:
                 _guard(k, i)

@@ -171,7 +171,8 @@ def test_what_is_refused(add, tmp_path, monkeypatch, words, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.cu").write_text("foo\n")
     (tmp_path / "two.cu").write_text('extern "C" __global__ void a() {}\nextern "C" __global__ void b() {}\n')
-    monkeypatch.setattr("loader.cuda.driver", _no_driver)
+    monkeypatch.setattr("loader.cuda.gpu.driver", _no_driver)
+    monkeypatch.setattr("loader.cuda.gpu.count", lambda: 0)
     monkeypatch.setattr("loader.cuda.count", lambda: 0)
     found = CliRunner().invoke(main, ["validate", "add.sass", *ARGS, "--kernel", "add", "--device", "cpu", *words])
     assert found.exit_code == code, found.output

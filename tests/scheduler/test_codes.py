@@ -224,9 +224,13 @@ def test_keep_leaves_a_cubin_alone() -> None:
 
 
 def test_unknown_words_are_refused() -> None:
-    cubin = turingas.assemble("EXIT;\n.word 0xfff")
+    cubin = turingas.assemble("--:-:-:-:5  EXIT;\n.word 0xfff")
     with pytest.raises(AsmError, match="no instruction that is known"):
         turingas.schedule(cubin, keep=False)
+    with pytest.raises(AsmError, match="what this word needs") as caught:
+        turingas.assemble("MOV R0, R1;\n.word 0xfff\nEXIT;")
+    assert caught.value.hint
+    turingas.assemble("--:-:-:Y:4  MOV R0, R1;\n.word 0xfff\n--:-:-:Y:5  EXIT;")
 
 
 # -- the source with the codes in it

@@ -18,13 +18,14 @@ that a cohort of warps comes by, and does nothing but numpy. It never looks at t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from turingas.emulate.arrays import Array
-from turingas.emulate.code import Code
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
+from turingas.isa.arch import Arch
 from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
 
 Step = Callable[[Cohort], None]
@@ -64,10 +65,20 @@ def _bits(value: int, dtype: type = np.uint32) -> Get:
     return lambda k: array
 
 
+class Constants(Protocol):
+    """What a step is made with, besides its instruction: the architecture and the constants of a kernel."""
+
+    arch: Arch
+
+    def bank(self, number: int) -> Array: ...
+
+    def constant(self, bank: int, offset: int, size: int) -> bytes: ...
+
+
 class Maker:
     """Makes getters and setters for operands. ``image`` is what the instruction belongs to: constants, architecture."""
 
-    def __init__(self, image: Code) -> None:
+    def __init__(self, image: Constants) -> None:
         self.image = image
         self.arch = image.arch
 

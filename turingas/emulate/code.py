@@ -14,12 +14,20 @@ from turingas.emulate.memory import Global
 from turingas.isa.arch import Arch
 from turingas.isa.effects import Effects
 from turingas.isa.instruction import Imm, Instruction, instruction
-from turingas.isa.isa import instruction_set
+from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.latency import latencies
 
 WORD = 16
 
+REMEMBERED = 1 << 14  # instructions at their addresses, those of the last launches
+
 Section = tuple[int, Kernel]  # where a section of code begins, and what it holds
+
+
+@functools.lru_cache(REMEMBERED)
+def decoded(isa: Isa, word: int, address: int) -> Instruction | None:
+    """The instruction of a word at ``address``; None where no row of the table explains it."""
+    return instruction(isa, word, address)
 
 
 class Code:
@@ -27,22 +35,15 @@ class Code:
     the functions' sections behind it; ``banks`` its constant memory; ``memory`` the device's global memory."""
 
     def __init__(
-        self,
-        arch: Arch,
-        memory: Global,
-        kernel: Kernel,
-        sections: list[Section],
-        words: list[int],
-        banks: dict[int, Array],
-        local_bytes: int,
-        externals: dict[int, str],
+        self, arch: Arch, memory: Global, kernel: Kernel, sections: list[Section], words: list[int],
+        banks: dict[int, Array], local_bytes: int, externals: dict[int, str],
     ) -> None:
         self.arch, self.memory, self.kernel = arch, memory, kernel
         self.sections, self.words, self.banks = sections, words, banks
         self.externals = externals
         self.local_bytes = local_bytes
         self.isa = instruction_set(kernel.arch)
-        self.instructions: list[Instruction | None] = [instruction(self.isa, w, n * WORD) for n, w in enumerate(words)]
+        self.instructions: list[Instruction | None] = [decoded(self.isa, w, n * WORD) for n, w in enumerate(words)]
         # a count in a uniform register may be any
         asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
                  for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turingas.emulate.arrays import TRUE, ZERO, Array, Rows
+from turingas.emulate.arrays import TRUE, ZERO, Array, Rows, spread
 from turingas.emulate.code import WORD, Code
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.memory import Local, Shared
@@ -102,11 +102,11 @@ class Cohort:
         """``mask`` as an array (n, 32) of bool, also when all lanes take part."""
         if self.mask is None:
             return np.ones((self.count, 32), bool)
-        return np.broadcast_to(self.mask, (self.count, 32))
+        return spread(self.mask, (self.count, 32))
 
     def full(self, value: Array) -> Array:
         """``value`` broadcast to (n, 32)."""
-        return np.broadcast_to(value, (self.count, 32))
+        return spread(value, (self.count, 32))
 
     @property
     def warps(self) -> Array:

@@ -34,6 +34,9 @@ from turingas.launch import find, shape
 
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
+#: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
+#: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
+UNIFIED_TABLES = ("__UFT_OFFSET", "__UDT_OFFSET")
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
@@ -75,6 +78,8 @@ class Module:
         self.symbols = self.elf.symbols()
         self.addresses: dict[int, int] = {}  # of sections in global memory, by index
         self.globals: dict[str, tuple[int, int]] = {}  # variables: address and size
+        self.texts = {text.section: text for text in cubin.texts}
+        self.functions = self._place_functions()
         self._place_globals()
 
     def kernel(self, name: str | None = None) -> Kernel:
@@ -148,6 +153,18 @@ class Module:
 
     # -- loading
 
+    def _place_functions(self) -> dict[int, int]:
+        """Where the functions with a section of their own lie, by its index: behind the longest kernel, so that a
+        pointer in global memory is right whichever kernel reads it."""
+        owners = [(n, self.texts[s.name]) for n, s in enumerate(self.elf.sections) if s.name in self.texts]
+        end = max((len(text.code) for _, text in owners if text.entry), default=0)
+        starts = {}
+        for n, text in owners:
+            if not text.entry:
+                starts[n] = end
+                end += len(text.code)
+        return starts
+
     def _place_globals(self) -> None:
         memory = self.device.memory
         sections = self.elf.sections
@@ -163,26 +180,24 @@ class Module:
                 self.globals[symbol.name] = (self.addresses[symbol.section] + symbol.value, symbol.size)
         for index, address in self.addresses.items():
             data = bytearray(memory.view(address).tobytes())
-            self._relocate(index, data, {}, {})
+            self._relocate(index, data, self.functions, {})
             memory.view(address)[:] = np.frombuffer(bytes(data), np.uint8)
 
     def image(self, kernel: Kernel, options: Options, params: bytes, added: list[int]) -> Image:
         """The kernel made ready for a launch: code placed and relocated, constant banks filled. ``added`` gets the
         addresses of banks in global memory, to be removed after the launch."""
         facts = self.device.arch
-        texts = {text.section: text for text in self.cubin.texts}
         sections = self.elf.sections
         own = next((n for n, s in enumerate(sections) if s.name == kernel.section), 0)
         if not own:
             raise LaunchError(f"the cubin has no section {kernel.section!r}, which should hold the code")
-        others = [n for n, s in enumerate(sections) if n != own and s.name in texts and not texts[s.name].entry]
-        starts: dict[int, int] = {}
+        starts = {own: 0, **self.functions}
         code = bytearray()
         externals: dict[int, str] = {}
         placed = []
-        for n in [own, *others]:
-            starts[n] = len(code)
-            placed.append((len(code) // WORD_BYTES, texts[sections[n].name]))
+        for n, start in starts.items():
+            code += b"\xff" * (start - len(code))  # between a kernel and the functions: no instruction
+            placed.append((start // WORD_BYTES, self.texts[sections[n].name]))
             code += bytes(sections[n].data)
         for n in starts:
             piece = bytearray(sections[n].data)
@@ -242,6 +257,8 @@ class Module:
             return self.addresses[section] + symbol.value
         if section in starts:
             return starts[section] + symbol.value
+        if section == 0 and symbol.name in UNIFIED_TABLES:
+            return 0
         if section == 0 and symbol.name:  # what the driver would provide: printf, malloc, assert ...
             place = end + WORD_BYTES * (1 + len(externals))
             externals[place // WORD_BYTES] = symbol.name

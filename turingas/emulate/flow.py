@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turingas.emulate import splits as m
-from turingas.emulate.arrays import LANES, Array
+from turingas.emulate.arrays import LANES, Array, spread
 from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import DeviceError, Unsupported
@@ -73,7 +73,7 @@ def _active(t: Turn) -> Array:
 
 def _first(value: Array, lanes: Array) -> Array:
     """What the first lane of each row has, (n,)."""
-    value = np.broadcast_to(value, lanes.shape)
+    value = spread(value, lanes.shape)
     return value[np.arange(len(lanes)), lanes.argmax(axis=1)]
 
 
@@ -83,12 +83,12 @@ def _first(value: Array, lanes: Array) -> Array:
 def _go(t: Turn, lanes: Array, target: int) -> bool:
     """``lanes`` go to instruction ``target``, the others to the next one."""
     splits, chosen = t.wave.splits, t.chosen
-    some = lanes.any(axis=1)
+    some = any_lane(lanes)
     if not some.any():
         splits.pc[chosen] = t.n + 1
         return True
     active = _active(t)
-    every = (lanes | ~active).all(axis=1)
+    every = ~any_lane(active & ~lanes)
     if every.all():
         splits.pc[chosen] = target
         return True
@@ -105,7 +105,7 @@ def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
     """Each of ``lanes`` goes to the instruction that ``targets`` (n, 32) says, the others to the next one."""
     if not lanes.any():
         return _go(t, lanes, t.n + 1)
-    targets = np.broadcast_to(targets, lanes.shape)
+    targets = spread(targets, lanes.shape)
     first = int(targets[lanes][0])
     if (targets[lanes] == first).all():
         return _go(t, lanes, first)
@@ -113,7 +113,7 @@ def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
     rest = lanes.copy()
     splits.mask[t.chosen] = _active(t) & ~lanes
     splits.pc[t.chosen] = t.n + 1
-    while (rows := rest.any(axis=1)).any():
+    while (rows := any_lane(rest)).any():
         goal = _first(targets, rest)
         group = rest & (targets == goal[:, None])
         splits.add(splits.warp[t.chosen[rows]], goal[rows], group[rows], t.wave.turn)
@@ -270,7 +270,7 @@ def bmov(i: Instruction, maker: Maker) -> Step:
     clear = "CLEAR" in i.mods
     if isinstance(source, Name) and source.text == "MACTIVE":
         put = maker.put(to)
-        return lambda k: put(k, np.broadcast_to(bits_of(k.lanes)[:, None], (k.count, 32)))
+        return lambda k: put(k, k.full(bits_of(k.lanes)[:, None]))
     if isinstance(source, Name) and source.text[:1] == "B" or isinstance(source, Reg) and source.file == "B":
         number = _barrier(source)
 
@@ -313,12 +313,13 @@ def _wait(t: Turn, lanes: Array, state: int, key: Array, need: Array, free: Arra
     """``lanes`` wait in ``state``; the others, and the rows of ``free``, go on."""
     splits, chosen = t.wave.splits, t.chosen
     active = _active(t)
-    parted = lanes.any(axis=1) & (lanes != active).any(axis=1)
+    come = any_lane(lanes)
+    parted = come & any_lane(lanes != active)
     if parted.any():  # those whom the guard holds back go on without waiting
         here = chosen[parted]
         splits.add(splits.warp[here], np.int64(t.n + 1), active[parted] & ~lanes[parted], t.wave.turn)
         splits.mask[here] = lanes[parted]
-    go = free | ~lanes.any(axis=1)
+    go = free | ~come
     splits.pc[chosen[go]] = t.n + 1
     if go.all():
         return not parted.any()
@@ -343,10 +344,10 @@ def bsync(t: Turn) -> bool:
 
 def _part(t: Turn, lanes: Array, masks: Array) -> bool:
     """``lanes`` leave their splits; those with the same of ``masks`` wait for each other."""
-    splits, masks = t.wave.splits, np.broadcast_to(masks, lanes.shape)
+    splits, masks = t.wave.splits, spread(masks, lanes.shape)
     splits.mask[t.chosen] &= ~lanes
     splits.pc[t.chosen] = t.n + 1
-    while (rows := lanes.any(axis=1)).any():
+    while (rows := any_lane(lanes)).any():
         mask = _first(masks, lanes)
         group = lanes & (masks == mask[:, None])
         new = len(splits)
@@ -459,23 +460,21 @@ def release(wave: State) -> None:
     masks = bits_of(splits.mask).astype(np.int64)
     freed: list[Array] = []
     for state in (m.AT_BSYNC, m.AT_WARPSYNC):
-        here = np.flatnonzero(splits.state == state)
+        here = (splits.state == state).nonzero()[0]
         if not len(here):
             continue
         warp, need = splits.warp[here], splits.need[here]
         if state == m.AT_BSYNC:
             need = wave.barriers[splits.key[here], warp, splits.mask[here].argmax(axis=1)].astype(np.int64)
         number = splits.key[here]  # of a barrier; with another mask it is that of another call
-        order = np.lexsort((need, number, warp))
-        parts = np.logical_or.reduce([np.diff(key[order]) != 0 for key in (need, number, warp)])
-        starts = np.flatnonzero(np.r_[True, parts])
+        order, new = _groups(need, number, warp)
+        starts = new.nonzero()[0]
         came = np.bitwise_or.reduceat(masks[here][order], starts)
         missing = np.bitwise_or.reduceat(need[order] & alive[warp[order]], starts) & ~came
         complete = missing == 0
         if state == m.AT_BSYNC:
             complete = _without_spinners(wave, number[order[starts]], warp[order[starts]], came, missing)
-        free = np.repeat(complete, np.diff(np.r_[starts, len(order)]))
-        freed.append(here[order[free]])
+        freed.append(here[order[complete[new.cumsum() - 1]]])
     freed.append(_at_bars(wave))
     gone = np.concatenate(freed)
     if not len(gone):
@@ -486,11 +485,24 @@ def release(wave: State) -> None:
     _join(splits, joinable)
 
 
+def _groups(*keys: Array) -> tuple[Array, Array]:
+    """An order in which rows with the same ``keys`` follow each other, and of each row there whether it begins a group.
+    The last key counts most."""
+    order = np.lexsort(keys)
+    new = np.ones(len(order), bool)
+    ordered = [key[order] for key in keys]
+    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in ordered])
+    return order, new
+
+
 def _without_spinners(wave: State, number: Array, warp: Array, came: Array, missing: Array) -> Array:
     """Which groups at BSYNC (barrier ``number`` of ``warp``) wait for nobody but threads that spin. Those then no
     longer count on the group."""
-    spinning = bits_of(wave.yields[warp] >= SPINS)
-    complete: Array = missing & ~spinning == 0
+    complete: Array = missing == 0
+    spinning = wave.yields[warp] >= SPINS
+    if not spinning.any():
+        return complete
+    complete = missing & ~bits_of(spinning) == 0
     if (left := complete & (missing != 0)).any():
         late = missing[left][:, None] >> LANES.astype(np.int64) & 1 != 0
         kept = np.where(late, ~came[left][:, None], -1).astype(np.uint32)
@@ -501,7 +513,7 @@ def _without_spinners(wave: State, number: Array, warp: Array, came: Array, miss
 def _at_bars(wave: State) -> Array:
     """The splits whose BAR is complete."""
     splits, bars = wave.splits, wave.bars
-    here = np.flatnonzero(splits.state == m.AT_BAR)
+    here = (splits.state == m.AT_BAR).nonzero()[0]
     if not len(here):
         return here
     size = len(bars.arrived)
@@ -533,17 +545,17 @@ def _join(splits: Splits, freed: Array) -> None:
     """Splits of one warp that were let go and stand at one place become one."""
     if len(freed) < 2:
         return
-    keys = splits.need[freed], splits.pc[freed], splits.warp[freed]  # one mask of WARPSYNC, one place, one warp
-    order = np.lexsort(keys)
-    new = np.r_[True, np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys])]
+    order, new = _groups(splits.need[freed], splits.pc[freed], splits.warp[freed])  # one mask of WARPSYNC, one place
     order = freed[order]
     if new.all():
         return
-    starts = np.flatnonzero(new)
+    starts = new.nonzero()[0]
     splits.mask[order[starts]] = np.logical_or.reduceat(splits.mask[order], starts)
     keep = np.ones(len(splits), bool)
     keep[order[~new]] = False
     splits.keep(keep)
+
+
 
 
 def deadlock(wave: State) -> DeviceError:

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from turingas.emulate import flow, semantics
-from turingas.emulate.arrays import Array, Rows
+from turingas.emulate import flow
+from turingas.emulate.arrays import Array, Rows, spread
 from turingas.emulate.build import Get, Maker, Step
 from turingas.emulate.code import WORD, Code
 from turingas.emulate.cohort import PATIENCE, Cohort, State
 from turingas.emulate.errors import DeviceError, Unsupported
+from turingas.emulate.ready import ready
 from turingas.emulate.splits import RUNNING
-from turingas.isa.instruction import ZEROS, Instruction
 
 
 class Image(Code):
@@ -37,12 +37,10 @@ class Image(Code):
         super().__init__(*args)
         self.maker = Maker(self)
         self.steps: list[Step | None] = [None] * len(self.words)
-        self.guards: list[Get | None] = [
-            self.maker.pred(i.guard) if i is not None and not i.always else None for i in self.instructions
-        ]
-        #: who may run changes here: a run of plain instructions ends before these
-        self.flow = [flow.FLOW.get(i.base) if i is not None else None for i in self.instructions]
-        self.stalls = np.array([max(i.control.stall, 1) if i is not None else 1 for i in self.instructions], np.int64)
+        self.ready = ready(self, self.maker)
+        self.guards: list[Get | None] = [None if r is None else r.guard for r in self.ready]
+        self.flow = [None if r is None else r.flow for r in self.ready]
+        self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
         self.elapsed = np.concatenate([[0], np.cumsum(self.stalls)])
         self.ends = self._ends()
 
@@ -50,8 +48,8 @@ class Image(Code):
         """For every instruction, the next one at or behind it that ends a run of plain ones."""
         ends, last = [0] * len(self.words), len(self.words)
         for n in range(len(self.words) - 1, -1, -1):
-            i = self.instructions[n]
-            if i is not None and _reads_clock(i):  # a run of its own, so that it sees the time
+            r = self.ready[n]
+            if r is not None and r.solo:
                 ends[n], last = n + 1, n
                 continue
             if self.flow[n] is not None:
@@ -61,22 +59,17 @@ class Image(Code):
 
     def step(self, n: int) -> Step:
         """The function that runs instruction ``n``. DeviceError where there is no semantics for it."""
-        i = self.instructions[n]
-        if i is None:
+        r = self.ready[n]
+        if r is None:
             raise DeviceError("unknown instruction", "no instruction of the table explains this word", self.place(n))
-        beyond = [a.first for a in (*i.reads, *i.writes) if a.file == "R" and self.registers <= a.first < ZEROS["R"]]
-        if beyond:
-            message = f"R{beyond[0]} is out of range: the kernel has {self.registers} registers"
+        if r.highest >= self.registers:
+            message = f"R{r.highest} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
         try:
-            made = self.steps[n] = semantics.build(i, self.maker)
+            made = self.steps[n] = r.step(self)
         except Unsupported as why:
             raise DeviceError("unsupported", f"{why}; the CPU device cannot run it", self.place(n)) from None
         return made
-
-
-def _reads_clock(i: Instruction) -> bool:
-    return i.base in ("CS2R", "S2R", "S2UR") and ("CLOCK" in i.text() or "TIMER" in i.text())
 
 
 class Wave(State):
@@ -137,7 +130,7 @@ class Wave(State):
     def _choose(self) -> tuple[Array, int, int]:
         """The splits that go next, where they stand, and the next place where others wait to join."""
         splits = self.splits
-        running = np.flatnonzero(splits.state == RUNNING)
+        running = (splits.state == RUNNING).nonzero()[0]
         if not len(running):
             raise flow.deadlock(self)
         pcs = splits.pc[running]
@@ -174,7 +167,9 @@ class Wave(State):
         mask = self.splits.mask[chosen]
         return Cohort(self, rows, count, None if mask.all() else mask)
 
-    def _straight(self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]) -> None:
+    def _straight(
+        self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
+    ) -> None:
         """Run the plain instructions ``n`` to ``end``."""
         if self.stepwise:
             self._watched(k, n, end)
@@ -236,8 +231,8 @@ class Wave(State):
         mask = guard(k)
         if k.active is not None:
             mask = mask & k.active
-        elif mask.shape != (k.count, 32):
-            mask = np.broadcast_to(mask, (k.count, 32))
+        else:
+            mask = spread(mask, (k.count, 32))
         return None if mask.all() else mask
 
     def _act(self, k: Cohort, n: int, act: flow.Flow, chosen: Array) -> bool:

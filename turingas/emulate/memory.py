@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turingas.emulate.arrays import LANES, Array, Rows
+from turingas.emulate.arrays import LANES, Array, Rows, spread
 
 # Generic addresses: shared and local memory appear in windows of 4 GB each, whose upper halves these are. Compilers
 # take them from constant bank 0, SHARED_WINDOW << 32 as 8 bytes at 0x18 (up to sm_89) and LOCAL_WINDOW << 32 at 0x20
@@ -105,11 +105,11 @@ def _load(found: list[Spots], address: Array, nbytes: int) -> list[Array]:
 
 
 def _store(found: list[Spots], address: Array, nbytes: int, words: Sequence[Array]) -> None:
-    words = [np.broadcast_to(w, address.shape) for w in words]
+    words = [spread(w, address.shape) for w in words]
     for s in found:
         index, values = s.index, words
         if s.mask is not None:
-            lanes = np.flatnonzero(s.mask)
+            lanes = s.mask.ravel().nonzero()[0]
             index, values = index.take(lanes), [w.take(lanes) for w in words]
         s.plane.store(nbytes, index, values)
         if s.shadow is not None:
@@ -409,7 +409,9 @@ class Local:
         size = min(nbytes, 4)
         return [_load([s], address, size)[0] for s in spots]
 
-    def store(self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None) -> None:
+    def store(
+        self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None
+    ) -> None:
         """Writes words at uint32 addresses (n, 32) of the warps ``rows``. Raises BadAccess."""
         same = self._same(address, nbytes, mask)
         if same is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turingas.emulate.arrays import Array
+from turingas.emulate.arrays import Array, spread
 
 BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
 RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR = range(4)
@@ -27,7 +27,7 @@ class Splits:
         """New running splits."""
         count = len(warp)
         self.warp = np.concatenate([self.warp, warp])
-        self.pc = np.concatenate([self.pc, np.broadcast_to(pc, count)])
+        self.pc = np.concatenate([self.pc, spread(pc, (count,))])
         self.mask = np.concatenate([self.mask, mask])
         self.state = np.concatenate([self.state, np.zeros(count, np.int8)])
         self.key = np.concatenate([self.key, np.zeros(count, np.int64)])

@@ -79,7 +79,7 @@ def codes(kernel: Kernel, fields: Sequence[Given], yields: str = YIELD) -> Resul
 
 class _Scheduler:
     def __init__(self, kernel: Kernel, fields: Sequence[Given], rule: YieldRule) -> None:
-        self.old, self.fields, self.rule = list(kernel.words), fields, rule
+        self.old, self.fields, self.rule = list(kernel.words), list(fields), rule
         #: what instructions mean does not depend on the codes, but for matrix products, which work with scoreboards or
         #: with distance: with distance, unless a scoreboard is given
         bare = [word & ~control.MASK | _neutral(one) for word, one in zip(self.old, fields, strict=True)]
@@ -92,6 +92,10 @@ class _Scheduler:
         self.read, self.write, self.waits = [7] * count, [7] * count, [0] * count
 
     def run(self) -> Result:
+        for n, this in enumerate(self.facts):
+            if this is None:
+                hint = "write it as an instruction, or give all control codes of this kernel"
+                self._problem(n, "what this word needs, and what needs it, cannot be told", hint)
         self._scoreboards()
         stalls = self._stalls()
         self._words(stalls)
@@ -204,7 +208,7 @@ class _Scheduler:
             if this is None or this.i.base != "LDGDEPBAR" or self.fields[n].write is not None or not boards:
                 continue
             behind = min((m for m in boards if m > n), default=min(boards))
-            self.fields = [*self.fields[:n], self.fields[n]._replace(write=boards[behind]), *self.fields[n + 1 :]]
+            self.fields[n] = self.fields[n]._replace(write=boards[behind])
         return taken & ALL
 
     def _prune(self) -> None:

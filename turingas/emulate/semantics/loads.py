@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turingas.emulate.arrays import Array
+from turingas.emulate.arrays import Array, spread
 from turingas.emulate.build import BINDLESS, Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
@@ -108,7 +108,7 @@ def some_lanes(k: Cohort, address: Array) -> tuple[Array, Array | None]:
     if address.shape == (k.count, 32):
         return address, k.mask
     mask: Array | None = None if k.mask is None else np.asarray(k.mask.any(axis=1, keepdims=True))
-    return np.broadcast_to(address, (k.count, 1)), mask
+    return spread(address, (k.count, 1)), mask
 
 
 def fault(k: Cohort, i: Instruction, bad: BadAccess, columns: int, message: str = "") -> DeviceError:

@@ -86,7 +86,7 @@ def shfl(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         lanes, good = source(b(k), c(k))
-        value = np.take_along_axis(given(k), np.broadcast_to(lanes, (k.count, 32)), axis=1)
+        value = np.take_along_axis(given(k), k.full(lanes), axis=1)
         inside(k, good)
         d(k, value)
 
