@@ -221,7 +221,6 @@ def test_halves() -> None:
 
 def test_bfloats() -> None:
     """The same for bfloat16, with ties to even: 256 + 1 is 256, 258 + 1 is 260."""
-
     def packed(low: float, high: float) -> int:
         low_bits, high_bits = np.array([low, high], np.float32).view(np.uint32)
         return int(low_bits >> 16 | high_bits & 0xFFFF0000)

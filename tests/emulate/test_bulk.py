@@ -305,7 +305,9 @@ def test_nothing_to_do() -> None:
     assert out.up(1).tolist() == [True]
 
 
-@pytest.mark.parametrize("text", ["UTMALDG.2D [UR4], [UR8]", "UBLKCP.S.G.MULTICAST [UR8], [UR10], UR12", "UCGABAR_ARV"])
+@pytest.mark.parametrize(
+    "text", ["UTMALDG.2D [UR4], [UR8]", "UBLKCP.S.G.MULTICAST [UR8], [UR10], UR12", "UCGABAR_ARV"]
+)
 def test_what_is_not_there_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=text.split(".")[0]):
         Block().run(text)

@@ -144,3 +144,5 @@ def attribute(code: int, values: list[str], labels: Mapping[str, int]) -> list[I
     if len(data) >= 1 << 16:
         raise Mistake("an attribute has less than 64 KB")
     return [Info(SVAL, code, data)]
+
+

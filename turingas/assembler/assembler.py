@@ -374,3 +374,5 @@ def _loop(isa: Isa, address: int) -> int:
 def _stays(isa: Isa, word: int, address: int) -> bool:
     """Whether an instruction is an unguarded branch to itself."""
     return word >> 12 & 15 == 7 and isa.target(word, address) == address
+
+

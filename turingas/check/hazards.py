@@ -40,6 +40,7 @@ ROLE = 3
 NEVER = 1 << 30
 
 
+
 def key_of(n: int, role: int) -> int:
     """The key of what instruction ``n`` has begun last."""
     return n << 3 | role << 1
@@ -573,7 +574,9 @@ class Pass:
 
     # -- registers
 
-    def _read(self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int) -> None:
+    def _read(
+        self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int
+    ) -> None:
         if read.what == "guard":  # that is read wherever the instruction comes by
             wrong = opposite(self.walk.guards.ways[n])
         for key, cycle in list(keys.items()):

@@ -299,3 +299,4 @@ def _section(data: memoryview, row: tuple[int, ...], index: int, at: int) -> Sec
         _inside(data, offset, size, f"the contents of section {index}", at + 24)
         section.data = data[offset : offset + size]
     return section
+

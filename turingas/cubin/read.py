@@ -185,5 +185,7 @@ def describe(elf: Elf) -> tuple[list[RawSection], list[RawSymbol]]:
     symbols = []
     for symbol in elf.symbols()[1:]:
         place = key(symbol.section) if symbol.section else ""
-        symbols.append(RawSymbol(symbol.name, place, symbol.value, symbol.size, symbol.type, symbol.bind, symbol.other))
+        symbols.append(
+            RawSymbol(symbol.name, place, symbol.value, symbol.size, symbol.type, symbol.bind, symbol.other)
+        )
     return sections, symbols

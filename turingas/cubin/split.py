@@ -85,7 +85,9 @@ def rewrite(cubin: Parts) -> bytes:
     return build(parts).to_bytes()
 
 
-def _keep_relocations(kernel: Kernel, by_name: dict[str, RawSection], names: Counter[str], numbers: Numbers) -> None:
+def _keep_relocations(
+    kernel: Kernel, by_name: dict[str, RawSection], names: Counter[str], numbers: Numbers
+) -> None:
     """Leave the relocations to the section's raw form, when the kernel's rows would not make it again."""
     rows = kernel.relocations
     for addends in (False, True):

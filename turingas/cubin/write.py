@@ -31,6 +31,7 @@ CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
 
 
+
 def _codes(names: str) -> list[int]:
     return [CODES[name] if name in CODES else int(name, 16) for name in names.split()]
 
@@ -72,7 +73,9 @@ def derive(cubin: Parts) -> list[RawSection]:
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
         text = kernel.section
-        sections.append(RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text))
+        sections.append(
+            RawSection(".nv.info." + kernel.name, e.SHT_CUDA_INFO, e.SHF_INFO_LINK, 4, 0, ".symtab", text)
+        )
         for addends in (True, False):
             if any((row.addend is not None) == addends for row in kernel.relocations):
                 sections.append(_relocation_section(text, addends))

@@ -35,15 +35,8 @@ class Code:
     the functions' sections behind it; ``banks`` its constant memory; ``memory`` the device's global memory."""
 
     def __init__(
-        self,
-        arch: Arch,
-        memory: Global,
-        kernel: Kernel,
-        sections: list[Section],
-        words: list[int],
-        banks: dict[int, Array],
-        local_bytes: int,
-        externals: dict[int, str],
+        self, arch: Arch, memory: Global, kernel: Kernel, sections: list[Section], words: list[int],
+        banks: dict[int, Array], local_bytes: int, externals: dict[int, str],
     ) -> None:
         self.arch, self.memory, self.kernel = arch, memory, kernel
         self.sections, self.words, self.banks = sections, words, banks

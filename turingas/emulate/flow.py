@@ -556,6 +556,8 @@ def _join(splits: Splits, freed: Array) -> None:
     splits.keep(keep)
 
 
+
+
 def deadlock(wave: State) -> DeviceError:
     """Nobody can go on: who waits where, and for whom."""
     splits = wave.splits

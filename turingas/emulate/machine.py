@@ -167,7 +167,9 @@ class Wave(State):
         mask = self.splits.mask[chosen]
         return Cohort(self, rows, count, None if mask.all() else mask)
 
-    def _straight(self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]) -> None:
+    def _straight(
+        self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
+    ) -> None:
         """Run the plain instructions ``n`` to ``end``."""
         if self.stepwise:
             self._watched(k, n, end)

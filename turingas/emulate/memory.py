@@ -409,7 +409,9 @@ class Local:
         size = min(nbytes, 4)
         return [_load([s], address, size)[0] for s in spots]
 
-    def store(self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None) -> None:
+    def store(
+        self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None
+    ) -> None:
         """Writes words at uint32 addresses (n, 32) of the warps ``rows``. Raises BadAccess."""
         same = self._same(address, nbytes, mask)
         if same is not None:

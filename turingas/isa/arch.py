@@ -207,7 +207,6 @@ child("sm_90a", _sm_90)
 NAMES = tuple(ARCHS)
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
 
-
 @dataclass(frozen=True)
 class Archs:
     """A set of architectures, by descent: of each part, those whose line has all of the first names and none of the

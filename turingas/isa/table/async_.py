@@ -104,68 +104,30 @@ def tile(front: int) -> Spans:
 lsu, copy = (functools.partial(op, pipe) for pipe in ("lsu", "copy"))
 
 OPS = {
-    "SYNCS": lsu(
-        "mbarriers in shared memory: init, arrive, test, wait",
-        "mbarrier.init, mbarrier.arrive, mbarrier.arrive.expect_tx, mbarrier.try_wait, cuda::barrier",
-        "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0",
-        opaque=True,
-    ),
-    "ARRIVES": lsu(
-        "arrives at an mbarrier when earlier LDGSTS have landed",
-        "cp.async.mbarrier.arrive",
-        "ARRIVES.LDGSTSBAR.64 [UR4]",
-    ),
-    "FENCE": lsu(
-        "orders generic accesses and asynchronous ones",
-        "fence.proxy.async",
-        "FENCE.VIEW.ASYNC.S",
-        fence="w",
-        kin="MEMBAR",
-    ),
-    "STAS": lsu(
-        "stores to the shared memory of another block of the cluster, and arrives at its mbarrier",
-        "st.async",
-        "STAS [R2.64], R0",
-    ),
-    "REDAS": lsu(
-        "reduces in the shared memory of another block of the cluster, and arrives at its mbarrier",
-        "red.async",
-        "REDAS.ADD.S32 [R2.64], R0",
-    ),
-    "UBLKCP": copy(
-        "bulk copy between global and shared memory",
-        "cp.async.bulk, cuda::memcpy_async",
-        "UBLKCP.S.G [UR8], [UR4], UR6",
-        spans=bulk,
-        kin="LDGSTS",
-    ),
+    "SYNCS": lsu("mbarriers in shared memory: init, arrive, test, wait",
+                 "mbarrier.init, mbarrier.arrive, mbarrier.arrive.expect_tx, mbarrier.try_wait, cuda::barrier",
+                 "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0", opaque=True),
+    "ARRIVES": lsu("arrives at an mbarrier when earlier LDGSTS have landed", "cp.async.mbarrier.arrive",
+                   "ARRIVES.LDGSTSBAR.64 [UR4]"),
+    "FENCE": lsu("orders generic accesses and asynchronous ones", "fence.proxy.async", "FENCE.VIEW.ASYNC.S", fence="w",
+                 kin="MEMBAR"),
+    "STAS": lsu("stores to the shared memory of another block of the cluster, and arrives at its mbarrier", "st.async",
+                "STAS [R2.64], R0"),
+    "REDAS": lsu("reduces in the shared memory of another block of the cluster, and arrives at its mbarrier",
+                 "red.async", "REDAS.ADD.S32 [R2.64], R0"),
+    "UBLKCP": copy("bulk copy between global and shared memory", "cp.async.bulk, cuda::memcpy_async",
+                   "UBLKCP.S.G [UR8], [UR4], UR6", spans=bulk, kin="LDGSTS"),
     "UBLKRED": copy("bulk reduction", "cp.reduce.async.bulk", "UBLKRED.G.S.ADD [UR8], [UR4], UR6", spans=bulk),
     "UBLKPF": copy("bulk prefetch to L2", "cp.async.bulk.prefetch.L2", "UBLKPF.L2 [UR4], UR6", spans=bulk, kin="CCTL"),
-    "UTMALDG": copy(
-        "loads a tile through a tensor map (TMA)",
-        "cp.async.bulk.tensor to shared memory",
-        "UTMALDG.2D [UR8], [UR4]",
-        spans=tile(2),
-    ),
-    "UTMASTG": copy(
-        "stores a tile through a tensor map (TMA)",
-        "cp.async.bulk.tensor to global memory",
-        "UTMASTG.2D [UR8], [UR4]",
-        spans=tile(1),
-    ),
-    "UTMAREDG": copy(
-        "reduces a tile through a tensor map (TMA)",
-        "cp.reduce.async.bulk.tensor",
-        "UTMAREDG.2D.ADD [UR8], [UR4]",
-        spans=tile(1),
-    ),
-    "UTMAPF": copy(
-        "prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor", "UTMAPF.L2.2D [UR8], [UR4]"
-    ),
-    "UTMACCTL": copy(
-        "cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic", "UTMACCTL.PF [UR4]"
-    ),
-    "UTMACMDFLUSH": copy(
-        "commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH", fence="r"
-    ),
+    "UTMALDG": copy("loads a tile through a tensor map (TMA)", "cp.async.bulk.tensor to shared memory",
+                    "UTMALDG.2D [UR8], [UR4]", spans=tile(2)),
+    "UTMASTG": copy("stores a tile through a tensor map (TMA)", "cp.async.bulk.tensor to global memory",
+                    "UTMASTG.2D [UR8], [UR4]", spans=tile(1)),
+    "UTMAREDG": copy("reduces a tile through a tensor map (TMA)", "cp.reduce.async.bulk.tensor",
+                     "UTMAREDG.2D.ADD [UR8], [UR4]", spans=tile(1)),
+    "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
+                   "UTMAPF.L2.2D [UR8], [UR4]"),
+    "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",
+                     "UTMACCTL.PF [UR4]"),
+    "UTMACMDFLUSH": copy("commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH", fence="r"),
 }

@@ -73,7 +73,9 @@ def half_sources(text: str, opcode: int, fixed: dict[int, int], archs: Archs) ->
     ]
 
 
-def small(text: str, opcode: int, fixed: dict[int, int], part: str, archs: Archs) -> list[tuple[object, ...]]:
+def small(
+    text: str, opcode: int, fixed: dict[int, int], part: str, archs: Archs
+) -> list[tuple[object, ...]]:
     """A one-source row (SRC) whose source is an 8 or 16-bit part of a register, chosen by the field ``part``."""
     return [
         (text.replace("SRC", f"Rb{{{part}}}"), opcode | 0x200, fixed, archs),
@@ -145,32 +147,19 @@ ROWS = rows(
 alu, xu = (functools.partial(op, pipe) for pipe in ("alu", "xu"))
 
 OPS = {
-    "F2F": xu(
-        "from one floating-point format to another",
-        "cvt.f64.f32, cvt.rn.f32.f64, __double2float_rn",
-        "F2F.F32.F64 R0, R2",
-    ),
-    "FRND": xu(
-        "rounds to an integer, in floating point", "cvt.rni.f32.f32, rintf, floorf, ceilf, truncf", "FRND.FLOOR R0, R1"
-    ),
+    "F2F": xu("from one floating-point format to another", "cvt.f64.f32, cvt.rn.f32.f64, __double2float_rn",
+              "F2F.F32.F64 R0, R2"),
+    "FRND": xu("rounds to an integer, in floating point", "cvt.rni.f32.f32, rintf, floorf, ceilf, truncf",
+               "FRND.FLOOR R0, R1"),
     "F2I": xu("from floating point to integer", "cvt.rzi.s32.f32, __float2int_rz", "F2I.TRUNC.NTZ R0, R1"),
     "I2F": xu("from integer to floating point", "cvt.rn.f32.s32, __int2float_rn", "I2F.S16 R0, R1", "I2F.F64 R0, R2"),
-    "I2FP": alu(
-        "from integer to FP32, at the rate of arithmetic",
-        "cvt.rn.f32.s32, __int2float_rn",
-        "I2FP.F32.S32 R0, R1",
-        kin="I2F",
-    ),
-    "F2FP": alu(
-        "two FP32 numbers, rounded and packed in one register (FP16, BF16, TF32, FP8)",
-        "cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32, __floats2half2_rn",
-        "F2FP.F16.F32.PACK_AB R0, R1, R2",
-        "F2FP.PACK_AB R0, R1, R2",
-        kin="F2F",
-    ),
+    "I2FP": alu("from integer to FP32, at the rate of arithmetic", "cvt.rn.f32.s32, __int2float_rn",
+                "I2FP.F32.S32 R0, R1", kin="I2F"),
+    "F2FP": alu("two FP32 numbers, rounded and packed in one register (FP16, BF16, TF32, FP8)",
+                "cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32, __floats2half2_rn", "F2FP.F16.F32.PACK_AB R0, R1, R2",
+                "F2FP.PACK_AB R0, R1, R2", kin="F2F"),
     "F2IP": alu("FP32 numbers to bytes, packed", "cvt.rni.sat.u8.f32", "F2IP.U8.F32.NTZ R0, R1, R2, R3", kin="F2I"),
     "I2I": alu("from one integer format to another, with saturation", "cvt.sat.s8.s32", "I2I.S8.S32.SAT R0, R1"),
-    "I2IP": alu(
-        "packs integers to smaller ones, with saturation", "cvt.pack.sat.s8.s32.b32", "I2IP.S8.S32.SAT R0, R1, R2, R3"
-    ),
+    "I2IP": alu("packs integers to smaller ones, with saturation", "cvt.pack.sat.s8.s32.b32",
+                "I2IP.S8.S32.SAT R0, R1, R2, R3"),
 }

@@ -156,9 +156,7 @@ OPS = {
     "UIMAD": uniform("uniform IMAD", "mad.lo.s32, mul.lo.s32", "UIMAD UR4, UR5, UR6, UR7", kin="IMAD"),
     "ULEA": uniform("uniform LEA", "part of mad, shl, add", "ULEA UR4, UR5, UR6, 0x2", kin="LEA"),
     "UCLEA": uniform("address arithmetic for constants, uniform", "", "UCLEA UR4, UP0, UR6, UR8, 0x2", kin="LEA"),
-    "ULOP3": uniform(
-        "uniform LOP3", "and.b32, or.b32, xor.b32", "ULOP3.LUT UR4, UR5, UR6, URZ, 0xc0, !UPT", kin="LOP3"
-    ),
+    "ULOP3": uniform("uniform LOP3", "and.b32, or.b32, xor.b32", "ULOP3.LUT UR4, UR5, UR6, URZ, 0xc0, !UPT", kin="LOP3"),
     "USHF": uniform("uniform SHF", "shl.b32, shr.u32, shf.l", "USHF.R.U32.HI UR4, URZ, 0x5, UR6", kin="SHF"),
     "UPRMT": uniform("uniform PRMT", "prmt.b32", "UPRMT UR4, UR5, 0x5410, UR6", kin="PRMT"),
     "USGXT": uniform("uniform SGXT", "szext, bfe.s32", "USGXT UR4, UR5, 0x8", kin="SGXT"),
@@ -168,24 +166,19 @@ OPS = {
     "UPOPC": uniform("uniform POPC", "popc.b32", "UPOPC UR4, UR5", kin="POPC"),
     "UF2FP": uniform("uniform F2FP", "cvt.rn.f16x2.f32", "UF2FP.PACK_AB UR4, UR5, UR6", kin="F2FP"),
     "UISETP": uniform("uniform ISETP", "setp.lt.s32", "UISETP.GE.AND UP0, UPT, UR4, UR5, UPT", kin="ISETP"),
-    "UPLOP3": uniform(
-        "uniform PLOP3", "and.pred, or.pred", "UPLOP3.LUT UP0, UPT, UP1, UP2, UPT, 0x80, 0x0", kin="PLOP3"
-    ),
+    "UPLOP3": uniform("uniform PLOP3", "and.pred, or.pred", "UPLOP3.LUT UP0, UPT, UP1, UP2, UPT, 0x80, 0x0",
+                      kin="PLOP3"),
     "UP2UR": uniform("uniform P2R", "", "UP2UR UR4, UPR, URZ, 0x7f", kin="P2R"),
     "UR2UP": uniform("uniform R2P", "", "UR2UP UPR, UR4", writes="UPR", kin="R2P"),
     "VOTEU": umove("VOTE with a uniform result", "vote.sync, __all_sync", "VOTEU.ANY UR4, UPT, PT", kin="VOTE"),
-    "ULDC": umove(
-        "loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]", kin="MOV"
-    ),
-    "USETMAXREG": branch(
-        "gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18", fence="w"
-    ),
+    "ULDC": umove("loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]",
+                  kin="MOV"),
+    "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18",
+                         fence="w"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),
-    "UCGABAR_ARV": branch(
-        "arrives at the barrier of the cluster", "barrier.cluster.arrive, cluster.barrier_arrive", "UCGABAR_ARV"
-    ),
-    "UCGABAR_WAIT": branch(
-        "waits at the barrier of the cluster", "barrier.cluster.wait, cluster.barrier_wait", "UCGABAR_WAIT"
-    ),
+    "UCGABAR_ARV": branch("arrives at the barrier of the cluster", "barrier.cluster.arrive, cluster.barrier_arrive",
+                          "UCGABAR_ARV"),
+    "UCGABAR_WAIT": branch("waits at the barrier of the cluster", "barrier.cluster.wait, cluster.barrier_wait",
+                           "UCGABAR_WAIT"),
     "ULEPC": uniform("uniform d = the address of this instruction", "", "ULEPC UR4", kin="LEPC"),
 }
