@@ -13,7 +13,8 @@ import pytest
 import loader
 import turingas
 from loader import cuda, timing
-from loader.cuda import Buffer, CudaError, Graph, Stream
+from loader.cuda import Buffer, CudaError, Graph, Stream, gpu
+from loader.cuda import kernel as kernels
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
@@ -32,7 +33,7 @@ def install(monkeypatch):
     """Puts a driver in the place of cuda-python's, and takes it away again."""
 
     def put(driver, name="cuda.bindings.driver"):
-        for known in cuda.DRIVERS:
+        for known in gpu.DRIVERS:
             monkeypatch.setitem(sys.modules, known, driver if known == name else None)
         forget()
         return driver
@@ -46,7 +47,7 @@ def forget():
     gc.freeze()  # what is left is in use, and need not be looked through the next time
     cuda.driver.cache_clear()
     cuda.count.cache_clear()
-    cuda._devices.clear()
+    gpu._devices.clear()
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def test_a_launch(driver, cubin, grid):
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
     """From sm_90 (here: 7) on the driver is told so, each time with what was made at first; else nothing changes."""
-    assert cuda.EARLY == 9
-    monkeypatch.setattr(cuda, "EARLY", since)
+    assert kernels.EARLY == 9
+    monkeypatch.setattr(kernels, "EARLY", since)
     kernel, stream = loader.load(cubin).kernel("add"), Stream()
     for scale, options in ((2.0, {"early": True}), (3.0, {"early": True, "stream": stream}), (4.0, {"early": False})):
         for _ in range(2):

@@ -59,7 +59,7 @@ def test_a_closed_module(cubin):
         (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, shared="9"), LaunchError, "'9' bytes of shared"),
         (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, shared=0.5), LaunchError, "0.5 bytes of shared"),
         (lambda c: loader.load(b"no cubin"), CubinError, "offset"),
-        (lambda c: loader.load(__file__), CubinError, r"no ELF file \(.*test_module.py\)"),
+        (lambda c: loader.load(__file__), CubinError, r"not an ELF file \(.*test_module.py\)"),
         (lambda c: loader.load("/nowhere.cubin"), FileNotFoundError, "nowhere"),
         (lambda c: loader.load(c, "cpu").kernel("mul"), LaunchError, "no kernel 'mul'\n.*add, other"),
         (lambda c: loader.load(c, "cpu").kernel("other").launch(1, 1, stream=3), LaunchError, "no streams"),

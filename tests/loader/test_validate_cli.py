@@ -105,7 +105,9 @@ def test_layouts(sass, tmp_path):
 
 
 def test_layers_and_batches(sass, monkeypatch):
-    monkeypatch.setattr("loader.validate.LAYERS", {"Conv4": (2, 6), "Conv5": (3, 5)})  # smaller than they are
+    small = {"Conv4": (2, 6), "Conv5": (3, 5)}
+    for module in ("convolutions", "command_line"):
+        monkeypatch.setattr(f"loader.validate.{module}.LAYERS", small)  # smaller than they are
     found = validate(sass, "--layer", "all", "--batch", "1,2", *SHAPE, "--json")
     results = json.loads(found.output)
     assert found.exit_code == 0 and [one["ok"] for one in results] == [True] * 5
@@ -171,7 +173,8 @@ def test_what_is_refused(add, tmp_path, monkeypatch, words, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.cu").write_text("foo\n")
     (tmp_path / "two.cu").write_text('extern "C" __global__ void a() {}\nextern "C" __global__ void b() {}\n')
-    monkeypatch.setattr("loader.cuda.driver", _no_driver)
+    monkeypatch.setattr("loader.cuda.gpu.driver", _no_driver)
+    monkeypatch.setattr("loader.cuda.gpu.count", lambda: 0)
     monkeypatch.setattr("loader.cuda.count", lambda: 0)
     found = CliRunner().invoke(main, ["validate", "add.sass", *ARGS, "--kernel", "add", "--device", "cpu", *words])
     assert found.exit_code == code, found.output

@@ -3,6 +3,7 @@
 A path is a cubin, a shared library or a wheel of one (cuobjdump takes the cubins out), or a folder of these. Code that
 ships and works should have no error and no warning; what has one is named, with the first examples of its kind.
 ``--share`` looks at part of the kernels, picked by a hash of their code, so that two runs pick the same ones.
+``--check SHARE`` also takes that part of the files apart and puts them together again, as ``turingas check`` does.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from turingas.check.finding import Finding
 from turingas.check.lint import lint_kernel
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
+from turingas.disassembler import check
 from turingas.errors import AsmError, CubinError
 from turingas.isa.arch import NAMES
 
@@ -69,12 +71,13 @@ class Totals:
     """What was looked at, and what was found."""
 
     def __init__(self) -> None:
-        self.files = self.kernels = self.instructions = 0
+        self.files = self.kernels = self.instructions = self.checked = 0
         self.seconds = 0.0
         self.found: Counter[tuple[str, str]] = Counter()  # severity and kind
         self.kernels_with: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], list[str]] = {}
         self.unread: list[str] = []
+        self.different: list[str] = []  # what `turingas check` says, a line a file
         self.by_arch: Counter[str] = Counter()
 
     def add(self, name: str, kernel: Kernel, findings: Iterable[Finding], seconds: float) -> None:
@@ -102,14 +105,25 @@ class Totals:
             lines.append(f"{severity}s: {sum(found.values()):,}")
             for key, count in sorted(found.items(), key=lambda item: -item[1]):
                 lines.append(f"  {key[1]:20} {count:7,} in {self.kernels_with[key]:,} kernels")
+        if self.checked:
+            lines.append(f"taken apart and put together again: {self.checked:,} files, {len(self.different):,} differ")
+        lines += [f"not the same: {what}" for what in self.different]
         lines += [f"cannot be read: {what}" for what in self.unread[:10]]
         for texts in self.examples.values():
             lines += texts
         return "\n".join(lines)
 
 
-def look(paths: Iterable[Path], share: float, largest: int, seen: set[bytes], archs: set[str]) -> Totals:
-    """Lints kernels of all ``paths``, each once, at most ``largest`` instructions long."""
+def picked(sha1: bytes, share: float) -> bool:
+    """Whether what has this hash is among the part that is looked at."""
+    return int.from_bytes(sha1[:4], "big") < share * 2**32
+
+
+def look(
+    paths: Iterable[Path], share: float, largest: int, seen: set[bytes], archs: set[str], to_check: float = 0.0
+) -> Totals:
+    """Lints kernels of all ``paths``, each once, at most ``largest`` instructions long; takes apart ``to_check`` of the
+    files, 0 to 1, and puts them together again."""
     totals = Totals()
     for path in paths:
         for name, data in cubins(path):
@@ -119,9 +133,13 @@ def look(paths: Iterable[Path], share: float, largest: int, seen: set[bytes], ar
                 totals.unread.append(f"{name}: {error}")
                 continue
             totals.files += 1
+            if picked(hashlib.sha1(data).digest(), to_check) and (not archs or cubin.arch in archs):
+                totals.checked += 1
+                if differences := check(cubin):
+                    totals.different.append(f"{name}: {differences[0]} ({len(differences)} in all)")
             for kernel in cubin.texts:
                 key = digest(kernel)
-                if key in seen or int.from_bytes(key[:4], "big") >= share * 2**32 or len(kernel.code) > 16 * largest:
+                if key in seen or not picked(key, share) or len(kernel.code) > 16 * largest:
                     continue
                 if archs and kernel.arch not in archs:
                     continue
@@ -137,11 +155,12 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--share", type=float, default=1.0, help="of the kernels, 0 to 1")
     parser.add_argument("--largest", type=int, default=1 << 20, help="instructions of a kernel")
+    parser.add_argument("--check", type=float, default=0.0, metavar="SHARE", help="of the files, 0 to 1")
     parser.add_argument("--arch", action="append", default=[])
     options = parser.parse_args()
-    totals = look(options.paths, options.share, options.largest, set(), set(options.arch))
+    totals = look(options.paths, options.share, options.largest, set(), set(options.arch), options.check)
     print(totals)
-    return int(any(severity != "note" for severity, _ in totals.found))
+    return int(bool(totals.different) or any(severity != "note" for severity, _ in totals.found))
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ class Meanings(dict[int, Meaning]):
             return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
         if isinstance(value, Mem) and value.ur is not None:
             if value.space == "gdesc":
-                words = 4 if value.ur.place == 24 else 2  # descriptors of both matrices, or of b
+                words = 4  # the descriptors of A and of B
             else:
                 words = self.spans or value.ur.words
             return replace(value, ur=replace(value.ur, words=words))
@@ -306,6 +306,11 @@ class Meanings(dict[int, Meaning]):
             return _access(operand, what), ()
         if isinstance(operand, Const):
             return _access(operand.ur, "address"), ()
+        if isinstance(operand, Mem) and operand.space == "gdesc" and operand.ur is not None:
+            read = operand.ur
+            if read.place != 24 and not read.zero:  # A is in registers: B's descriptor alone, where it always is
+                read = replace(read, index=read.index + 2, words=2)
+            return _access(read, "address"), ()
         if isinstance(operand, Mem):
             regs = (operand.base, operand.ur, operand.desc)
             return tuple(access for reg in regs for access in _access(reg, "address")), ()

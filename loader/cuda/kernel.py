@@ -1,0 +1,233 @@
+"""Cubins and kernels in a GPU's memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loader.arrays import kind_of
+from loader.cuda.errors import CudaError
+from loader.cuda.gpu import Device
+from loader.cuda.memory import Buffer
+from loader.cuda.packer import Packer
+from loader.cuda.streams import handle_of
+from loader.module import Kernel, Module
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel as Code
+from turingas.errors import LaunchError
+from turingas.launch import check_count, find, label, scalar, shape, warn_of_bits
+
+TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
+STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
+SHAPES = 256  # launch shapes that a kernel remembers
+EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
+
+
+class CudaModule(Module):
+    """A cubin in a GPU's memory."""
+
+    def __init__(self, cubin: Cubin, gpu: Device) -> None:
+        super().__init__(cubin, str(gpu))
+        self.gpu = gpu
+        if not gpu.runs(cubin.arch):
+            raise LaunchError(
+                f"the cubin is for {cubin.arch}, {gpu} ({gpu.name}) is {gpu.arch}",
+                f"assemble or compile it for {gpu.arch}, or run it on the CPU device: device='cpu'",
+            )
+        data = cubin.to_bytes()
+        try:
+            self._handle = gpu.call("cuModuleLoadData", data)
+        except CudaError as error:
+            raise self._refused(error) from None
+        self.closed = False
+        self._kernels: dict[str, CudaKernel] = {}
+        self._lock = threading.Lock()  # held while the handle is used, so that nobody unloads the module then
+        self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
+
+    def _refused(self, error: CudaError) -> CudaError:
+        """With what is known of the driver's and the cubin's age."""
+        have, header = self.gpu.version(), self.cubin.header
+        need = (13, 0) if header.abi_version >= 8 else divmod(header.version, 10)
+        if error.code in TOO_OLD and have < need:
+            text = f"the driver is of CUDA {have[0]}.{have[1]}, the cubin of CUDA {need[0]}.{need[1]}: {error.message}"
+            hint = "update the driver, compile with an older CUDA, or run it on the CPU device: device='cpu'"
+            return CudaError(text, error.name, error.code, error.meaning, hint=hint)
+        return error
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        with self._lock:
+            self._open()
+            code = find(self.cubin, name)
+            if code.name not in self._kernels:
+                handle = self.gpu.call("cuModuleGetFunction", self._handle, code.name.encode(), kernel=code.name)
+                self._kernels[code.name] = CudaKernel(self, code, handle)
+            return self._kernels[code.name]
+
+    def variable(self, name: str) -> Any:
+        try:
+            with self._lock:
+                self._open()
+                address, size = self.gpu.call("cuModuleGetGlobal", self._handle, name.encode())
+        except CudaError as error:
+            if error.name == "CUDA_ERROR_NOT_FOUND":
+                raise LaunchError(f"the cubin has no variable {name!r}") from None
+            raise
+        return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
+
+    def synchronize(self) -> None:
+        self.gpu.synchronize()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            self._kernels.clear()
+            self._unload()
+
+    def _open(self) -> None:
+        if self.closed:
+            raise LaunchError("the module is closed")
+
+
+class CudaKernel(Kernel):
+    """A kernel in a GPU's memory. What a launch needs is prepared once: for each mix of argument types a packer, for
+    each grid, block and shared memory the checked numbers."""
+
+    module: CudaModule
+
+    def __init__(self, module: CudaModule, code: Code, handle: Any) -> None:
+        super().__init__(module, code.name)
+        self.gpu, self.handle, self._code = module.gpu, handle, code
+        self.params = sorted(code.params, key=lambda param: param.offset)
+        self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
+        self._room = ctypes.create_string_buffer(max(1, code.param_bytes))
+        base = ctypes.addressof(self._room)
+        self._table = (ctypes.c_void_p * max(1, len(self.params)))(*(base + param.offset for param in self.params))
+        self._table_address = ctypes.addressof(self._table)
+        self._packers: dict[tuple[type, ...], Packer] = {}
+        self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._early: dict[Any, Any] = {}  # what cuLaunchKernelEx takes
+        self._dynamic = 0  # bytes of dynamic shared memory that were asked for
+        self.registers, self.static, self.threads = (
+            self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
+        )
+
+    def attribute(self, name: str) -> int:
+        """A number of the driver's, ``CU_FUNC_ATTRIBUTE_`` left out."""
+        self.module._open()
+        kind = getattr(self.gpu.driver.CUfunction_attribute, "CU_FUNC_ATTRIBUTE_" + name)
+        return int(self.gpu.call("cuFuncGetAttribute", kind, self.handle, kernel=self.name))
+
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *args: Any,
+        shared: int = 0,
+        stream: Any = None,
+        early: bool = False,
+        **options: Any,
+    ) -> None:
+        gpu, module = self.gpu, self.module
+        if gpu.lost is not None:
+            raise gpu.gone()
+        if options:
+            raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
+        try:
+            numbers = self._shapes[grid, block, shared]
+        except (KeyError, TypeError):  # new, or a list
+            with module._lock:
+                module._open()
+                numbers = self._shape(grid, block, shared)
+        types = tuple(map(type, args))
+        packer = self._packers.get(types) or self._packer(types, args)
+        handle = packer.stream(args) if stream is None else stream if type(stream) is int else handle_of(stream)
+        values = [take(value, handle) for take, value in zip(packer.takes, args)]
+        bindings = gpu.driver
+        with module._lock:
+            module._open()
+            try:
+                packer.pack_into(self._room, 0, *values)
+            except (struct.error, OverflowError, TypeError):
+                self._explain(args)
+                raise
+            table = self._table_address
+            if early and gpu.major >= EARLY:
+                name, given = "cuLaunchKernelEx", (self._begins_early(numbers, handle), self.handle, table, 0)
+            else:
+                name, given = "cuLaunchKernel", (self.handle, *numbers, handle, table, 0)
+            if int(bindings.cuCtxGetCurrent()[1]) == gpu._current:
+                (error,) = getattr(bindings, name)(*given)
+            else:
+                with gpu.current():
+                    (error,) = getattr(bindings, name)(*given)
+        if error:
+            raise gpu.failed(error, name, self.name)
+        gpu.kernel = self.name
+
+    # -- preparation
+
+    def _shape(self, grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> tuple[int, ...]:
+        """Grid, block and dynamic shared memory as cuLaunchKernel takes them; more than 48 KB asked for."""
+        grid3, block3, threads = shape(grid, block)
+        if threads > self.threads:
+            raise LaunchError(
+                f"a block of {threads} threads; {self.name} can have {self.threads} on {self.gpu.arch}",
+                f"it takes {self.registers} registers a thread, or its launch bounds say so",
+            )
+        if not isinstance(shared, (int, np.integer)) or shared < 0:
+            raise LaunchError(f"{shared} bytes of shared memory")
+        if self.static + shared > self.gpu.shared_optin:
+            raise LaunchError(
+                f"{self.name} needs {self.static + shared} bytes of shared memory ({self.static} static, {shared} "
+                f"dynamic); {self.gpu.arch} has {self.gpu.shared_optin} a block"
+            )
+        if self.static + shared > STATIC and shared > self._dynamic:
+            most = self.gpu.shared_optin - self.static
+            kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.gpu.call("cuFuncSetAttribute", self.handle, kind, most, kernel=self.name)
+            self._dynamic = most
+        found = (*grid3, *block3, int(shared))
+        if len(self._shapes) >= SHAPES:
+            self._shapes.clear()
+        with contextlib.suppress(TypeError):
+            self._shapes[grid, block, shared] = found
+        return found
+
+    def _begins_early(self, numbers: tuple[int, ...], stream: int) -> Any:
+        """The CUlaunchConfig of a launch that may begin before the kernel before it has ended."""
+        found = self._early.get((numbers, stream))
+        if found is None:
+            driver = self.gpu.driver
+            value, early, found = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute(), driver.CUlaunchConfig()
+            value.programmaticStreamSerializationAllowed = 1
+            early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            early.value = value
+            sizes = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"]
+            for name, number in zip([*sizes, "sharedMemBytes"], numbers):
+                setattr(found, name, number)
+            found.hStream, found.attrs, found.numAttrs = stream, [early], 1
+            if len(self._early) >= SHAPES:
+                self._early.clear()
+            self._early[numbers, stream] = found
+        return found
+
+    def _packer(self, types: tuple[type, ...], args: Sequence[Any]) -> Packer:
+        check_count(self.name, self.params, args)
+        for number, (param, value, name) in enumerate(zip(self.params, args, self._labels)):
+            warn_of_bits(self._code, number, param, value, name)
+        made = Packer(self.gpu, self.params, self._labels, args)
+        self._packers[types] = made
+        return made
+
+    def _explain(self, args: Sequence[Any]) -> None:
+        """Raise the LaunchError for arguments that do not fit their parameters."""
+        for value, param, name in zip(args, self.params, self._labels):
+            if kind_of(value) is None:
+                scalar(value, param.size, name, param.type)

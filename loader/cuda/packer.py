@@ -1,0 +1,100 @@
+"""Arguments -> the parameter area that a launch hands to the driver."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loader.arrays import ASK, BOTH, HOST, Kind, kind_of, memory_of
+from loader.cuda.gpu import Device
+from turingas.cubin.model import Param
+from turingas.errors import LaunchError
+from turingas.launch import check_array, scalar
+
+CODES = {np.dtype(kind).char: code for kind, code in (
+    ("i1", "b"), ("u1", "B"), ("i2", "h"), ("u2", "H"), ("i4", "i"), ("u4", "I"), ("i8", "q"), ("u8", "Q"),
+    ("f2", "e"), ("f4", "f"), ("f8", "d"), ("?", "?"),
+)}  # fmt: skip
+INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
+
+
+class Packer:
+    """Arguments of certain types -> the parameter area: for each a function that turns it into what ``pack_into``
+    takes, and the stream that the first array with a stream of its own asks for."""
+
+    def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
+        self.takes: list[Callable[[Any, int], Any]] = []
+        self.stream: Callable[[Sequence[Any]], int] = lambda args: 0
+        layout, end, found = "<", 0, False
+        for number, (param, name, value) in enumerate(zip(params, labels, args)):
+            kind = kind_of(value)
+            if kind is not None and kind.stream is not None and not found:
+                self.stream, found = functools.partial(_stream_of, kind.stream, number), True
+            code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
+            layout += f"{param.offset - end}x{code}"
+            end = param.offset + param.size
+            self.takes.append(take)
+        self.pack_into = struct.Struct(layout).pack_into
+
+
+def _stream_of(ask: Callable[[Any], int], number: int, args: Sequence[Any]) -> int:
+    return ask(args[number])
+
+
+def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+    check_array(name, param.size, param.type)
+    read, here = kind.read, gpu.number
+
+    def take(value: Any, stream: int) -> int:
+        try:
+            address, nbytes, place, contiguous = read(value, stream)
+        except (AttributeError, BufferError, LaunchError, RuntimeError, TypeError, ValueError):
+            address, nbytes, place, contiguous = memory_of(kind, value, stream, name)  # says it with the name
+        if place == ASK:
+            place = gpu.where(address)
+        if (place == here or place == BOTH) and contiguous and nbytes and address:
+            return address
+        if place == HOST:
+            raise LaunchError(
+                f"{name} is a {type(value).__name__} in the host's memory, the kernel is on {gpu}",
+                "copy it: loader.cuda.Buffer.of(array), and .numpy() or .copy_to(array) afterwards",
+            )
+        if place != here and place != BOTH:
+            raise LaunchError(f"{name} is on cuda:{place}, the kernel on {gpu}")
+        memory_of(kind, value, stream, name)  # says what is wrong
+        raise AssertionError(name)
+
+    return "Q", take
+
+
+def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+    """The common types by way of struct; all others by their bytes."""
+    size, kind = param.size, type(value)
+    if param.type:
+        scalar(value, size, name, param.type)
+        return f"{size}s", lambda value, stream: scalar(value, size, name, param.type)
+    if kind in (int, bool) and size in INTS:
+        low, high = -(1 << 8 * size - 1), 1 << 8 * size
+        mask = high - 1
+
+        def integer(value: int, stream: int) -> int:
+            if low <= value < high:
+                return value & mask
+            scalar(value, size, name)  # says what is wrong
+            raise AssertionError(value)
+
+        return INTS[size], integer
+    if kind is float and size in FLOATS:
+        return FLOATS[size], _same
+    if isinstance(value, np.generic) and value.dtype.char in CODES and value.dtype.itemsize == size:
+        return CODES[value.dtype.char], _same
+    scalar(value, size, name)
+    return f"{size}s", lambda value, stream: scalar(value, size, name)
+
+
+def _same(value: Any, stream: int) -> Any:
+    return value
