@@ -13,12 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from turingas.isa.arch import ARCHS, NAMES, since
-
-if TYPE_CHECKING:
-    from kernels_sass.conv.shape import Shape
 
 FOLDER = Path(__file__).parent / "methods"
 CHANNELS = 8  # of a step
@@ -59,6 +56,31 @@ class Main:
     defines: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
+class Sizes(Protocol):
+    """What a method asks of a Shape, which tells what each is."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def c(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def p(self) -> int: ...
+    @property
+    def q(self) -> int: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def splits(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def blocks(self) -> tuple[int, int]: ...
+    @property
+    def block(self) -> Main: ...
+
+
 class Method:
     """A file of kernels, and what a host must know of it. A cubin has one of its main ``kernels``."""
 
@@ -88,11 +110,11 @@ class Method:
             found += [path for path in dict.fromkeys(there) if path not in found]
         return found
 
-    def able(self, shape: Shape) -> str:
+    def able(self, shape: Sizes) -> str:
         """Why the shape's kernel cannot do it, "" if it can."""
         return ""
 
-    def suits(self, shape: Shape) -> bool:
+    def suits(self, shape: Sizes) -> bool:
         """Whether it may be faster for a shape than the architecture's default, and so is to be compared with it."""
         return False
 
@@ -105,16 +127,16 @@ class Method:
         same bits, so that the faster one may be launched."""
         return []
 
-    def tile(self, shape: Shape) -> tuple[int, int]:
+    def tile(self, shape: Sizes) -> tuple[int, int]:
         """Rows and columns of y in a tile."""
         return shape.block.rows, shape.block.columns
 
-    def grid(self, shape: Shape, sms: int) -> tuple[int, int, int]:
+    def grid(self, shape: Sizes, sms: int) -> tuple[int, int, int]:
         """Of the main kernel, on so many SMs."""
         tiles, filters = shape.blocks
         return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
 
-    def steps(self, shape: Shape) -> float:
+    def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""
         return shape.steps
 

@@ -65,6 +65,51 @@ def test_before_a_return_address(kernel: str, arch: str) -> None:
     assert not wrong(BY_NAME[f"editing.{kernel}"], arch, lines, places(lines, kernel)[0])
 
 
+VPRINTF = """
+.function vprintf
+.registers 24
+--:-:-:-:5  MOV R4, RZ;
+--:-:-:-:5  RET.ABS.NODEC R20 0x0;
+"""  # what the driver has in its place is called, and returns, in the same way
+
+
+def after_printf(arch: str, before_lepc: bool) -> list[str]:
+    """The places of a kernel that calls the driver's vprintf where a NOP makes it wrong, of those before an LEPC or of
+    all others. The call goes to a function of that name in the file."""
+    text = "\n".join(alone(listing("editing.cu", arch), "prints"))
+    assert ".symbol vprintf type=func" in text
+    text = text.replace("# What else", VPRINTF + "# What else", 1)
+    text = text.replace(".symbol vprintf type=func", ".symbol vprintf section=.text.vprintf size=auto type=func")
+    lines = tuple(text.splitlines())
+    numbers = np.arange(32, dtype=np.int32)
+    numbers[5:9] = 12345
+    found = []
+    for at in places(lines, "prints"):
+        if ("LEPC" in lines[at]) == before_lepc:
+            data, out = edited(lines, at), np.zeros(32, np.int32)
+            report = launch(data, "prints", 1, 32, [out, numbers], counters=True, budget=1000)
+            assert report.counters is not None
+            function = len(turingas.Cubin.from_bytes(data).kernel("prints").words)
+            if (out != numbers + 1).any() or report.counters.lanes[function] != 4:
+                found.append(lines[at])
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_return_address_of_printf(arch: str) -> None:
+    assert after_printf(arch, before_lepc=False) == []
+
+
+BASE = "the label of LEPC, which the return address counts from, stays with what is put in between the two"
+
+
+@pytest.mark.parametrize(
+    "arch", [pytest.param(a, marks=pytest.mark.xfail(strict=True, reason=BASE)) if a != "sm_90" else a for a in ARCHS]
+)
+def test_the_return_address_of_printf_counts_from_lepc(arch: str) -> None:
+    assert after_printf(arch, before_lepc=True) == []
+
+
 def test_an_address_left_behind_is_found() -> None:
     lines = listing("editing.cu", "sm_75")
     fixed = tuple(re.sub(r"32@lo\(L_([0-9a-f]+)\)", r"0x\1", line) for line in lines)

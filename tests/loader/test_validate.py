@@ -11,6 +11,7 @@ import turingas
 from loader import nvrtc, validate
 from loader.reference.problem import Problem
 from loader.validate import Call, Sides, allowed, compare, judge, numbers, poisoned, unwritten
+from loader.validate.device import options_for
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401  (a fixture)
@@ -441,7 +442,7 @@ def test_a_reference_that_does_not_compile(tmp_path):
 
 def test_options_of_the_cpu_device_elsewhere():
     with pytest.raises(LaunchError, match="--strict: the CPU device alone"):
-        validate._for("cuda:0", {"strict": True})
+        options_for("cuda:0", {"strict": True})
 
 
 # ---- on a GPU, over a driver that runs kernels on the CPU device

@@ -105,7 +105,9 @@ def test_layouts(sass, tmp_path):
 
 
 def test_layers_and_batches(sass, monkeypatch):
-    monkeypatch.setattr("loader.validate.LAYERS", {"Conv4": (2, 6), "Conv5": (3, 5)})  # smaller than they are
+    small = {"Conv4": (2, 6), "Conv5": (3, 5)}
+    for module in ("convolutions", "command_line"):
+        monkeypatch.setattr(f"loader.validate.{module}.LAYERS", small)  # smaller than they are
     found = validate(sass, "--layer", "all", "--batch", "1,2", *SHAPE, "--json")
     results = json.loads(found.output)
     assert found.exit_code == 0 and [one["ok"] for one in results] == [True] * 5

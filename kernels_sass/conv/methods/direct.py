@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, ceil_div, enter
-from kernels_sass.conv.shape import Shape
+from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, Sizes, ceil_div, enter
 
 TURNS = 4  # blocks that an SM's room is filled with so often have several groups of filters each
 
@@ -24,7 +23,7 @@ class Direct(Method):
     order = 2
     most = 128  # relative errors of 6e-7
 
-    def suits(self, shape: Shape) -> bool:
+    def suits(self, shape: Sizes) -> bool:
         """Where Winograd's blocks, which fill up c to 8 and k to 32, would multiply zeros."""
         return shape.layout != "NHWC" and (shape.c < CHANNELS or shape.k <= 8)
 
@@ -32,13 +31,13 @@ class Direct(Method):
         """4 filters at a time, or 8."""
         return self.kernels["direct4" if k <= 4 else "direct8"].defines
 
-    def grid(self, shape: Shape, sms: int) -> tuple[int, int, int]:
+    def grid(self, shape: Sizes, sms: int) -> tuple[int, int, int]:
         """A block takes each y-th group of filters."""
         tiles, groups = shape.blocks
         room = sms * shape.block.an_sm * TURNS
         return tiles, min(groups, shape.splits * ceil_div(room, tiles * shape.splits)), 1
 
-    def steps(self, shape: Shape) -> float:
+    def steps(self, shape: Sizes) -> float:
         """Channels are not filled up to 8."""
         return shape.c / CHANNELS
 

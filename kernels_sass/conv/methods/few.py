@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, ceil_div, enter
-from kernels_sass.conv.shape import Shape
+from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, Sizes, ceil_div, enter
 from turingas.errors import LaunchError
 
 FEW = (3, 4, 8)  # filters that there is a kernel for
@@ -29,12 +28,12 @@ class Few(Method):
     kernels = {"few8": _main(8, 2, 0.5, 2.15), "few4": _main(4, 2, 0.33, 0.94), "few3": _main(3, 3, 0.31, 0.73)}
     order = 4
 
-    def able(self, shape: Shape) -> str:
+    def able(self, shape: Sizes) -> str:
         """At most as many filters as the kernel is for."""
         k = int(str(shape.block.defines["FILTERS"]))
         return "" if shape.k <= k else f"is for at most {k} filters, not for {shape.k}"
 
-    def suits(self, shape: Shape) -> bool:
+    def suits(self, shape: Sizes) -> bool:
         """In NCHW "direct" has the layers of few channels."""
         other = shape.layout == "CHWN" or shape.layout == "NCHW" and shape.c < CHANNELS
         return shape.k <= max(FEW) and not other
@@ -45,7 +44,7 @@ class Few(Method):
             raise LaunchError(f"the kernel {self.name!r} is for at most {max(FEW)} filters, not for {k}")
         return {"FILTERS": min(one for one in FEW if one >= k)}
 
-    def tile(self, shape: Shape) -> tuple[int, int]:
+    def tile(self, shape: Sizes) -> tuple[int, int]:
         """Those that cover y with the fewest blocks."""
         return _fitting(shape.p, shape.q)
 

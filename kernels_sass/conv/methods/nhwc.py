@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, ceil_div, enter
-from kernels_sass.conv.shape import Shape
+from kernels_sass.conv.method import AMPERE, CHANNELS, Cost, Main, Method, Sizes, ceil_div, enter
 from turingas.errors import LaunchError
 
 COST = Cost("nhwc", 13.64, 0.25)
@@ -24,14 +23,14 @@ class Nhwc(Method):
     }
     order = 3
 
-    def able(self, shape: Shape) -> str:
+    def able(self, shape: Sizes) -> str:
         """As many channels as the kernel is for."""
         c = shape.block.defines["CHANNELS"]
         if (shape.layout, shape.c) == ("NHWC", c):
             return ""
         return f"is for {c} channels in NHWC, not for {shape.c} in {shape.layout}"
 
-    def suits(self, shape: Shape) -> bool:
+    def suits(self, shape: Sizes) -> bool:
         """Always where it is able."""
         return shape.layout == "NHWC" and shape.c in THIN
 
@@ -41,14 +40,14 @@ class Nhwc(Method):
             raise LaunchError(f"the kernel {self.name!r} is for at most {max(THIN)} channels, not for {c}")
         return {"CHANNELS": c}
 
-    def tile(self, shape: Shape) -> tuple[int, int]:
+    def tile(self, shape: Sizes) -> tuple[int, int]:
         """Blocks are narrow where there are few."""
         rows, most = shape.block.rows, shape.block.filters
         others = shape.n * ceil_div(shape.p, rows) * ceil_div(shape.k, most)
         able = (width for width in COLUMNS if others * ceil_div(shape.q, width) >= ENOUGH)
         return rows, next(able, COLUMNS[-1])
 
-    def steps(self, shape: Shape) -> float:
+    def steps(self, shape: Sizes) -> float:
         """Those of narrow blocks are parts of one; channels are not filled up to 8."""
         return shape.c / CHANNELS * self.tile(shape)[1] / COLUMNS[0]
 
