@@ -334,3 +334,20 @@ def test_no_row_asks_for_less_than_an_h200_needs() -> None:
             assert max(found) >= row["cycles"], row
             checked += 1
     assert checked > 300
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_place_that_comes_first_needs_the_most(arch: str) -> None:
+    """An instruction may read one register in two places; Effects.reads keeps the first of them: guard before others,
+    the address before the data, a before c. No other place may ask for more cycles, or lint would miss that."""
+    later = {"wide.ab": ("wide.c.low", "wide.c.high"), "address": ("data",), "tensor": ("tensor.c",)}
+    cycles, compared = latencies(arch).cycles, 0
+    for (hazard, file, first, second), need in cycles.items():
+        others = later.get(second, ())
+        if hazard == "raw" and second == "guard":
+            others = tuple(place for h, f, w, place in cycles if (h, f, w) == (hazard, file, first))
+        for other in others if hazard == "raw" else ():
+            if (wanted := cycles.get((hazard, file, first, other))) is not None:
+                assert wanted <= need, (file, first, second, other)
+                compared += 1
+    assert compared

@@ -93,7 +93,7 @@ class Effects:
         for read in lat.reads(i):
             is_late = lat.late(i, read)
             for register in _numbers(read):
-                self.reads.setdefault(register, read)
+                self.reads.setdefault(register, read)  # the place that comes first needs the most cycles
                 if is_late:
                     late.add(register)
         self.writes: dict[int, tuple[Access, int]] = {}
