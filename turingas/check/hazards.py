@@ -63,6 +63,8 @@ def instance_of(key: int) -> int:
 
 Place = tuple[int, int]  # register, key
 Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
+# what a pass through a block has found: findings, whose scoreboards were waited for, waits for what nothing has set
+Told = tuple[dict[tuple[str, int, int | None], Finding], set[int], list[tuple[int, list[int]]]]
 
 
 class State:
@@ -127,7 +129,8 @@ class State:
 
 
 class Walk:
-    """Passes over the graph until nothing changes, then one that reports."""
+    """Passes over the graph until nothing changes. What the last one of each block has found stands: it began with all
+    that may be under way there."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -147,22 +150,27 @@ class Walk:
             self.facts.append(found)
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
-        self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
-        self.idle: list[tuple[int, list[int]]] = []  # instructions that wait for scoreboards which nothing has set
-        self.found: dict[tuple[str, int, int | None], Finding] = {}
-        self.reporting = False
+        self.told: dict[int, Told] = {}  # block -> what its last pass has found
+        self._start_telling()
         # blocks before which it is known what was set: a function may be called with anything
         self.from_start = graph.reachable if graph.kernel.entry else frozenset()
 
     def run(self) -> Iterator[Finding]:
         """All findings."""
         self._converge()
-        self.reporting = True
-        for number, state in sorted(self.at.items()):
-            Pass(self, number, state).block(self.graph.blocks[number])
+        self._start_telling()
+        for _, (found, waited, idle) in sorted(self.told.items()):
+            self.found |= found
+            self.waited |= waited
+            self.idle += idle
         self._scoreboards()
         self._idle()
         yield from self.found.values()
+
+    def _start_telling(self) -> None:
+        self.found: dict[tuple[str, int, int | None], Finding] = {}
+        self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
+        self.idle: list[tuple[int, list[int]]] = []  # instructions that wait for scoreboards which nothing has set
 
     # -- over blocks
 
@@ -201,7 +209,9 @@ class Walk:
             number = order_of[heapq.heappop(heap)]
             queued.discard(number)
             block = blocks[number]
+            self._start_telling()
             out = Pass(self, number, self.at[number]).block(block)
+            self.told[number] = self.found, self.waited, self.idle
             if block.calls is not None:
                 after[number] = out
                 send(block.calls, out)
@@ -298,7 +308,7 @@ class Walk:
     # -- findings
 
     def _report(self, kind: str, severity: str, message: str, n: int, other: int | None, hint: str) -> None:
-        if not self.reporting or (kind, n, other) in self.found:
+        if (kind, n, other) in self.found:
             return
         graph = self.graph
         file, line = graph.source(n)
@@ -311,16 +321,12 @@ class Walk:
         )  # fmt: skip
 
     def report_stall(self, hazard: str, first: int, n: int, register: int, passed: int, need: int) -> None:
-        if not self.reporting:
-            return
         facts = self.facts[n]
         assert facts is not None
         kind, message = too_early(hazard, register, facts.i, passed, need)
         self._report(kind, "error", message, n, first, f"stall {need - passed} more between the two")
 
     def report_pending(self, kind: str, first: int, n: int, register: int) -> None:
-        if not self.reporting:
-            return
         facts = self.facts[first]
         assert facts is not None
         control = facts.i.control
@@ -418,8 +424,7 @@ class Pass:
                 continue
             now = self.now
             if facts.wait:
-                if self.walk.reporting:
-                    self._report_waits(facts.wait, n)
+                self._report_waits(facts.wait, n)
                 for sb in facts.wait:
                     self._wait(sb)
             for sb in facts.waits:
@@ -542,8 +547,7 @@ class Pass:
 
     def _wait(self, sb: int) -> None:
         """Until scoreboard ``sb`` is free: all that it tells of is done."""
-        if self.walk.reporting:
-            self.walk.waited.update(self.pending[sb])
+        self.walk.waited.update(self.pending[sb])
         self.pending[sb].clear()
         for queue, live in self.live.items():
             for key in [key for key, mask in live.items() if mask >> sb & 1]:
@@ -551,8 +555,7 @@ class Pass:
 
     def _count(self, sb: int, most: int) -> None:
         """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
-        if self.walk.reporting:
-            self.walk.waited.update(self.pending[sb])
+        self.walk.waited.update(self.pending[sb])
         for setter, (_, before) in list(self.pending[sb].items()):
             if self.sets[sb] - before >= most:
                 del self.pending[sb][setter]

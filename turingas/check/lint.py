@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from turingas import collector
 from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure  # noqa: F401 (their rules)
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.rules import CHECKS
@@ -22,8 +23,9 @@ def lint(kernel_cubin_bytes_or_path: Lintable, arch: str | None = None) -> list[
 
     Raises AsmError or CubinError for what is neither source nor cubin.
     """
-    texts, file = _texts(kernel_cubin_bytes_or_path, arch)
-    return [finding for text in texts for finding in lint_kernel(text, file)]
+    with collector.paused():
+        texts, file = _texts(kernel_cubin_bytes_or_path, arch)
+        return [finding for text in texts for finding in lint_kernel(text, file)]
 
 
 def lint_kernel(kernel: Kernel, file: str = "") -> list[Finding]:
