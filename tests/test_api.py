@@ -296,3 +296,11 @@ def test_much_text_at_once():
     lines = [f"--:-:-:-:4  IADD3 R{rng.randrange(255)}, R1, {rng.getrandbits(32):#x}, RZ" for _ in range(20_000)]
     words = turingas.encode("\n".join(lines), "sm_75")
     assert len(words) == 20_000 and len(turingas.decode(words, "sm_75")) == 20_000
+
+
+def test_a_notebook_shows_the_kernels_of_a_cubin():
+    cubin = turingas.assemble("<params>\nn, 4\n</params>\n--:-:-:Y:5 EXIT;\n", arch="sm_75", kernel="a_b")
+    cubin.kernels[0].name = "f<int>"
+    shown = cubin._repr_html_()
+    assert shown.startswith("<table><caption>sm_75</caption>") and shown.count("<tr>") == 2
+    assert "<td>f&lt;int&gt;</td><td>" in shown and "<td>n</td>" in shown and "f<int>" not in shown

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -30,6 +30,8 @@ CPU = "cpu"
 CPU_ARCHS = (CPU_ARCH, "sm_90")  # what it runs: the first that has the kernel, and its schedule
 ACTIVATIONS = (None, "relu")
 PLANS = 256  # shapes that a layer remembers on each device
+
+ArrayT = TypeVar("ArrayT")  # an array of a library
 
 
 class Conv2d:
@@ -113,6 +115,12 @@ class Conv2d:
         self._weight = _copy("weight", weight)
         self._bias = None if bias is None else _copy("bias", bias)
 
+    @overload
+    def __call__(self, x: ArrayT, residual: Any = None, out: None = None) -> ArrayT: ...
+    @overload
+    def __call__(self, x: Any, residual: Any = None, *, out: ArrayT) -> ArrayT: ...
+    @overload
+    def __call__(self, x: Any, residual: Any, out: ArrayT) -> ArrayT: ...
     def __call__(self, x: Any, residual: Any = None, out: Any = None) -> Any:
         """The convolution of x: an array like x (of its library, on its device), or ``out``.
 

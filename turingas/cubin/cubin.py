@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 from dataclasses import dataclass
 
@@ -29,6 +30,18 @@ class Cubin(Parts):
     def __repr__(self) -> str:
         kernels = ", ".join(kernel.name for kernel in self.kernels[:4]) + ", ..." * (len(self.kernels) > 4)
         return f"<Cubin {self.arch}, {len(self.kernels)} kernels: {kernels}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the kernels, for notebooks."""
+        titles = ("kernel", "instructions", "registers", "shared bytes", "parameters")
+        rows = [
+            (k.name, len(k.words), k.registers, k.shared_bytes, ", ".join(param.name or "?" for param in k.params))
+            for k in self.kernels
+        ]
+        lines = ["".join(f"<td>{html.escape(str(one))}</td>" for one in row) for row in rows]
+        head = "".join(f"<th>{title}</th>" for title in titles)
+        body = "".join(f"<tr>{line}</tr>" for line in [head, *lines])
+        return f"<table><caption>{html.escape(self.arch)}</caption>{body}</table>"
 
     def to_bytes(self) -> bytes:
         """The file. One that was read and not changed comes back byte for byte."""
