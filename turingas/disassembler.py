@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from turingas import collector
 from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
-from turingas.assembler.assembler import OPCODE, assemble, tail, used_barriers
+from turingas.assembler.assembler import LEPC, OPCODE, assemble, tail, used_barriers
 from turingas.cubin import addresses, moved, nvinfo, relocations
 from turingas.cubin import elf as e
 from turingas.cubin.addresses import Addresses
@@ -162,7 +162,10 @@ def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses
     for code, infos in kernel.infos.items():
         for info in infos:
             wanted.update(_addresses(code, info))
-    return {at: f"L_{at:04x}" for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0}
+    lepc = isa.opcodes("LEPC")
+    inside_code = [at for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0]
+    # a number that is counted from an LEPC stays with it, whatever is put in before it
+    return {at: f"{LEPC if words[at // WORD_BYTES] & OPCODE in lepc else ''}L_{at:04x}" for at in inside_code}
 
 
 def _addresses(code: int, info: Info) -> Iterable[int]:

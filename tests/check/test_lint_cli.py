@@ -109,7 +109,7 @@ def test_several_files(right, wrong):
 def test_options_of_the_assembler(tmp_path):
     path = tmp_path / "x.sass"
     path.write_text("<code>\nout_ = f'FFMA R1, R{A}, R4, R6;\\n'\n</code>\nEXIT;")
-    assert run(path, "-D", "A=2").exit_code == 1  # no control code
+    assert run(path, "-D", "A=2").exit_code == 0  # the control codes are filled in
     code = ["--default-control", "--:-:-:Y:5"]
     assert "R2 R4 R6" in run(path, "-D", "A=2", *code).output
     assert "cycle lost" not in run(path, "-D", "A=3", *code).output

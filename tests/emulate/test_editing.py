@@ -100,12 +100,7 @@ def test_the_return_address_of_printf(arch: str) -> None:
     assert after_printf(arch, before_lepc=False) == []
 
 
-BASE = "the label of LEPC, which the return address counts from, stays with what is put in between the two"
-
-
-@pytest.mark.parametrize(
-    "arch", [pytest.param(a, marks=pytest.mark.xfail(strict=True, reason=BASE)) if a != "sm_90" else a for a in ARCHS]
-)
+@pytest.mark.parametrize("arch", ARCHS)
 def test_the_return_address_of_printf_counts_from_lepc(arch: str) -> None:
     assert after_printf(arch, before_lepc=True) == []
 

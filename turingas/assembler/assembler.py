@@ -30,7 +30,8 @@ from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
-TAKEN = re.compile(r"L_([0-9a-f]{4,8})")  # a label that the disassembler made
+LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
+TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 STACK = 4  # calls between a warning and who called assemble
@@ -130,6 +131,8 @@ class Assembler(Directives):
     def _finish(self, draft: Draft) -> None:
         """Encode a kernel and work out what follows from its instructions."""
         kernel, labels = draft.kernel, draft.labels
+        if draft.layout:
+            _stay_with_lepc(draft)
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
         gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
@@ -329,6 +332,15 @@ class Assembler(Directives):
     def _warn(self, item: Item, message: str, hint: str) -> None:
         what = item.name if isinstance(item, Directive) else item.body if isinstance(item, Instruction) else ""
         self.warnings.append(AsmWarning(item.origin.error_at(message, hint, what)))
+
+
+def _stay_with_lepc(draft: Draft) -> None:
+    """The labels that the disassembler has given to LEPCs name them still, if something was put in between."""
+    for name, at in draft.labels.items():
+        if name.startswith(LEPC) and TAKEN.fullmatch(name):
+            behind = draft.lines[at // WORD_BYTES :]
+            found = (n for n, line in enumerate(behind) if not isinstance(line, int) and "LEPC" in line.body.split())
+            draft.labels[name] = at + WORD_BYTES * next(found, 0)
 
 
 def _moved(draft: Draft) -> dict[int, int]:
