@@ -19,7 +19,7 @@ from pathlib import Path
 from turingas.check import hazards
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-from turingas.flow.graph import ENDS, JUMPS, Graph, guard_decides
+from turingas.flow.graph import Graph, flow_of, guard_decides
 from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies
@@ -261,9 +261,9 @@ class Oracle:
         if i.always or (i.guard.file, i.guard.index) != (first.guard.file, first.guard.index):
             return False
         same = i.guard.inv == first.guard.inv
-        if i.base in ENDS:
+        if flow_of(i) == "end":
             return same and guard_decides(i)
-        if i.base not in JUMPS or ways != 2:
+        if flow_of(i) != "jump" or ways != 2:
             return False
         return not same if taken else same and guard_decides(i)
 

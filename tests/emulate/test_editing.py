@@ -112,6 +112,16 @@ def test_an_address_left_behind_is_found() -> None:
     assert "DeviceError" in wrong(BY_NAME["editing.calls"], "sm_75", fixed, places(fixed, "calls")[0])
 
 
+def test_a_branch_stays_with_what_is_said_of_it() -> None:
+    """.nv.info names an indirect branch by a label: the branch counts, not what is put in behind the label."""
+    lines = listing("editing.cu", "sm_90")
+    at = next(n for n in places(lines, "sw") if "BRX" in lines[n])
+    assert lines[at - 1].endswith(":")
+    kernel = turingas.Cubin.from_bytes(edited(lines, at)).kernel("sw")
+    (info,) = [info for info in kernel.attributes if info.name == "INDIRECT_BRANCH_TARGETS"]
+    assert "BRX" in turingas.decode([kernel.words[info.words[0] // 16]], "sm_90")[0]
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_taken_out_again(arch: str) -> None:
     """What was put in is taken out of the listing of the new cubin: the code is the old one."""

@@ -25,6 +25,7 @@ from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
+from turingas.isa.table import OPS
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
@@ -187,6 +188,8 @@ class Assembler(Directives):
         for item, name, values in draft.infos:
             try:
                 code = arg.code(name)
+                if draft.layout and name == "INDIRECT_BRANCH_TARGETS":
+                    values = _of_branches(draft, values)
                 kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
             except Mistake as mistake:
                 self._report(item, mistake)
@@ -341,6 +344,29 @@ def _stay_with_lepc(draft: Draft) -> None:
             behind = draft.lines[at // WORD_BYTES :]
             found = (n for n, line in enumerate(behind) if not isinstance(line, int) and "LEPC" in line.body.split())
             draft.labels[name] = at + WORD_BYTES * next(found, 0)
+
+
+def _of_branches(draft: Draft, values: list[str]) -> list[str]:
+    """INDIRECT_BRANCH_TARGETS (branch, 0, number of targets, targets), whose branches are where they are now: something
+    may have been put in behind the label that one is named by."""
+    found = list(values)
+    at = 0
+    while at + 2 < len(found):
+        start = draft.labels.get(found[at], draft.address) // WORD_BYTES
+        behind = (n for n in range(start, len(draft.lines)) if _is_indirect(draft.lines[n]))
+        if (n := next(behind, None)) is not None:
+            found[at] = f"{WORD_BYTES * n:#x}"
+        at += 3 + arg.number(found[at + 2])
+    return found
+
+
+def _is_indirect(line: Instruction | int) -> bool:
+    if isinstance(line, int):
+        return False
+    words = line.body.split()
+    mnemonic = words[words[0].startswith("@")] if len(words) > 1 else words[0]
+    op = OPS.get(mnemonic.partition(".")[0])
+    return op is not None and op.flow == "indirect"
 
 
 def _moved(draft: Draft) -> dict[int, int]:

@@ -9,7 +9,7 @@ from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
 from turingas.check.values import Values, guard, values
 from turingas.cubin.model import WORD_BYTES
-from turingas.flow.graph import ENDS, JUMPS, Graph
+from turingas.flow.graph import Graph, flow_of
 from turingas.isa.instruction import Imm, Instruction, Label, Reg
 from turingas.isa.latency import latencies
 
@@ -99,7 +99,7 @@ def _stops(i: Instruction | None) -> bool:
     """Whether no thread goes on to the next instruction. A trap ends the kernel: compilers put nothing behind it."""
     if i is not None and i.base == "BPT" and "TRAP" in i.mods:
         return i.always
-    if i is None or i.base not in (*ENDS, *JUMPS, "BRX", "BRXU", "JMX", "JMXU"):
+    if i is None or flow_of(i) not in ("end", "jump", "indirect"):
         return False
     return i.always and not any(isinstance(o, Reg) and o.file in ("P", "UP") and not o.zero for o in i.operands)
 
@@ -217,7 +217,7 @@ def _only_ends(graph: Graph, number: int) -> bool:
     for n in range(block.start, block.end):
         i = graph.instructions[n]
         if i is None or i.base not in MEETING:
-            return i is not None and i.base in ENDS and i.always
+            return i is not None and flow_of(i) == "end" and i.always
     return False
 
 

@@ -22,11 +22,12 @@ from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel
 from turingas.errors import UnknownLabel
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Mem, Reg, instruction
 from turingas.isa.isa import Isa, instruction_set
+from turingas.isa.table import OPS
 
 OPCODE = 0xFFF
 TABLE_BANK = 2  # of constants: compilers put jump tables there, and the addresses of functions that are pointed to
-BRANCHES = ("BRX", "BRXU", "JMX", "JMXU")
-FLOW = ("BRA", "JMP", "CALL", "RET", "EXIT", "KILL", "LEPC", *BRANCHES)
+#: mnemonics behind which control may go on elsewhere, and LEPC, from which addresses are counted
+FLOW = (*(base for base, op in OPS.items() if op.flow), "LEPC")
 SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active
 MOVES = ("MOV", "UMOV", "IMAD", "HFMA2", "IADD3", "UIADD3", "VIADD", "R2UR")
 ADDS = ("IADD3", "UIADD3", "IADD")
@@ -197,9 +198,9 @@ class _Search:
         if i is None or i.base in ("CALL", "LEPC"):
             return [n + 1]
         after = [n + 1] if not i.always or _decides(i) else []
-        if i.base in ("BRA", "JMP") and (label := _label(i)) and label.base is None:
+        if OPS[i.base].flow == "jump" and (label := _label(i)) and label.base is None:
             after.append(label.address // WORD_BYTES)
-        if i.base in BRANCHES:
+        if _indirect(i):
             after += [t // WORD_BYTES for t in self.targets.get(n, ())]
         return [m for m in after if 0 <= m < len(self.words)]
 
@@ -256,7 +257,7 @@ class _Search:
     # -- indirect branches
 
     def _branches(self) -> None:
-        starts = sorted(start for n, i in self.flow.items() if i.base in BRANCHES and (start := self._table(n, i)) >= 0)
+        starts = sorted(start for n, i in self.flow.items() if _indirect(i) and (start := self._table(n, i)) >= 0)
         for n, i in self.flow.items():
             label = _label(i)
             if label is None or label.base is None:
@@ -264,7 +265,7 @@ class _Search:
             self.found.based.add(n)
             if label.relative and label.address:
                 self.found.unknown[n] = f"what is added to {label.address:#x}"
-            elif i.base in BRANCHES:
+            elif _indirect(i):
                 if label.relative:
                     self.found.distances.add(n)
                 if not self._follow_table(self._table(n, i), starts, set(self.targets.get(n, ()))):
@@ -339,6 +340,11 @@ def ends_block(isa: Isa, word: int) -> bool:
 def _immediate(word: int) -> int:
     """The 32 bits where immediates stand."""
     return word >> 32 & 0xFFFFFFFF
+
+
+def _indirect(i: Instruction) -> bool:
+    """Whether it is a branch to an address in a register."""
+    return OPS[i.base].flow == "indirect"
 
 
 def _label(i: Instruction) -> Label | None:

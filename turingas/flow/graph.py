@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
+from turingas.isa.table import OPS
 
-ENDS = ("EXIT", "KILL", "RET", "RTT")  # no next instruction, unless a guard says so
-JUMPS = ("BRA", "JMP")
-INDIRECT = ("BRX", "BRXU", "JMX", "JMXU")
 SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active, not on a predicate
 TABLE_BANK = 2  # of constants: where compilers put jump tables
 
@@ -136,13 +134,13 @@ class Graph:
     def _cut(self) -> None:
         starts = {0}
         for n, i in enumerate(self.instructions):
-            if i is None or i.base not in CONTROL:
+            if i is None or not flow_of(i):
                 continue
             starts.add(n + 1)
             target = self._target(n)
             if target is not None:
                 starts.add(target)
-            if i.base in INDIRECT:
+            if flow_of(i) == "indirect":
                 if n not in self._tables and (table := self._jump_table()):
                     self._tables[n] = table
                 starts.update(t for t in self._tables.get(n, ()) if t < self._size)
@@ -157,25 +155,25 @@ class Graph:
             last = block.end - 1
             i = self.instructions[last]
             fall = True
-            if i is not None and i.base in CONTROL:
+            if i is not None and (flow := flow_of(i)):
                 target = self._target(last)
                 place = None if target is None else self.block_at[target]
-                if i.base in JUMPS:
+                if flow == "jump":
                     fall = _conditional(i)
                     if place is not None:
                         block.next.append(place)
                         block.taken = place
-                elif i.base == "CALL":
+                elif flow == "call":
                     block.calls, block.leaves = place, place is None
                     if place is not None and place not in self.entries:
                         self.entries.append(place)
-                elif i.base in INDIRECT:
+                elif flow == "indirect":
                     fall = not i.always
                     if last in self._tables:
                         block.next += [self.block_at[t] for t in self._tables[last] if t < self._size]
                     else:
                         self.open.append(number)
-                elif i.base in ENDS:
+                elif flow == "end":
                     fall = _conditional(i)
                     block.returns = i.base == "RET"
             if fall and number + 1 < len(self.blocks):
@@ -286,7 +284,9 @@ class Graph:
         return found
 
 
-CONTROL = {*ENDS, *JUMPS, *INDIRECT, "CALL"}
+def flow_of(i: Instruction) -> str:
+    """Where control goes instead of on: ``Op.flow``."""
+    return OPS[i.base].flow
 
 
 def guard_decides(i: Instruction) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from turingas.flow.graph import ENDS, Block, Graph, guard_decides
+from turingas.flow.graph import Block, Graph, flow_of, guard_decides
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
@@ -241,7 +241,7 @@ class Guards:
             return NOTHING
         if facts is None or not facts.guard:
             return out
-        if facts.i.base in ENDS:
+        if flow_of(facts.i) == "end":
             taken = False
         elif block.taken is not None and len(block.next) == 2:
             taken = to == block.taken

@@ -59,6 +59,9 @@ class Op:
     "UPR": the predicates that its mask names."""
     spans: Spans = wide_address
     """How many uniform registers its addresses span."""
+    flow: str = ""
+    """Where control goes instead of on: "jump" to a target that it names, "indirect" to one in a register, "call", or
+    "end": nowhere that the code shows. A guard may keep it from that."""
     relative: bool = False
     """The distance behind its register counts from the next instruction."""
     kin: tuple[str, ...] = ()
@@ -79,6 +82,7 @@ def op(
     reads: str = "",
     writes: str = "",
     spans: Spans = wide_address,
+    flow: str = "",
     relative: bool = False,
     kin: str = "",
 ) -> Op:
@@ -86,5 +90,5 @@ def op(
     return Op(
         pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, fence=fence,
         drains=drains, opaque=opaque, reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans,
-        relative=relative, kin=tuple(kin.split()),
+        flow=flow, relative=relative, kin=tuple(kin.split()),
     )  # fmt: skip
