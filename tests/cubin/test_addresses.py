@@ -95,7 +95,7 @@ def more(listing: str) -> str:
 
 
 def test_what_cannot_be_told_is_named_and_a_warning() -> None:
-    assert re.search(r"^\.layout 0x80 L_0000 L_0020$", strange(), re.M)
+    assert re.search(r"^\.layout 0x80 PCL_0000 L_0020$", strange(), re.M)
     assert check(turingas.assemble(STRANGE)) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
