@@ -73,7 +73,7 @@ def test_typed_parameters_are_aligned() -> None:
 
 @pytest.mark.parametrize("line", ["a, f31", "a, f32**", "a, int"])
 def test_unknown_types(line: str) -> None:
-    with pytest.raises(turingas.AsmError, match="no number of bytes, and no type"):
+    with pytest.raises(turingas.AsmError, match="is neither a number of bytes nor a type"):
         turingas.assemble(f"<params>\n{line}\n</params>\n--:-:-:Y:5 EXIT;")
 
 
