@@ -176,12 +176,10 @@ class Walk:
 
     def _converge(self) -> None:
         blocks = self.graph.blocks
-        order_of, roots = self._order()
+        order_of, _ = self.graph.order()
         rank = {number: n for n, number in enumerate(order_of)}
-        self.own = {entry: set(self.graph.function(entry)) for entry in self.graph.entries[1:]}
-        self.inside = self._functions()
-        self.guards = Guards(self.graph, self.facts, self.inside)
-        self.guards.flow(order_of, roots)
+        self.own, self.inside = self.graph.own, self.graph.inside()
+        self.guards = Guards(self.graph, self.facts)
         self.against = [opposite(mask) for mask in self.guards.runs]
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
@@ -268,42 +266,6 @@ class Walk:
         if len(holds) < len(out.holds):
             held = {place: cycles for place, cycles in held.items() if instance_of(place[1]) in holds}
         return State(held, holds, out.covers, out.pending, out.marks)
-
-    def _order(self) -> tuple[list[int], list[int]]:
-        """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own. And the
-        blocks before which anything may have been."""
-        ordered: list[int] = []
-        seen: set[int] = set()
-        led_to = {to for block in self.graph.blocks for to in block.next}
-        roots = [n for n in range(len(self.graph.blocks)) if n not in led_to]
-        starts = []
-        for entry in [*self.graph.entries, *roots, *range(len(self.graph.blocks))]:
-            if entry not in seen:
-                if entry not in self.graph.entries[1:]:
-                    starts.append(entry)
-                fresh = [n for n in self.graph.function(entry) if n not in seen]
-                ordered += fresh
-                seen.update(fresh)
-        return ordered, starts
-
-    def _functions(self) -> dict[int, set[int]]:
-        """The blocks of each function that is called, with those of the functions that it calls."""
-        blocks, own = self.graph.blocks, self.own
-        inside: dict[int, set[int]] = {}
-        for entry in own:
-            seen: set[int] = set()
-            stack = [entry]
-            calls = {entry}
-            while stack:
-                members = own[stack.pop()]
-                seen |= members
-                for number in members:
-                    callee = blocks[number].calls
-                    if callee is not None and callee not in calls and callee in own:
-                        calls.add(callee)
-                        stack.append(callee)
-            inside[entry] = seen
-        return inside
 
     # -- findings
 

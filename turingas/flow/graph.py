@@ -6,6 +6,7 @@ their code. Threads that wait at a BSYNC go on behind it, whichever way they cam
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, field
 
@@ -215,6 +216,47 @@ class Graph:
                 order.append(number)
                 stack.pop()
         return order[::-1]
+
+    @functools.cached_property
+    def own(self) -> dict[int, set[int]]:
+        """The blocks of each function that is called."""
+        return {entry: set(self.function(entry)) for entry in self.entries[1:]}
+
+    def inside(self) -> dict[int, set[int]]:
+        """The blocks of each function that is called, with those of the functions that it calls."""
+        blocks, own = self.blocks, self.own
+        inside: dict[int, set[int]] = {}
+        for entry in own:
+            seen: set[int] = set()
+            stack = [entry]
+            calls = {entry}
+            while stack:
+                members = own[stack.pop()]
+                seen |= members
+                for number in members:
+                    callee = blocks[number].calls
+                    if callee is not None and callee not in calls and callee in own:
+                        calls.add(callee)
+                        stack.append(callee)
+            inside[entry] = seen
+        return inside
+
+    def order(self) -> tuple[list[int], list[int]]:
+        """All blocks, those of a function in reverse post-order; what nothing leads to begins one of its own. And the
+        blocks before which anything may have been."""
+        ordered: list[int] = []
+        seen: set[int] = set()
+        led_to = {to for block in self.blocks for to in block.next}
+        roots = [n for n in range(len(self.blocks)) if n not in led_to]
+        starts = []
+        for entry in [*self.entries, *roots, *range(len(self.blocks))]:
+            if entry not in seen:
+                if entry not in self.entries[1:]:
+                    starts.append(entry)
+                fresh = [n for n in self.function(entry) if n not in seen]
+                ordered += fresh
+                seen.update(fresh)
+        return ordered, starts
 
     # -- loops
 

@@ -195,16 +195,17 @@ class Guards:
     ``facts``: the effects of each instruction. ``ways``: literals that hold on all ways to an instruction, ``runs``:
     those that hold where its guard lets it run."""
 
-    def __init__(self, graph: Graph, facts: list[Effects | None], inside: dict[int, set[int]]) -> None:
+    def __init__(self, graph: Graph, facts: list[Effects | None]) -> None:
         self.graph, self.facts = graph, facts
         self._rules: dict[int, list[Rule]] = {}
         self.at = [IMPOSSIBLE] * len(graph.blocks)
-        self.clobbered = {entry: self._written(members) for entry, members in inside.items()}
+        self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
         self.ways = [NOTHING] * len(facts)
         self.runs = [NOTHING] * len(facts)
+        self._flow(*graph.order())
 
-    def flow(self, order: list[int], roots: list[int]) -> None:
+    def _flow(self, order: list[int], roots: list[int]) -> None:
         """Follows all ways: ``order`` has all blocks, each function in reverse post-order, ``roots`` those that may be
         reached with anything."""
         blocks = self.graph.blocks

@@ -18,8 +18,7 @@ class Ways:
         self.lat = latencies(graph.kernel.arch)
         self.facts = [None if i is None else Effects(i, self.lat) for i in graph.instructions]
         blocks = graph.blocks
-        own = {entry: set(graph.function(entry)) for entry in graph.entries[1:]}
-        self.guards = self._guards(own)
+        self.guards = Guards(graph, self.facts)
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             if block.calls is not None:
@@ -36,7 +35,7 @@ class Ways:
             elif block.leaves:
                 self.open.add(last)
             elif block.returns:
-                back = [to for entry, members in own.items() if number in members
+                back = [to for entry, members in graph.own.items() if number in members
                         for caller in callers.get(entry, ()) for to in blocks[caller].next]  # fmt: skip
                 if back:
                     self.next[number] += [to for to in back if to not in self.next[number]]
@@ -51,38 +50,6 @@ class Ways:
         self.block = [0] * len(graph.instructions)
         for number, block in enumerate(blocks):
             self.block[block.start : block.end] = [number] * (block.end - block.start)
-
-    def _guards(self, own: dict[int, set[int]]) -> Guards:
-        """What is known of predicates."""
-        blocks = self.graph.blocks
-        inside: dict[int, set[int]] = {}
-        for entry in own:
-            seen, stack, calls = set[int](), [entry], {entry}
-            while stack:
-                members = own[stack.pop()]
-                seen |= members
-                for number in members:
-                    callee = blocks[number].calls
-                    if callee is not None and callee not in calls and callee in own:
-                        calls.add(callee)
-                        stack.append(callee)
-            inside[entry] = seen
-        led_to = {to for block in blocks for to in block.next}
-        order: list[int] = []
-        roots: list[int] = []
-        done: set[int] = set()
-        starts = [n for n in range(len(blocks)) if n not in led_to]
-        for entry in [*self.graph.entries, *starts, *range(len(blocks))]:
-            if entry in done:
-                continue
-            if entry not in self.graph.entries[1:]:
-                roots.append(entry)
-            fresh = [n for n in self.graph.function(entry) if n not in done]
-            order += fresh
-            done.update(fresh)
-        guards = Guards(self.graph, self.facts, inside)
-        guards.flow(order, roots)
-        return guards
 
     def along(self, number: int, to: int, holds: int) -> int | None:
         """What holds of ``holds`` behind the way from a block to a next one; None for a way that is not taken where
