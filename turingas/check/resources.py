@@ -10,7 +10,6 @@ from turingas.check.rules import rule
 from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.info import BLOCK_SIZES, WARP, resident_warps
-from turingas.isa import control
 from turingas.isa.arch import KB
 from turingas.isa.instruction import Imm, Reg
 
@@ -52,14 +51,7 @@ def _registers(graph: Graph) -> Iterator[Finding]:
 
 def _counts(graph: Graph) -> list[int]:
     """Of each instruction, one more than the highest register that it uses."""
-    memo: dict[int, int] = {}
-    counts = []
-    for word in graph.kernel.words:
-        bare = word & ~control.MASK
-        if bare not in memo:
-            memo[bare] = graph.isa.registers(bare)
-        counts.append(memo[bare])
-    return counts
+    return [0 if i is None else i.form.registers(i.word) for i in graph.instructions]
 
 
 def _moved_registers(graph: Graph, counts: list[int]) -> Iterator[Finding]:

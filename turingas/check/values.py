@@ -415,6 +415,8 @@ class Values:
         self.graph = graph
         self.start: dict[int, State] = {}
         self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
+        #: the same, with the state before: a block that is come to with what was known before is not gone through again
+        self.seen: dict[int, tuple[State, State, Instruction | None]] = {}
         order = [n for entry in graph.entries for n in graph.function(entry)]
         self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
         self.after = post_dominators(graph)
@@ -459,7 +461,12 @@ class Values:
 
     def _end(self, block: int) -> tuple[State, Instruction | None]:
         """The state behind a block, and its last instruction."""
-        state = dict(self.start.get(block, {}))
+        start = self.start.get(block, {})
+        if block in self.seen:
+            before, *_ = self.seen[block]
+            if len(before) == len(start) and all(before.get(key) is known for key, known in start.items()):
+                return self.seen[block][1:]
+        state = dict(start)
         place, i = self.graph.blocks[block], None
         for n in range(place.start, place.end):
             i, this = self.graph.instructions[n], self.plans[n]
@@ -467,6 +474,7 @@ class Values:
                 execute(state, this)
             elif i is None or i.base == "CALL":
                 state.clear()  # what a function leaves, or a word that is not known
+        self.seen[block] = start, state, i
         return state, i
 
     def meet(self, block: int) -> int | None:
