@@ -25,7 +25,7 @@ def check(graph: Graph) -> Iterator[Finding]:
 
 
 def _conflict(graph: Graph, i: Instruction, cache: Cache, cycles: int) -> Finding:
-    found = reads(i, cache, graph.kernel.facts)
+    found = reads(i, cache)
     counts = by_bank(found)
     bank = max((b for b in (0, 1) if counts[b]), key=lambda b: cache.behind[b] + counts[b])
     names = " ".join(f"R{number}" for number in found if number & 1 == bank)

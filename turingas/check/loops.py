@@ -104,7 +104,7 @@ def _summary(graph: Graph, number: int, loop: Loop) -> LoopSummary | None:
     conflicts = 0
     even = odd = 0
     for i in code:
-        counts = by_bank(reads(i, cache, arch))
+        counts = by_bank(reads(i, cache))
         even, odd = even + counts[0], odd + counts[1]
         cycles, cache = step(i, cache, arch)
         conflicts += cycles

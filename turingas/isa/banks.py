@@ -22,12 +22,13 @@ every architecture, nearly all save a read in this model, and fewer in one witho
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turingas.isa.arch import Arch
 from turingas.isa.instruction import Instruction, Reg
-from turingas.isa.latency import latencies
+from turingas.isa.table import OPS
 
 #: pipes that read their sources at issue, all at once, so that banks matter
 MATH = ("fma", "alu", "half")
@@ -45,6 +46,7 @@ class Ports:
     overlap: bool
 
 
+@functools.cache
 def ports(arch: Arch) -> Ports:
     """How the banks of an architecture are read."""
     return Ports(3, True) if arch.fp32_lanes == 128 else Ports(2, False)
@@ -74,17 +76,21 @@ def sources(i: Instruction) -> list[tuple[Slot, int, bool]]:
     return found
 
 
-def reads(i: Instruction, cache: Cache, arch: Arch) -> list[int]:
+def reads(i: Instruction, cache: Cache) -> list[int]:
     """The registers that ``i`` reads from the banks, in the order of its sources; what it finds in the reuse cache
     it does not read. What other pipes than those of 32-bit arithmetic do is not known, and counts as nothing."""
-    if latencies(arch.name).pipe(i) not in MATH:
+    return _missed(i, sources(i), cache)
+
+
+def _missed(i: Instruction, found: list[tuple[Slot, int, bool]], cache: Cache) -> list[int]:
+    if OPS[i.base].pipe not in MATH:
         return []
-    return list(dict.fromkeys(number for slot, number, _ in sources(i) if cache.kept.get(slot) != number))
+    return list(dict.fromkeys([number for slot, number, _ in found if cache.kept.get(slot) != number]))
 
 
 def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
     """Cycles that ``i`` loses because registers that it reads lie in one bank, after what left ``cache``."""
-    return _late(by_bank(reads(i, cache, arch)), cache, ports(arch))
+    return _late(by_bank(reads(i, cache)), cache, ports(arch))
 
 
 def by_bank(registers: list[int]) -> tuple[int, int]:
@@ -99,12 +105,13 @@ def _late(counts: tuple[int, int], cache: Cache, how: Ports) -> int:
 
 def step(i: Instruction, cache: Cache, arch: Arch) -> tuple[int, Cache]:
     """``conflict_cycles``, and what ``i`` leaves behind at the time when its warp issues the next instruction."""
-    how, counts = ports(arch), by_bank(reads(i, cache, arch))
+    how, found = ports(arch), sources(i)
+    counts = by_bank(_missed(i, found, cache))
     cycles = _late(counts, cache, how)
     kept: dict[Slot, int] = {}
     if not i.control.yields:
         kept.update(cache.kept)
-        for slot, number, keep in sources(i):
+        for slot, number, keep in found:
             kept.pop(slot, None)
             if keep:
                 kept[slot] = number
