@@ -321,7 +321,7 @@ def reuse() -> str:
         for n, (i, cache, cycles) in enumerate(banks.walk(code, facts(ARCH))):
             y = top + n * step
             svg.line(20, y, 920, y)
-            read = banks.reads(i, cache, facts(ARCH))
+            read = banks.reads(i, cache)
             for bank, x in ((0, 490), (1, 610)):
                 for m, number in enumerate([r for r in read if r % 2 == bank]):
                     svg.box(x + 46 * m, y + 4, 42, 20, (BLUE2, GREEN2)[bank], (BLUE, GREEN)[bank])
