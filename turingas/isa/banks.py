@@ -22,7 +22,6 @@ every architecture, nearly all save a read in this model, and fewer in one witho
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -46,10 +45,12 @@ class Ports:
     overlap: bool
 
 
-@functools.cache
+LATE_READS, AT_ONCE = Ports(3, True), Ports(2, False)
+
+
 def ports(arch: Arch) -> Ports:
     """How the banks of an architecture are read."""
-    return Ports(3, True) if arch.fp32_lanes == 128 else Ports(2, False)
+    return LATE_READS if arch.fp32_lanes == 128 else AT_ONCE
 
 
 @dataclass(frozen=True)
