@@ -14,8 +14,8 @@ from turingas.isa.fields import Field, Target
 from turingas.isa.form import Form, Mnemonic, Shared
 from turingas.isa.operands import names_in, remember
 
-#: A form that may explain a word: it does not unless the bits of the mask have this value. Until it is made, which it is
-#: when a word asks for it, mask and value are the bits that are set in all of its words.
+#: A form that may explain a word: it does not unless the bits of the mask have this value. It is None until a word asks
+#: for it; until then mask and value are the bits that are set in all of its words.
 Candidate = tuple[int, int, Form | None]
 
 
