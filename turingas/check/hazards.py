@@ -41,8 +41,6 @@ from turingas.isa.effects import (
 from turingas.isa.latency import NONE, latencies
 
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
-MOST_EFFECTS = 1 << 15  # words of an architecture whose effects are remembered from kernel to kernel
-_EFFECTS: dict[str, dict[int, Effects]] = {}
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
@@ -157,18 +155,7 @@ class Walk:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
         self.distances = distances(self.lat)
-        facts = _EFFECTS.setdefault(graph.kernel.arch, {})
-        if len(facts) > MOST_EFFECTS:
-            facts.clear()
-        self.facts: list[Effects | None] = []
-        for i in graph.instructions:
-            if i is None:
-                self.facts.append(None)
-                continue
-            found = facts.get(i.word)
-            if found is None:
-                found = facts[i.word] = Effects(i, self.lat)
-            self.facts.append(found)
+        self.facts = graph.effects
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.told: dict[int, Told] = {}  # block -> what its last pass has found

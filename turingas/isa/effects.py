@@ -93,16 +93,30 @@ class Touch:
     also: Touch | None
 
 
+REMEMBERED = 1 << 15  # words of an architecture
+
+
 class Distances:
-    """The cycles between two touches on one architecture. Everything is asked of ``lat`` once."""
+    """The effects of the instructions of one architecture, and the cycles between two touches. Everything is asked of
+    ``lat`` once."""
 
     def __init__(self, lat: Latencies) -> None:
         self.lat = lat
         self.manners: dict[tuple[Shape, bool], Manner] = {}
         self.kinds: dict[tuple[object, ...], int] = {}
         self.most: dict[int, int] = {}  # kind of a write -> cycles that anybody has to keep behind it
+        self._seen: dict[int, Effects] = {}
         self._raw: dict[tuple[int, int, int], int] = {}
         self._waw: dict[tuple[int, int, int], int] = {}
+
+    def effects(self, i: Instruction) -> Effects:
+        """The effects of an instruction; its address may be another one."""
+        found = self._seen.get(i.word)
+        if found is None:
+            if len(self._seen) >= REMEMBERED:
+                self._seen.clear()
+            found = self._seen[i.word] = Effects(i, self.lat)
+        return found
 
     def raw(self, one: Instruction, write: Touch, other: Instruction, read: Touch) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""
@@ -210,7 +224,7 @@ WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reading`` and
-    ``writing``: its touches, in the order of its operands. ``read_late``: registers that it reads late, without those
+    ``writing``: its touches, in the order of its operands; ``written``: its results, as bits. ``read_late``: registers that it reads late, without those
     that it writes too, for which its result stands, as bits; ``arriving``: role of what arrives at no fixed time ->
     registers, as bits. ``clears``: both literals of the predicates that it
     writes, as a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``:
@@ -251,7 +265,7 @@ class Effects:
             reading += manner.barrier_reads + sources
         self.reading: list[Touch] = reading
         self.writing: list[Touch] = writing
-        self.read_late, self.arriving, self.clears = late & ~written, arriving, clears
+        self.written, self.read_late, self.arriving, self.clears = written, late & ~written, arriving, clears
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)
         self.waits: tuple[int, ...] = ()
