@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from turingas.flow.graph import Block, Graph
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import ZEROS, Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)

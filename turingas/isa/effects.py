@@ -224,12 +224,11 @@ WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reading`` and
-    ``writing``: its touches, in the order of its operands; ``written``: its results, as bits. ``read_late``: registers that it reads late, without those
-    that it writes too, for which its result stands, as bits; ``arriving``: role of what arrives at no fixed time ->
-    registers, as bits. ``clears``: both literals of the predicates that it
-    writes, as a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``:
-    those that it names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a
-    mask."""
+    ``writing``: its touches, in the order of its operands; ``written``: its results, as bits. ``read_late``: registers
+    that it reads late, without those that it writes too, for which its result stands, as bits; ``arriving``: role of
+    what arrives at no fixed time -> registers, as bits. ``clears``: both literals of the predicates that it writes, as
+    a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``: those that it
+    names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a mask."""
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
         control, of = i.control, distances(lat)
