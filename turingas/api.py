@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from turingas import collector
 from turingas.errors import AsmError, EncodeError, raise_all
 from turingas.isa import control
 from turingas.isa.decode import SEEN
@@ -15,6 +16,7 @@ LABEL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*:(?=\s|$)")
 WORD = re.compile(r"\.word\s+0[xX]([0-9a-fA-F]{1,32})")
 
 
+@collector.paused()
 def encode(text: str, arch: str = "sm_75", default_control: str | None = None, address: int = 0) -> list[int]:
     """Encode instruction lines: one 128-bit int a line; empty lines, comments and labels give none.
 
@@ -118,6 +120,7 @@ def _slow(isa: Isa, line: str, default: int | None, address: int, labels: dict[s
     return isa.join(isa.encode(line, address, labels), default)
 
 
+@collector.paused()
 def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:
     """Decode 128-bit words: one line a word, which ``encode`` turns into the same word again.
 

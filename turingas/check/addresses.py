@@ -10,13 +10,11 @@ import numpy as np
 from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
-from turingas.check.values import State, Value, add, guard, make, register, values
+from turingas.check.values import GLOBAL, SHARED, State, Value, add, guard, make, register, values
 from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
 
-SHARED = ("LDS", "STS", "ATOMS")
-GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOMG", "ATOM")
 BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 LANES = np.ones((1, 32), bool)
 

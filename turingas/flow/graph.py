@@ -11,8 +11,10 @@ import struct
 from dataclasses import dataclass, field
 
 from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.isa.effects import Effects, distances
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
+from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
 
 SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active, not on a predicate
@@ -72,6 +74,12 @@ class Graph:
         self._connect()
         self.reachable = self._reach(self.entries[:1])
         self._loops: list[Loop] | None = None
+
+    @functools.cached_property
+    def effects(self) -> list[Effects | None]:
+        """What each instruction means for those behind it. AsmError where the latencies are not known."""
+        effects = distances(latencies(self.kernel.arch)).effects
+        return [None if i is None else effects(i) for i in self.instructions]
 
     def text(self, n: int) -> str:
         """Instruction ``n`` as nvdisasm writes it."""

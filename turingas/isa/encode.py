@@ -35,14 +35,14 @@ class _Entry:
     conditional: bool = False
 
 
-class _Skeletons(dict[str, str]):
+class _Skeletons(dict[str, bytes]):
     """Operand text -> its kind: what is left without the digits of numbers and register indices."""
 
-    def __missing__(self, text: str) -> str:
-        return remember(self, text, text.strip().translate(DIGITS))
+    def __missing__(self, text: str) -> bytes:
+        return remember(self, text, text.strip().encode(errors="surrogatepass").translate(None, DIGITS))
 
 
-TARGET = "\0"
+TARGET = b"\0"
 SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
 SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
@@ -57,10 +57,10 @@ class Encoder:
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
-        self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
+        self._entries: dict[str, dict[tuple[bytes, ...], _Entry]] = {}
         self._count = 0  # of entries
         #: a row and the kinds of operands -> the form that fits them, and its operands
-        self._shapes: dict[tuple[Row | str, ...], tuple[Form, list[Operand]]] = {}
+        self._shapes: dict[tuple[Row | bytes, ...], tuple[Form, list[Operand]]] = {}
         self._skeleton = _Skeletons().__getitem__
 
     def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
@@ -109,7 +109,7 @@ class Encoder:
 
     def _known(
         self,
-        kinds: Mapping[tuple[str, ...], _Entry],
+        kinds: Mapping[tuple[bytes, ...], _Entry],
         parts: list[str],
         guard: int,
         uniform: str | None,
@@ -196,7 +196,7 @@ class Encoder:
     def _fitting(self, row: Row, parts: list[str]) -> Iterator[tuple[Form, list[Operand] | None]]:
         """The forms of a row, each with the operands that the texts stand for in it (None when they fit none): first
         the one that fits such texts, if they were seen with other modifiers."""
-        key: tuple[Row | str, ...] = (row, *map(self._skeleton, parts))
+        key: tuple[Row | bytes, ...] = (row, *map(self._skeleton, parts))
         known = self._shapes.get(key)
         if known is not None and all(operand.matches(text) for operand, text in zip(known[1], parts)):
             yield known

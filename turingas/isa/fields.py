@@ -10,7 +10,7 @@ import functools
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 Place = int | tuple[tuple[int, int], ...]
 
@@ -274,16 +274,15 @@ class Register(Field):
             return self.mark + text
         return text
 
-    def check(self, word: int) -> None:
-        """Unprintable for what ``encode`` would not read back: a misaligned wide register."""
-        index = word >> self.pos & self.last
-        if index >= self.count and not (self.zero and index == self.last):
-            raise Unprintable
-        if self.words > 1 and not self._fits(index):
-            raise Unprintable
+    def plain_texts(self) -> Iterator[tuple[int, str]]:
+        """The bits and names of all registers that may stand here, without signs and suffixes."""
+        if self._extras != -1:
+            for index, name in self._texts.items():
+                if self.words <= 1 or self._fits(index):
+                    yield index << self.pos, name
 
     def checked(self, word: int) -> str:
-        """``decode`` after ``check``."""
+        """``decode``, but Unprintable for what ``encode`` would not read back: a misaligned wide register."""
         if self.words > 1 and not self._fits(word >> self.pos & self.last):
             raise Unprintable
         return self.decode(word)
