@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, describe, diagnose, forms, table
@@ -27,6 +28,8 @@ class Isa:
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        #: words without control code, and what they mean: what ``instruction`` has seen
+        self.bodies: dict[int, Any] = {}
         self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
 
