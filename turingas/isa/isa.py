@@ -86,7 +86,7 @@ class Isa:
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
         form = self.explain(word)
-        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+        if form is None or form.base not in ("BAR", "B2R"):
             return 0
         for operand in form.operands:
             for f in operand.fields:
