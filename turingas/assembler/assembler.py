@@ -382,7 +382,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
+    opcodes = isa.opcodes("BAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turingas.flow.graph import Graph
-from turingas.isa.instruction import ZEROS, Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
-from turingas.isa.table import OPS
+from turingas.flow.graph import Block, Graph
+from turingas.isa.effects import FIRST
+from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
 WORD = 1 << 32
+ACCESSES = frozenset(["load", "store", "atomic"])  # Op.traits
 THREAD, OTHER = 1, 2  # what a value is made from, besides numbers: an index of the thread; what is not known
 
 
@@ -84,8 +85,7 @@ class Truth:
 
 
 Known = Value | Truth
-Key = tuple[str, int]  # file and number of a register
-State = dict[Key, Known]
+State = dict[int, Known]  # register, as turingas/isa/effects counts them; general ones and predicates alone
 Rule = Callable[[State, Instruction, list[Operand]], Value | None]
 
 
@@ -100,14 +100,13 @@ def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
     return Value(step, offsets % (step or WORD), origin, True)
 
 
-UNIFORM = make(1, 0, OTHER)
+ZERO = make(0, 0)
+UNIFORM = make(1, 0, OTHER)  # uniform registers, too
 ALL_THREADS = make(1, 0, THREAD)  # uniform in a warp, another in the next one
 SAME = Truth(True, OTHER)
 CONSTANT = Truth(True, 0)
 UNIFORMS = [make(1, 0, origin) for origin in range(4)]
 TRUTHS = {(uniform, origin): Truth(uniform, origin) for uniform in (False, True) for origin in range(4)}
-# what is known of registers of which a state says nothing
-ALWAYS: State = {("UR", n): UNIFORM for n in range(255)} | {("UP", n): SAME for n in range(8)} | {("P", 7): CONSTANT}
 
 SPECIAL = {
     "SR_TID.X": make(32, LANE, THREAD),
@@ -222,11 +221,11 @@ def operand(state: State, o: Operand) -> Value | None:
 def register(state: State, file: str, index: int) -> Value | None:
     """What is known of a register."""
     if index == ZEROS[file]:
-        return make(0, 0)
-    found = state.get((file, index))
-    if isinstance(found, Value):
-        return found
-    return UNIFORM if file == "UR" else None
+        return ZERO
+    if file == "UR":
+        return UNIFORM
+    found = state.get(index)
+    return found if isinstance(found, Value) else None
 
 
 def truth(state: State, file: str, index: int) -> Truth | None:
@@ -235,7 +234,7 @@ def truth(state: State, file: str, index: int) -> Truth | None:
         return CONSTANT
     if file == "UP":
         return SAME
-    found = state.get((file, index))
+    found = state.get(FIRST["P"] + index)
     return found if isinstance(found, Truth) else None
 
 
@@ -301,76 +300,88 @@ NO_END: tuple[State, Instruction | None] = {}, None
 
 
 class Plan(NamedTuple):
-    """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``writes``: those
-    that it writes; ``exact``: the one of them that ``rule`` works out; ``opaque``: whether its results are no function
-    of its registers; ``origin``: OTHER if it reads more than registers."""
+    """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
+    with its guard, as bits; ``writes``: those that it writes; ``exact``: the one of them that ``rule`` works out;
+    ``opaque``: whether its results are no function of its registers; ``origin``: OTHER if it reads more than these;
+    ``uniform``: whether its results are where those are."""
 
     i: Instruction
-    reads: tuple[Key, ...]
-    writes: tuple[Key, ...]
-    exact: Key | None
+    reads: list[int]
+    uses: int
+    writes: list[int]
+    exact: int
     rule: Rule | None
     sources: list[Operand]
     opaque: bool
     origin: int
+    uniform: bool
 
 
-def _keys(accesses: Iterable[Access]) -> tuple[Key, ...]:
-    return tuple((access.file, access.first + n) for access in accesses for n in range(access.count))
+#: the files that a state knows of, and where the numbers of their registers begin
+KEPT = {file: FIRST[file] for file in ("R", "P")}
+BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
 
 
 def plan(i: Instruction) -> Plan:
     """What there is to know of an instruction, whatever the state."""
-    rule = RULES.get(i.base)
-    first = next(((w.file, w.first) for w in i.writes if w.file == "R"), None) if rule else None
-    sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
-    more = any(isinstance(o, (Const, Mem)) for o in i.operands)
-    reads = _keys(access for access in i.reads if access.what != "guard")
-    return Plan(i, reads, _keys(i.writes), first, rule, sources, OPS[i.base].opaque, OTHER if more else 0)
-
-
-def plans(instructions: list[Instruction | None]) -> list[Plan | None]:
-    """A plan for each instruction that writes a register; None for the others."""
-    by_word: dict[int, Plan | None] = {}
-    found: list[Plan | None] = []
-    for i in instructions:
-        if i is not None and i.word not in by_word:
-            by_word[i.word] = plan(i) if i.writes else None
-        found.append(None if i is None else by_word[i.word])
-    return found
+    rule, opaque = RULES.get(i.base), i.shape.op.opaque
+    origin, uniform, uses = 0, not opaque, 0
+    reads: list[int] = []
+    for file, first, count, what in i.reads:
+        if file in KEPT:
+            first += KEPT[file]
+            uses |= (1 << count) - 1 << first
+            if what != "guard":
+                reads += range(first, first + count)
+        else:
+            origin = OTHER
+            uniform = uniform and file in ("UR", "UP")
+    sources: list[Operand] = []
+    for o in i.operands:
+        if not isinstance(o, Reg):
+            sources.append(o)
+            if isinstance(o, (Const, Mem)):
+                origin = OTHER
+        elif not o.write and o.file not in ("P", "UP"):
+            sources.append(o)
+    writes: list[int] = []
+    exact = -1
+    for file, first, count, _ in i.writes:
+        if file in KEPT:
+            if rule and exact < 0 and file == "R":
+                exact = first
+            first += KEPT[file]
+            writes += range(first, first + count)
+    return Plan(i, reads, uses, writes, exact, rule, sources, opaque, origin, uniform)
 
 
 def execute(state: State, this: Plan) -> None:
     """Brings ``state`` behind an instruction."""
-    origin, uniform = this.origin, True
-    for key in this.reads:
-        known = state.get(key) or ALWAYS.get(key)
+    origin, uniform = this.origin, this.uniform
+    for number in this.reads:
+        known = state.get(number)
         if known is None:
             origin |= OTHER
             uniform = False
         else:
             origin |= known.origin
             uniform = uniform and known.uniform
-    opaque, i = this.opaque, this.i
-    uniform = uniform and not opaque
-    exact = None if this.exact is None or this.rule is None else this.rule(state, i, this.sources)
-    for key in this.writes:
+    i = this.i
+    exact = None if this.rule is None else this.rule(state, i, this.sources)
+    for number in this.writes:
         new: Known | None = None
-        if key[0] == "R":
-            new = exact if exact is not None and key == this.exact else UNIFORMS[origin] if uniform else None
-        elif key[0] == "P":
-            if i.base == "VOTE":
-                new = SAME
-            elif uniform or origin & THREAD and not opaque:
-                new = TRUTHS[uniform, origin]
-        elif key[0] == "UR":
-            new = UNIFORM
+        if number < FIRST["P"]:
+            new = exact if exact is not None and number == this.exact else UNIFORMS[origin] if uniform else None
+        elif i.base == "VOTE":
+            new = SAME
+        elif uniform or origin & THREAD and not this.opaque:
+            new = TRUTHS[uniform, origin]
         if not i.always:
-            new = _perhaps(new, state.get(key), guard(state, i))
+            new = _perhaps(new, state.get(number), guard(state, i))
         if new is None:
-            state.pop(key, None)
+            state.pop(number, None)
         else:
-            state[key] = new
+            state[number] = new
 
 
 def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
@@ -404,14 +415,99 @@ def _either(one: Known, other: Known) -> Known | None:
 # -- over the graph
 
 
+Asked = Callable[[Instruction], bool]
+
+
+class Needed:
+    """The instructions of a kernel on which it depends what is known where somebody asks: addresses and guards of the
+    instructions of ``asked``, and what decides where a block goes on. The rest need not be gone through.
+
+    ``plans``: of those that are needed; ``steps``: block -> its plans, None where nothing is known any more;
+    ``at``: block -> registers that matter at its start, as bits.
+    """
+
+    def __init__(self, graph: Graph, asked: Asked | None) -> None:
+        self.graph = graph
+        self.plans: dict[int, Plan] = {}
+        self.at = [0] * len(graph.blocks)
+        self._by_word: dict[int, Plan] = {}
+        self._read = [self._asked_in(block, asked) for block in graph.blocks]
+        self._everything = BITS if asked is None else 0
+        order = [number for entry in graph.entries for number in graph.function(entry)]
+        waiting = list(dict.fromkeys(order))
+        queued = set(waiting)
+        while waiting:
+            number = waiting.pop()  # the last ones first
+            queued.discard(number)
+            before = self._through(number)
+            if before != self.at[number]:
+                self.at[number] = before
+                again = [n for n in graph.blocks[number].previous if n not in queued]
+                waiting += again
+                queued.update(again)
+        self.steps = [list(self._steps(block)) for block in graph.blocks]
+
+    def _steps(self, block: Block) -> Iterator[Plan | None]:
+        code, plans = self.graph.instructions, self.plans
+        for n in range(block.start, block.end):
+            if n in plans:
+                yield plans[n]
+            elif (i := code[n]) is None or i.base == "CALL":
+                yield None  # what a function leaves, or a word that is not known
+
+    def _asked_in(self, block: Block, asked: Asked | None) -> dict[int, int]:
+        """Instruction of a block -> registers of which something is asked there."""
+        found = {}
+        code = self.graph.instructions
+        for n in range(block.start, block.end):
+            i = code[n]
+            if i is not None and ((asked is not None and asked(i)) or (n == block.end - 1 and len(block.next) > 1)):
+                found[n] = sum(
+                    {1 << KEPT[a.file] + a.first for a in i.reads if a.file in KEPT and a.what in DECIDING}
+                )  # fmt: skip
+        return found
+
+    def _through(self, number: int) -> int:
+        """What matters before a block; makes plans of what is needed in it."""
+        graph, plans = self.graph, self.plans
+        block, read = graph.blocks[number], self._read[number]
+        live = self._everything
+        for to in block.next:
+            live |= self.at[to]
+        effects = graph.effects
+        for n in range(block.end - 1, block.start - 1, -1):
+            this = effects[n]
+            if this is None:
+                continue
+            if this.written & live:
+                needed = plans.get(n)
+                if needed is None:
+                    i = this.i
+                    needed = self._by_word.get(i.word)
+                    if needed is None:
+                        needed = self._by_word[i.word] = plan(i)
+                    plans[n] = needed
+                if this.i.always:
+                    live &= ~this.written
+                live |= needed.uses | self._everything
+            if n in read:
+                live |= read[n]
+        return live
+
+
+#: what an access or a branch says of itself
+DECIDING = ("address", "guard", "predicate")
+
+
 class Values:
     """What is known in each block of a kernel; ``instructions`` walks one.
 
+    ``asked``: of which instructions addresses and guards are to be known; None: everything of all.
     ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
     ``apart``: blocks between such a branch and the place where its ways meet, where not all lanes may be active.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, asked: Asked | None = None) -> None:
         self.graph = graph
         self.start: dict[int, State] = {}
         self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
@@ -420,37 +516,38 @@ class Values:
         order = [n for entry in graph.entries for n in graph.function(entry)]
         self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
         self.after = post_dominators(graph)
-        self.plans = plans(graph.instructions)
+        self.needed = Needed(graph, asked)
+        self.plans = self.needed.plans
         self.split: dict[int, Truth | None] = {}
         self.apart: set[int] = set()
         while self._flow():
             pass
 
     def instructions(
-        self, block: int, wanted: Container[str] | None = None
+        self, block: int, wanted: Asked | None = None
     ) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block (with one of some mnemonics), their numbers, and the state before each, to be
+        """The instructions of a block (or those that are wanted), their numbers, and the state before each, to be
         read at once."""
         state = dict(self.start.get(block, {}))
         place = self.graph.blocks[block]
         code = self.graph.instructions
         end = place.end
-        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or i.base not in wanted):
+        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or not wanted(i)):
             end -= 1
         for n in range(place.start, end):
-            i, this = code[n], self.plans[n]
+            i = code[n]
             if i is None:
                 state.clear()
                 continue
-            if wanted is None or i.base in wanted:
+            if wanted is None or wanted(i):
                 yield n, i, state
-            if this is not None:
-                execute(state, this)
+            if n in self.plans:
+                execute(state, self.plans[n])
 
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
         state, i = self.ends.get(block, NO_END)
-        if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
+        if i is None or i.base == "RET" or i.op.flow in ("indirect", "call") or LANES_DECIDE & set(i.mods):
             return None
         found = [guard(state, i)]
         found += [truth(state, o.file, o.index) for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
@@ -467,13 +564,12 @@ class Values:
             if len(before) == len(start) and all(before.get(key) is known for key, known in start.items()):
                 return self.seen[block][1:]
         state = dict(start)
-        place, i = self.graph.blocks[block], None
-        for n in range(place.start, place.end):
-            i, this = self.graph.instructions[n], self.plans[n]
-            if this is not None:
+        for this in self.needed.steps[block]:
+            if this is None:
+                state.clear()
+            else:
                 execute(state, this)
-            elif i is None or i.base == "CALL":
-                state.clear()  # what a function leaves, or a word that is not known
+        i = self.graph.instructions[self.graph.blocks[block].end - 1]
         self.seen[block] = start, state, i
         return state, i
 
@@ -514,7 +610,7 @@ class Values:
             _, block = heapq.heappop(waiting)
             state, _ = self.ends[block] = self._end(block)
             for to in self.graph.blocks[block].next:
-                if self._merge(to, state, forget.get(to, frozenset())) and (self.rank[to], to) not in waiting:
+                if self._merge(to, state, forget.get(to, 0)) and (self.rank[to], to) not in waiting:
                     heapq.heappush(waiting, (self.rank[to], to))
         more = False
         for number in self.start.keys() - self.split.keys():
@@ -526,30 +622,35 @@ class Values:
                 more = True
         return more
 
-    def _forget(self) -> dict[int, frozenset[Key]]:
-        """For each block where ways meet that lanes went apart: the registers that were written on the way."""
-        forget: dict[int, frozenset[Key]] = {}
+    def _forget(self) -> dict[int, int]:
+        """For each block where ways meet that lanes went apart: the registers that were written on the way, as bits."""
+        forget: dict[int, int] = {}
         self.apart = set()
         for number in self.split:
             ways = self.ways(number)
             between = set().union(*ways) - {self.meet(number)}
             if self.meet(number) is not None:
                 self.apart |= between
-            keys = frozenset(key for b in between for key in self._written(b))
+            written = 0
+            for b in between:
+                written |= self._written(b)
             for n, one in enumerate(ways):
                 for other in ways[n + 1 :]:
                     for b in one & other:
-                        forget[b] = forget.get(b, frozenset()) | keys
+                        forget[b] = forget.get(b, 0) | written
         return forget
 
-    def _written(self, block: int) -> set[Key]:
-        place = self.graph.blocks[block]
-        code = self.graph.instructions[place.start : place.end]
-        return {(w.file, w.first + n) for i in code if i is not None for w in i.writes for n in range(w.count)}
+    def _written(self, block: int) -> int:
+        place, written = self.graph.blocks[block], 0
+        for this in self.graph.effects[place.start : place.end]:
+            if this is not None:
+                written |= this.written
+        return written
 
-    def _merge(self, block: int, state: State, forget: frozenset[Key]) -> bool:
+    def _merge(self, block: int, state: State, forget: int) -> bool:
         """Joins a state to what stands before a block; whether that changed."""
-        state = {key: known for key, known in state.items() if key not in forget}
+        keep = self.needed.at[block] & ~forget
+        state = {number: known for number, known in state.items() if keep >> number & 1}
         old = self.start.get(block)
         if old is None:
             self.start[block] = state
@@ -565,10 +666,15 @@ class Values:
         return changed
 
 
+def accesses(i: Instruction) -> bool:
+    """Whether the lanes access shared or global memory, each at an address of its own."""
+    return bool(i.op.traits & ACCESSES) and i.op.space in ("shared", "global", "generic")
+
+
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph)
+    return Values(graph, lambda i: i.base == "BAR" or accesses(i))
 
 
 def post_dominators(graph: Graph) -> list[int]:
@@ -596,4 +702,4 @@ def post_dominators(graph: Graph) -> list[int]:
 def _may_end(graph: Graph, number: int) -> bool:
     """Whether a thread may end in this block, or leave the function."""
     i = graph.instructions[graph.blocks[number].end - 1]
-    return i is not None and i.base in ("EXIT", "KILL", "RET")
+    return i is not None and i.op.flow == "end"

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 
 from turingas.isa.arch import Arch
 from turingas.isa.instruction import Instruction, Reg
-from turingas.isa.table import OPS
 
 #: pipes that read their sources at issue, all at once, so that banks matter
 MATH = ("fma", "alu", "half")
 SLOTS = {24: "a", 32: "b", 64: "c"}  # place of a source in the word -> its name
+PLACES = {name: place for place, name in SLOTS.items()}
 
 Slot = tuple[int, int]  # bank, place
 
@@ -45,6 +45,7 @@ class Ports:
     overlap: bool
 
 
+NEVER = 16  # no stall is so long
 LATE_READS, AT_ONCE = Ports(3, True), Ports(2, False)
 
 
@@ -67,14 +68,19 @@ EMPTY = Cache()
 
 def sources(i: Instruction) -> list[tuple[Slot, int, bool]]:
     """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
+    kept = _kept(i) if i.control.reuse and not i.control.yields else ()
     found = []
-    for operand in i.operands:
-        if isinstance(operand, Reg) and operand.file == "R" and operand.place in SLOTS:
-            if operand.write or operand.zero:
-                continue
-            for number in range(operand.index, operand.index + min(operand.words, 2)):
-                found.append(((number & 1, operand.place), number, operand.reuse and not i.control.yields))
+    for file, first, count, what in i.reads:
+        if file == "R" and what in PLACES:
+            place = PLACES[what]
+            for number in range(first, first + min(count, 2)):
+                found.append(((number & 1, place), number, place in kept))
     return found
+
+
+def _kept(i: Instruction) -> list[int]:
+    """The places whose registers ``.reuse`` keeps."""
+    return [o.place for o in i.operands if isinstance(o, Reg) and o.reuse]
 
 
 def reads(i: Instruction, cache: Cache) -> list[int]:
@@ -84,9 +90,10 @@ def reads(i: Instruction, cache: Cache) -> list[int]:
 
 
 def _missed(i: Instruction, found: list[tuple[Slot, int, bool]], cache: Cache) -> list[int]:
-    if OPS[i.base].pipe not in MATH:
+    if i.shape.op.pipe not in MATH:
         return []
-    return list(dict.fromkeys([number for slot, number, _ in found if cache.kept.get(slot) != number]))
+    kept = cache.kept
+    return list(dict.fromkeys([number for slot, number, _ in found if kept.get(slot) != number]))
 
 
 def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
@@ -101,37 +108,47 @@ def by_bank(registers: list[int]) -> tuple[int, int]:
 
 
 def _late(counts: tuple[int, int], cache: Cache, how: Ports) -> int:
-    return max(0, *(behind + count - how.window for behind, count in zip(cache.behind, counts) if count), 0)
+    (even, odd), (even_behind, odd_behind), window = counts, cache.behind, how.window
+    return max(0, even_behind + even - window if even else 0, odd_behind + odd - window if odd else 0)
 
 
 def step(i: Instruction, cache: Cache, arch: Arch) -> tuple[int, Cache]:
     """``conflict_cycles``, and what ``i`` leaves behind at the time when its warp issues the next instruction."""
-    how, found = ports(arch), sources(i)
-    counts = by_bank(_missed(i, found, cache))
+    return _step(i, cache, ports(arch))
+
+
+def _step(i: Instruction, cache: Cache, how: Ports) -> tuple[int, Cache]:
+    found = sources(i)
+    even, odd = counts = by_bank(_missed(i, found, cache))
     cycles = _late(counts, cache, how)
     kept: dict[Slot, int] = {}
-    if not i.control.yields:
+    if not i.control.yields and (cache.kept or i.control.reuse):
         kept.update(cache.kept)
         for slot, number, keep in found:
             kept.pop(slot, None)
             if keep:
                 kept[slot] = number
-    if not how.overlap:
-        return cycles, Cache(kept)
-    passed = cycles + max(i.control.stall, 1)
-    even, odd = (max(0, behind + count - passed) for behind, count in zip(cache.behind, counts))
-    return cycles, Cache(kept, (even, odd))
+    left = (0, 0)
+    if how.overlap:
+        passed = cycles + max(i.control.stall, 1)
+        left = max(0, cache.behind[0] + even - passed), max(0, cache.behind[1] + odd - passed)
+    return cycles, Cache(kept, left) if kept or any(left) else EMPTY
 
 
-def walk(
-    instructions: Iterable[Instruction | None], arch: Arch, cache: Cache = EMPTY
-) -> Iterator[tuple[Instruction, Cache, int]]:
-    """Each instruction of straight code, with what it finds in the cache and the cycles it loses by conflicts. A word
-    that no instruction explains empties the cache."""
+def walk(instructions: Iterable[Instruction | None], arch: Arch) -> Iterator[tuple[Instruction, Cache, int]]:
+    """Each instruction of straight code, with what it finds in the cache and the cycles it loses by conflicts. The
+    cache is empty before the first, and a word that no instruction explains empties it."""
+    how, cache = ports(arch), EMPTY
+    # a bank is asked for three registers at most: so long is it busy, if windows overlap
+    enough = how.window if how.overlap else NEVER
     for i in instructions:
         if i is None:
             cache = EMPTY
             continue
-        cycles, left = step(i, cache, arch)
+        control = i.control
+        if cache is EMPTY and not control.reuse and (control.stall >= enough or i.shape.op.pipe not in MATH):
+            yield i, EMPTY, 0  # neither finds nor leaves anything
+            continue
+        cycles, left = _step(i, cache, how)
         yield i, cache, cycles
         cache = left

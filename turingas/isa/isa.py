@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, describe, diagnose, forms, table
@@ -27,6 +28,8 @@ class Isa:
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        #: words without control code, and what they mean: what ``instruction`` has seen
+        self.bodies: dict[int, Any] = {}
         self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
 
@@ -82,7 +85,7 @@ class Isa:
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
         form = self.explain(word)
-        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+        if form is None or form.base not in ("BAR", "B2R"):
             return 0
         for operand in form.operands:
             for f in operand.fields:
