@@ -26,6 +26,7 @@ from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
+from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.source import parse
 from turingas.source.parse import Directive, Instruction, Item, Label
@@ -35,7 +36,6 @@ LEPC = "PC"  # begins a label that names the next LEPC, even if other instructio
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
-STACK = 4  # calls between a warning and who called assemble
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
@@ -124,7 +124,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=STACK)
+            warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
 
     # -- the end
