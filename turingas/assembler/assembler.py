@@ -140,7 +140,7 @@ class Assembler(Directives):
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
         gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
-        used = 0  # registers
+        used = 0  # bits that tell how many registers (``Isa.needs``)
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
@@ -160,8 +160,7 @@ class Assembler(Directives):
                 bits = found & WORD
                 word = bits | code
                 words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
-                if found - bits > used << 128:
-                    used = found >> 128
+                used |= found
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -183,7 +182,7 @@ class Assembler(Directives):
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
-        self._resources(draft, words, used)
+        self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
         self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
@@ -409,7 +408,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
+    opcodes = isa.opcodes("BAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 

@@ -33,6 +33,6 @@ def check(graph: Graph) -> Iterator[Finding]:
         if i.base == "CALL" and "NOINC" in i.mods and why == addresses.NO_RETURN:
             message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address after this call: it returns elsewhere"
             yield at(graph, n, "return-address", "error", message, HINT)
-        elif i.base in ("BRX", "BRXU") and addresses.branch_tables(graph.kernel):
+        elif flow_of(i) == "indirect" and i.op.relative and addresses.branch_tables(graph.kernel):
             message = "this branch has other targets than .nv.info lists (INDIRECT_BRANCH_TARGETS)"
             yield at(graph, n, "branch-table", "error", message, "count from START, and write the table with labels")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from turingas.flow.graph import Block, Graph
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -523,22 +523,22 @@ class Values:
             pass
 
     def instructions(
-        self, block: int, wanted: Container[str] | None = None
+        self, block: int, wanted: Asked | None = None
     ) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block (with one of some mnemonics), their numbers, and the state before each, to be
+        """The instructions of a block (or those that are wanted), their numbers, and the state before each, to be
         read at once."""
         state = dict(self.start.get(block, {}))
         place = self.graph.blocks[block]
         code = self.graph.instructions
         end = place.end
-        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or i.base not in wanted):
+        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or not wanted(i)):
             end -= 1
         for n in range(place.start, end):
             i = code[n]
             if i is None:
                 state.clear()
                 continue
-            if wanted is None or i.base in wanted:
+            if wanted is None or wanted(i):
                 yield n, i, state
             if n in self.plans:
                 execute(state, self.plans[n])
@@ -546,7 +546,7 @@ class Values:
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
         state, i = self.ends.get(block, NO_END)
-        if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
+        if i is None or i.base == "RET" or i.op.flow in ("indirect", "call") or LANES_DECIDE & set(i.mods):
             return None
         found = [guard(state, i)]
         found += [truth(state, o.file, o.index) for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
@@ -665,16 +665,15 @@ class Values:
         return changed
 
 
-#: mnemonics of whose addresses and guards the checks ask
-SHARED = ("LDS", "STS", "ATOMS")
-GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOMG", "ATOM")
-ASKED = frozenset([*SHARED, *GLOBAL, "BAR"])
+def accesses(i: Instruction) -> bool:
+    """Whether the lanes access shared or global memory, each at an address of its own."""
+    return "lanewise" in i.op.traits and i.op.space in ("shared", "global", "generic")
 
 
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph, lambda i: i.base in ASKED)
+    return Values(graph, lambda i: i.base == "BAR" or accesses(i))
 
 
 def post_dominators(graph: Graph) -> list[int]:
@@ -702,4 +701,4 @@ def post_dominators(graph: Graph) -> list[int]:
 def _may_end(graph: Graph, number: int) -> bool:
     """Whether a thread may end in this block, or leave the function."""
     i = graph.instructions[graph.blocks[number].end - 1]
-    return i is not None and i.base in ("EXIT", "KILL", "RET")
+    return i is not None and i.op.flow == "end"
