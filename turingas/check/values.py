@@ -26,7 +26,6 @@ from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instructio
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
 WORD = 1 << 32
-ACCESSES = frozenset(["load", "store", "atomic"])  # Op.traits
 THREAD, OTHER = 1, 2  # what a value is made from, besides numbers: an index of the thread; what is not known
 
 
@@ -668,7 +667,7 @@ class Values:
 
 def accesses(i: Instruction) -> bool:
     """Whether the lanes access shared or global memory, each at an address of its own."""
-    return bool(i.op.traits & ACCESSES) and i.op.space in ("shared", "global", "generic")
+    return "lanewise" in i.op.traits and i.op.space in ("shared", "global", "generic")
 
 
 @lru_cache(1)
