@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turingas.flow.graph import Block, Graph
+from turingas.flow.graph import Graph
 from turingas.isa.effects import FIRST
 from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
 
@@ -295,8 +295,6 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
 
-NO_END: tuple[State, Instruction | None] = {}, None
-
 
 class Plan(NamedTuple):
     """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
@@ -352,6 +350,9 @@ def plan(i: Instruction) -> Plan:
             first += KEPT[file]
             writes += range(first, first + count)
     return Plan(i, reads, uses, writes, exact, rule, sources, opaque, origin, uniform)
+
+
+ALL = range(BITS.bit_length())
 
 
 def execute(state: State, this: Plan) -> None:
@@ -415,91 +416,99 @@ def _either(one: Known, other: Known) -> Known | None:
 
 
 Asked = Callable[[Instruction], bool]
+#: what an access or a branch says of itself
+DECIDING = ("address", "guard", "predicate")
+
+
+class Step(NamedTuple):
+    """An instruction that matters. ``asked``: registers of which is to be known what they hold before it; ``plan``:
+    what it does, if that matters; ``clears``: whether nothing is known behind it."""
+
+    n: int
+    asked: Sequence[int] = ()
+    plan: Plan | None = None
+    clears: bool = False
 
 
 class Needed:
     """The instructions of a kernel on which it depends what is known where somebody asks: addresses and guards of the
     instructions of ``asked``, and what decides where a block goes on. The rest need not be gone through.
 
-    ``plans``: of those that are needed; ``steps``: block -> its plans, None where nothing is known any more;
-    ``at``: block -> registers that matter at its start, as bits.
+    ``steps``: block -> those that are needed; ``at``: block -> registers that matter at its start, as bits;
+    ``written``: block -> registers that it writes.
     """
 
     def __init__(self, graph: Graph, asked: Asked | None) -> None:
-        self.graph = graph
-        self.plans: dict[int, Plan] = {}
+        self.graph, self.asked = graph, asked
         self.at = [0] * len(graph.blocks)
-        self._by_word: dict[int, Plan] = {}
-        self._read = [self._asked_in(block, asked) for block in graph.blocks]
-        self._everything = BITS if asked is None else 0
+        self.steps: list[list[Step]] = [[] for _ in graph.blocks]
+        self.written = [0] * len(graph.blocks)
+        self._plans: dict[int, Plan] = {}  # by word
         order = [number for entry in graph.entries for number in graph.function(entry)]
         waiting = list(dict.fromkeys(order))
-        queued = set(waiting)
+        queued, done = set(waiting), set()
         while waiting:
             number = waiting.pop()  # the last ones first
             queued.discard(number)
             before = self._through(number)
-            if before != self.at[number]:
+            if before != self.at[number] or number not in done:
+                done.add(number)
                 self.at[number] = before
                 again = [n for n in graph.blocks[number].previous if n not in queued]
                 waiting += again
                 queued.update(again)
-        self.steps = [list(self._steps(block)) for block in graph.blocks]
-
-    def _steps(self, block: Block) -> Iterator[Plan | None]:
-        code, plans = self.graph.instructions, self.plans
-        for n in range(block.start, block.end):
-            if n in plans:
-                yield plans[n]
-            elif (i := code[n]) is None or i.base == "CALL":
-                yield None  # what a function leaves, or a word that is not known
-
-    def _asked_in(self, block: Block, asked: Asked | None) -> dict[int, int]:
-        """Instruction of a block -> registers of which something is asked there."""
-        found = {}
-        code = self.graph.instructions
-        for n in range(block.start, block.end):
-            i = code[n]
-            if i is not None and ((asked is not None and asked(i)) or (n == block.end - 1 and len(block.next) > 1)):
-                found[n] = sum(
-                    {1 << KEPT[a.file] + a.first for a in i.reads if a.file in KEPT and a.what in DECIDING}
-                )  # fmt: skip
-        return found
 
     def _through(self, number: int) -> int:
-        """What matters before a block; makes plans of what is needed in it."""
-        graph, plans = self.graph, self.plans
-        block, read = graph.blocks[number], self._read[number]
-        live = self._everything
+        """What matters before a block; notes which of its instructions are needed."""
+        graph = self.graph
+        block, effects, asked = graph.blocks[number], graph.effects, self.asked
+        live = written = 0
         for to in block.next:
             live |= self.at[to]
-        effects = graph.effects
+        steps: list[Step] = []
         for n in range(block.end - 1, block.start - 1, -1):
             this = effects[n]
             if this is None:
+                steps.append(Step(n, clears=True))
+                continue
+            i = this.i
+            written |= this.written
+            needed = None
+            if asked is None:
+                steps.append(Step(n, ALL, self._plan(i)))
                 continue
             if this.written & live:
-                needed = plans.get(n)
-                if needed is None:
-                    i = this.i
-                    needed = self._by_word.get(i.word)
-                    if needed is None:
-                        needed = self._by_word[i.word] = plan(i)
-                    plans[n] = needed
-                if this.i.always:
+                needed = self._plan(i)
+                if i.always:
                     live &= ~this.written
-                live |= needed.uses | self._everything
-            if n in read:
-                live |= read[n]
-        return live
+                live |= needed.uses
+            registers: Sequence[int] = ()
+            if asked(i) or n == block.end - 1 and len(block.next) > 1:
+                registers = _numbers(i)
+                for register in registers:
+                    live |= 1 << register
+            if needed or registers:
+                steps.append(Step(n, registers, needed))
+            elif i.base == "CALL":
+                steps.append(Step(n, clears=True))  # what a function leaves
+        steps.reverse()
+        self.steps[number], self.written[number] = steps, written
+        return live if asked else BITS
+
+    def _plan(self, i: Instruction) -> Plan:
+        found = self._plans.get(i.word)
+        if found is None:
+            found = self._plans[i.word] = plan(i)
+        return found
 
 
-#: what an access or a branch says of itself
-DECIDING = ("address", "guard", "predicate")
+def _numbers(i: Instruction) -> list[int]:
+    """The registers that an instruction's address, guard and condition are read from."""
+    return [KEPT[access.file] + access.first for access in i.reads if access.what in DECIDING and access.file in KEPT]
 
 
 class Values:
-    """What is known in each block of a kernel; ``instructions`` walks one.
+    """What is known in each block of a kernel; ``instructions`` tells of one.
 
     ``asked``: of which instructions addresses and guards are to be known; None: everything of all.
     ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
@@ -509,14 +518,14 @@ class Values:
     def __init__(self, graph: Graph, asked: Asked | None = None) -> None:
         self.graph = graph
         self.start: dict[int, State] = {}
-        self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
-        #: the same, with the state before: a block that is come to with what was known before is not gone through again
-        self.seen: dict[int, tuple[State, State, Instruction | None]] = {}
+        self.before: dict[int, State] = {}  # instruction -> what is known there of the registers that are asked for
+        self.ends: dict[int, State] = {}
+        #: the state before: a block that is come to with what was known before is not gone through again
+        self.seen: dict[int, State] = {}
         order = [n for entry in graph.entries for n in graph.function(entry)]
         self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
         self.after = post_dominators(graph)
         self.needed = Needed(graph, asked)
-        self.plans = self.needed.plans
         self.split: dict[int, Truth | None] = {}
         self.apart: set[int] = set()
         while self._flow():
@@ -525,27 +534,16 @@ class Values:
     def instructions(
         self, block: int, wanted: Container[str] | None = None
     ) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block (with one of some mnemonics), their numbers, and the state before each, to be
-        read at once."""
-        state = dict(self.start.get(block, {}))
-        place = self.graph.blocks[block]
-        code = self.graph.instructions
-        end = place.end
-        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or i.base not in wanted):
-            end -= 1
-        for n in range(place.start, end):
-            i = code[n]
-            if i is None:
-                state.clear()
-                continue
-            if wanted is None or i.base in wanted:
-                yield n, i, state
-            if n in self.plans:
-                execute(state, self.plans[n])
+        """The instructions of a block (with one of some mnemonics), their numbers, and what is known before each of the
+        registers that were asked for."""
+        for n, *_ in self.needed.steps[block]:
+            i = self.graph.instructions[n]
+            if i is not None and (wanted is None or i.base in wanted):
+                yield n, i, self.before.get(n, {})
 
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
-        state, i = self.ends.get(block, NO_END)
+        state, i = self.ends.get(block, {}), self.graph.instructions[self.graph.blocks[block].end - 1]
         if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
             return None
         found = [guard(state, i)]
@@ -555,22 +553,23 @@ class Values:
             return None
         return Truth(all(one.uniform for one in known), _origin(known))
 
-    def _end(self, block: int) -> tuple[State, Instruction | None]:
-        """The state behind a block, and its last instruction."""
+    def _end(self, block: int) -> State:
+        """The state behind a block."""
         start = self.start.get(block, {})
-        if block in self.seen:
-            before, *_ = self.seen[block]
-            if len(before) == len(start) and all(before.get(key) is known for key, known in start.items()):
-                return self.seen[block][1:]
+        before = self.seen.get(block)
+        if before is not None and len(before) == len(start):
+            if all(before.get(register) is known for register, known in start.items()):
+                return self.ends[block]
         state = dict(start)
-        for this in self.needed.steps[block]:
-            if this is None:
-                state.clear()
-            else:
+        for n, asked, this, clears in self.needed.steps[block]:
+            if asked:
+                self.before[n] = {register: state[register] for register in asked if register in state}
+            if this is not None:
                 execute(state, this)
-        i = self.graph.instructions[self.graph.blocks[block].end - 1]
-        self.seen[block] = start, state, i
-        return state, i
+            elif clears:
+                state.clear()
+        self.seen[block], self.ends[block] = start, state
+        return state
 
     def meet(self, block: int) -> int | None:
         """The first block that all ways from ``block`` pass; None where they end apart from each other."""
@@ -607,7 +606,7 @@ class Values:
         waiting = sorted((self.rank[entry], entry) for entry in self.graph.entries)
         while waiting:
             _, block = heapq.heappop(waiting)
-            state, _ = self.ends[block] = self._end(block)
+            state = self._end(block)
             for to in self.graph.blocks[block].next:
                 if self._merge(to, state, forget.get(to, 0)) and (self.rank[to], to) not in waiting:
                     heapq.heappush(waiting, (self.rank[to], to))
@@ -626,25 +625,18 @@ class Values:
         forget: dict[int, int] = {}
         self.apart = set()
         for number in self.split:
-            ways = self.ways(number)
-            between = set().union(*ways) - {self.meet(number)}
-            if self.meet(number) is not None:
+            ways, end = self.ways(number), self.meet(number)
+            between = set().union(*ways) - {end}
+            if end is not None:
                 self.apart |= between
             written = 0
             for b in between:
-                written |= self._written(b)
+                written |= self.needed.written[b]
             for n, one in enumerate(ways):
                 for other in ways[n + 1 :]:
                     for b in one & other:
                         forget[b] = forget.get(b, 0) | written
         return forget
-
-    def _written(self, block: int) -> int:
-        place, written = self.graph.blocks[block], 0
-        for this in self.graph.effects[place.start : place.end]:
-            if this is not None:
-                written |= this.written
-        return written
 
     def _merge(self, block: int, state: State, forget: int) -> bool:
         """Joins a state to what stands before a block; whether that changed."""
