@@ -446,13 +446,12 @@ class Needed:
         self._plans: dict[int, Plan] = {}  # by word
         order = [number for entry in graph.entries for number in graph.function(entry)]
         waiting = list(dict.fromkeys(order))
-        queued, done = set(waiting), set()
+        queued = set(waiting)
         while waiting:
             number = waiting.pop()  # the last ones first
             queued.discard(number)
             before = self._through(number)
-            if before != self.at[number] or number not in done:
-                done.add(number)
+            if before != self.at[number]:
                 self.at[number] = before
                 again = [n for n in graph.blocks[number].previous if n not in queued]
                 waiting += again
@@ -517,19 +516,19 @@ class Values:
 
     def __init__(self, graph: Graph, asked: Asked | None = None) -> None:
         self.graph = graph
-        self.start: dict[int, State] = {}
+        self.start: dict[int, State] = {entry: {} for entry in graph.entries}
         self.before: dict[int, State] = {}  # instruction -> what is known there of the registers that are asked for
         self.ends: dict[int, State] = {}
         #: the state before: a block that is come to with what was known before is not gone through again
         self.seen: dict[int, State] = {}
         order = [n for entry in graph.entries for n in graph.function(entry)]
-        self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
+        self.order = list(dict.fromkeys(order))
+        self.forget = [0] * len(graph.blocks)  # registers of which nothing is known before a block, as bits
         self.after = post_dominators(graph)
         self.needed = Needed(graph, asked)
         self.split: dict[int, Truth | None] = {}
         self.apart: set[int] = set()
-        while self._flow():
-            pass
+        self._flow()
 
     def instructions(
         self, block: int, wanted: Container[str] | None = None
@@ -599,49 +598,53 @@ class Values:
             found.append(seen)
         return found
 
-    def _flow(self) -> bool:
-        """One fixed point with the splits known so far; whether there are more of them than before."""
-        forget = self._forget()
-        self.start = {entry: {} for entry in self.graph.entries}
-        waiting = sorted((self.rank[entry], entry) for entry in self.graph.entries)
+    def _flow(self) -> None:
+        """Goes through the blocks until nothing changes. What is known becomes less and less on the way: so a branch at
+        whose end lanes go apart once does so for good."""
+        rank = {number: n for n, number in enumerate(self.order)}
+        waiting = sorted(rank[entry] for entry in self.graph.entries)
+        queued = set(waiting)
         while waiting:
-            _, block = heapq.heappop(waiting)
-            state = self._end(block)
-            for to in self.graph.blocks[block].next:
-                if self._merge(to, state, forget.get(to, 0)) and (self.rank[to], to) not in waiting:
-                    heapq.heappush(waiting, (self.rank[to], to))
-        more = False
-        for number in self.start.keys() - self.split.keys():
-            if len(self.graph.blocks[number].next) < 2:
-                continue
-            found = self.decides(number)
-            if found is None or not found.uniform:
-                self.split[number] = found
-                more = True
-        return more
+            place = heapq.heappop(waiting)
+            queued.discard(place)
+            number = self.order[place]
+            state = self._end(number)
+            block = self.graph.blocks[number]
+            changed = [to for to in block.next if self._merge(to, state)]
+            if len(block.next) > 1 and number not in self.split:
+                found = self.decides(number)
+                if found is None or not found.uniform:
+                    self.split[number] = found
+                    changed += self._part(number)
+            for to in changed:
+                if rank[to] not in queued:
+                    queued.add(rank[to])
+                    heapq.heappush(waiting, rank[to])
 
-    def _forget(self) -> dict[int, int]:
-        """For each block where ways meet that lanes went apart: the registers that were written on the way, as bits."""
-        forget: dict[int, int] = {}
-        self.apart = set()
-        for number in self.split:
-            ways, end = self.ways(number), self.meet(number)
-            between = set().union(*ways) - {end}
-            if end is not None:
-                self.apart |= between
-            written = 0
-            for b in between:
-                written |= self.needed.written[b]
-            for n, one in enumerate(ways):
-                for other in ways[n + 1 :]:
-                    for b in one & other:
-                        forget[b] = forget.get(b, 0) | written
-        return forget
+    def _part(self, number: int) -> list[int]:
+        """Lanes go apart at the end of a block: where their ways meet, what was written on them is not known. The
+        blocks before which something changed."""
+        ways, end = self.ways(number), self.meet(number)
+        between = set().union(*ways) - {end}
+        if end is not None:
+            self.apart |= between
+        written = 0
+        for b in between:
+            written |= self.needed.written[b]
+        changed = []
+        for b in {b for n, one in enumerate(ways) for other in ways[n + 1 :] for b in one & other}:
+            self.forget[b] |= written
+            start = self.start.get(b, {})
+            left = {register: known for register, known in start.items() if not written >> register & 1}
+            if len(left) < len(start):
+                self.start[b] = left
+                changed.append(b)
+        return changed
 
-    def _merge(self, block: int, state: State, forget: int) -> bool:
+    def _merge(self, block: int, state: State) -> bool:
         """Joins a state to what stands before a block; whether that changed."""
-        keep = self.needed.at[block] & ~forget
-        state = {number: known for number, known in state.items() if keep >> number & 1}
+        keep = self.needed.at[block] & ~self.forget[block]
+        state = {register: known for register, known in state.items() if keep >> register & 1}
         old = self.start.get(block)
         if old is None:
             self.start[block] = state
