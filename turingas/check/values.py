@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg, Shape
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -319,6 +319,17 @@ KEPT = {file: FIRST[file] for file in ("R", "P")}
 BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
 
 
+_MORE: dict[Shape, bool] = {}
+
+
+def _reads_more(i: Instruction) -> bool:
+    """Whether it reads more than registers."""
+    found = _MORE.get(i.shape)
+    if found is None:
+        found = _MORE[i.shape] = any(isinstance(o, (Const, Mem)) for o in i.operands)
+    return found
+
+
 def plan(i: Instruction) -> Plan:
     """What there is to know of an instruction, whatever the state."""
     rule, opaque = RULES.get(i.base), i.shape.op.opaque
@@ -333,14 +344,11 @@ def plan(i: Instruction) -> Plan:
         else:
             origin = OTHER
             uniform = uniform and file in ("UR", "UP")
+    if _reads_more(i):
+        origin = OTHER
     sources: list[Operand] = []
-    for o in i.operands:
-        if not isinstance(o, Reg):
-            sources.append(o)
-            if isinstance(o, (Const, Mem)):
-                origin = OTHER
-        elif not o.write and o.file not in ("P", "UP"):
-            sources.append(o)
+    if rule:
+        sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
     writes: list[int] = []
     exact = -1
     for file, first, count, _ in i.writes:
@@ -415,7 +423,6 @@ def _either(one: Known, other: Known) -> Known | None:
 # -- over the graph
 
 
-Asked = Callable[[Instruction], bool]
 #: what an access or a branch says of itself
 DECIDING = ("address", "guard", "predicate")
 
@@ -438,61 +445,72 @@ class Needed:
     ``written``: block -> registers that it writes.
     """
 
-    def __init__(self, graph: Graph, asked: Asked | None) -> None:
+    def __init__(self, graph: Graph, asked: Container[str] | None) -> None:
         self.graph, self.asked = graph, asked
         self.at = [0] * len(graph.blocks)
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
+        self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
         self._plans: dict[int, Plan] = {}  # by word
-        order = [number for entry in graph.entries for number in graph.function(entry)]
-        waiting = list(dict.fromkeys(order))
-        queued = set(waiting)
+        order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
+        rank = {number: n for n, number in enumerate(order)}
+        waiting = list(range(len(order)))  # the last ones first
+        queued = set(order)
         while waiting:
-            number = waiting.pop()  # the last ones first
+            number = order[heapq.heappop(waiting)]
             queued.discard(number)
-            before = self._through(number)
+            before = self._everything(number) if asked is None else self._through(number, asked)
             if before != self.at[number]:
                 self.at[number] = before
-                again = [n for n in graph.blocks[number].previous if n not in queued]
-                waiting += again
-                queued.update(again)
+                for to in graph.blocks[number].previous:
+                    if to not in queued:
+                        queued.add(to)
+                        heapq.heappush(waiting, rank[to])
 
-    def _through(self, number: int) -> int:
+    def _through(self, number: int, asked: Container[str]) -> int:
         """What matters before a block; notes which of its instructions are needed."""
-        graph = self.graph
-        block, effects, asked = graph.blocks[number], graph.effects, self.asked
+        block, effects = self.graph.blocks[number], self.graph.effects
+        branch = block.end - 1 if len(block.next) > 1 else -1
         live = written = 0
         for to in block.next:
             live |= self.at[to]
+        before, self._behind[number] = self._behind[number], live
+        if before >= 0 and not live & ~before & self.written[number]:
+            return self.at[number] | live & ~before  # what is new only passes through
         steps: list[Step] = []
         for n in range(block.end - 1, block.start - 1, -1):
             this = effects[n]
             if this is None:
                 steps.append(Step(n, clears=True))
                 continue
-            i = this.i
+            i, base = this.i, this.i.base
             written |= this.written
             needed = None
-            if asked is None:
-                steps.append(Step(n, ALL, self._plan(i)))
-                continue
+            registers: list[int] = []
             if this.written & live:
                 needed = self._plan(i)
                 if i.always:
                     live &= ~this.written
                 live |= needed.uses
-            registers: Sequence[int] = ()
-            if asked(i) or n == block.end - 1 and len(block.next) > 1:
+            elif base == "CALL":
+                steps.append(Step(n, clears=True))  # what a function leaves
+            if base in asked or n == branch:
                 registers = _numbers(i)
                 for register in registers:
                     live |= 1 << register
             if needed or registers:
                 steps.append(Step(n, registers, needed))
-            elif i.base == "CALL":
-                steps.append(Step(n, clears=True))  # what a function leaves
         steps.reverse()
         self.steps[number], self.written[number] = steps, written
-        return live if asked else BITS
+        return live
+
+    def _everything(self, number: int) -> int:
+        """The same where all is asked of all instructions."""
+        block = self.graph.blocks[number]
+        code = list(enumerate(self.graph.instructions))[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if i is None else self._plan(i), i is None) for n, i in code]
+        self.written[number] = BITS
+        return BITS
 
     def _plan(self, i: Instruction) -> Plan:
         found = self._plans.get(i.word)
@@ -509,12 +527,12 @@ def _numbers(i: Instruction) -> list[int]:
 class Values:
     """What is known in each block of a kernel; ``instructions`` tells of one.
 
-    ``asked``: of which instructions addresses and guards are to be known; None: everything of all.
-    ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
+    ``asked``: of which mnemonics addresses and guards are to be known; None: everything of all.
+    ``split``: blocks at whose end the lanes of a warp may go different ways.
     ``apart``: blocks between such a branch and the place where its ways meet, where not all lanes may be active.
     """
 
-    def __init__(self, graph: Graph, asked: Asked | None = None) -> None:
+    def __init__(self, graph: Graph, asked: Container[str] | None = None) -> None:
         self.graph = graph
         self.start: dict[int, State] = {entry: {} for entry in graph.entries}
         self.before: dict[int, State] = {}  # instruction -> what is known there of the registers that are asked for
@@ -526,7 +544,7 @@ class Values:
         self.forget = [0] * len(graph.blocks)  # registers of which nothing is known before a block, as bits
         self.after = post_dominators(graph)
         self.needed = Needed(graph, asked)
-        self.split: dict[int, Truth | None] = {}
+        self.split: set[int] = set()
         self.apart: set[int] = set()
         self._flow()
 
@@ -614,7 +632,7 @@ class Values:
             if len(block.next) > 1 and number not in self.split:
                 found = self.decides(number)
                 if found is None or not found.uniform:
-                    self.split[number] = found
+                    self.split.add(number)
                     changed += self._part(number)
             for to in changed:
                 if rank[to] not in queued:
@@ -669,7 +687,7 @@ ASKED = frozenset([*SHARED, *GLOBAL, "BAR"])
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph, lambda i: i.base in ASKED)
+    return Values(graph, ASKED)
 
 
 def post_dominators(graph: Graph) -> list[int]:
