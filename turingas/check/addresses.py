@@ -23,7 +23,7 @@ LANES = np.ones((1, 32), bool)
 @rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
-    if not any(i is not None and i.base in SHARED + GLOBAL for i in graph.instructions):
+    if not graph.of(*SHARED, *GLOBAL):
         return
     known = values(graph)
     for block in sorted(graph.reachable - known.apart):

@@ -463,7 +463,7 @@ class Needed:
             if before != self.at[number]:
                 self.at[number] = before
                 for to in graph.blocks[number].previous:
-                    if to not in queued:
+                    if to in rank and to not in queued:
                         queued.add(to)
                         heapq.heappush(waiting, rank[to])
 
