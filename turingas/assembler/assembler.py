@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -13,7 +12,7 @@ from os import PathLike
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import Data, Directives, Draft
+from turingas.assembler.directives import CODES, OFF, REORDER, Data, Directives, Draft
 from turingas.cubin import moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
@@ -87,11 +86,15 @@ def parsed(
 
 class Assembler(Directives):
     """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
-    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``)."""
+    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``); ``reorder``: whether lines without
+    a code may change places wherever ``.schedule`` is on."""
 
-    def __init__(self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD) -> None:
+    def __init__(
+        self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
+        reorder: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
-        self.parsed, self.keep, self.yields = parsed, keep, yields
+        self.parsed, self.keep, self.yields, self.reorder = parsed, keep, yields, reorder
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
 
     def run(self) -> Cubin:
@@ -137,7 +140,7 @@ class Assembler(Directives):
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
         gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
-        used = 0  # registers
+        used = 0  # bits that tell how many registers (``Isa.needs``)
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
@@ -157,8 +160,7 @@ class Assembler(Directives):
                 bits = found & WORD
                 word = bits | code
                 words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
-                if found - bits > used << 128:
-                    used = found >> 128
+                used |= found
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -180,7 +182,7 @@ class Assembler(Directives):
         kernel.code = Code(words=words)
         places = [None if isinstance(line, int) else line.origin for line in draft.lines]
         kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
-        self._resources(draft, words, used)
+        self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
         self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
@@ -208,13 +210,14 @@ class Assembler(Directives):
         for at, line in enumerate(lines):
             if isinstance(line, int):
                 continue
-            off = not draft.switches[bisect_right(draft.switches, (at, True)) - 1][1]
+            off = draft.scheduled(at) == OFF
             if off and at in gaps:
                 hint = "wait:read:write:yield:stall, as in --:-:-:Y:4; or .schedule on"
                 self.errors.append(line.error("the control code is missing", 0, hint))
                 return
             if at in gaps or not (self.keep or off):
                 fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
+        fields = self._reorder(draft, fields)
         result = codes(kernel, fields, self.yields)
         kernel.attributes.clear()
         kernel.words = result.words
@@ -227,6 +230,28 @@ class Assembler(Directives):
                 self.errors.append(AsmError(f"{message} (at {WORD_BYTES * at:#06x} of {kernel.name})", hint=hint))
             else:
                 self.errors.append(found.error(message, 0, hint, in_control=not found.control))
+
+    def _reorder(self, draft: Draft, fields: list[Given]) -> list[Given]:
+        """Bring the lines without a code into a better order where that is asked for; and ``fields`` likewise."""
+        wanted = {REORDER, CODES} if self.reorder else {REORDER}
+        if not wanted & {what for _, what in draft.switches}:
+            return fields
+        from turingas.scheduler.order import put
+        from turingas.scheduler.reorder import reorder
+
+        lines = draft.lines
+        may = [at < len(lines) and fields[at] == NOTHING and draft.scheduled(at) in wanted for at in range(len(fields))]
+        for address in draft.labels.values():
+            if address // WORD_BYTES < len(may):
+                may[address // WORD_BYTES] = False
+        found = reorder(draft.kernel, may)
+        put(draft.kernel, found.order)
+        draft.order = found.order
+        draft.lines = [lines[n] for n in found.order if n < len(lines)]
+        for at, text in found.notes:
+            if at < len(lines) and not isinstance(line := lines[at], int):
+                self.notes.append((line, text))
+        return [fields[n] for n in found.order]
 
     def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
@@ -383,7 +408,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
+    opcodes = isa.opcodes("BAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 

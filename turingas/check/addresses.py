@@ -10,7 +10,7 @@ import numpy as np
 from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
-from turingas.check.values import GLOBAL, SHARED, State, Value, add, guard, make, register, values
+from turingas.check.values import State, Value, accesses, add, guard, make, register, values
 from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
@@ -23,14 +23,15 @@ LANES = np.ones((1, 32), bool)
 @rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
-    if not graph.of(*SHARED, *GLOBAL):
+    asked = accesses(graph)
+    if not asked:
         return
     known = values(graph)
     for block in sorted(graph.reachable - known.apart):
-        for n, i, state in known.instructions(block, SHARED + GLOBAL):
+        for n, i, state in known.instructions(block, asked):
             sure, found = guard(state, i), address(state, i)
             if found is not None and not found.uniform and sure is not None and sure.uniform:
-                yield from (_shared if i.base in SHARED else _global)(graph, n, i, found)
+                yield from (_shared if i.op.space == "shared" else _global)(graph, n, i, found)
 
 
 def address(state: State, i: Instruction) -> Value | None:

@@ -147,13 +147,14 @@ def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
         yield at(graph, first, "unreachable", "note" if left else "warning", message, "branch here, or remove it")
 
 
-#: what may stand where nobody comes by: padding, and the ends that compilers leave behind a call that does not return
-HARMLESS = ("NOP", "EXIT", "RET", "MEMBAR", "ERRBAR", "CGAERRBAR")
+#: Op.traits of what may stand, with ends, where nobody comes by: padding, and what compilers leave behind a call that
+#: does not return
+HARMLESS = frozenset(["nothing", "fence"])
 
 
 def _matters(graph: Graph, start: int, end: int) -> bool:
     code = graph.instructions[start:end]
-    return not all(i is not None and (i.base in HARMLESS or _to_itself(i)) for i in code)
+    return not all(i is not None and (i.op.traits & HARMLESS or flow_of(i) == "end" or _to_itself(i)) for i in code)
 
 
 # -- barriers
@@ -218,13 +219,13 @@ def _only_ends(graph: Graph, number: int) -> bool:
     block = graph.blocks[number]
     for n in range(block.start, block.end):
         i = graph.instructions[n]
-        if i is None or i.base not in MEETING:
+        if i is None or not i.op.traits & MEETING:
             return i is not None and flow_of(i) == "end" and i.always
     return False
 
 
-#: where threads meet, and do nothing else
-MEETING = ("BSYNC", "WARPSYNC", "NOP", "YIELD")
+#: Op.traits of what does nothing but let threads meet
+MEETING = frozenset(["nothing", "meets"])
 
 
 def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg, Shape
+from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg, Shape
+from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
@@ -561,7 +562,7 @@ class Values:
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
         state, i = self.ends.get(block, {}), self.graph.instructions[self.graph.blocks[block].end - 1]
-        if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
+        if i is None or i.base == "RET" or i.op.flow in ("indirect", "call") or LANES_DECIDE & set(i.mods):
             return None
         found = [guard(state, i)]
         found += [truth(state, o.file, o.index) for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
@@ -678,16 +679,17 @@ class Values:
         return changed
 
 
-#: mnemonics of whose addresses and guards the checks ask
-SHARED = ("LDS", "STS", "ATOMS")
-GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOMG", "ATOM")
-ASKED = frozenset([*SHARED, *GLOBAL, "BAR"])
+def accesses(graph: Graph) -> frozenset[str]:
+    """The mnemonics of a kernel with which lanes access shared or global memory, each at an address of its own."""
+    ops = {mnemonic: OPS[mnemonic] for mnemonic in graph.mnemonics}
+    spaces = ("shared", "global", "generic")
+    return frozenset(name for name, op in ops.items() if "lanewise" in op.traits and op.space in spaces)
 
 
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph, ASKED)
+    return Values(graph, accesses(graph) | {"BAR"})
 
 
 def post_dominators(graph: Graph) -> list[int]:
@@ -715,4 +717,4 @@ def post_dominators(graph: Graph) -> list[int]:
 def _may_end(graph: Graph, number: int) -> bool:
     """Whether a thread may end in this block, or leave the function."""
     i = graph.instructions[graph.blocks[number].end - 1]
-    return i is not None and i.base in ("EXIT", "KILL", "RET")
+    return i is not None and i.op.flow == "end"

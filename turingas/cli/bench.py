@@ -22,6 +22,7 @@ BENCHES = {
     "hmma": "kernels_sass.micro.micro:TENSOR",
     "roofline": "kernels_sass.bench.roofline:BENCH",
     "resnet": "kernels_sass.bench.resnet:BENCH",
+    "tune": "kernels_sass.bench.tune:BENCH",
     "assembler": "turingas.speed:BENCH",
 }
 

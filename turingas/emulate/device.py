@@ -37,7 +37,6 @@ LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Gu
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
 #: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
 UNIFIED_TABLES = ("__UFT_OFFSET", "__UDT_OFFSET")
-ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
 
@@ -398,7 +397,7 @@ def _collect(report: Report, wave: Wave) -> None:
 def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
-    if any(i is not None and i.base in ATOMICS for i in image.instructions):
+    if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
         return 1
     if options.races or options.strict:
         return 1

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.isa.effects import Effects, distances
-from turingas.isa.instruction import Instruction, Label, Reg, instruction
+from turingas.isa.instruction import Instruction, Label, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
-SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active, not on a predicate
 TABLE_BANK = 2  # of constants: where compilers put jump tables
 
 
@@ -348,19 +347,12 @@ class Graph:
 
 def flow_of(i: Instruction) -> str:
     """Where control goes instead of on: ``Op.flow``."""
-    return i.shape.op.flow
-
-
-def guard_decides(i: Instruction) -> bool:
-    """Whether a branch or an end depends on nothing but its guard."""
-    if SOMETIMES & set(i.mods):
-        return False
-    return not any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in i.operands)
+    return i.op.flow
 
 
 def _conditional(i: Instruction) -> bool:
     """Whether the next instruction may follow a branch or an end."""
-    return not i.always or not guard_decides(i)
+    return not i.always or not i.guard_decides
 
 
 def _dominates(idom: dict[int, int], above: int, below: int) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from turingas.flow.graph import Graph, flow_of, guard_decides
+from turingas.flow.graph import Graph, flow_of
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
@@ -27,7 +27,6 @@ POSITIVE = ROW // 3
 NOTHING = 0  # is known
 IMPOSSIBLE = sum(ROW << WIDTH * row for row in range(TRUE + 1))  # no thread comes here: everything holds
 
-SETP = ("ISETP", "UISETP", "FSETP", "DSETP")
 
 
 def opposite(mask: int) -> int:
@@ -116,7 +115,7 @@ class Rule(NamedTuple):
 
 def rules(i: Instruction) -> list[Rule]:
     """What an instruction tells of the predicates that it writes; nothing for those that are missing."""
-    if i.base in SETP and len(i.operands) >= 5:
+    if "compare" in i.op.traits and len(i.operands) >= 5:
         return _setp(i)
     if i.base in ("PLOP3", "UPLOP3"):
         return _plop3(i)
@@ -252,7 +251,7 @@ class Guards:
             taken = to == block.taken
         else:
             return out
-        if not (taken or guard_decides(facts.i)):
+        if not (taken or facts.i.guard_decides):
             return out
         register, inv = facts.guard
         return assume(out, literal(register, inv == taken))

@@ -115,6 +115,7 @@ class Forms:
         found = self._readings.get(name)
         if found is None:
             rows = self._by_name.get(name.partition(".")[0], ())
+            rows = [row for row in rows if name.startswith(row.text.partition(" ")[0].partition("{")[0])]
             found = [(row, bits) for row in rows if (bits := self.mnemonic(row).read(name))]
             if found:  # what nobody writes is not worth keeping
                 remember(self._readings, name, found)

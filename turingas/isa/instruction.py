@@ -23,6 +23,7 @@ from turingas.isa.operands import Piece, remember
 from turingas.isa.table import OPS
 
 # A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
+LANES_DECIDE = frozenset(["DIV", "CONV"])  # modifiers of branches on which lanes are active
 DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
@@ -164,9 +165,22 @@ class Instruction(NamedTuple):
         return self.shape.name
 
     @property
+    def op(self) -> Op:
+        """What the mnemonic is besides how it is written."""
+        return self.shape.op
+
+    @property
     def always(self) -> bool:
         """Whether its guard is @PT."""
         return self.word & GUARD == ALWAYS
+
+    @property
+    def guard_decides(self) -> bool:
+        """Whether a branch or an end depends on nothing but its guard: not on another predicate, nor on which lanes
+        are active."""
+        if LANES_DECIDE & set(self.mods):
+            return False
+        return not any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in self.operands)
 
     def text(self) -> str:
         """nvdisasm's text."""

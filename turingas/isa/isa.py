@@ -42,12 +42,11 @@ class Isa:
         return found
 
     def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
-        """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general
-        register that it uses."""
+        """The word of one instruction, control bits 0, and above its 128 bits those that tell which general registers
+        it uses: the highest one of several instructions tells how many registers they need (``Register.end``)."""
         found = self._needs.get(text)
         if found is None:
-            bits, form = self.encoder.find(text, address, labels)
-            found = bits | form.registers(bits) << 128
+            found, form = self.encoder.read(text, address, labels)
             if not form.has_target:
                 if len(self._needs) >= SEEN:
                     self._needs.clear()
@@ -86,7 +85,7 @@ class Isa:
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
         form = self.explain(word)
-        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+        if form is None or form.base not in ("BAR", "B2R"):
             return 0
         for operand in form.operands:
             for f in operand.fields:

@@ -101,11 +101,11 @@ class Operand:
         self.default = 0
         for f in self.fields:
             self.default |= f.default or 0
-        self.bits = Bits(self)
         #: the field that is all of the operand, as nearly always
         alone = len(pieces) == 1 and pieces[0][0] == "field"
         self.only: Field | None = self.fields[0] if alone else None
         self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
+        self.bits = Bits(self)
         #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
         self.proven: set[bytes] = set()
         self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
@@ -178,8 +178,16 @@ class Operand:
         text = hex(where) if name is None else name
         return text if self.only is target else (self.plain if plain else self.exact)(word).replace(TARGET, text)
 
+    @functools.cached_property
+    def marks(self) -> list[str]:
+        """What stands in each of its texts."""
+        registers = [value.prefix for kind, value in self.pieces if kind == "field" and isinstance(value, Register)]
+        return registers + [value.strip() for kind, value in self.pieces if kind == "text"]
+
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""
+        if not all(mark in text for mark in self.marks):
+            return False
         try:
             if self.target is None:
                 self.bits[text]
@@ -250,13 +258,23 @@ def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
 
 
 class Bits(dict[str, int]):
-    """text -> bits of one operand."""
+    """text -> bits of one operand, and above the 128 bits of the word where its general registers end
+    (``Register.end``): of operands that are ORed together the highest bit tells how many registers they need."""
 
     def __init__(self, operand: Operand) -> None:
         self.operand = operand
+        self._registers = [f for f in operand.fields if isinstance(f, Register) and f.prefix == "R"]
 
     def __missing__(self, text: str) -> int:
-        return remember(self, text, self.operand.encode(text.strip()))
+        only = self.operand.only
+        if not self and type(only) is Register:
+            self.update(only.names())
+            if text in self:
+                return self[text]
+        bits = self.operand.encode(text.strip())
+        for f in self._registers:
+            bits |= f.end(bits)
+        return remember(self, text, bits)
 
 
 class Texts(dict[int, str]):
@@ -273,7 +291,7 @@ class Texts(dict[int, str]):
     def __missing__(self, bits: int) -> str:
         if self._register is not None:
             if not self:
-                self.update({at: self.lead + name + self.trail for at, name in self._register.plain_texts()})
+                self.update({at: self.lead + name + self.trail for at, name in self._register.texts().items()})
                 if bits in self:
                     return self[bits]
             return remember(self, bits, self.lead + self._register.checked(bits) + self.trail)
