@@ -26,7 +26,7 @@ from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
-from turingas.source import parse
+from turingas.source import parse, rotate
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -81,7 +81,11 @@ def parsed(
         line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
-    return facts.name, kernel, parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    if any(map(rotate.is_marker, read.items)):
+        rotations, errors = rotate.find(read.items)
+        read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
+    return facts.name, kernel, read
 
 
 class Assembler(Directives):

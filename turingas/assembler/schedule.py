@@ -16,6 +16,7 @@ from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
 from turingas.scheduler.codes import codes
 from turingas.scheduler.given import NOTHING, YIELD, Given, whole
+from turingas.source import parse, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, decode
 from turingas.source.parse import Instruction, place_of_code
@@ -132,6 +133,9 @@ def listing(
             if not isinstance(item, int):
                 made[_key(item.origin)].append((item, word, (number, n)))
     plain, _ = expand(source, filename, defines, include, allow_python, arch)
+    items = parse.parse(plain, facts).items if "rotate" in source else []
+    if any(map(rotate.is_marker, items)):
+        plain = rotate.lines(plain, items, rotate.find(items)[0])
     as_written = _as_written(source, plain)
     texts = source.split("\n") if as_written else []
     rows: dict[tuple[int, int], int] = {}  # where the text of each instruction stands

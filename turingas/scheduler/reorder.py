@@ -60,6 +60,9 @@ class _Model:
         self.left: dict[int, tuple[int, int]] = {}  # register -> who writes it last, and how long that takes
         self.tail: dict[int, int] = {}  # cycles that its results take for those behind the block
         self._facts()
+        self.quickest: dict[str, int] = {}  # pipe -> the shortest time that it is kept
+        for pipe, cycles in self.pipe.values():
+            self.quickest[pipe] = min(cycles, self.quickest.get(pipe, cycles))
         self.height = self._heights()
 
     def _facts(self) -> None:
@@ -116,8 +119,9 @@ class _Model:
         late = _latest([others, self.time(order, others)[1]]) if loops else others
         return self.time(order, late)[0], late
 
-    def arrange(self, late: Late) -> list[int]:
-        """The members in the order of list scheduling."""
+    def arrange(self, late: Late, pair: bool) -> list[int]:
+        """The members in the order of list scheduling. ``pair``: what keeps its pipe for longer than others of that
+        pipe do goes early, before an instruction of another pipe, which fills the time."""
         missing = {n: len(self.before[n]) for n in self.members}
         soonest = self.soonest(late)
         ready = [n for n in self.members if not missing[n]]
@@ -130,7 +134,7 @@ class _Model:
             if not can:
                 now = min(max(soonest[n], free.get(self.pipe[n][0], 0)) for n in ready)
                 continue
-            n = self._choose(can, last)
+            n = self._choose(can, last, pair)
             ready.remove(n)
             order.append(n)
             pipe, cycles = self.pipe[n]
@@ -145,13 +149,18 @@ class _Model:
             last = self.ways.facts[n]
         return order
 
-    def _choose(self, can: Sequence[int], last: Effects | None) -> int:
+    def _choose(self, can: Sequence[int], last: Effects | None, pair: bool) -> int:
         most = max(self.height[n] for n in can)
         alike = sorted(n for n in can if self.height[n] == most)
-        if len(alike) == 1 or last is None or OPS[last.i.base].pipe not in MATH:
-            return alike[0]
-        kept = {(slot, register) for slot, register, _ in sources(last.i)}
-        return min(alike[:ALIKE], key=lambda n: (-self._again(n, kept), n))
+        best = alike[0]
+        if len(alike) > 1 and last is not None and OPS[last.i.base].pipe in MATH:
+            kept = {(slot, register) for slot, register, _ in sources(last.i)}
+            best = min(alike[:ALIKE], key=lambda n: (-self._again(n, kept), n))
+        if pair:  # what keeps a pipe for longer than others do goes before what needs another pipe
+            others = [n for n in can if self.pipe[n][0] != self.pipe[best][0]]
+            slow = [n for n in others if self.pipe[n][1] > self.quickest[self.pipe[n][0]]]
+            return max(slow, key=lambda n: (self.height[n], -n), default=best)
+        return best
 
     def _again(self, n: int, kept: set[tuple[tuple[int, int], int]]) -> int:
         this = self.ways.facts[n]
@@ -184,8 +193,9 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
         given, late = model.cost(best, others, loops)
         least = given
         for _ in range(ROUNDS):
-            found = model.arrange(late)
-            new, its = model.cost(found, others, loops)
+            tried = [(*model.cost(found, others, loops), found) for pair in (False, True)
+                     for found in [model.arrange(late, pair)]]  # fmt: skip
+            new, its, found = min(tried, key=lambda one: one[0])
             if new >= least:
                 break
             best, least, late = found, new, its
