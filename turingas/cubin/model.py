@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from turingas.cubin.elf import Bytes, Elf
@@ -70,11 +70,18 @@ class Code:
             return iter(self._words)
         return iter([high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data)])
 
-    def lows(self) -> Sequence[int]:
-        """The lower 64 bits of each word, which hold the opcode: several times as fast as the words."""
-        if self._words is not None:
-            return [word & 0xFFFFFFFFFFFFFFFF for word in self._words]
-        return struct.unpack(f"<{len(self._data) // 8}Q", self._data)[::2]
+    def having(self, opcodes: Set[int]) -> Iterator[tuple[int, int]]:
+        """The words with one of these opcodes (bits 0 to 11), and their numbers. They are found by their lowest byte:
+        many times as fast as a look at every word."""
+        lowest = bytes(self._data[::WORD_BYTES] if self._words is None else [word & 0xFF for word in self._words])
+        bytes_of = {opcode & 0xFF for opcode in opcodes}
+        marked = lowest.translate(bytes(byte in bytes_of for byte in range(256)))
+        at = marked.find(1)
+        while at >= 0:
+            word = self[at]
+            if word & 0xFFF in opcodes:
+                yield at, word
+            at = marked.find(1, at + 1)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))

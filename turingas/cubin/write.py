@@ -330,10 +330,13 @@ def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     isa = instruction_set(kernel.arch)
     ends, readers = isa.opcodes("EXIT"), isa.opcodes(*SPECIAL)
     either = ends | readers
-    found = [(at, low & 0xFFF) for at, low in enumerate(kernel.code.lows()) if low & 0xFFF in either]
-    exits = [WORD_BYTES * at for at, opcode in found if opcode in ends]
-    asking = (kernel.code[at] for at, opcode in found if opcode in readers)
-    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
+    exits, third = [], False
+    for at, word in kernel.code.having(either):
+        if word & 0xFFF in ends:
+            exits.append(WORD_BYTES * at)
+        else:
+            third = third or "SR_CTAID.Z" in isa.decode(word)
+    return exits, third
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

@@ -26,6 +26,7 @@ class Isa:
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
         self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
+        self.learn = self.decoder.learn
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
         #: words without control code, and what they mean: what ``instruction`` has seen
