@@ -330,13 +330,11 @@ def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     isa = instruction_set(kernel.arch)
     ends, readers = isa.opcodes("EXIT"), isa.opcodes(*SPECIAL)
     either = ends | readers
-    exits, third = [], False
-    for at, word in kernel.code.having(either):
-        if word & 0xFFF in ends:
-            exits.append(WORD_BYTES * at)
-        else:
-            third = third or "SR_CTAID.Z" in isa.decode(word)
-    return exits, third
+    found = kernel.code.having(either)
+    opcodes = [kernel.code[at] & 0xFFF for at in found]
+    exits = [WORD_BYTES * at for at, opcode in zip(found, opcodes) if opcode in ends]
+    asking = (kernel.code[at] for at, opcode in zip(found, opcodes) if opcode in readers)
+    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

@@ -54,6 +54,20 @@ class Isa:
                 self._needs[text] = found
         return found
 
+    def known(self, text: str) -> int | None:
+        """The same of an instruction whose like was seen before, if it means the same everywhere; None of others, right
+        or wrong."""
+        found = self._needs.get(text)
+        if found is None:
+            read = self.encoder.quick(text, anywhere=True)
+            if read is None:
+                return None
+            found = read[0]
+            if len(self._needs) >= SEEN:
+                self._needs.clear()
+            self._needs[text] = found
+        return found
+
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
         word = bits | code
