@@ -153,6 +153,8 @@ class Judge:
         self._wanted: dict[tuple[bool, int], list[str]] = {}
         self._runs: Sequence[int] | None = None
         self._timer: Timer | None = None
+        self._args: dict[tuple[bool, int], list[Any]] = {}  # of the inputs that every candidate is given
+        self.moves = functools.lru_cache(maxsize=2 * MOST_MOVES)(self._moves)  # of parents, which have many children
         self._own = 0.0
 
     @staticmethod
@@ -203,13 +205,16 @@ class Judge:
         """A child by some moves."""
         random, texts = np.random.default_rng(seed), list[str]()
         for _ in range(1 + int(random.integers(MOST_MOVES))):
-            made = Moves(self.made(words).kernel(self.order.kernel), self.pinned).any(random)
+            made = self.moves(words).any(random)
             if made is not None:
                 words, text = tuple(made[0]), made[1]
                 texts.append(text)
         if not texts:
             raise Refused("no move can be made")
         return words, tuple(texts)
+
+    def _moves(self, words: Words) -> Moves:
+        return Moves(self.made(words).kernel(self.order.kernel), self.pinned)
 
     def lint(self, words: Words) -> None:
         """Refused if the linter finds an error or a warning that the original has not."""
@@ -245,8 +250,8 @@ class Judge:
         return self._wanted[key]
 
     def _left(self, module: loader.Module, launch: Launch, seed: int, strict: bool) -> list[str]:
-        args = launch.made(seed)
         gpu = self.gpu if module.device != "cpu" else None
+        args = self._arguments(launch, gpu is not None, seed)
         given = [Buffer.of(one, gpu) if gpu and _is_array(one) else one for one in args]
         options: dict[str, Any] = {} if gpu else {"strict": strict, "counters": not strict}
         kernel = module.kernel(self.order.kernel)
@@ -258,6 +263,14 @@ class Judge:
             self._runs = [int(count) for count in report.counters.warps]
         return [_digest(there.numpy() if isinstance(there, Buffer) else one)
                 for one, there in zip(args, given) if _is_array(one)]  # fmt: skip
+
+    def _arguments(self, launch: Launch, on_gpu: bool, seed: int) -> list[Any]:
+        """The arguments of an input; arrays may be written on the CPU device, where they are used in place."""
+        if seed >= INPUTS:
+            return launch.made(seed)
+        if (on_gpu, seed) not in self._args:
+            self._args[on_gpu, seed] = launch.made(seed)
+        return [one.copy() if _is_array(one) and not on_gpu else one for one in self._args[on_gpu, seed]]
 
     @property
     def runs(self) -> Sequence[int]:

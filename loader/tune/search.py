@@ -91,11 +91,11 @@ class Search:
     ) -> None:  # fmt: skip
         """Search until so many ``rounds`` are done in all, or ``seconds`` have passed. ``step`` is told what part of
         the work is done, and the best figure. KeyboardInterrupt: what is done of a round is kept in the file."""
-        begin = time.monotonic()
         for _, about in workers.run(look, [self.order]):
             if isinstance(about, Lost):
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
+        begin = time.monotonic()
         try:
             while rounds is None or self.round < rounds:
                 self._round(workers, tell, lambda: time.monotonic() - begin > seconds)

@@ -29,6 +29,7 @@ from turingas.launch import find
 
 WARP = 32
 CUBIN = "cubin"
+FIRST = "turingas_first"  # attribute of a compiled kernel: the cubin that Triton made
 SECONDS = 120.0
 
 
@@ -78,6 +79,10 @@ def tune_triton(
     ``Tuned.why`` says what.
     """
     compiled, values = _compiled(kernel, grid, args, dict(meta or {}))
+    if (first := getattr(compiled, FIRST, None)) is not None:  # it has a tuned one by now
+        why = _load(compiled, first)
+        if why:
+            return Tuned(compiled, False, 1.0, why)
     original = bytes(compiled.asm[CUBIN])
     place = Path(folder or cache_folder()) / "tuned" / hashlib.sha256(original).hexdigest()
     try:
@@ -169,14 +174,19 @@ def _described(src: Any, kernel: Kernel, values: Mapping[str, Any]) -> list[dict
 def put(compiled: Any, original: bytes, tuned: bytes) -> str:
     """Have Triton launch ``tuned`` in the place of ``original``: "", or why it stays as it was. Whoever launches the
     kernel asks it for ``function`` each time, so all later launches are of the tuned one."""
-    why = misfit(compiled, original, tuned)
-    if why:
-        return why
+    why = misfit(compiled, original, tuned) or _load(compiled, tuned)
+    if not why:
+        setattr(compiled, FIRST, original)
+    return why
+
+
+def _load(compiled: Any, data: bytes) -> str:
+    """Have Triton load another cubin: "", or why the one before stays."""
     names = ("kernel", "module", "function", "n_regs", "n_spills", "n_max_threads", "run", "_run")
     before = {name: vars(compiled)[name] for name in names if name in vars(compiled)}
     cubin = compiled.asm[CUBIN]
     try:
-        compiled.asm[CUBIN] = compiled.kernel = tuned
+        compiled.asm[CUBIN] = compiled.kernel = data
         for name in ("module", "function", "_run"):
             if name in before:
                 setattr(compiled, name, None)

@@ -324,10 +324,11 @@ def test_the_search_hoists_a_load(order, found):
 
 
 def test_two_processes_find_the_same(order, found):
-    other = Search(order, 3)
-    with Workers("2") as workers:
-        other.run(workers, 4, 1000, print)
-    assert other.history == found[0].history and other.population == found[0].population
+    other, same = Search(order, 3), Search(order, 3)
+    with Workers("2") as workers, Workers("here") as one:
+        other.run(workers, 2, 1000, print)
+        same.run(one, 2, 1000, print)
+    assert other.history == found[0].history[:2] and other.population == same.population
 
 
 def test_a_dask_cluster_finds_the_same(order, found):
@@ -335,9 +336,9 @@ def test_a_dask_cluster_finds_the_same(order, found):
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
     other = Search(order, 3)
     with cluster, Workers(cluster.scheduler_address) as workers:
-        other.run(workers, 4, 1000, print)
-        assert other.proven(workers, 3, print).figure == found[1].figure
-    assert other.history == found[0].history
+        other.run(workers, 1, 1000, print)
+        assert other.proven(workers, 1, print).strict == 1
+    assert other.history == found[0].history[:1]
 
 
 def test_an_interrupted_search_goes_on_as_if_nothing_had_been(order, found, tmp_path, here, monkeypatch):

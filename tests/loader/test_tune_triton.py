@@ -86,6 +86,9 @@ def test_it_is_found_again(real, found, tmp_path):
     other = Launcher(real)
     again = tuned(other, folder)
     assert again.cached and again.gained and again.figure == made.figure and other.loads == kernel.loads[1:]
+    once_more = tuned(other, folder)  # Triton's own is put back first
+    assert once_more.cached and once_more.gained and other.loads == [kernel.loads[n] for n in (1, 0, 1)]
+    assert other.kernel == kernel.kernel
 
 
 @pytest.mark.parametrize("damage", ["cubin", "json", "kernel"])

@@ -58,8 +58,12 @@ def interrupts(number):
 
 @pytest.fixture(scope="module")
 def two():
-    with Workers("2") as pool:
-        yield pool
+    """As on a machine with two GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.cuda, "count", lambda: 2)
+        patch.setenv(workers.VISIBLE, "4,6")
+        with Workers("gpus") as pool:
+            yield pool
 
 
 def test_here():
@@ -67,27 +71,26 @@ def test_here():
         assert list(pool.run(square, [3, 4])) == [(0, 9), (1, 16)]
 
 
-def test_two_processes(two, tmp_path):
+def test_a_process_for_each_gpu(two, tmp_path):
+    assert two.count == 2 and str(two) == "2 processes"
     assert sorted(two.run(square, range(5))) == [(n, n * n) for n in range(5)]
-    assert len({made for _, (made, _) in two.run(meets, [tmp_path] * 2)} - {os.getpid()}) == 2
+    met = dict(two.run(meets, [tmp_path] * 2)).values()
+    assert len({process for process, _ in met} - {os.getpid()}) == 2 and {gpu for _, gpu in met} == {"4", "6"}
     assert dict(two.run(interrupts, [0]))[0]  # Ctrl-C is for the one that started it
 
 
 def test_a_lost_worker_loses_no_result(tmp_path):
+    """What kills its worker once is done, what kills every worker is given up, and the pool is good for more."""
     with Workers("2") as pool:
-        assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(4)])) == [(n, n) for n in range(4)]
-
-
-def test_what_kills_every_worker_is_given_up():
-    with Workers("2") as pool:
-        made = dict(pool.run(always, range(4)))
-        assert isinstance(made.pop(1), Lost) and made == {0: 0, 2: 2, 3: 3}
-        assert dict(pool.run(square, [5])) == {0: 25}  # and the pool is good for more
+        assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(3)])) == [(n, n) for n in range(3)]
+        made = dict(pool.run(always, range(3)))
+        assert isinstance(made.pop(1), Lost) and made == {0: 0, 2: 2}
+        assert dict(pool.run(square, [5])) == {0: 25}
 
 
 def test_a_worker_that_hangs_is_lost(monkeypatch):
     monkeypatch.setattr(workers, "TRIES", 1)
-    with Workers("2", seconds=2) as pool:
+    with Workers("1", seconds=0.5) as pool:
         made = dict(pool.run(hangs, range(2)))
     assert made[0] == 0 and isinstance(made[1], Lost)
 
@@ -96,13 +99,6 @@ def test_errors_come_back_whole(two):
     with pytest.raises(LaunchError) as error:
         list(two.run(refuses, [7]))
     assert error.value.hint == "because of 7"
-
-
-def test_each_process_sees_one_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(workers.cuda, "count", lambda: 2)
-    monkeypatch.setenv(workers.VISIBLE, "4,6")
-    with Workers("gpus") as pool:
-        assert pool.count == 2 and {name for _, (_, name) in pool.run(meets, [tmp_path] * 2)} == {"4", "6"}
 
 
 @pytest.mark.parametrize("asked", ["", "0", "-1", "many", "http://there:80"])

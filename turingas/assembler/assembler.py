@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -13,7 +12,7 @@ from os import PathLike
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import Data, Directives, Draft
+from turingas.assembler.directives import CODES, OFF, REORDER, Data, Directives, Draft
 from turingas.cubin import moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
@@ -26,8 +25,9 @@ from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
+from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
-from turingas.source import parse
+from turingas.source import parse, rotate
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -35,7 +35,6 @@ LEPC = "PC"  # begins a label that names the next LEPC, even if other instructio
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
-STACK = 4  # calls between a warning and who called assemble
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
@@ -82,16 +81,24 @@ def parsed(
         line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
-    return facts.name, kernel, parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    if any(map(rotate.is_marker, read.items)):
+        rotations, errors = rotate.find(read.items)
+        read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
+    return facts.name, kernel, read
 
 
 class Assembler(Directives):
     """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
-    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``)."""
+    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``); ``reorder``: whether lines without
+    a code may change places wherever ``.schedule`` is on."""
 
-    def __init__(self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD) -> None:
+    def __init__(
+        self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
+        reorder: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
-        self.parsed, self.keep, self.yields = parsed, keep, yields
+        self.parsed, self.keep, self.yields, self.reorder = parsed, keep, yields, reorder
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
 
     def run(self) -> Cubin:
@@ -124,7 +131,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=STACK)
+            warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
 
     # -- the end
@@ -207,13 +214,14 @@ class Assembler(Directives):
         for at, line in enumerate(lines):
             if isinstance(line, int):
                 continue
-            off = not draft.switches[bisect_right(draft.switches, (at, True)) - 1][1]
+            off = draft.scheduled(at) == OFF
             if off and at in gaps:
                 hint = "wait:read:write:yield:stall, as in --:-:-:Y:4; or .schedule on"
                 self.errors.append(line.error("the control code is missing", 0, hint))
                 return
             if at in gaps or not (self.keep or off):
                 fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
+        fields = self._reorder(draft, fields)
         result = codes(kernel, fields, self.yields)
         kernel.attributes.clear()
         kernel.words = result.words
@@ -226,6 +234,28 @@ class Assembler(Directives):
                 self.errors.append(AsmError(f"{message} (at {WORD_BYTES * at:#06x} of {kernel.name})", hint=hint))
             else:
                 self.errors.append(found.error(message, 0, hint, in_control=not found.control))
+
+    def _reorder(self, draft: Draft, fields: list[Given]) -> list[Given]:
+        """Bring the lines without a code into a better order where that is asked for; and ``fields`` likewise."""
+        wanted = {REORDER, CODES} if self.reorder else {REORDER}
+        if not wanted & {what for _, what in draft.switches}:
+            return fields
+        from turingas.scheduler.order import put
+        from turingas.scheduler.reorder import reorder
+
+        lines = draft.lines
+        may = [at < len(lines) and fields[at] == NOTHING and draft.scheduled(at) in wanted for at in range(len(fields))]
+        for address in draft.labels.values():
+            if address // WORD_BYTES < len(may):
+                may[address // WORD_BYTES] = False
+        found = reorder(draft.kernel, may)
+        put(draft.kernel, found.order)
+        draft.order = found.order
+        draft.lines = [lines[n] for n in found.order if n < len(lines)]
+        for at, text in found.notes:
+            if at < len(lines) and not isinstance(line := lines[at], int):
+                self.notes.append((line, text))
+        return [fields[n] for n in found.order]
 
     def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel

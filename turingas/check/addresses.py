@@ -23,11 +23,12 @@ LANES = np.ones((1, 32), bool)
 @rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
-    if not any(i is not None and accesses(i) for i in graph.instructions):
+    asked = accesses(graph)
+    if not asked:
         return
     known = values(graph)
     for block in sorted(graph.reachable - known.apart):
-        for n, i, state in known.instructions(block, accesses):
+        for n, i, state in known.instructions(block, asked):
             sure, found = guard(state, i), address(state, i)
             if found is not None and not found.uniform and sure is not None and sure.uniform:
                 yield from (_shared if i.op.space == "shared" else _global)(graph, n, i, found)

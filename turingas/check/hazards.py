@@ -417,52 +417,50 @@ class Pass:
                 continue
             if facts.wait:
                 self._report_waits(facts.wait, n)
-                for sb in facts.wait:
-                    self._wait(sb)
-            for sb in facts.waits:
-                self._wait(sb)
+                self._wait(facts.wait)
+            if facts.waits:
+                self._wait(facts.waits)
             if facts.depbar is not None:
                 self._count(*facts.depbar)
-            wrong = against[n]
+            wrong, now = against[n], self.now
+            if facts.read & self.results:
+                self._read_open(n, facts, wrong)
             for touch in facts.reading:
-                if touch.mask & self.results:
-                    self._read_open(n, touch, wrong)
                 for register in touch.numbers:
                     if register in fixed:
                         self._read_fixed(n, facts, register, touch, wrong)
             this, guard = key_of(n, FIXED), facts.guard
             if guard is not None and this in holds and not holds[this] >> literal(*guard) & 1:
                 self._age(this, facts)
+            if facts.written & (self.results | self.sources):
+                self._write_open(n, facts, wrong)
             for touch in facts.writing:
-                if touch.mask & (self.results | self.sources):
-                    self._write_open(n, facts, touch, wrong)
                 for register in touch.numbers:
                     keys = fixed.get(register)
                     if keys:
                         self._write_fixed(n, facts, register, touch, keys, wrong)
                     if touch.role == FIXED:
-                        if guard is None or not keys:
-                            fixed[register] = {this: (self.now, touch)}
+                        if keys and guard is not None:
+                            keys[this] = now, touch
                         else:
-                            keys[this] = self.now, touch
+                            fixed[register] = {this: (now, touch)}
                     elif keys and guard is None:
                         del fixed[register]
-            for role, registers in facts.arriving.items():
-                self._begin(facts.queue, key_of(n, role), registers)
+            holds[this] = runs[n]
             if facts.clears:
                 keep = ~facts.clears
                 for instance in holds:
                     holds[instance] &= keep
-                holds[this] = runs[n] & keep
-            else:
-                holds[this] = runs[n]
+            if facts.arriving:
+                for role, registers in facts.arriving.items():
+                    self._begin(facts.queue, key_of(n, role), registers)
             if facts.read_late:
                 self._begin(facts.queue, key_of(n, LATE), facts.read_late)
             if facts.sets:
                 self._set(n, facts)
             if facts.flushes:
                 self._release([key for key in self.live.get(facts.flushes, ()) if role_of(key) == LATE])
-            self.now += facts.stall
+            self.now = now + facts.stall
         return self._end()
 
     def _age(self, this: int, facts: Effects) -> None:
@@ -528,13 +526,12 @@ class Pass:
             return
         read, written = facts.releases[LATE], facts.releases[VARIABLE]
         for key, mask in live.items():
-            other = self.facts[number_of(key)]
-            assert other is not None
+            role = role_of(key)
             if number_of(key) == n:
-                live[key] = facts.releases[role_of(key)]
-            elif role_of(key) != VARIABLE:
+                live[key] = facts.releases[role]
+            elif role != VARIABLE:
                 live[key] = mask | read
-            elif other.in_order:
+            elif written & ~mask and self._of(key).in_order:
                 live[key] = mask | written
         if self.walk.counts:
             for key, mask in live.items():
@@ -551,11 +548,14 @@ class Pass:
         if idle and self.number in self.walk.from_start:
             self.walk.idle.append((n, idle))
 
-    def _wait(self, sb: int) -> None:
-        """Until scoreboard ``sb`` is free: all that it tells of is done."""
-        self.walk.waited.update(self.pending[sb])
-        self.pending[sb].clear()
-        self._release([key for live in self.live.values() for key, mask in live.items() if mask >> sb & 1])
+    def _wait(self, boards: tuple[int, ...]) -> None:
+        """Until scoreboards are free: all that they tell of is done."""
+        told = 0
+        for sb in boards:
+            told |= 1 << sb
+            self.walk.waited.update(self.pending[sb])
+            self.pending[sb].clear()
+        self._release([key for live in self.live.values() for key, mask in live.items() if mask & told])
 
     def _count(self, sb: int, most: int) -> None:
         """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
@@ -594,14 +594,15 @@ class Pass:
         """Literals that are false where instruction ``n`` reads: its guard is read wherever it comes by."""
         return opposite(self.walk.guards.ways[n]) if read.access.what == "guard" else wrong
 
-    def _read_open(self, n: int, read: Touch, wrong: int) -> None:
-        wrong = self._against(n, read, wrong)
-        for register in bits(read.mask & self.results):
-            for key, registers in self.open.items():
-                if not registers >> register & 1 or role_of(key) == LATE or self.holds[instance_of(key)] & wrong:
-                    continue
-                self.walk.report_pending("raw", number_of(key), n, register)
-                self.open[key] = registers & ~(1 << register)
+    def _read_open(self, n: int, facts: Effects, wrong: int) -> None:
+        for read in facts.reading:
+            against = self._against(n, read, wrong)
+            for register in bits(read.mask & self.results):
+                for key, registers in self.open.items():
+                    if not registers >> register & 1 or role_of(key) == LATE or self.holds[instance_of(key)] & against:
+                        continue
+                    self.walk.report_pending("raw", number_of(key), n, register)
+                    self.open[key] = registers & ~(1 << register)
         self._sum_up()
 
     def _write_fixed(
@@ -615,22 +616,23 @@ class Pass:
             if passed < need and not self.holds[instance_of(key)] & wrong:
                 self.walk.report_stall("waw", number_of(key), n, register, passed, need)
 
-    def _write_open(self, n: int, facts: Effects, write: Touch, wrong: int) -> None:
-        for register in bits(write.mask & (self.results | self.sources)):
-            for key, registers in self.open.items():
-                if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:
-                    continue
-                first = self._of(key)
-                same = write.role != FIXED and first.queue == facts.queue
-                if role_of(key) == LATE:
-                    if not same:
-                        self.walk.report_pending("war", number_of(key), n, register)
-                elif not (same and first.in_order):
-                    self.walk.report_pending("waw", number_of(key), n, register)
-                self.open[key] = registers & ~(1 << register)
+    def _write_open(self, n: int, facts: Effects, wrong: int) -> None:
+        for write in facts.writing:
+            for register in bits(write.mask & (self.results | self.sources)):
+                for key, registers in self.open.items():
+                    if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:
+                        continue
+                    first = self._of(key)
+                    same = write.role != FIXED and first.queue == facts.queue
+                    if role_of(key) == LATE:
+                        if not same:
+                            self.walk.report_pending("war", number_of(key), n, register)
+                    elif not (same and first.in_order):
+                        self.walk.report_pending("waw", number_of(key), n, register)
+                    self.open[key] = registers & ~(1 << register)
         if facts.guard is None:
             for key in self.open:
-                self.open[key] &= ~write.mask
+                self.open[key] &= ~facts.written
         self._sum_up()
 
 

@@ -35,6 +35,8 @@ def check(graph: Graph) -> Iterator[Finding]:
 
 
 def _opaque(graph: Graph) -> Iterator[Finding]:
+    if None not in graph.instructions:
+        return
     for number in sorted(graph.reachable):
         block = graph.blocks[number]
         for n in range(block.start, block.end):
@@ -49,7 +51,7 @@ def _targets(graph: Graph) -> Iterator[Finding]:
     linked = {row.address // WORD_BYTES for row in graph.kernel.relocations}
     size = WORD_BYTES * len(graph.instructions)
     for n, i in enumerate(graph.instructions):
-        if i is None or n in linked:
+        if i is None or not i.shape.located or n in linked:
             continue
         for label in (o for o in i.operands if isinstance(o, Label) and o.base is None):
             if not label.relative and i.base != "BSSY":
@@ -160,13 +162,13 @@ def _matters(graph: Graph, start: int, end: int) -> bool:
 
 def _barriers(graph: Graph) -> Iterator[Finding]:
     """Barriers of the whole block that some of its threads are shown to miss."""
-    if not any(i is not None and _whole(i) for i in graph.instructions):
+    if not any((i := graph.instructions[n]) and _whole(i) for n in graph.of("BAR")):
         return
     found = values(graph)
     hint = "move the barrier to where all threads pass; threads that have ended do not count"
     unsure = "; that depends on a value that is not known here"
     for number in sorted(graph.reachable):
-        for n, i, state in found.instructions(number, lambda i: i.base == "BAR"):
+        for n, i, state in found.instructions(number, ("BAR",)):
             sure = guard(state, i)
             if _whole(i) and not i.always and sure is not None and sure.thread:
                 message = f"only the threads for which {i.guard} {_is(i)} reach this barrier"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turingas.flow.graph import Block, Graph
+from turingas.flow.graph import Graph
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg, Shape
+from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
 LANE = np.arange(32, dtype=np.int64)
 WORD = 1 << 32
-ACCESSES = frozenset(["load", "store", "atomic"])  # Op.traits
 THREAD, OTHER = 1, 2  # what a value is made from, besides numbers: an index of the thread; what is not known
 
 
@@ -296,8 +296,6 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
 
-NO_END: tuple[State, Instruction | None] = {}, None
-
 
 class Plan(NamedTuple):
     """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
@@ -322,6 +320,17 @@ KEPT = {file: FIRST[file] for file in ("R", "P")}
 BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
 
 
+_MORE: dict[Shape, bool] = {}
+
+
+def _reads_more(i: Instruction) -> bool:
+    """Whether it reads more than registers."""
+    found = _MORE.get(i.shape)
+    if found is None:
+        found = _MORE[i.shape] = any(isinstance(o, (Const, Mem)) for o in i.operands)
+    return found
+
+
 def plan(i: Instruction) -> Plan:
     """What there is to know of an instruction, whatever the state."""
     rule, opaque = RULES.get(i.base), i.shape.op.opaque
@@ -336,14 +345,11 @@ def plan(i: Instruction) -> Plan:
         else:
             origin = OTHER
             uniform = uniform and file in ("UR", "UP")
+    if _reads_more(i):
+        origin = OTHER
     sources: list[Operand] = []
-    for o in i.operands:
-        if not isinstance(o, Reg):
-            sources.append(o)
-            if isinstance(o, (Const, Mem)):
-                origin = OTHER
-        elif not o.write and o.file not in ("P", "UP"):
-            sources.append(o)
+    if rule:
+        sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
     writes: list[int] = []
     exact = -1
     for file, first, count, _ in i.writes:
@@ -353,6 +359,9 @@ def plan(i: Instruction) -> Plan:
             first += KEPT[file]
             writes += range(first, first + count)
     return Plan(i, reads, uses, writes, exact, rule, sources, opaque, origin, uniform)
+
+
+ALL = range(BITS.bit_length())
 
 
 def execute(state: State, this: Plan) -> None:
@@ -415,138 +424,144 @@ def _either(one: Known, other: Known) -> Known | None:
 # -- over the graph
 
 
-Asked = Callable[[Instruction], bool]
+#: what an access or a branch says of itself
+DECIDING = ("address", "guard", "predicate")
+
+
+class Step(NamedTuple):
+    """An instruction that matters. ``asked``: registers of which is to be known what they hold before it; ``plan``:
+    what it does, if that matters; ``clears``: whether nothing is known behind it."""
+
+    n: int
+    asked: Sequence[int] = ()
+    plan: Plan | None = None
+    clears: bool = False
 
 
 class Needed:
     """The instructions of a kernel on which it depends what is known where somebody asks: addresses and guards of the
     instructions of ``asked``, and what decides where a block goes on. The rest need not be gone through.
 
-    ``plans``: of those that are needed; ``steps``: block -> its plans, None where nothing is known any more;
-    ``at``: block -> registers that matter at its start, as bits.
+    ``steps``: block -> those that are needed; ``at``: block -> registers that matter at its start, as bits;
+    ``written``: block -> registers that it writes.
     """
 
-    def __init__(self, graph: Graph, asked: Asked | None) -> None:
-        self.graph = graph
-        self.plans: dict[int, Plan] = {}
+    def __init__(self, graph: Graph, asked: Container[str] | None) -> None:
+        self.graph, self.asked = graph, asked
         self.at = [0] * len(graph.blocks)
-        self._by_word: dict[int, Plan] = {}
-        self._read = [self._asked_in(block, asked) for block in graph.blocks]
-        self._everything = BITS if asked is None else 0
-        order = [number for entry in graph.entries for number in graph.function(entry)]
-        waiting = list(dict.fromkeys(order))
-        queued = set(waiting)
+        self.steps: list[list[Step]] = [[] for _ in graph.blocks]
+        self.written = [0] * len(graph.blocks)
+        self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
+        self._plans: dict[int, Plan] = {}  # by word
+        order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
+        rank = {number: n for n, number in enumerate(order)}
+        waiting = list(range(len(order)))  # the last ones first
+        queued = set(order)
         while waiting:
-            number = waiting.pop()  # the last ones first
+            number = order[heapq.heappop(waiting)]
             queued.discard(number)
-            before = self._through(number)
+            before = self._everything(number) if asked is None else self._through(number, asked)
             if before != self.at[number]:
                 self.at[number] = before
-                again = [n for n in graph.blocks[number].previous if n not in queued]
-                waiting += again
-                queued.update(again)
-        self.steps = [list(self._steps(block)) for block in graph.blocks]
+                for to in graph.blocks[number].previous:
+                    if to in rank and to not in queued:
+                        queued.add(to)
+                        heapq.heappush(waiting, rank[to])
 
-    def _steps(self, block: Block) -> Iterator[Plan | None]:
-        code, plans = self.graph.instructions, self.plans
-        for n in range(block.start, block.end):
-            if n in plans:
-                yield plans[n]
-            elif (i := code[n]) is None or i.base == "CALL":
-                yield None  # what a function leaves, or a word that is not known
-
-    def _asked_in(self, block: Block, asked: Asked | None) -> dict[int, int]:
-        """Instruction of a block -> registers of which something is asked there."""
-        found = {}
-        code = self.graph.instructions
-        for n in range(block.start, block.end):
-            i = code[n]
-            if i is not None and ((asked is not None and asked(i)) or (n == block.end - 1 and len(block.next) > 1)):
-                found[n] = sum(
-                    {1 << KEPT[a.file] + a.first for a in i.reads if a.file in KEPT and a.what in DECIDING}
-                )  # fmt: skip
-        return found
-
-    def _through(self, number: int) -> int:
-        """What matters before a block; makes plans of what is needed in it."""
-        graph, plans = self.graph, self.plans
-        block, read = graph.blocks[number], self._read[number]
-        live = self._everything
+    def _through(self, number: int, asked: Container[str]) -> int:
+        """What matters before a block; notes which of its instructions are needed."""
+        block, effects = self.graph.blocks[number], self.graph.effects
+        branch = block.end - 1 if len(block.next) > 1 else -1
+        live = written = 0
         for to in block.next:
             live |= self.at[to]
-        effects = graph.effects
+        before, self._behind[number] = self._behind[number], live
+        if before >= 0 and not live & ~before & self.written[number]:
+            return self.at[number] | live & ~before  # what is new only passes through
+        steps: list[Step] = []
         for n in range(block.end - 1, block.start - 1, -1):
             this = effects[n]
             if this is None:
+                steps.append(Step(n, clears=True))
                 continue
+            i, base = this.i, this.i.base
+            written |= this.written
+            needed = None
+            registers: list[int] = []
             if this.written & live:
-                needed = plans.get(n)
-                if needed is None:
-                    i = this.i
-                    needed = self._by_word.get(i.word)
-                    if needed is None:
-                        needed = self._by_word[i.word] = plan(i)
-                    plans[n] = needed
-                if this.i.always:
+                needed = self._plan(i)
+                if i.always:
                     live &= ~this.written
-                live |= needed.uses | self._everything
-            if n in read:
-                live |= read[n]
+                live |= needed.uses
+            elif base == "CALL":
+                steps.append(Step(n, clears=True))  # what a function leaves
+            if base in asked or n == branch:
+                registers = _numbers(i)
+                for register in registers:
+                    live |= 1 << register
+            if needed or registers:
+                steps.append(Step(n, registers, needed))
+        steps.reverse()
+        self.steps[number], self.written[number] = steps, written
         return live
 
+    def _everything(self, number: int) -> int:
+        """The same where all is asked of all instructions."""
+        block = self.graph.blocks[number]
+        code = list(enumerate(self.graph.instructions))[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if i is None else self._plan(i), i is None) for n, i in code]
+        self.written[number] = BITS
+        return BITS
 
-#: what an access or a branch says of itself
-DECIDING = ("address", "guard", "predicate")
+    def _plan(self, i: Instruction) -> Plan:
+        found = self._plans.get(i.word)
+        if found is None:
+            found = self._plans[i.word] = plan(i)
+        return found
+
+
+def _numbers(i: Instruction) -> list[int]:
+    """The registers that an instruction's address, guard and condition are read from."""
+    return [KEPT[access.file] + access.first for access in i.reads if access.what in DECIDING and access.file in KEPT]
 
 
 class Values:
-    """What is known in each block of a kernel; ``instructions`` walks one.
+    """What is known in each block of a kernel; ``instructions`` tells of one.
 
-    ``asked``: of which instructions addresses and guards are to be known; None: everything of all.
-    ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
+    ``asked``: of which mnemonics addresses and guards are to be known; None: everything of all.
+    ``split``: blocks at whose end the lanes of a warp may go different ways.
     ``apart``: blocks between such a branch and the place where its ways meet, where not all lanes may be active.
     """
 
-    def __init__(self, graph: Graph, asked: Asked | None = None) -> None:
+    def __init__(self, graph: Graph, asked: Container[str] | None = None) -> None:
         self.graph = graph
-        self.start: dict[int, State] = {}
-        self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
-        #: the same, with the state before: a block that is come to with what was known before is not gone through again
-        self.seen: dict[int, tuple[State, State, Instruction | None]] = {}
+        self.start: dict[int, State] = {entry: {} for entry in graph.entries}
+        self.before: dict[int, State] = {}  # instruction -> what is known there of the registers that are asked for
+        self.ends: dict[int, State] = {}
+        #: the state before: a block that is come to with what was known before is not gone through again
+        self.seen: dict[int, State] = {}
         order = [n for entry in graph.entries for n in graph.function(entry)]
-        self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
+        self.order = list(dict.fromkeys(order))
+        self.forget = [0] * len(graph.blocks)  # registers of which nothing is known before a block, as bits
         self.after = post_dominators(graph)
         self.needed = Needed(graph, asked)
-        self.plans = self.needed.plans
-        self.split: dict[int, Truth | None] = {}
+        self.split: set[int] = set()
         self.apart: set[int] = set()
-        while self._flow():
-            pass
+        self._flow()
 
     def instructions(
-        self, block: int, wanted: Asked | None = None
+        self, block: int, wanted: Container[str] | None = None
     ) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block (or those that are wanted), their numbers, and the state before each, to be
-        read at once."""
-        state = dict(self.start.get(block, {}))
-        place = self.graph.blocks[block]
-        code = self.graph.instructions
-        end = place.end
-        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or not wanted(i)):
-            end -= 1
-        for n in range(place.start, end):
-            i = code[n]
-            if i is None:
-                state.clear()
-                continue
-            if wanted is None or wanted(i):
-                yield n, i, state
-            if n in self.plans:
-                execute(state, self.plans[n])
+        """The instructions of a block (with one of some mnemonics), their numbers, and what is known before each of the
+        registers that were asked for."""
+        for n, *_ in self.needed.steps[block]:
+            i = self.graph.instructions[n]
+            if i is not None and (wanted is None or i.base in wanted):
+                yield n, i, self.before.get(n, {})
 
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
-        state, i = self.ends.get(block, NO_END)
+        state, i = self.ends.get(block, {}), self.graph.instructions[self.graph.blocks[block].end - 1]
         if i is None or i.base == "RET" or i.op.flow in ("indirect", "call") or LANES_DECIDE & set(i.mods):
             return None
         found = [guard(state, i)]
@@ -556,22 +571,23 @@ class Values:
             return None
         return Truth(all(one.uniform for one in known), _origin(known))
 
-    def _end(self, block: int) -> tuple[State, Instruction | None]:
-        """The state behind a block, and its last instruction."""
+    def _end(self, block: int) -> State:
+        """The state behind a block."""
         start = self.start.get(block, {})
-        if block in self.seen:
-            before, *_ = self.seen[block]
-            if len(before) == len(start) and all(before.get(key) is known for key, known in start.items()):
-                return self.seen[block][1:]
+        before = self.seen.get(block)
+        if before is not None and len(before) == len(start):
+            if all(before.get(register) is known for register, known in start.items()):
+                return self.ends[block]
         state = dict(start)
-        for this in self.needed.steps[block]:
-            if this is None:
-                state.clear()
-            else:
+        for n, asked, this, clears in self.needed.steps[block]:
+            if asked:
+                self.before[n] = {register: state[register] for register in asked if register in state}
+            if this is not None:
                 execute(state, this)
-        i = self.graph.instructions[self.graph.blocks[block].end - 1]
-        self.seen[block] = start, state, i
-        return state, i
+            elif clears:
+                state.clear()
+        self.seen[block], self.ends[block] = start, state
+        return state
 
     def meet(self, block: int) -> int | None:
         """The first block that all ways from ``block`` pass; None where they end apart from each other."""
@@ -601,56 +617,53 @@ class Values:
             found.append(seen)
         return found
 
-    def _flow(self) -> bool:
-        """One fixed point with the splits known so far; whether there are more of them than before."""
-        forget = self._forget()
-        self.start = {entry: {} for entry in self.graph.entries}
-        waiting = sorted((self.rank[entry], entry) for entry in self.graph.entries)
+    def _flow(self) -> None:
+        """Goes through the blocks until nothing changes. What is known becomes less and less on the way: so a branch at
+        whose end lanes go apart once does so for good."""
+        rank = {number: n for n, number in enumerate(self.order)}
+        waiting = sorted(rank[entry] for entry in self.graph.entries)
+        queued = set(waiting)
         while waiting:
-            _, block = heapq.heappop(waiting)
-            state, _ = self.ends[block] = self._end(block)
-            for to in self.graph.blocks[block].next:
-                if self._merge(to, state, forget.get(to, 0)) and (self.rank[to], to) not in waiting:
-                    heapq.heappush(waiting, (self.rank[to], to))
-        more = False
-        for number in self.start.keys() - self.split.keys():
-            if len(self.graph.blocks[number].next) < 2:
-                continue
-            found = self.decides(number)
-            if found is None or not found.uniform:
-                self.split[number] = found
-                more = True
-        return more
+            place = heapq.heappop(waiting)
+            queued.discard(place)
+            number = self.order[place]
+            state = self._end(number)
+            block = self.graph.blocks[number]
+            changed = [to for to in block.next if self._merge(to, state)]
+            if len(block.next) > 1 and number not in self.split:
+                found = self.decides(number)
+                if found is None or not found.uniform:
+                    self.split.add(number)
+                    changed += self._part(number)
+            for to in changed:
+                if rank[to] not in queued:
+                    queued.add(rank[to])
+                    heapq.heappush(waiting, rank[to])
 
-    def _forget(self) -> dict[int, int]:
-        """For each block where ways meet that lanes went apart: the registers that were written on the way, as bits."""
-        forget: dict[int, int] = {}
-        self.apart = set()
-        for number in self.split:
-            ways = self.ways(number)
-            between = set().union(*ways) - {self.meet(number)}
-            if self.meet(number) is not None:
-                self.apart |= between
-            written = 0
-            for b in between:
-                written |= self._written(b)
-            for n, one in enumerate(ways):
-                for other in ways[n + 1 :]:
-                    for b in one & other:
-                        forget[b] = forget.get(b, 0) | written
-        return forget
+    def _part(self, number: int) -> list[int]:
+        """Lanes go apart at the end of a block: where their ways meet, what was written on them is not known. The
+        blocks before which something changed."""
+        ways, end = self.ways(number), self.meet(number)
+        between = set().union(*ways) - {end}
+        if end is not None:
+            self.apart |= between
+        written = 0
+        for b in between:
+            written |= self.needed.written[b]
+        changed = []
+        for b in {b for n, one in enumerate(ways) for other in ways[n + 1 :] for b in one & other}:
+            self.forget[b] |= written
+            start = self.start.get(b, {})
+            left = {register: known for register, known in start.items() if not written >> register & 1}
+            if len(left) < len(start):
+                self.start[b] = left
+                changed.append(b)
+        return changed
 
-    def _written(self, block: int) -> int:
-        place, written = self.graph.blocks[block], 0
-        for this in self.graph.effects[place.start : place.end]:
-            if this is not None:
-                written |= this.written
-        return written
-
-    def _merge(self, block: int, state: State, forget: int) -> bool:
+    def _merge(self, block: int, state: State) -> bool:
         """Joins a state to what stands before a block; whether that changed."""
-        keep = self.needed.at[block] & ~forget
-        state = {number: known for number, known in state.items() if keep >> number & 1}
+        keep = self.needed.at[block] & ~self.forget[block]
+        state = {register: known for register, known in state.items() if keep >> register & 1}
         old = self.start.get(block)
         if old is None:
             self.start[block] = state
@@ -666,15 +679,17 @@ class Values:
         return changed
 
 
-def accesses(i: Instruction) -> bool:
-    """Whether the lanes access shared or global memory, each at an address of its own."""
-    return bool(i.op.traits & ACCESSES) and i.op.space in ("shared", "global", "generic")
+def accesses(graph: Graph) -> frozenset[str]:
+    """The mnemonics of a kernel with which lanes access shared or global memory, each at an address of its own."""
+    ops = {mnemonic: OPS[mnemonic] for mnemonic in graph.mnemonics}
+    spaces = ("shared", "global", "generic")
+    return frozenset(name for name, op in ops.items() if "lanewise" in op.traits and op.space in spaces)
 
 
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph, lambda i: i.base == "BAR" or accesses(i))
+    return Values(graph, accesses(graph) | {"BAR"})
 
 
 def post_dominators(graph: Graph) -> list[int]:

@@ -79,6 +79,19 @@ class Graph:
         effects = distances(latencies(self.kernel.arch)).effects
         return [None if i is None else effects(i) for i in self.instructions]
 
+    @functools.cached_property
+    def mnemonics(self) -> dict[str, list[int]]:
+        """Mnemonic, without modifiers -> its instructions."""
+        found: dict[str, list[int]] = {}
+        for n, i in enumerate(self.instructions):
+            if i is not None:
+                found.setdefault(i.base, []).append(n)
+        return found
+
+    def of(self, *mnemonics: str) -> list[int]:
+        """The instructions of these mnemonics, in order."""
+        return sorted([n for mnemonic in mnemonics for n in self.mnemonics.get(mnemonic, ())])
+
     def text(self, n: int) -> str:
         """Instruction ``n`` as nvdisasm writes it."""
         found = self.instructions[n]
@@ -141,7 +154,7 @@ class Graph:
     def _cut(self) -> None:
         starts = {0}
         for n, i in enumerate(self.instructions):
-            if i is None or not flow_of(i):
+            if i is None or not i.shape.op.flow:
                 continue
             starts.add(n + 1)
             target = self._target(n)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from turingas.flow.graph import Block, Graph, flow_of
+from turingas.flow.graph import Graph, flow_of
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
@@ -39,8 +39,7 @@ def row(known: int, number: int) -> int:
     return known >> WIDTH * number & ROW
 
 
-def _column(mask: int) -> int:
-    return sum(mask << WIDTH * number for number in range(TRUE + 1))
+COLUMN = sum(1 << WIDTH * number for number in range(TRUE + 1))  # the first bit of every row
 
 
 def _rows(mask: int) -> int:
@@ -54,7 +53,7 @@ def forget(known: int, mask: int) -> int:
     """What is left when the predicates of ``mask`` are written."""
     keep = _FORGET.get(mask)
     if keep is None:
-        keep = _FORGET[mask] = IMPOSSIBLE & ~_column(mask) & ~_rows(mask)
+        keep = _FORGET[mask] = IMPOSSIBLE & ~(mask * COLUMN) & ~_rows(mask)
     return known & keep
 
 
@@ -79,7 +78,7 @@ def learn(known: int, number: int, more: int) -> int:
     """``more`` follows from a literal, or holds (of TRUE); and the other way round, so does what follows from that."""
     more = closure(known, more)
     if number == TRUE:
-        known |= _column(more)
+        known |= more * COLUMN
         for wrong in _bits(opposite(more)):
             known |= ROW << WIDTH * wrong
         return known
@@ -197,6 +196,11 @@ class Guards:
     def __init__(self, graph: Graph, facts: list[Effects | None]) -> None:
         self.graph, self.facts = graph, facts
         self._rules: dict[int, list[Rule]] = {}
+        #: of each block the instructions that have a guard or write predicates
+        self._predicated = [
+            [(n, this) for n in range(block.start, block.end) if (this := facts[n]) and (this.guard or this.clears)]
+            for block in graph.blocks
+        ]
         self.at = [IMPOSSIBLE] * len(graph.blocks)
         self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
@@ -218,7 +222,7 @@ class Guards:
             queued.discard(place)
             number = order[place]
             block = blocks[number]
-            out = self.out[number] = self._through(block, self.at[number])
+            out = self.out[number] = self._through(number, self.at[number])
             reached = [(to, self.along(number, to)) for to in block.next]
             if block.calls is not None:
                 reached.append((block.calls, out))
@@ -252,24 +256,20 @@ class Guards:
         register, inv = facts.guard
         return assume(out, literal(register, inv == taken))
 
-    def _through(self, block: Block, known: int) -> int:
+    def _through(self, number: int, known: int) -> int:
         """Through a block; notes what holds at each of its instructions."""
-        facts, ways, runs = self.facts, self.ways, self.runs
-        holds = row(known, TRUE)
-        for n in range(block.start, block.end):
-            this = facts[n]
-            ways[n] = holds
-            if this is None:
-                runs[n] = holds
-                continue
-            if this.guard is None:
-                runs[n] = holds
-            else:
-                number = literal(*this.guard)
-                runs[n] = holds | row(known, number) | 1 << number
+        block, ways, runs = self.graph.blocks[number], self.ways, self.runs
+        start, end, holds = block.start, block.end, row(known, TRUE)
+        ways[start:end] = runs[start:end] = [holds] * (end - start)
+        for n, this in self._predicated[number]:
+            if this.guard is not None:
+                guard = literal(*this.guard)
+                runs[n] = holds | row(known, guard) | 1 << guard
             if this.clears:
                 known = self._write(this, known)
-                holds = row(known, TRUE)
+                if row(known, TRUE) != holds:
+                    holds = row(known, TRUE)
+                    ways[n + 1 : end] = runs[n + 1 : end] = [holds] * (end - n - 1)
         return known
 
     def _write(self, this: Effects, known: int) -> int:

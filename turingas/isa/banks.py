@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turingas.isa.arch import Arch
-from turingas.isa.instruction import Instruction, Reg
+from turingas.isa.instruction import Access, Instruction, Reg
 
 #: pipes that read their sources at issue, all at once, so that banks matter
 MATH = ("fma", "alu", "half")
@@ -66,21 +66,32 @@ class Cache:
 EMPTY = Cache()
 
 
-def sources(i: Instruction) -> list[tuple[Slot, int, bool]]:
-    """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
-    kept = _kept(i) if i.control.reuse and not i.control.yields else ()
-    found = []
-    for file, first, count, what in i.reads:
+Source = tuple[Slot, int, bool]  # slot, number, and whether .reuse keeps it
+
+
+class _Sources(dict[Access, tuple[Source, ...]]):
+    """What an instruction reads -> the sources that this is, without .reuse."""
+
+    def __missing__(self, access: Access) -> tuple[Source, ...]:
+        file, first, count, what = access
+        found: tuple[Source, ...] = ()
         if file == "R" and what in PLACES:
-            place = PLACES[what]
-            for number in range(first, first + min(count, 2)):
-                found.append(((number & 1, place), number, place in kept))
+            numbers = range(first, first + min(count, 2))
+            found = tuple(((number & 1, PLACES[what]), number, False) for number in numbers)
+        self[access] = found
+        return found
+
+
+_sources = _Sources()
+
+
+def sources(i: Instruction) -> list[Source]:
+    """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
+    found = [source for access in i.reads for source in _sources[access]]
+    if i.control.reuse and not i.control.yields:
+        kept = [o.place for o in i.operands if isinstance(o, Reg) and o.reuse]
+        return [(slot, number, slot[1] in kept) for slot, number, _ in found]
     return found
-
-
-def _kept(i: Instruction) -> list[int]:
-    """The places whose registers ``.reuse`` keeps."""
-    return [o.place for o in i.operands if isinstance(o, Reg) and o.reuse]
 
 
 def reads(i: Instruction, cache: Cache) -> list[int]:
@@ -89,7 +100,7 @@ def reads(i: Instruction, cache: Cache) -> list[int]:
     return _missed(i, sources(i), cache)
 
 
-def _missed(i: Instruction, found: list[tuple[Slot, int, bool]], cache: Cache) -> list[int]:
+def _missed(i: Instruction, found: list[Source], cache: Cache) -> list[int]:
     if i.shape.op.pipe not in MATH:
         return []
     kept = cache.kept
@@ -103,7 +114,7 @@ def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
 
 def by_bank(registers: list[int]) -> tuple[int, int]:
     """How many of them lie in the even bank, and in the odd one."""
-    odd = sum(number & 1 for number in registers)
+    odd = sum([number & 1 for number in registers])
     return len(registers) - odd, odd
 
 

@@ -83,7 +83,7 @@ class Touch:
     ``also``: the same registers as sources that may be overwritten too early."""
 
     access: Access
-    numbers: range
+    numbers: tuple[int, ...]
     first: int
     mask: int
     role: int
@@ -192,7 +192,7 @@ class Manner:
 
 def _touch(access: Access, role: int, most: int, kind: int, also: Touch | None = None) -> Touch:
     first = FIRST[access.file] + access.first
-    numbers = range(first, first + access.count)
+    numbers = tuple(range(first, first + access.count))
     clears = 0
     if access.file in ("P", "UP"):
         clears = sum(3 << literal(n, False) for n in numbers if n % 8 != PREDICATES)
@@ -224,7 +224,8 @@ WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reading`` and
-    ``writing``: its touches, in the order of its operands; ``written``: its results, as bits. ``read_late``: registers
+    ``writing``: its touches, in the order of its operands; ``read`` and ``written``: their registers, as bits.
+    ``read_late``: registers
     that it reads late, without those that it writes too, for which its result stands, as bits; ``arriving``: role of
     what arrives at no fixed time -> registers, as bits. ``clears``: both literals of the predicates that it writes, as
     a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``: those that it
@@ -243,7 +244,7 @@ class Effects:
         reads, writes = manner.reads, manner.writes
         reading = [reads.get(access) or manner.read(i, access) for access in i.reads]
         writing = [writes.get(access) or manner.write(i, access) for access in i.writes]
-        written = clears = late = 0
+        read = written = clears = late = 0
         sources = []
         arriving: dict[int, int] = {}
         for touch in writing:
@@ -256,6 +257,7 @@ class Effects:
         if manner.barrier_writes:
             writing += manner.barrier_writes
         for touch in reading:
+            read |= touch.mask
             if touch.role == LATE:
                 late |= touch.mask
             if touch.also:
@@ -264,7 +266,8 @@ class Effects:
             reading += manner.barrier_reads + sources
         self.reading: list[Touch] = reading
         self.writing: list[Touch] = writing
-        self.written, self.read_late, self.arriving, self.clears = written, late & ~written, arriving, clears
+        self.read, self.written, self.clears = read, written, clears
+        self.read_late, self.arriving = late & ~written, arriving
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)
         self.waits: tuple[int, ...] = ()

@@ -22,13 +22,17 @@ def wide_address(mods: tuple[str, ...], second: bool) -> int:
 
 #: what may be said of an instruction in one word, so that those who ask keep no list of mnemonics (``Op.traits``)
 TRAITS = {
-    "load": "each lane reads memory at an address of its own, as many bytes as the modifiers say",
-    "store": "each lane writes memory so",
+    "load": "reads memory",
+    "store": "writes memory",
     "atomic": "reads and writes memory in one step: the order of two of them may show in what is left",
+    "lanewise": "each lane accesses memory at an address of its own, as many bytes as the modifiers say",
+    "lanes": "exchanges values with other lanes of the warp",
+    "asks": "asks what something is, and touches no memory",
     "fence": "orders accesses to memory, and does nothing else",
     "meets": "lanes of the warp wait for each other, and nothing else is done",
     "nothing": "changes nothing that code can see",
     "special": "reads a special register",
+    "place": "takes its own address, or changes what addresses mean",
     "copy": "d = a",
     "sum": "d = a + b, or a + b + c: a copy where all but one are zero",
     "product": "d = a * b + c, which compilers also write for a copy or a constant",

@@ -26,7 +26,6 @@ from turingas.flow.guards import opposite
 from turingas.isa.effects import FIRST, FIXED, Effects
 from turingas.isa.instruction import Instruction, Label, Mem, Name
 from turingas.isa.latency import SOURCES
-from turingas.isa.table import OPS
 from turingas.scheduler.ways import Ways
 
 TRUE, ANTI, OUTPUT, MEMORY, WALL = "true", "anti", "output", "memory", "wall"
@@ -53,12 +52,12 @@ EXPECTED = {
     "LDC": 30, "S2R": 30, "S2UR": 30, "SHFL": 24, "MUFU": 20,
 }  # fmt: skip
 OTHERS = 20
-READ_LATE = 10  # until a queue has read its sources
+READ_LATE = 30  # until a queue has read its sources: more than an empty one takes, for it may be full
 
 
 def expected(i: Instruction) -> int:
     """Cycles until the result of an instruction of variable latency is there."""
-    if OPS[i.base].pipe == "tex":
+    if i.op.pipe == "tex":
         return 400
     return EXPECTED.get(i.base, OTHERS)
 
@@ -68,15 +67,13 @@ def expected(i: Instruction) -> int:
 #: special registers that never change while a thread runs
 STEADY = ("SRZ", "SR_TID", "SR_CTAID", "SR_NTID", "SR_LANEID", "SR_EQMASK", "SR_LTMASK", "SR_LEMASK", "SR_GTMASK",
           "SR_GEMASK", "SR_SMEMSZ", "SR_SWIN", "SR_LWIN", "SR_CgaCtaId")  # fmt: skip
-#: they take their own address, or change what addresses mean
-FIXED_PLACE = frozenset(["LEPC", "ULEPC", "RPCMOV", "GETLMEMBASE", "SETLMEMBASE", "SETCTAID"])
 
 
 def is_wall(i: Instruction | None) -> bool:
     """Whether no instruction may move across ``i``."""
-    if i is None or flow_of(i) or OPS[i.base].pipe == "branch" or i.base in FIXED_PLACE:
+    if i is None or flow_of(i) or i.op.pipe == "branch" or "place" in i.op.traits:
         return True
-    if i.base in ("S2R", "S2UR", "CS2R"):
+    if "special" in i.op.traits:
         return not all(o.text.startswith(STEADY) for o in i.operands if isinstance(o, Name))
     return False
 
@@ -101,16 +98,7 @@ def named(kernel: Kernel, graph: Graph) -> set[int] | None:
 GLOBAL, SHARED, LOCAL, CONSTANT, GROUPS, LANES = 1, 2, 4, 8, 16, 32
 GENERIC, EVERYWHERE = 7, 63
 
-READS = {"LDG": GLOBAL, "LD": GENERIC, "LDS": SHARED, "LDSM": SHARED, "LDL": LOCAL, "SULD": GLOBAL}
-WRITES = {
-    "STG": GLOBAL, "ST": GENERIC, "STS": SHARED, "STSM": SHARED, "STL": LOCAL, "SUST": GLOBAL, "SURED": GLOBAL,
-    "SUATOM": GLOBAL, "ATOMS": SHARED,
-}  # fmt: skip
-#: whose address and size tell which bytes a thread touches
-PLAIN = frozenset(["LDG", "LD", "LDS", "LDL", "STG", "ST", "STS", "STL"])
-#: they look at the other lanes, not at memory
-ACROSS = frozenset(["SHFL", "MATCH", "REDUX", "VOTE", "VOTEU", "ELECT", "MOVM"])
-ALONE = frozenset(["S2R", "S2UR", "QSPC", "TXQ", "SUQUERY"])
+SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "generic": GENERIC}
 SIZES = {"64": 8, "128": 16}
 
 Place = tuple[tuple[str, int, int], ...]  # the registers that an address counts from, and which value of each
@@ -130,28 +118,28 @@ class Touch(NamedTuple):
 
 def touches(n: int, i: Instruction, values: dict[tuple[str, int], int]) -> Iterator[Touch]:
     """What an instruction touches. ``values``: how often each register has been written so far."""
-    base, pipe = i.base, OPS[i.base].pipe
+    base, pipe, space, traits = i.base, i.op.pipe, i.op.space, i.op.traits
     if base == "LDGSTS":  # while it is under way its bytes are nobody else's: only the order is kept
         yield Touch(n, GLOBAL | GROUPS, False)
         yield Touch(n, SHARED, True)
     elif base == "LDGDEPBAR":
         yield Touch(n, GROUPS, True)
-    elif base in ACROSS:
+    elif "lanes" in traits:
         yield Touch(n, LANES, False)
     elif {"STRONG", "MMIO"} & set(i.mods):
         yield Touch(n, EVERYWHERE, True)
-    elif base == "LDC" or "CONSTANT" in i.mods or (pipe == "tex" and base not in WRITES and base not in READS):
+    elif pipe == "constant" or "CONSTANT" in i.mods or (pipe == "tex" and not space):
         yield Touch(n, CONSTANT, False)
-    elif base in READS or base in WRITES:
-        spaces = READS.get(base) or WRITES[base]
+    elif pipe != "copy" and traits & {"load", "store", "atomic"}:
+        spaces, writes = SPACES[space], "load" not in traits
         memory = [o for o in i.operands if isinstance(o, Mem)]
-        if base in PLAIN and len(memory) == 1:
+        if "lanewise" in traits and "atomic" not in traits and len(memory) == 1:
             place, low = _place(memory[0], values)
             size = next((SIZES[mod] for mod in i.mods if mod in SIZES), 4)
-            yield Touch(n, spaces, base in WRITES, place, low, low + size)
+            yield Touch(n, spaces, writes, place, low, low + size)
         else:
-            yield Touch(n, spaces, base in WRITES)
-    elif pipe in ("lsu", "tex", "copy", "wgmma", "special") and base not in ALONE:
+            yield Touch(n, spaces, writes)
+    elif pipe in ("lsu", "tex", "copy", "wgmma", "special") and not traits & {"special", "asks"}:
         yield Touch(n, EVERYWHERE, True)  # barriers, fences, asynchronous copies, and whatever else there is
 
 

@@ -236,4 +236,5 @@ def pins(kernel: Kernel) -> frozenset[int]:
             found.add(n)
     known = addresses.find(kernel, kernel.words)
     found |= {*known.immediates, *known.based, *known.unknown}
-    return frozenset(found | {address // WORD_BYTES for address in known.held(kernel)})
+    found |= {address // WORD_BYTES for address in known.held(kernel)}
+    return frozenset(n for n in found if n < len(kernel.words))

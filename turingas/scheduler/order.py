@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.cubin.nvinfo import ADDRESSES, KINDS, Info
 
 
-def put(kernel: Kernel, order: Sequence[int]) -> Kernel:
-    """A kernel with its instructions in another order: ``order[n]`` is the number of the one that comes to place n.
-    Relocations, source lines and attributes follow their instructions. Branches and what they lead to must keep their
-    places, as ``depends`` has it."""
+def put(kernel: Kernel, order: Sequence[int]) -> None:
+    """Bring the instructions of a kernel into another order: ``order[n]`` is the number of the one that comes to place
+    n. Relocations, source lines and attributes follow their instructions. Branches and what they lead to must keep
+    their places, as ``depends`` has it."""
     now = [0] * len(order)
     for place, n in enumerate(order):
         now[n] = place
@@ -27,12 +27,9 @@ def put(kernel: Kernel, order: Sequence[int]) -> Kernel:
         words = sorted(moved(address) for address in info.words)
         return replace(info, value=b"".join(word.to_bytes(4, "little") for word in words))
 
-    lines = kernel.lines
-    return replace(
-        kernel,
-        code=Code(words=[kernel.words[n] for n in order]),
-        relocations=[replace(row, address=moved(row.address)) for row in kernel.relocations],
-        attributes=[followed(info) for info in kernel.attributes],
-        infos={code: [followed(info) for info in infos] for code, infos in kernel.infos.items()},
-        lines=[lines[n] for n in order] if len(lines) == len(order) else lines,
-    )
+    kernel.words = [kernel.words[n] for n in order]
+    kernel.relocations[:] = [replace(row, address=moved(row.address)) for row in kernel.relocations]
+    kernel.attributes = [followed(info) for info in kernel.attributes]
+    kernel.infos = {code: [followed(info) for info in infos] for code, infos in kernel.infos.items()}
+    if kernel.lines:  # what the assembler puts behind the code has none
+        kernel.lines = [kernel.lines[n] for n in order if n < len(kernel.lines)]

@@ -69,7 +69,18 @@ class Instruction:
                 hint = f"did you mean {close[0]!r}?"
             elif not hint or hint.startswith("it is written"):  # else the encoder knows better
                 hint = undeclared
+        hint = self._renamed(message, hint)
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
+
+    def _renamed(self, message: str, hint: str) -> str:
+        """The hint, and under which other name the message speaks of the mnemonic that stands in the line."""
+        words = [word for word in self.body.split() if word[0] != "@"][:1]
+        if not words or words[0] not in message or words[0] in self.origin.text:
+            return hint
+        base = words[0].partition(".")[0]
+        written = re.search(rf"\b{base}[.\w]*", self.origin.text)
+        said = f"{written[0]} stands for {words[0]} here" if written else ""
+        return "; ".join(filter(None, (hint, said)))
 
     def __repr__(self) -> str:
         return f"Instruction({self.control!r}, {self.body!r})"

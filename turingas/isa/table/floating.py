@@ -118,7 +118,8 @@ OPS = {
                  "FSETP.GEU.AND P0, PT, R0, R1, PT", traits="compare f32"),
     "FSWZADD": fma("adds or subtracts a and b by a sign for each lane of a quad (derivatives)", "",
                    "FSWZADD.NDV R0, R1, R2, PNPNPNPN", opaque=True),
-    "FCHK": xu("predicate: whether a / b needs the slow path of division", "part of div.rn.f32", "FCHK P0, R0, R1", traits="f32"),
+    "FCHK": xu("predicate: whether a / b needs the slow path of division", "part of div.rn.f32", "FCHK P0, R0, R1",
+               traits="f32"),
     "MUFU": xu("the special function unit: reciprocal, square root, sine, logarithm, ...; an approximation",
                "rcp.approx.f32, sqrt.approx.f32, rsqrt.approx.f32, sin.approx.f32, cos.approx.f32, ex2.approx.f32,"
                " lg2.approx.f32, tanh.approx.f32, __sinf, __cosf, __expf, __logf", "MUFU.RCP R0, R1", traits="f32"),
