@@ -59,6 +59,7 @@ class Forms:
         #: opcode (bits 0 to 11) -> what may explain its words, for those that were asked for
         self.buckets: dict[int, _Bucket] = {}
         self.anywhere = _Anywhere(self)
+        self._leads: dict[str, bool] = {}  # mnemonic without modifiers -> ``leads``
         self._shared = Shared()
         self._lock = threading.RLock()
         self._made_fields: dict[int, Field] = {}
@@ -147,6 +148,14 @@ class Forms:
         """Whether an operand of a row is a branch target."""
         operands, _, _ = grammar.shapes(row)[0]
         return any(isinstance(self.field(row, name), Target) for text in operands for name in names_in(text))
+
+    def leads(self, name: str) -> bool:
+        """Whether an instruction with this mnemonic may have a branch target."""
+        base = name.partition(".")[0]
+        found = self._leads.get(base)
+        if found is None:
+            found = self._leads[base] = any(map(self.has_target, self._by_name.get(base, ())))
+        return found
 
     def fitting(self, word: int) -> Iterator[Form]:
         """The forms that may explain a word, in the table's order."""
