@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ def evaluate(child: Child) -> Outcome:
                 judge.compare(words, judge.bench.timed, range(INPUTS), strict=False)
         figure = judge.figure(words, RUNS, child.seed)
         if figure < child.bar and not child.again:
-            judge.compare(words, judge.bench.check, range(STRICT_INPUTS), strict=True)
+            judge.compare(words, judge.check, range(STRICT_INPUTS), strict=True)
     except Refused as why:
         return Outcome(words, moves, math.inf, str(why))
     return Outcome(words, moves, figure)
@@ -127,7 +127,7 @@ def prove(task: tuple[Order, Words, int]) -> Proof:
     strict = 0 if judge.blind else inputs if not judge.gpu else min(inputs, STRICT_INPUTS)
     try:
         judge.lint(words)
-        judge.compare(words, judge.bench.check, range(INPUTS, INPUTS + strict), strict=True)
+        judge.compare(words, judge.check, range(INPUTS, INPUTS + strict), strict=True)
         if judge.gpu:
             judge.compare(words, judge.bench.timed, range(INPUTS, INPUTS + inputs), strict=False)
         return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, strict)
@@ -147,6 +147,8 @@ class Judge:
         self.kernel = self.cubin.kernel(order.kernel)
         self.bench: Bench = read(order.bench, order.path)
         self.gpu = cuda.device(0) if order.device != "cpu" else None
+        first = replace(self.bench.timed, grid=1) if self.gpu else self.bench.timed
+        self.check = self.bench.check or first
         self.name = self.gpu.name if self.gpu else MODEL
         self.pinned = pins(self.kernel)
         self.findings = _findings(self.kernel)
@@ -191,8 +193,8 @@ class Judge:
         """LaunchError unless the original, run strictly on the CPU device and twice on the device, leaves the same."""
         words = tuple(self.kernel.words)
         try:
-            self.compare(words, self.bench.check, range(1), strict=True)
-            self.compare(words, self.bench.timed if self.gpu else self.bench.check, range(1), strict=False)
+            self.compare(words, self.check, range(1), strict=True)
+            self.compare(words, self.bench.timed if self.gpu else self.check, range(1), strict=False)
         except Refused as why:
             hint = "results must not depend on the order of threads, and the CPU device must run what `check` says"
             raise LaunchError(f"{self.order.kernel} cannot be tuned as it is: {why}", hint) from None
@@ -245,7 +247,7 @@ class Judge:
         key = on_gpu, seed
         if key not in self._wanted:
             with loader.load(self.cubin, "cuda:0" if on_gpu else "cpu") as module:
-                launch = self.bench.timed if on_gpu else self.bench.check
+                launch = self.bench.timed if on_gpu else self.check
                 self._wanted[key] = self._left(module, launch, seed, False)
         return self._wanted[key]
 

@@ -270,6 +270,7 @@ def gpu_order(install, monkeypatch):  # noqa: F811
 def test_on_a_gpu(gpu_order, here, monkeypatch):
     """Bits are compared there, both take turns in the same run, and the strict mode is still asked."""
     about = judge.look(gpu_order)
+    assert (Judge.of(gpu_order).bench.timed.grid, Judge.of(gpu_order).check.grid) == (2, 1)  # nothing else was said
     assert about["device"] != judge.MODEL and about["figure"] == 2.0 / Judge.of(gpu_order).timer.copies
     asked = []
     plain = Judge.compare
@@ -296,7 +297,7 @@ def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
     source = SOURCE.replace("    EXIT", "    WARPGROUP.ARRIVE;\n    EXIT")
     one = Judge(replace(gpu_order, cubin=assemble(source).to_bytes()))
     assert "does not know WARPGROUP" in one.blind
-    one.compare(tuple(one.kernel.words), one.bench.check, range(1), strict=True)  # nothing runs
+    one.compare(tuple(one.kernel.words), one.check, range(1), strict=True)  # nothing runs
     about = {"device": "a GPU", "figure": 1.0, "instructions": 3, "blind": one.blind}
     found = search.Found(one.cubin, True, 0.9, (), 8, 0, 1, 16, {}, [0.9], about)
     assert any("none of them in strict mode: " in line for line in command.lines(found))

@@ -157,14 +157,15 @@ class Assembler(Directives):
                         code = NEUTRAL
                     else:
                         code = parse_control(line.control)
-                body, immediate = line.body, 0
-                if "32@" in body or START in body:
-                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                found = needs(body, WORD_BYTES * at, labels)
-                bits = found & WORD
-                word = bits | code
-                words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
+                found, immediate = line.bits, 0
+                if found is None:
+                    body = line.body
+                    if "32@" in body or START in body:
+                        body, immediate = evaluate(body, WORD_BYTES * at, labels)
+                    found = needs(body, WORD_BYTES * at, labels)
                 used |= found
+                word = found & WORD | code
+                words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -184,8 +185,7 @@ class Assembler(Directives):
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
-        places = [None if isinstance(line, int) else line.origin for line in draft.lines]
-        kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
+        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
         self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
         self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None

@@ -206,7 +206,7 @@ def _unit(r: Reader, out: bytearray, starts: Mapping[int, Place], at: At, shifte
         if distance == address - row:
             out += plain + raw
         else:
-            out += bare + bytes([ADVANCE_PC]) + _leb(distance // least) + short
+            out += bare + bytes([ADVANCE_PC]) + leb(distance // least) + short
         row = address
         plain, bare = bytearray(), bytearray()
         if code == 0:
@@ -214,7 +214,7 @@ def _unit(r: Reader, out: bytearray, starts: Mapping[int, Place], at: At, shifte
     out += plain
 
 
-def _leb(number: int) -> bytes:
+def leb(number: int) -> bytes:
     """An unsigned number of variable length."""
     if number < 0:
         raise ValueError("instructions changed their order")

@@ -9,16 +9,15 @@ model finds nothing better. No register is renamed, so no more of them are neede
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from turingas.cubin.model import Code, Kernel
+from turingas.cubin.model import WORD_BYTES, Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
-from turingas.isa.table import OPS
-from turingas.scheduler.depends import Edge, depends, expected, named
+from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named
 from turingas.scheduler.given import NEUTRAL
 from turingas.scheduler.ways import Ways
 
@@ -74,7 +73,7 @@ class _Model:
                 continue
             i = this.i
             cycles = self.lat.issue(i)
-            if OPS[i.base].pipe == "lsu" and {"64", "128"} & set(i.mods):
+            if i.op.pipe == "lsu" and {"64", "128"} & set(i.mods):
                 cycles *= WIDE
             self.pipe[n] = (self.lat.pipe(i), cycles)
             self.least[n] = self.lat.behind(i)
@@ -153,7 +152,7 @@ class _Model:
         most = max(self.height[n] for n in can)
         alike = sorted(n for n in can if self.height[n] == most)
         best = alike[0]
-        if len(alike) > 1 and last is not None and OPS[last.i.base].pipe in MATH:
+        if len(alike) > 1 and last is not None and last.i.op.pipe in MATH:
             kept = {(slot, register) for slot, register, _ in sources(last.i)}
             best = min(alike[:ALIKE], key=lambda n: (-self._again(n, kept), n))
         if pair:  # what keeps a pipe for longer than others do goes before what needs another pipe
@@ -164,7 +163,7 @@ class _Model:
 
     def _again(self, n: int, kept: set[tuple[tuple[int, int], int]]) -> int:
         this = self.ways.facts[n]
-        if this is None or OPS[this.i.base].pipe not in MATH:
+        if this is None or this.i.op.pipe not in MATH:
             return 0
         return sum((slot, register) in kept for slot, register, _ in sources(this.i))
 
@@ -183,6 +182,7 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
     walls = told if may is None else told | {n for n in range(count) if not may[n]}
     blocks = ways.graph.blocks
     models = [_Model(ways, number, walls) for number in range(len(blocks))]
+    result.notes += [note for model in models for note in _kept(model)]
     left: list[Late] = [{} for _ in blocks]  # how late the results of each block are
     for number, model in enumerate(models):
         left[number] = model.time(model.members, {})[1]
@@ -203,6 +203,19 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
         result.saved += given[0] - least[0]
         left[number] = model.time(best, late)[1]
     return result
+
+
+def _kept(model: _Model) -> Iterator[tuple[int, str]]:
+    """Accesses that stay behind another one because it cannot be told that they touch different bytes."""
+    behind: dict[int, tuple[int, str]] = {}
+    for edge in model.edges:
+        one, other = (model.ways.facts[n] for n in (edge.first, edge.second))
+        if edge.kind != MEMORY or one is None or other is None:
+            continue
+        if all("lanewise" in i.op.traits and "STRONG" not in i.mods for i in (one.i, other.i)):
+            behind[edge.second] = edge.first, one.i.base
+    for m, (n, base) in behind.items():
+        yield m, f"stays behind {base} at {WORD_BYTES * n:#06x}: they may touch the same bytes"
 
 
 def _latest(parts: Sequence[Late]) -> Late:
