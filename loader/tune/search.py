@@ -97,14 +97,13 @@ class Search:
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
         begin = time.monotonic()
+        end = begin + seconds
         try:
-            while rounds is None or self.round < rounds:
-                self._round(workers, tell, lambda: time.monotonic() - begin > seconds)
+            while (rounds is None or self.round < rounds) and time.monotonic() < end:
+                self._round(workers, tell, lambda: time.monotonic() >= end)
                 passed = (time.monotonic() - begin) / seconds
-                if passed >= 1:
-                    self.write()
-                    break
-                step(max(passed, self.round / rounds if rounds else 0), self.best.figure)
+                step(min(1.0, max(passed, self.round / rounds if rounds else 0)), self.best.figure)
+            self.write()
         except KeyboardInterrupt:
             self.write()
             raise
