@@ -303,6 +303,19 @@ def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
     assert any("none of them in strict mode: " in line for line in command.lines(found))
 
 
+@pytest.mark.parametrize("start", judge.STARTS)
+def test_what_the_scheduler_makes_is_tried_first(order, start):
+    made = judge.evaluate(Child(order, tuple(Judge.of(order).kernel.words), (0,), math.inf, start=start))
+    assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == start.startswith("reordered")
+
+
+def test_moves_alone_hoist_a_load(order, here, monkeypatch):
+    monkeypatch.setattr(search, "STARTS", {})
+    made = Search(order, 3)
+    made.run(here, 4, 1000, print)
+    assert made.best.figure < 0.6 and any("LDG" in move for move in made.best.moves)
+
+
 # ---- the search --------------------------------------------------------------------------------------------------
 
 
@@ -318,7 +331,7 @@ def found(order, tmp_path_factory):
 def test_the_search_hoists_a_load(order, found):
     made, best, _ = found
     assert best.gained and best.figure < 0.6 and best.inputs == best.strict == 3 and best.tried == 4 * CHILDREN
-    assert best.history == sorted(best.history, reverse=True) and any("LDG" in move for move in best.moves)
+    assert best.history == sorted(best.history, reverse=True) and best.moves
     names = [i.base for i in Moves(best.cubin.kernel("two"), frozenset()).known.values()]
     assert names.index("FMUL") > len(names) - 1 - names[::-1].index("LDG")
     assert not kinds_of(best.cubin.kernel("two"))

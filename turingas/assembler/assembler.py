@@ -341,8 +341,7 @@ class Assembler(Directives):
                 self._unknown(draft, *draft.layout)
         moves = Moves(places)
         symbols = combine(self.cubin)[1]
-        given = {raw.name: raw for raw in self.cubin.sections}
-        holding: list[str] = [name for name in moved.CLOSED if name in given]
+        holding: list[str] = []
         for raw, data in moved.follow(self.cubin.sections, symbols, set(places), moves, moves.old):
             if data is None:
                 holding.append(raw.name)
