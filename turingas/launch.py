@@ -17,6 +17,7 @@ from turingas.cubin.model import WORD_BYTES, Kernel, Param
 from turingas.errors import LaunchError, LaunchWarning
 from turingas.isa.instruction import Const, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
+from turingas.packages import callers_level
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the same for all that we know
 GRID = (2**31 - 1, 65535, 65535)
@@ -124,7 +125,7 @@ def warn_of_bits(kernel: Kernel, number: int, param: Param, value: Any, name: st
         seen = struct.unpack("<f", (value & 0xFFFFFFFF).to_bytes(4, "little"))[0]
         hint = f"pass {value}.0, or give the parameter a type in the source: {param.name or 'a'}, f32"
         message = f"{name} is the int {value}, and the kernel reads its bits as a float: {seen:.3g}\nhint: {hint}"
-        warnings.warn(LaunchWarning(message), stacklevel=2)
+        warnings.warn(LaunchWarning(message), stacklevel=callers_level())
 
 
 def float_parameters(kernel: Kernel) -> set[int]:

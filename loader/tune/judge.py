@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +24,13 @@ from loader.cuda import Buffer, CudaError, Stream
 from loader.cuda import Graph as Recorded
 from loader.tune.launches import Bench, Launch, read
 from loader.tune.model import cycles
+from turingas.assembler.schedule import again
 from turingas.check.lint import lint_kernel
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.emulate.errors import DeviceError
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, LaunchError
+from turingas.isa import control
 from turingas.scheduler.moves import Moves, pins
 
 Words = tuple[int, ...]
@@ -54,14 +56,16 @@ class Order:
 
 
 class Child(NamedTuple):
-    """A task: a child of ``words`` by the moves that ``seed`` draws, or ``words`` themselves once more (``again``).
-    ``bar``: who is slower than that is not looked at any further."""
+    """A task: a child of ``words`` by the moves that ``seed`` draws; or ``words`` themselves once more (``again``); or
+    what the scheduler makes of the original (``start``, one of STARTS). ``bar``: who is slower than that is not looked
+    at any further."""
 
     order: Order
     words: Words
     seed: tuple[int, ...]
     bar: float
     again: bool = False
+    start: str = ""
 
 
 class Outcome(NamedTuple):
@@ -81,6 +85,13 @@ class Proof(NamedTuple):
     inputs: int
     strict: int
     why: str = ""
+
+
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again)
+STARTS: dict[str, dict[str, Any]] = {
+    "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
+    "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
+}  # fmt: skip
 
 
 class Refused(Exception):
@@ -108,13 +119,13 @@ def evaluate(child: Child) -> Outcome:
     moves: tuple[str, ...] = ()
     try:
         if not child.again:
-            words, moves = judge.moved(words, child.seed)
+            words, moves = judge.started(child.start) if child.start else judge.moved(words, child.seed)
             judge.lint(words)
             if judge.gpu:
                 judge.compare(words, judge.bench.timed, range(INPUTS), strict=False)
         figure = judge.figure(words, RUNS, child.seed)
         if figure < child.bar and not child.again:
-            judge.compare(words, judge.bench.check, range(STRICT_INPUTS), strict=True)
+            judge.compare(words, judge.check, range(STRICT_INPUTS), strict=True)
     except Refused as why:
         return Outcome(words, moves, math.inf, str(why))
     return Outcome(words, moves, figure)
@@ -127,7 +138,7 @@ def prove(task: tuple[Order, Words, int]) -> Proof:
     strict = 0 if judge.blind else inputs if not judge.gpu else min(inputs, STRICT_INPUTS)
     try:
         judge.lint(words)
-        judge.compare(words, judge.bench.check, range(INPUTS, INPUTS + strict), strict=True)
+        judge.compare(words, judge.check, range(INPUTS, INPUTS + strict), strict=True)
         if judge.gpu:
             judge.compare(words, judge.bench.timed, range(INPUTS, INPUTS + inputs), strict=False)
         return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, strict)
@@ -147,6 +158,8 @@ class Judge:
         self.kernel = self.cubin.kernel(order.kernel)
         self.bench: Bench = read(order.bench, order.path)
         self.gpu = cuda.device(0) if order.device != "cpu" else None
+        first = replace(self.bench.timed, grid=1) if self.gpu else self.bench.timed
+        self.check = self.bench.check or first
         self.name = self.gpu.name if self.gpu else MODEL
         self.pinned = pins(self.kernel)
         self.findings = _findings(self.kernel)
@@ -191,8 +204,8 @@ class Judge:
         """LaunchError unless the original, run strictly on the CPU device and twice on the device, leaves the same."""
         words = tuple(self.kernel.words)
         try:
-            self.compare(words, self.bench.check, range(1), strict=True)
-            self.compare(words, self.bench.timed if self.gpu else self.bench.check, range(1), strict=False)
+            self.compare(words, self.check, range(1), strict=True)
+            self.compare(words, self.bench.timed if self.gpu else self.check, range(1), strict=False)
         except Refused as why:
             hint = "results must not depend on the order of threads, and the CPU device must run what `check` says"
             raise LaunchError(f"{self.order.kernel} cannot be tuned as it is: {why}", hint) from None
@@ -212,6 +225,17 @@ class Judge:
         if not texts:
             raise Refused("no move can be made")
         return words, tuple(texts)
+
+    def started(self, start: str) -> tuple[Words, tuple[str, ...]]:
+        """The original as the scheduler would have it."""
+        try:
+            made, _ = again(self.cubin, **STARTS[start])
+        except AsmError as error:
+            raise Refused(f"scheduler: {error.message}") from None
+        words, own = made.kernel(self.order.kernel).words, self.kernel.words
+        if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
+            raise Refused("what is named by its address would move")
+        return tuple(words), (start,)
 
     def _moves(self, words: Words) -> Moves:
         return Moves(self.made(words).kernel(self.order.kernel), self.pinned)
@@ -245,7 +269,7 @@ class Judge:
         key = on_gpu, seed
         if key not in self._wanted:
             with loader.load(self.cubin, "cuda:0" if on_gpu else "cpu") as module:
-                launch = self.bench.timed if on_gpu else self.bench.check
+                launch = self.bench.timed if on_gpu else self.check
                 self._wanted[key] = self._left(module, launch, seed, False)
         return self._wanted[key]
 

@@ -8,8 +8,9 @@
     def arguments(rng):             # a numpy Generator; or a list, where no function is needed
         return ["f32[16384]=random", "f32[16384]", 16384, np.float32(2.0)]
 
-    check = {"grid": 1, ...}        # what is different on the CPU device, where all of it would take too long
+    check = {"grid": 2, ...}        # what is different on the CPU device, where all of it would take too long
 
+Without ``check`` the CPU device runs the first block, where a GPU runs the rest, and else the whole launch.
 Texts are arguments as `turingas run` takes them; an array without a value (``f32[16384]``) is an output and begins as
 the pattern that ``turingas validate`` finds again. Everything else is passed as it is. All arrays are compared after a
 launch, not the outputs alone.
@@ -62,10 +63,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Bench:
-    """A file's ``timed`` launch, and the one for the CPU device, ``check``. ``kernel``: its name, if the file says."""
+    """A file's ``timed`` launch, and the one for the CPU device, ``check``, and ``kernel``, its name, if it says."""
 
     timed: Launch
-    check: Launch
+    check: Launch | None
     kernel: str | None = None
 
 
@@ -94,7 +95,7 @@ def described(names: Mapping[str, Any], path: str) -> Bench:
     kernel = names.get("kernel")
     if not isinstance(kernel, (str, type(None))):
         raise LaunchError(f"{path}: kernel is a {type(kernel).__name__}", "the name of a kernel, as text")
-    return Bench(made[0], made[1], kernel)
+    return Bench(made[0], made[1] if "check" in names else None, kernel)
 
 
 # ---- launches that are there already -----------------------------------------------------------------------------

@@ -117,7 +117,51 @@ def test_command(tmp_path: Path) -> None:
     assert made.texts[0].words == turingas.schedule(SCALE, reorder=True).texts[0].words
 
 
+def test_explained() -> None:
+    """What stays in order because nobody can tell whether it may not is said."""
+    text = "STS [R2], R0;\nLDS R1, [R3];\nLDS R4, [R2+0x4];\nFADD R5, R1, R4;\nEXIT;\n"
+    _, notes = listing(text, reorder=True, filename="a.sass")
+    assert notes == ["a.sass:2: stays behind STS at 0x0000: they may touch the same bytes"]
+
+
 # -- cubins
+
+LINES = """extern "C" __global__ void k(float *x, float *y, int n) {
+    int t = threadIdx.x;
+    float a = x[t] * 2;
+    a += x[t + 32] * 3;
+    for (int i = 0; i < n; i++) {
+        a += __shfl_down_sync(~0, x[i * 32 + t], 1);
+        y[i * 32 + t] = a * a;
+    }
+    y[t] = a;
+}
+"""
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_lines_and_attributes_of_a_cubin_follow(arch: str) -> None:
+    """Each instruction keeps its line (-lineinfo), and what attributes name is the same instruction as before."""
+    before = Cubin.from_bytes(nvrtc.compile_source(LINES, arch, ("-lineinfo",), name="k.cu"))
+    after = Cubin.from_bytes(again(before, reorder=True)[0].to_bytes())
+
+    def bodies(cubin: Cubin) -> list[str]:
+        return [text.split("  ", 1)[1].replace(".reuse", "") for text in turingas.decode(cubin.texts[0].words, arch)]
+
+    def named(cubin: Cubin) -> dict[str, list[str]]:
+        texts = bodies(cubin)
+        return {
+            info.name: sorted(texts[at // 16] for at in info.words)
+            for info in cubin.texts[0].attributes
+            if info.name.endswith("INSTR_OFFSETS")
+        }
+
+    old, new = (sorted(zip(bodies(cubin), cubin.texts[0].lines)) for cubin in (before, after))
+    assert bodies(before) != bodies(after) and old == new
+    assert named(before) == named(after) and "COOP_GROUP_INSTR_OFFSETS" in named(before)
+
+
 
 FILES = ("halves.cu", "groups.cu", "halves.cu", "carries.sass", "warps.cu", "groups.cu")
 _AGAIN: dict[bytes, bytes] = {}
@@ -129,7 +173,7 @@ def check(case: Case, arch: str) -> None:
         cubin = Cubin.from_bytes(data)
         assert all(reorder(kernel).saved >= 0 for kernel in cubin.texts)
         made = again(cubin, reorder=True)[0]
-        assert [k.words for k in made.texts] != [k.words for k in again(cubin)[0].texts]
+        assert case.source == "parts.sass" or any(reorder(kernel).saved for kernel in cubin.texts)
         _AGAIN[data] = made.to_bytes()
         wrong = [f for f in turingas.lint(made) if f.severity != "note"]
         assert not wrong, (case.name, arch, wrong[0])

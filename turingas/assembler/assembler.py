@@ -25,8 +25,9 @@ from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
+from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
-from turingas.source import parse
+from turingas.source import parse, rotate
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -34,7 +35,6 @@ LEPC = "PC"  # begins a label that names the next LEPC, even if other instructio
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
-STACK = 4  # calls between a warning and who called assemble
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
@@ -81,7 +81,11 @@ def parsed(
         line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
-    return facts.name, kernel, parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    if any(map(rotate.is_marker, read.items)):
+        rotations, errors = rotate.find(read.items)
+        read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
+    return facts.name, kernel, read
 
 
 class Assembler(Directives):
@@ -127,7 +131,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=STACK)
+            warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
 
     # -- the end
@@ -153,14 +157,15 @@ class Assembler(Directives):
                         code = NEUTRAL
                     else:
                         code = parse_control(line.control)
-                body, immediate = line.body, 0
-                if "32@" in body or START in body:
-                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                found = needs(body, WORD_BYTES * at, labels)
-                bits = found & WORD
-                word = bits | code
-                words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
+                found, immediate = line.bits, 0
+                if found is None:
+                    body = line.body
+                    if "32@" in body or START in body:
+                        body, immediate = evaluate(body, WORD_BYTES * at, labels)
+                    found = needs(body, WORD_BYTES * at, labels)
                 used |= found
+                word = found & WORD | code
+                words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -180,8 +185,7 @@ class Assembler(Directives):
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
-        places = [None if isinstance(line, int) else line.origin for line in draft.lines]
-        kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
+        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
         self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
         self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
@@ -334,8 +338,7 @@ class Assembler(Directives):
                 self._unknown(draft, *draft.layout)
         moves = Moves(places)
         symbols = combine(self.cubin)[1]
-        given = {raw.name: raw for raw in self.cubin.sections}
-        holding: list[str] = [name for name in moved.CLOSED if name in given]
+        holding: list[str] = []
         for raw, data in moved.follow(self.cubin.sections, symbols, set(places), moves, moves.old):
             if data is None:
                 holding.append(raw.name)

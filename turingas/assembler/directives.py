@@ -251,7 +251,7 @@ class Directives:
         self._code().tail = False
 
     def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        what = arg.choice(arg.one(args, "off, on or reorder"), {name: n for n, name in enumerate(SCHEDULE)})
+        what = arg.choice(arg.one(args, "off, on, reorder or rotate"), {name: n for n, name in enumerate(SCHEDULE)})
         if self.draft is None:
             self.scheduled = what
         else:

@@ -9,13 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.assembler.assembler import Assembler, parsed
+from turingas.cubin import permuted
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.split import split
+from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
 from turingas.scheduler.codes import codes
 from turingas.scheduler.given import NOTHING, YIELD, Given, whole
+from turingas.scheduler.order import put
+from turingas.scheduler.reorder import Result as Reordered
+from turingas.scheduler.reorder import reorder as reordered
+from turingas.source import parse, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, decode
 from turingas.source.parse import Instruction, place_of_code
@@ -65,10 +72,12 @@ def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cub
     """A cubin with all of its control codes made anew, and notes of what could not be told. ``reorder``: instructions
     change places, too. AsmError where they cannot be made."""
     made = Cubin.from_bytes(cubin.to_bytes())
+    parts = split(made) if reorder else made  # with all that names instructions by their addresses
     errors, notes = [], []
     isa = instruction_set(made.arch)
     padding = isa.named("NOP")
-    for kernel in made.texts:
+    orders: dict[str, Sequence[int]] = {}
+    for kernel in parts.texts:
         unknown = [n for n, word in enumerate(kernel.words) if isa.explain(word) is None]
         if unknown:
             at = f"{kernel.name} has a word at {WORD_BYTES * unknown[0]:#06x} that is no instruction that is known"
@@ -80,7 +89,9 @@ def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cub
                 break
             fields[n] = whole(kernel.words[n])
         if reorder:
-            notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in _reorder(kernel, fields)]
+            found = _reorder(kernel, fields)
+            orders[kernel.section] = found.order
+            notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
         result = codes(kernel, fields, yields)
         errors += [
             AsmError(f"{kernel.name}, {WORD_BYTES * at:#06x}: {message}", hint=hint)
@@ -89,18 +100,19 @@ def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cub
         notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in result.notes]
         kernel.code = Code(words=result.words)
     raise_all(errors)
+    if reorder:
+        lost = permuted.follow(parts.sections, combine(parts)[1], orders)
+        notes += [f"{name} tells the lines of the order that was given" for name in lost]
+        made = Cubin.from_bytes(build(parts).to_bytes())
     return made, notes
 
 
-def _reorder(kernel: Kernel, fields: list[Given]) -> list[tuple[int, str]]:
-    """Bring the instructions of which no code is given into a better order. What was in the way: place, and why."""
-    from turingas.scheduler.order import put
-    from turingas.scheduler.reorder import reorder
-
-    found = reorder(kernel, [one == NOTHING for one in fields])
+def _reorder(kernel: Kernel, fields: list[Given]) -> Reordered:
+    """Bring the instructions of which no code is given, and ``fields``, into a better order."""
+    found = reordered(kernel, [one == NOTHING for one in fields])
     put(kernel, found.order)
     fields[:] = [fields[n] for n in found.order]
-    return found.notes
+    return found
 
 
 # ---- the source with the codes in it -----------------------------------------------------------------------------
@@ -132,6 +144,9 @@ def listing(
             if not isinstance(item, int):
                 made[_key(item.origin)].append((item, word, (number, n)))
     plain, _ = expand(source, filename, defines, include, allow_python, arch)
+    items = parse.parse(plain, facts).items if "rotate" in source else []
+    if any(map(rotate.is_marker, items)):
+        plain = rotate.lines(plain, items, rotate.find(items)[0])
     as_written = _as_written(source, plain)
     texts = source.split("\n") if as_written else []
     rows: dict[tuple[int, int], int] = {}  # where the text of each instruction stands

@@ -10,7 +10,7 @@ import click
 
 from turingas.cli.files import keep, load, read, written
 from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
-from turingas.cli.output import WRONG, diagnosed, fail, printable
+from turingas.cli.output import WRONG, diagnosed, ended_at_once, fail, printable
 from turingas.errors import AsmError
 
 
@@ -83,10 +83,11 @@ def schedule(
         else:
             name = "<stdin>" if file == "-" else file
             include = (*sources.include, *(() if file == "-" else (os.path.dirname(file) or ".",)))
-            text, notes = listing(
-                decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
-                keep=not every, yields=yields, reorder=reorder,
-            )  # fmt: skip
+            with ended_at_once():
+                text, notes = listing(
+                    decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
+                    keep=not every, yields=yields, reorder=reorder,
+                )  # fmt: skip
             made = sources.assemble(file, text.encode()).to_bytes() if binary else text.encode("utf-8")
         with written(output, binary=binary) as stream:
             stream.write(made)

@@ -28,6 +28,8 @@ OPCODE = 0xFFF
 TABLE_BANK = 2  # of constants: compilers put jump tables there, and the addresses of functions that are pointed to
 #: mnemonics behind which control may go on elsewhere, and LEPC, from which addresses are counted
 FLOW = (*(base for base, op in OPS.items() if op.flow), "LEPC")
+#: those of them that lead to, or make, an address that is not in the instruction: code without them needs no search
+ELSEWHERE = (*(base for base, op in OPS.items() if op.flow in ("indirect", "call")), "RET", "LEPC")
 MOVES = frozenset(["copy", "sum", "product"])  # Op.traits of what compilers write for a constant or a copy
 RETURN = ("R", 20)  # where the ABI has the return address
 PATIENCE = 4096  # instructions that are looked at between an immediate and its CALL
@@ -81,8 +83,10 @@ class _Search:
         self.isa = instruction_set(kernel.arch)
         self.end = WORD_BYTES * len(words)
         self.found = Addresses()
-        wanted = self.isa.opcodes(*FLOW)
-        self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
+        self.flow: dict[int, Instruction] = {}
+        if not self.isa.opcodes(*ELSEWHERE).isdisjoint({word & OPCODE for word in words}):
+            wanted = self.isa.opcodes(*FLOW)
+            self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
         self.targets = branch_tables(kernel)
         self._relocated(names)
         calls = [n for n, i in self.flow.items() if i.base == "CALL"]

@@ -330,10 +330,11 @@ def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     isa = instruction_set(kernel.arch)
     ends, readers = isa.opcodes("EXIT"), isa.opcodes(*SPECIAL)
     either = ends | readers
-    found = [(at, low & 0xFFF) for at, low in enumerate(kernel.code.lows()) if low & 0xFFF in either]
-    exits = [WORD_BYTES * at for at, opcode in found if opcode in ends]
-    asking = (kernel.code[at] for at, opcode in found if opcode in readers)
-    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
+    found = kernel.code.having(either)
+    opcodes = [kernel.code[at] & 0xFFF for at in found]
+    exits = [WORD_BYTES * at for at, opcode in zip(found, opcodes) if opcode in ends]
+    asking = {kernel.code[at] for at, opcode in zip(found, opcodes) if opcode in readers}
+    return exits, any("SR_CTAID.Z" in text for text in isa.lines(asking))
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -69,11 +68,9 @@ class Decoder:
         for start in range(0, len(words), TOGETHER):
             some = words[start : start + TOGETHER]
             keys = [word & NOT_CODE for word in some]
-            texts = [seen.get(key) for key in keys]  # real code repeats its instructions
+            texts = [seen.get(key) for key in keys]
             if None in texts:
-                if len(seen) > SEEN:
-                    seen.clear()
-                self._learn({key for key in keys if key not in seen}, seen, not control_code)
+                self.learn(some, not control_code)
                 texts = [seen.get(key) for key in keys]
             try:
                 if control_code:
@@ -87,10 +84,14 @@ class Decoder:
                 lines[at] = self._line(words[at], address + 16 * at, control_code, labels)
         return lines
 
-    def _learn(self, words: set[int], seen: dict[int, str], plain: bool) -> None:
-        """Enter words without control code into ``seen``, those of a form together."""
+    def learn(self, words: Iterable[int], plain: bool = False) -> None:
+        """Remember the texts of ``words``. Real code repeats its instructions, and many of one form are written faster
+        together than one by one."""
+        seen = self.plain_seen if plain else self.exact_seen
+        if len(seen) > SEEN:
+            seen.clear()
         groups: dict[int, list[int]] = defaultdict(list)
-        for word in words:
+        for word in {word & NOT_CODE for word in words}.difference(seen):
             groups[word & 0xFFF].append(word)
         for group in groups.values():
             for form, fitting in self.forms.divided(group):
@@ -119,13 +120,17 @@ class Decoder:
         """One line as ``lines`` gives it, of any word."""
         if not control_code:
             return self.decode(word, address, labels, plain=True)
-        with contextlib.suppress(ValueError):
+        try:
             code = _codes[word >> CODE]
-            for form in self.fitting(word):
+        except ValueError:  # something that is no code
+            return f".word {word:#034x}"
+        for form in self.fitting(word):
+            try:
                 loose = word & form.loose
-                with contextlib.suppress(Unprintable, ValueError):
-                    text = form.exact(word, address, labels)
-                    return f"{control.show(word, loose)}  {text}" if loose else code + text
+                text = form.exact(word, address, labels)
+                return f"{control.show(word, loose)}  {text}" if loose else code + text
+            except (Unprintable, ValueError):
+                pass
         return f".word {word:#034x}"
 
     def explain(self, word: int) -> Form | None:

@@ -15,7 +15,7 @@ from typing import Any
 from turingas.errors import EncodeError
 from turingas.isa import diagnose
 from turingas.isa.diagnose import Line, Problem
-from turingas.isa.fields import Target
+from turingas.isa.fields import Register, Target
 from turingas.isa.form import GUARDS as GUARD_TEXTS
 from turingas.isa.form import WORD, Form
 from turingas.isa.forms import Forms
@@ -40,6 +40,7 @@ SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
 
 
+NO_GUARD = (0, "")  # fits no form
 GUARDS = {text.strip(): (bits, kind) for kind in ("P", "UP") for bits, text in GUARD_TEXTS[kind].items() if text}
 
 
@@ -69,24 +70,23 @@ class Encoder:
 
     def read(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The same, and above the 128 bits of the word those that tell which general registers it uses
-        (``operands.Bits``)."""
-        guard, uniform, rest = 0x7000, None, text
+        (``Register.end``)."""
+        found = self.quick(text, address, labels)
+        if found is not None:
+            return found
+        guard, uniform, rest, before = 0x7000, None, text, ""
         if text[:1] == "@":
-            word, _, rest = text.partition(" ")
-            if "\t" in word:
+            before, _, rest = text.partition(" ")
+            if "\t" in before:
                 return self.read(text.replace("\t", " "), address, labels)
-            guard, uniform = GUARDS.get(word) or self._guard(word)
-        name, _, tail = rest.partition(" ")
-        if name in self._entries:
-            found = self._known(name, tail, guard, address, labels)
-            if found is not None and (uniform is None or uniform == found[1].guard):
-                return found
+            guard, uniform = GUARDS.get(before) or self._guard(before)
         rest = rest.strip()
-        name, _, written = rest.partition(" ")
-        parts = SPLIT.split(written.strip()) if written else []
-        if name in self._entries and (tidy := ", ".join(parts)) != tail:  # it has other blanks than nvdisasm writes
-            found = self._known(name, tidy, guard, address, labels)
-            if found is not None and (uniform is None or uniform == found[1].guard):
+        name, _, tail = rest.partition(" ")
+        parts = SPLIT.split(tail.strip()) if tail else []
+        tidy = f"{before} {name} {', '.join(parts)}".strip()
+        if tidy != text:  # it has other blanks than nvdisasm writes
+            found = self.quick(tidy, address, labels)
+            if found is not None:
                 return found
         try:
             return self._search(text, rest, name, parts, guard, uniform, address, labels)
@@ -101,21 +101,32 @@ class Encoder:
                     return self.read(tidy, address, labels)
             raise
 
-    def _known(
-        self, name: str, tail: str, guard: int, address: int, labels: Mapping[str, int] | None
+    def quick(
+        self, text: str, address: int = 0, labels: Mapping[str, int] | None = None, anywhere: bool = False
     ) -> tuple[int, Form] | None:
-        """The word of a line whose like was seen before; None for others, and where something is wrong."""
-        kinds, key = self._entries[name], _kind(tail)
-        entry = kinds.get(key) or kinds.get(_to_target(key))
-        if entry is None:
+        """What ``read`` gives, of an instruction whose like was seen before; None of others, and where something is
+        wrong. ``anywhere``: None of branches, too, which mean something else elsewhere."""
+        guard, uniform, rest = 0x7000, None, text
+        if text[:1] == "@":
+            before, _, rest = text.partition(" ")
+            guard, uniform = GUARDS.get(before, NO_GUARD)
+        name, _, tail = rest.partition(" ")
+        kinds = self._entries.get(name)
+        if kinds is None:
             return None
-        bits, parts = entry.bits | guard, tail.split(", ")
+        key = _kind(tail)
+        entry = kinds.get(key) or kinds.get(_to_target(key))
+        if entry is None or uniform is not None and uniform != entry.form.guard:
+            return None
+        bits = entry.bits | guard
         try:
+            parts = tail.split(", ")
             for table, part in zip(entry.tables, parts):
                 bits |= table[part]
             if entry.target is not None:
+                if anywhere:
+                    return None
                 bits |= self._target(entry.target, parts[-1], address, labels)
-                bits |= 1 << 128 + entry.form.registers(bits)
         except ValueError:
             return None
         if entry.conditional and not entry.form.accepts(bits):
@@ -134,6 +145,8 @@ class Encoder:
         return number << 12 | bool(negated) << 15, kind
 
     def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
+        if labels and operand.only is operand.target is not None and text in labels:
+            return operand.target.at(labels[text], address)
         match = operand.regex.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a branch target")
@@ -141,6 +154,8 @@ class Encoder:
         for f, part in zip(operand.fields, match.groups()):
             if not isinstance(f, Target):
                 bits |= (f.default or 0) if part is None else f.encode(part)
+                if isinstance(f, Register):
+                    bits |= f.end(bits)
                 continue
             name = part
             if name.startswith("`("):
@@ -223,7 +238,6 @@ class Encoder:
                 if sized.target is not None:
                     entry.target = sized
                     word |= self._target(sized, parts[n], address, labels)
-                    word |= 1 << 128 + form.registers(word)
                 else:
                     entry.tables[n] = sized.bits
                     word |= sized.bits[parts[n]]
@@ -258,7 +272,10 @@ def _to_target(key: bytes) -> bytes:
 
 def _kind(operands: str) -> bytes:
     """What operands look like without the digits of numbers and register indices."""
-    return operands.encode("utf-8", "surrogatepass").translate(None, DIGITS)
+    try:
+        return operands.encode().translate(None, DIGITS)
+    except UnicodeEncodeError:
+        return operands.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
 class _Zero(dict[str, int]):

@@ -42,23 +42,24 @@ class Forms:
 
     def __init__(self, arch: Arch) -> None:
         self.name, self.arch = arch.name, arch
-        self.rows = [row for row in table.ROWS if arch in row.archs and not arch.lacks(row.text)]
+        here = functools.cache(lambda archs: arch in archs)
+        self.rows = [row for row in table.ROWS if here(row.archs) and not arch.lacks(row.text)]
         self.rows += grammar.own(arch)
         table.OPS.update(arch.ops)
         self.sources = set(arch.sources)
         self._last = {name + of.zero: of.last for name, of in arch.files.items()}  # "URZ" -> its number
         self._by_name: dict[str, list[grammar.Row]] = {}
-        self._by_opcode: dict[int, list[grammar.Row]] = {}
+        self._by_opcode: dict[int, list[grammar.Row]] = {}  # by bits 0 to 8, which all shapes of a row have
         for row in self.rows:
             self._by_name.setdefault(row.base, []).append(row)
-            for key in grammar.opcodes(row):
-                self._by_opcode.setdefault(key, []).append(row)
+            self._by_opcode.setdefault(row.opcode & 0x1FF, []).append(row)
         self._forms: dict[tuple[grammar.Row, int], Form] = {}
         self._mnemonics: dict[grammar.Row, Mnemonic] = {}
         self._readings: dict[str, list[tuple[grammar.Row, tuple[int, ...]]]] = {}
         #: opcode (bits 0 to 11) -> what may explain its words, for those that were asked for
         self.buckets: dict[int, _Bucket] = {}
         self.anywhere = _Anywhere(self)
+        self._leads: dict[str, bool] = {}  # mnemonic without modifiers -> ``leads``
         self._shared = Shared()
         self._lock = threading.RLock()
         self._made_fields: dict[int, Field] = {}
@@ -141,12 +142,20 @@ class Forms:
 
     def rows_of(self, opcode: int) -> list[grammar.Row]:
         """The rows that write words with these bits 0 to 11."""
-        return self._by_opcode.get(opcode, [])
+        return [row for row in self._by_opcode.get(opcode & 0x1FF, ()) if opcode in grammar.opcodes(row)]
 
     def has_target(self, row: grammar.Row) -> bool:
         """Whether an operand of a row is a branch target."""
         operands, _, _ = grammar.shapes(row)[0]
         return any(isinstance(self.field(row, name), Target) for text in operands for name in names_in(text))
+
+    def leads(self, name: str) -> bool:
+        """Whether an instruction with this mnemonic may have a branch target."""
+        base = name.partition(".")[0]
+        found = self._leads.get(base)
+        if found is None:
+            found = self._leads[base] = any(map(self.has_target, self._by_name.get(base, ())))
+        return found
 
     def fitting(self, word: int) -> Iterator[Form]:
         """The forms that may explain a word, in the table's order."""

@@ -26,6 +26,7 @@ class Isa:
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
         self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
+        self.learn = self.decoder.learn
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
         #: words without control code, and what they mean: what ``instruction`` has seen
@@ -51,6 +52,20 @@ class Isa:
                 if len(self._needs) >= SEEN:
                     self._needs.clear()
                 self._needs[text] = found
+        return found
+
+    def known(self, text: str) -> int | None:
+        """The same of an instruction whose like was seen before, if it means the same everywhere; None of others, right
+        or wrong."""
+        found = self._needs.get(text)
+        if found is None:
+            read = self.encoder.quick(text, anywhere=True)
+            if read is None:
+                return None
+            found = read[0]
+            if len(self._needs) >= SEEN:
+                self._needs.clear()
+            self._needs[text] = found
         return found
 
     def join(self, bits: int, code: int) -> int:

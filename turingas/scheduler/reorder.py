@@ -9,16 +9,15 @@ model finds nothing better. No register is renamed, so no more of them are neede
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from turingas.cubin.model import Code, Kernel
+from turingas.cubin.model import WORD_BYTES, Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
-from turingas.isa.table import OPS
-from turingas.scheduler.depends import Edge, depends, expected, named
+from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named
 from turingas.scheduler.given import NEUTRAL
 from turingas.scheduler.ways import Ways
 
@@ -60,6 +59,9 @@ class _Model:
         self.left: dict[int, tuple[int, int]] = {}  # register -> who writes it last, and how long that takes
         self.tail: dict[int, int] = {}  # cycles that its results take for those behind the block
         self._facts()
+        self.quickest: dict[str, int] = {}  # pipe -> the shortest time that it is kept
+        for pipe, cycles in self.pipe.values():
+            self.quickest[pipe] = min(cycles, self.quickest.get(pipe, cycles))
         self.height = self._heights()
 
     def _facts(self) -> None:
@@ -71,7 +73,7 @@ class _Model:
                 continue
             i = this.i
             cycles = self.lat.issue(i)
-            if OPS[i.base].pipe == "lsu" and {"64", "128"} & set(i.mods):
+            if i.op.pipe == "lsu" and {"64", "128"} & set(i.mods):
                 cycles *= WIDE
             self.pipe[n] = (self.lat.pipe(i), cycles)
             self.least[n] = self.lat.behind(i)
@@ -116,8 +118,9 @@ class _Model:
         late = _latest([others, self.time(order, others)[1]]) if loops else others
         return self.time(order, late)[0], late
 
-    def arrange(self, late: Late) -> list[int]:
-        """The members in the order of list scheduling."""
+    def arrange(self, late: Late, pair: bool) -> list[int]:
+        """The members in the order of list scheduling. ``pair``: what keeps its pipe for longer than others of that
+        pipe do goes early, before an instruction of another pipe, which fills the time."""
         missing = {n: len(self.before[n]) for n in self.members}
         soonest = self.soonest(late)
         ready = [n for n in self.members if not missing[n]]
@@ -130,7 +133,7 @@ class _Model:
             if not can:
                 now = min(max(soonest[n], free.get(self.pipe[n][0], 0)) for n in ready)
                 continue
-            n = self._choose(can, last)
+            n = self._choose(can, last, pair)
             ready.remove(n)
             order.append(n)
             pipe, cycles = self.pipe[n]
@@ -145,17 +148,22 @@ class _Model:
             last = self.ways.facts[n]
         return order
 
-    def _choose(self, can: Sequence[int], last: Effects | None) -> int:
+    def _choose(self, can: Sequence[int], last: Effects | None, pair: bool) -> int:
         most = max(self.height[n] for n in can)
         alike = sorted(n for n in can if self.height[n] == most)
-        if len(alike) == 1 or last is None or OPS[last.i.base].pipe not in MATH:
-            return alike[0]
-        kept = {(slot, register) for slot, register, _ in sources(last.i)}
-        return min(alike[:ALIKE], key=lambda n: (-self._again(n, kept), n))
+        best = alike[0]
+        if len(alike) > 1 and last is not None and last.i.op.pipe in MATH:
+            kept = {(slot, register) for slot, register, _ in sources(last.i)}
+            best = min(alike[:ALIKE], key=lambda n: (-self._again(n, kept), n))
+        if pair:  # what keeps a pipe for longer than others do goes before what needs another pipe
+            others = [n for n in can if self.pipe[n][0] != self.pipe[best][0]]
+            slow = [n for n in others if self.pipe[n][1] > self.quickest[self.pipe[n][0]]]
+            return max(slow, key=lambda n: (self.height[n], -n), default=best)
+        return best
 
     def _again(self, n: int, kept: set[tuple[tuple[int, int], int]]) -> int:
         this = self.ways.facts[n]
-        if this is None or OPS[this.i.base].pipe not in MATH:
+        if this is None or this.i.op.pipe not in MATH:
             return 0
         return sum((slot, register) in kept for slot, register, _ in sources(this.i))
 
@@ -174,6 +182,7 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
     walls = told if may is None else told | {n for n in range(count) if not may[n]}
     blocks = ways.graph.blocks
     models = [_Model(ways, number, walls) for number in range(len(blocks))]
+    result.notes += [note for model in models for note in _kept(model)]
     left: list[Late] = [{} for _ in blocks]  # how late the results of each block are
     for number, model in enumerate(models):
         left[number] = model.time(model.members, {})[1]
@@ -184,8 +193,9 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
         given, late = model.cost(best, others, loops)
         least = given
         for _ in range(ROUNDS):
-            found = model.arrange(late)
-            new, its = model.cost(found, others, loops)
+            tried = [(*model.cost(found, others, loops), found) for pair in (False, True)
+                     for found in [model.arrange(late, pair)]]  # fmt: skip
+            new, its, found = min(tried, key=lambda one: one[0])
             if new >= least:
                 break
             best, least, late = found, new, its
@@ -193,6 +203,19 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
         result.saved += given[0] - least[0]
         left[number] = model.time(best, late)[1]
     return result
+
+
+def _kept(model: _Model) -> Iterator[tuple[int, str]]:
+    """Accesses that stay behind another one because it cannot be told that they touch different bytes."""
+    behind: dict[int, tuple[int, str]] = {}
+    for edge in model.edges:
+        one, other = (model.ways.facts[n] for n in (edge.first, edge.second))
+        if edge.kind != MEMORY or one is None or other is None:
+            continue
+        if all("lanewise" in i.op.traits and "STRONG" not in i.mods for i in (one.i, other.i)):
+            behind[edge.second] = edge.first, one.i.base
+    for m, (n, base) in behind.items():
+        yield m, f"stays behind {base} at {WORD_BYTES * n:#06x}: they may touch the same bytes"
 
 
 def _latest(parts: Sequence[Late]) -> Late:

@@ -399,7 +399,7 @@ OPS = {
                         "wgmma.fence, wgmma.wait_group", "WARPGROUP.ARRIVE"),
     "WARPGROUPSET": branch("sets the state of a warp group", "", "WARPGROUPSET.AC UR4"),
     "S2R": special("reads a special register, such as the thread's number",
-                   "mov from %tid, %ctaid, %laneid, ..., threadIdx, blockIdx", "S2R R0, SR_TID.X", opaque=True,
+                   "mov from %tid, %ctaid, %laneid, threadIdx, blockIdx", "S2R R0, SR_TID.X", opaque=True,
                    ordered=False, traits="special"),
     "CS2R": alu("reads a special register with fixed latency; SRZ is 0", "mov from %clock, %clock64, clock64",
                 "CS2R R0, SR_CLOCKLO", opaque=True, traits="special"),
