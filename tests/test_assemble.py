@@ -296,3 +296,12 @@ def test_a_block_that_fails_alone_is_the_only_mistake():
 def test_an_unknown_label_is_named():
     with pytest.raises(AsmError, match="undefined label 'nowhere'"):
         assemble("--:-:-:-:1  BRA nowhere;\n" + EXIT)
+
+
+def test_a_mnemonic_that_stands_for_another():
+    """A message says what it calls the mnemonic that is written."""
+    with pytest.raises(AsmError) as caught:
+        assemble("STG.E [UR4], RO;\nEXIT;\n")
+    error = caught.value.errors[0]
+    assert error.message == "operand 'RO' does not fit STG.E.SYS"
+    assert error.hint == "did you mean 'R0', with a digit?; STG.E stands for STG.E.SYS here"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import loader
 import turingas
 from turingas.cli import main
 from turingas.cubin import notes
@@ -119,6 +120,10 @@ def test_an_int_that_is_read_as_a_float_is_a_warning() -> None:
     assert float_parameters(untyped.kernel("axpy")) == {2}
     with pytest.warns(LaunchWarning, match=r"argument 2 \(a\) of axpy is the int 2, .* as a float: 2.8e-45"):
         launch(untyped, "axpy", 1, 32, [x, 1, 2])
+    with pytest.warns(LaunchWarning) as seen:
+        launch(untyped, "axpy", 1, 32, [x, 1, 2])
+        loader.load(untyped, "cpu").kernel("axpy").launch(1, 32, x, 1, 2)
+    assert [one.filename for one in seen] == [__file__] * 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         launch(untyped, "axpy", 1, 32, [x, 1, 2.0])

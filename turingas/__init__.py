@@ -15,6 +15,7 @@ from turingas.errors import AsmError, CubinError
 from turingas.version import __version__
 
 if TYPE_CHECKING:
+    from loader.tune.triton import tune_triton
     from turingas.api import decode, encode
     from turingas.assembler import assemble
     from turingas.assembler.schedule import schedule
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsmError", "Cubin", "CubinError", "Finding", "__version__", "assemble", "decode", "disassemble", "encode", "lint",
-    "schedule",
+    "schedule", "tune_triton",
 ]  # fmt: skip
 
 # Loaded when first used: ``import turingas`` alone stays cheap.
@@ -38,6 +39,7 @@ _HOME = {
     "Cubin": "turingas.cubin.cubin",
     "Finding": "turingas.check.finding",
     "lint": "turingas.check.lint",
+    "tune_triton": "loader.tune.triton",
 }
 
 
@@ -46,6 +48,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'turingas' has no attribute {name!r}")
     from importlib import import_module
 
+    if _HOME[name].startswith("loader."):
+        from turingas.packages import check
+
+        check("loader")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from turingas import collector
 from turingas.errors import AsmError, EncodeError, raise_all
 from turingas.isa import control
 from turingas.isa.decode import SEEN
+from turingas.isa.form import WORD
 from turingas.isa.isa import Isa, instruction_set
 
 COMMENT = re.compile(r"/\*.*?\*/|//.*|(?<!\w)#.*")
 LABEL = re.compile(r"([A-Za-z_.$][\w.$@]*)\s*:(?=\s|$)")
-WORD = re.compile(r"\.word\s+0[xX]([0-9a-fA-F]{1,32})")
+OPAQUE = re.compile(r"\.word\s+0[xX]([0-9a-fA-F]{1,32})")
 
 
+@collector.paused()
 def encode(text: str, arch: str = "sm_75", default_control: str | None = None, address: int = 0) -> list[int]:
     """Encode instruction lines: one 128-bit int a line; empty lines, comments and labels give none.
 
@@ -35,7 +38,7 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    parsed, find = control.known, isa.find
+    parsed, read = control.known, isa.encoder.read
     for number, line in enumerate(lines):
         word = seen.get(line)
         if word is not None:
@@ -54,8 +57,8 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
                 pass  # a label, or a mistake
         if bits is not None and rest:  # the common case: a control code, and no label
             try:
-                word, form = find(rest.lstrip(), address + 16 * len(words), labels)
-                word |= bits
+                word, form = read(rest.lstrip(), address + 16 * len(words), labels)
+                word = word & WORD | bits
                 if word & control.REUSE_MASK:
                     word = isa.join(word, bits)
             except EncodeError:
@@ -109,7 +112,7 @@ def _slow(isa: Isa, line: str, default: int | None, address: int, labels: dict[s
         except EncodeError as error:
             raise EncodeError(error.message, error.position + skip, error.hint) from None
     if line.startswith(".word"):
-        opaque = WORD.fullmatch(line)
+        opaque = OPAQUE.fullmatch(line)
         if opaque is None:
             raise EncodeError("an opaque word is .word 0x and up to 32 hexadecimal digits", 0)
         return int(opaque[1], 16)
@@ -118,6 +121,7 @@ def _slow(isa: Isa, line: str, default: int | None, address: int, labels: dict[s
     return isa.join(isa.encode(line, address, labels), default)
 
 
+@collector.paused()
 def decode(words: Iterable[int], arch: str = "sm_75", address: int = 0, control: bool = True) -> list[str]:
     """Decode 128-bit words: one line a word, which ``encode`` turns into the same word again.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TextIO
@@ -25,7 +27,7 @@ from turingas.isa.isa import Isa, instruction_set
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 CODE_COLUMN = 55  # where the comment with the address stands
-LINES_AT_ONCE = 4096  # instructions decoded in one go
+AT_ONCE = 4096  # instructions decoded in one go
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
 BIND_NAMES = {number: name for name, number in BINDINGS.items()}
 TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
@@ -75,14 +77,16 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
     labels: dict[str | int, dict[int, str]] = {}
     sizes: dict[str | int, int] = {}
     elsewhere = moved.addresses(parts.sections, symbols, {kernel.section for kernel in parts.texts})
-    for kernel in parts.texts:
-        yield ""
-        at = kernel.section
-        words = list(kernel.code)
-        found = addresses.find(kernel, words, functions.get(at, ()), starts.get(at, ()))
-        labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
-        sizes[at] = len(kernel.code)
-        yield from _kernel(kernel, words, labels[at], found)
+    for kernels in _batches(parts.texts):
+        codes = [list(kernel.code) for kernel in kernels]
+        instruction_set(cubin.arch).learn(itertools.chain.from_iterable(codes))
+        for kernel, words in zip(kernels, codes):
+            at = kernel.section
+            found = addresses.find(kernel, words, functions.get(at, ()), starts.get(at, ()))
+            labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
+            sizes[at] = len(kernel.code)
+            yield ""
+            yield from _kernel(kernel, words, labels[at], found)
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -103,6 +107,19 @@ def _header(cubin: Parts) -> Iterator[str]:
 
 
 # -- kernels
+
+
+def _batches(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
+    """Kernels one after the other, so many at a time that decoding their instructions together pays."""
+    some: list[Kernel] = []
+    size = 0
+    for kernel in kernels:
+        some.append(kernel)
+        size += len(kernel.code)
+        if size > WORD_BYTES * AT_ONCE:
+            yield some
+            some, size = [], 0
+    yield some
 
 
 def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses) -> Iterator[str]:
@@ -218,18 +235,28 @@ def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], fo
     special = {n: isa.lines([words[n]], WORD_BYTES * n)[0] for n in found.based}
     special |= {n: addresses.from_start(special[n]) for n in found.distances}
     special |= {n: addresses.expression(isa, words[n], labels[at]) for n, at in found.immediates.items()}
-    for start in range(0, len(words), LINES_AT_ONCE):
-        address = WORD_BYTES * start
-        for text in isa.lines(words[start : start + LINES_AT_ONCE], address, True, labels):
-            if address in labels:
-                yield labels[address] + ":"
-            if address in relocated:
-                yield from relocated[address]
-            if special:
-                text = special.get(address // WORD_BYTES, text)
-            line = text if text[0] == "." else text + ";"  # an opaque word is no instruction
-            yield f"{line:<{CODE_COLUMN}} # {address:04x}"
-            address += WORD_BYTES
+    texts = isa.lines(words, 0, True, labels)
+    for n, text in special.items():
+        texts[n] = text
+    lines = [
+        (text if text[0] == "." else text + ";").ljust(CODE_COLUMN) + comment  # an opaque word is no instruction
+        for text, comment in zip(texts, _comments(-len(texts) // AT_ONCE * -AT_ONCE))
+    ]
+    before = {at: [label + ":"] for at, label in labels.items()}
+    for at, rows in relocated.items():
+        before.setdefault(at, []).extend(rows)
+    done = 0
+    for at in sorted(before):
+        yield from lines[done : at // WORD_BYTES]
+        yield from before[at]
+        done = at // WORD_BYTES
+    yield from lines[done:]
+
+
+@functools.lru_cache(8)
+def _comments(count: int) -> list[str]:
+    """The comments behind the first instructions of a function: their addresses."""
+    return [f" # {WORD_BYTES * n:04x}" for n in range(count)]
 
 
 # -- sections and symbols

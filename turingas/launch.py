@@ -17,6 +17,7 @@ from turingas.cubin.model import WORD_BYTES, Kernel, Param
 from turingas.errors import LaunchError, LaunchWarning
 from turingas.isa.instruction import Const, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
+from turingas.packages import callers_level
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the same for all that we know
 GRID = (2**31 - 1, 65535, 65535)
@@ -116,11 +117,6 @@ def element(dtype: np.dtype[Any]) -> str:
     return f"{kind}{8 * dtype.itemsize}" if kind else ""
 
 
-#: arithmetic on FP32, by the mnemonics of instructions that do nothing else with their sources
-FP32 = ("FADD", "FMUL", "FFMA", "FSETP", "FSET", "FMNMX", "FCHK", "MUFU")
-COPIES = ("MOV", "UMOV", "IMAD", "ULDC", "LDC", "LDCU")
-
-
 def warn_of_bits(kernel: Kernel, number: int, param: Param, value: Any, name: str) -> None:
     """A LaunchWarning if ``value`` is an int for an untyped parameter that ``kernel`` reads as a float (2: 2.8e-45)."""
     if param.type or param.size != 4 or type(value) is not int or not value:
@@ -129,7 +125,7 @@ def warn_of_bits(kernel: Kernel, number: int, param: Param, value: Any, name: st
         seen = struct.unpack("<f", (value & 0xFFFFFFFF).to_bytes(4, "little"))[0]
         hint = f"pass {value}.0, or give the parameter a type in the source: {param.name or 'a'}, f32"
         message = f"{name} is the int {value}, and the kernel reads its bits as a float: {seen:.3g}\nhint: {hint}"
-        warnings.warn(LaunchWarning(message), stacklevel=2)
+        warnings.warn(LaunchWarning(message), stacklevel=callers_level())
 
 
 def float_parameters(kernel: Kernel) -> set[int]:
@@ -138,23 +134,24 @@ def float_parameters(kernel: Kernel) -> set[int]:
     places = {first + param.offset: number for number, param in enumerate(kernel.params) if param.size == 4}
     floats: set[int] = set()
     others: set[int] = set()
-    copies: dict[tuple[str, int], set[int]] = {}  # registers that hold parameters, in the order of the code
+    holders: dict[tuple[str, int], set[int]] = {}  # registers that hold parameters, in the order of the code
     for at, word in enumerate(kernel.code):
         i = instruction(isa, word, WORD_BYTES * at)
         if i is None:
             return set()
         constants = [o for o in i.operands if isinstance(o, (Const, Mem)) and _in_bank_0(o)]
         read = {places[o.offset] for o in constants if o.offset in places}
-        held = {n for o in i.operands if isinstance(o, Reg) and not o.write for n in copies.get((o.file, o.index), ())}
-        if i.base in FP32:
+        held = {n for o in i.operands if isinstance(o, Reg) and not o.write for n in holders.get((o.file, o.index), ())}
+        copied = "copy" in i.op.traits or "MOV" in i.mods or i.op.space == "constant"
+        if "f32" in i.op.traits:
             floats |= read | held
-        elif i.base not in COPIES or held and i.base == "IMAD" and "MOV" not in i.mods:
+        elif not copied:
             others |= read | held
         for access in i.writes:
             for n in range(access.count):
-                copies.pop((access.file, access.first + n), None)
-        if i.base in COPIES and i.writes:
-            copies[i.writes[0].file, i.writes[0].first] = read | held
+                holders.pop((access.file, access.first + n), None)
+        if copied and i.writes:
+            holders[i.writes[0].file, i.writes[0].first] = read | held
     return floats - others
 
 

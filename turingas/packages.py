@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
+OURS = tuple(f"{HOME / name}{os.sep}" for name in ("turingas", "loader", "kernels_sass"))
+
+
+def callers_level() -> int:
+    """The ``stacklevel`` with which a warning names the line that called into these packages."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and os.path.realpath(frame.f_code.co_filename).startswith(OURS):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def check(*names: str) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES
 
 WORDS = 18_500  # distinct ones, at most
 INSTRUCTIONS = 60_000  # of whole cubins, at most
@@ -60,7 +61,7 @@ def task(name: str, files: Sequence[Path]) -> Result:
         if again != words:
             raise ArithmeticError("what was decoded does not encode to the same words")
         return result
-    count = sum(len(list(kernel.code)) for cubin in chosen for kernel in cubin.texts)
+    count = sum(map(_size, chosen))
     data = [cubin.to_bytes() for cubin in chosen]
     work = _lint if name == "lint" else _again
     return _timed(count, lambda: [work(one) for one in data])
@@ -75,11 +76,16 @@ def _sample(files: Sequence[Path]) -> list[Cubin]:
     room = INSTRUCTIONS
     for path in random.Random(0).sample(sorted(files), len(files)):
         cubin = Cubin.from_file(path)
-        size = sum(len(kernel.code) // 16 for kernel in cubin.texts)
+        size = _size(cubin)
         if size and (size <= room or not chosen):
             chosen.append(cubin)
             room -= size
     return chosen
+
+
+def _size(cubin: Cubin) -> int:
+    """How many instructions it holds."""
+    return sum(len(kernel.code) for kernel in cubin.texts) // WORD_BYTES
 
 
 def _timed(count: int, work: Callable[[], object]) -> Result:

@@ -20,6 +20,7 @@ from loader.bench.measure import Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
 from loader.validate import LAYERS, layer
+from loader.workers import Workers
 from turingas.errors import LaunchError
 
 #: The values of the paper's figures, the fastest there first. Each is varied alone; the others stay as the source has
@@ -36,6 +37,7 @@ TITLES = {
 }
 
 LAYOUT = "CHWN"
+HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
 
 WITHOUT = (
     "without one, `turingas bench schedule --show` prints the results that are kept, --figures draws them, and "
@@ -58,6 +60,7 @@ class Asked:
     runs: int = measure.RUNS
     seconds: float = math.inf
     seed: int = 0
+    workers: str = ""  # "": one setting after the other, in this process
 
     def settings(self) -> dict[str, Problem]:
         """The problems."""
@@ -70,17 +73,46 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     value that it does not take, before anything is measured."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or conv.choose(conv.arch_of(gpu)).name
-    if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
+    whole = dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds, workers=asked.workers)
+    if path is None and asked == whole:
         path = kept_in("schedule", gpu.arch, source)
     vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, conv.arch_of(gpu), source, tell)}
     asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
     for contender in contenders(asked):
         conv.Kernels.of(conv.arch_of(gpu), source, contender.schedule)
     file = results.Results(path, dated("bench schedule", gpu, [source]), dataclasses.asdict(asked))
-    return file.fill(
-        asked.settings(), asked.seconds, tell, lambda _, problem, step: setting(problem, gpu, asked, step),
-        lambda settings: summary(settings, asked.vary), brief,
-    )  # fmt: skip
+    return filled(file, asked, gpu, setting, work, tell, lambda _, made: made,
+                  lambda settings: summary(settings, asked.vary), brief)  # fmt: skip
+
+
+def filled(
+    file: results.Results, asked: Asked, gpu: Device, measured: Callable[..., results.Json],
+    work: Callable[[tuple[Problem, Asked]], results.Json], tell: Callable[[str], None],
+    done: Callable[[str, results.Json], results.Json], summary: Callable[[results.Json], results.Json],
+    brief: Callable[[results.Json], str],
+) -> results.Json:  # fmt: skip
+    """Each setting ``measured`` here, or by ``work`` in a worker that has the same card. ``done`` is told each."""
+    if not asked.workers:
+        def one(name: str, problem: Problem, step: Callable[[float], None]) -> results.Json:
+            return done(name, measured(problem, gpu, asked, step))
+
+        return file.fill(asked.settings(), asked.seconds, tell, one, summary, brief)
+
+    def there(name: str, made: results.Json) -> results.Json:
+        if (card := made.pop("gpu")) != gpu.name:
+            raise LaunchError(f"{name} was measured on a {card}", f"all workers need a {gpu.name}, as there is here")
+        return done(name, made)
+
+    with Workers(asked.workers, HANGS) as workers:
+        tell(f"{workers}: settings are measured at the same time")
+        return file.spread(asked.settings(), asked.seconds, tell, workers, work, lambda problem: (problem, asked),
+                           there, summary, brief)  # fmt: skip
+
+
+def work(task: tuple[Problem, Asked]) -> results.Json:
+    """``setting``, in a worker."""
+    gpu = gpu_at_hand(WITHOUT)
+    return {**setting(task[0], gpu, task[1]), "gpu": gpu.name}
 
 
 def there_is(

@@ -45,7 +45,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if not METHODS[source].general:
         raise LaunchError(f"{METHODS[source].file} has no schedule to search", "what it has Conv2d chooses")
-    whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds)
+    whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds, workers=asked.workers)
     if path is None and asked == whole:
         path = kept_in("sweep", gpu.arch, source)
     vary = dict(asked.vary) or {
@@ -61,10 +61,11 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     else:
         tell(f"what is found is kept for Conv2d in {tuned.path()}")
 
-    def search(name: str, p: Problem, step: Step) -> results.Json:
-        made = setting(p, gpu, asked, step)
+    problems = asked.settings()
+
+    def keep(name: str, made: results.Json) -> results.Json:
         if not asked.schedule and (best := made["best"]) is not None:
-            shape = conv.Shape.of(p, asked.layout)
+            shape = conv.Shape.of(problems[name], asked.layout)
             facts = {"ms": best["ms"], "gain": best["gain"], "date": file.facts["date"]}
             try:
                 tuned.keep(gpu, own, shape, best["schedule"], **facts)
@@ -72,7 +73,13 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
                 tell(f"{name} is not kept for Conv2d: {error}")
         return made
 
-    return file.fill(asked.settings(), asked.seconds, tell, search, summary, brief)
+    return schedule.filled(file, asked, gpu, setting, work, tell, keep, summary, brief)
+
+
+def work(task: tuple[Problem, Asked]) -> results.Json:
+    """``setting``, in a worker."""
+    gpu = gpu_at_hand(WITHOUT)
+    return {**setting(task[0], gpu, task[1]), "gpu": gpu.name}
 
 
 def setting(problem: Problem, gpu: Device, asked: Asked, step: Step = lambda part: None) -> results.Json:
@@ -234,6 +241,8 @@ BENCH = Bench(
                True, "NAME=VALUE,..."),
         Option("--sweep", "sweep", "Search for the best schedule of each shape, and keep it for Conv2d.", bool),
         RUNS, SECONDS,
+        Option("--workers", "workers", "Settings at the same time: a process for each GPU, or a Dask cluster. "
+               "[default: one after the other]", str, metavar="gpus|N|tcp://..."),
     ),
     lambda given, path, tell: (run if given.get("sweep") else schedule.run)(Asked(**given), path, tell),
     lambda found: _of(found).show(found), lambda found: _of(found).failures(found),

@@ -23,6 +23,7 @@ from loader import cuda
 from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
 from loader.cuda import Buffer
 from turingas.errors import LaunchError
+from turingas.packages import callers_level
 
 Sizes = tuple[int, ...]
 
@@ -240,7 +241,8 @@ class Conv2d:
                 try:
                     other = Kernels.of(kernels.arch, kernels.method.name, schedule)
                 except LaunchError as error:
-                    warnings.warn(f"{tuned.path()}: {schedule} is ignored: {error}", RuntimeWarning, stacklevel=2)
+                    told = f"{tuned.path()}: {schedule} is ignored: {error}"
+                    warnings.warn(told, RuntimeWarning, stacklevel=callers_level())
                     continue
                 if _transform(other) == _transform(kernels):  # else the filters would lie otherwise
                     found[shape] = _loaded(other.every(), device)

@@ -20,6 +20,7 @@ from kernels_sass.conv.shape import Shape
 from loader.cuda import Device
 from loader.nvrtc import cache_folder
 from turingas.errors import LaunchError
+from turingas.packages import callers_level
 
 FORMAT = 1
 
@@ -79,7 +80,7 @@ def _name(shape: Shape) -> str:
 
 
 def _broken(why: str) -> dict[str, Any]:
-    warnings.warn(f"{path()} is ignored: {why}; it may be deleted", RuntimeWarning, stacklevel=3)
+    warnings.warn(f"{path()} is ignored: {why}; it may be deleted", RuntimeWarning, stacklevel=callers_level())
     return {}
 
 

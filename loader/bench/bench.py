@@ -20,8 +20,8 @@ class Option:
     """An option of a bench.
 
     ``names``: such as "--layer" or "-D --define", or without dashes for arguments that are files or folders; ``to``:
-    the field of what was asked that it fills. ``kind``: int, float, bool (a flag), Path (of a file that there is), the
-    names that may be given, or how its text is read: "sizes" (32,64), "definitions" (NAME=VALUE), "values"
+    the field of what was asked that it fills. ``kind``: int, float, str, bool (a flag), Path (of a file that there
+    is), the names that may be given, or how its text is read: "sizes" (32,64), "definitions" (NAME=VALUE), "values"
     (NAME=VALUE,...), "paths" (NAME=PATH), "architectures". ``many``: it may be given several times. ``least``: of a
     number. ``every``: what "all" stands for; "none" stands for nothing.
     """

@@ -14,7 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -283,11 +283,19 @@ def _round(ms: float) -> float:
     return float(f"{ms:.5g}")
 
 
+class Place(Protocol):
+    """Where replays run, and how many launches each is."""
+
+    gpu: Device
+    stream: Stream
+    copies: int
+
+
 def alternate(
-    data: Data, replays: Mapping[str, Any], runs: int, seed: int, every: Mapping[str, int] | None = None,
+    data: Place, replays: Mapping[str, Any], runs: int, seed: int, every: Mapping[str, int] | None = None,
     step: Callable[[float], None] = lambda part: None,
 ) -> tuple[dict[str, list[float]], Row]:  # fmt: skip
-    """Milliseconds a convolution, of ``runs`` rounds in which all take turns, in an order that changes from round to
+    """Milliseconds a launch, of ``runs`` rounds in which all take turns, in an order that changes from round to
     round; and the median state of the GPU while it was busy. ``every``: who takes part in each so-manyth round."""
     gpu, stream = data.gpu, data.stream
     times: dict[str, list[float]] = {name: [] for name in replays}

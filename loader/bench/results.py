@@ -16,6 +16,7 @@ from typing import Any
 from loader.bench import cudnn
 from loader.bench.measure import torch
 from loader.cuda import Device
+from loader.workers import Lost, Workers
 from turingas.errors import LaunchError
 
 INSTALL = 'pip install rich matplotlib; in a checkout, pip install ".[bench]" brings both'
@@ -119,7 +120,8 @@ class Results:
     replaced when the first setting is written. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, facts: Json, asked: Json) -> None:
-        asked = {name: value for name, value in asked.items() if name != "seconds"}  # of which no result depends
+        no_matter = ("seconds", "workers")  # no result depends on them
+        asked = {name: value for name, value in asked.items() if name not in no_matter}
         self.path, self.facts = path, {**facts, "asked": _plain(asked)}
         self.settings: Json = {}
         self.summary: Json = {}
@@ -156,18 +158,62 @@ class Results:
         ``measure`` is given a setting's name, its value and ``turns.step``. After each setting the summary is made
         anew, the file is written, and, with ``brief``, a line is told. Whatever ends it, what was measured is kept.
         """
+
+        def one_by_one(todo: turns) -> Iterator[tuple[str, Json]]:
+            for name, value, _ in todo:
+                yield name, measure(name, value, todo.step)
+
+        return self._fill(wanted, seconds, tell, one_by_one, summary, brief)
+
+    def spread(
+        self,
+        wanted: Mapping[str, Any],
+        seconds: float,
+        tell: Callable[[str], None],
+        workers: Workers,
+        work: Callable[[Any], Json],
+        task: Callable[[Any], Any],
+        done: Callable[[str, Json], Json] = lambda name, entry: entry,
+        summary: Callable[[Json], Json] = lambda settings: {},
+        brief: Callable[[Json], str] | None = None,
+    ) -> Json:
+        """``fill``, with several settings measured at the same time: ``work``, a function of a module, is called in a
+        worker with the ``task`` of a setting's value, and what it gives is kept as ``done`` makes it here. After
+        ``seconds`` none is begun. A setting whose workers were lost is told, and left for the next time."""
+
+        def as_they_come(todo: turns) -> Iterator[tuple[str, Json]]:
+            tasks = [task(value) for _, value in todo.todo]
+            for number, made in workers.run(work, tasks, lambda: todo.spent > seconds):
+                name = todo.todo[number][0]
+                if isinstance(made, Lost):
+                    tell(f"{name} is left out: {made.why}")
+                    continue
+                yield name, done(name, made)
+                todo.number += 1
+
+        return self._fill(wanted, seconds, tell, as_they_come, summary, brief)
+
+    def _fill(
+        self,
+        wanted: Mapping[str, Any],
+        seconds: float,
+        tell: Callable[[str], None],
+        entries: Callable[[turns], Iterator[tuple[str, Json]]],
+        summary: Callable[[Json], Json],
+        brief: Callable[[Json], str] | None,
+    ) -> Json:
         if self.settings:
             tell(f"{self.path}: {len(self.settings)} settings are kept of a run that was interrupted")
         found = self.write(complete=False) if self.settings else {}
         width = max(map(len, wanted), default=0)
         try:
             with turns(self.settings, wanted, seconds, tell) as todo:
-                for name, value, left in todo:
-                    self.settings[name] = measure(name, value, todo.step)
+                for name, entry in entries(todo):
+                    self.settings[name] = entry
                     self.summary = summary(self.settings)
-                    found = self.write(complete=left == 0)
+                    found = self.write(complete=not wanted.keys() - self.settings.keys())
                     if brief is not None:
-                        tell(f"{name:<{width}} {brief(self.settings[name])}; {todo.left()}")
+                        tell(f"{name:<{width}} {brief(entry)}; {todo.left()}")
         except KeyboardInterrupt:
             kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
             tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")

@@ -3,22 +3,27 @@
 On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/learn, convolutions), and those of
 tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
 anew: by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
-take turns; the median of the rounds counts.
+take turns; the median of the rounds counts. Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a
+straightforward order and without codes: as it is written (``plain``), with its instructions in a better order
+(``reordered``), and with one set of operand registers, of which renaming makes two (``renamed``). ``--static`` needs no
+GPU: it tells the cycles that the control codes of their main loops add up to.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
 import loader
+import turingas
 from kernels_sass.conv import code
 from kernels_sass.conv.conv2d import Conv2d
 from kernels_sass.learn.measure import built
@@ -27,12 +32,16 @@ from loader.bench import results
 from loader.cuda import Buffer, device_named
 from tests.kernels.cases import CASES
 from turingas.assembler.schedule import again
+from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
+from turingas.flow.graph import Graph
 from turingas.scheduler.needs import Needs
 
 RULES = ("ptxas", "natural", "every:4", "every:8")
 OWN, UNPACED = "as it is", "unpaced"
 VARIANTS = (OWN, *RULES, UNPACED)
+PLAIN, REORDERED, RENAMED = WRITTEN = "plain", "reordered", "renamed"  # step 8 written straightforwardly
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90")
 ROUNDS = 5
 PRODUCT = 4096
 LAYERS = {  # N, C, H, W, K; layout and method
@@ -56,12 +65,39 @@ def made(cubin: Cubin, variant: str) -> Cubin:
     return again(cubin, variant)[0]
 
 
+@functools.cache
+def sgemm_of(arch: str, variant: str) -> Cubin:
+    """Step 8 in a variant."""
+    if variant not in WRITTEN:
+        return made(built("08_sgemm", arch), variant)
+    path = Path(__file__).with_name("sgemm_plain.sass")
+    source = path.read_text()
+    if variant == PLAIN:
+        source = source.replace(".schedule re", "# .schedule re").replace(".schedule ro", "# .schedule ro")
+    if variant == RENAMED:
+        source = source.replace(".schedule reorder", ".schedule rename")
+    return turingas.assemble(source, arch, {"SETS": 1} if variant == RENAMED else None, filename=str(path))
+
+
+def static(
+    archs: Sequence[str] = ARCHS, variants: Sequence[str] = (OWN, *WRITTEN)
+) -> Iterator[tuple[str, str, float, float]]:
+    """Architecture, variant, and for 8 k of the main loop of step 8: its instructions, and the cycles that its control
+    codes and bank conflicts add up to."""
+    for arch in archs:
+        for variant in variants:
+            cubin = sgemm_of(arch, variant)
+            [loop] = [loop for loop in summary(Graph(cubin.texts[0])) if loop.math == "FFMA"]
+            steps = loop.pipes["fma"] // 512
+            yield arch, variant, loop.instructions / steps, loop.alone / steps
+
+
 def sgemm(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]:
     """What times step 8 once, in milliseconds."""
     n = PRODUCT
     random = np.random.default_rng(1)
     a, b = (random.standard_normal((n, n), dtype=np.float32) for _ in range(2))
-    cubin = made(built("08_sgemm", device_named(device).arch), variant)
+    cubin = sgemm_of(device_named(device).arch, variant)
     with loader.load(cubin, device) as module, Buffer.of(a, device) as da, Buffer.of(b, device) as db:
         with Buffer((n, n), np.float32, device) as dc:
             kernel = module.kernel("sgemm")
@@ -115,12 +151,13 @@ def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
         make = sgemm if name == "sgemm" else layer if name in LAYERS else small
         with contextlib.ExitStack() as stack:
             try:
-                timers = {v: stack.enter_context(contextlib.contextmanager(make)(name, v, device)) for v in VARIANTS}
+                variants = (*VARIANTS, *WRITTEN) if name == "sgemm" else VARIANTS
+                timers = {v: stack.enter_context(contextlib.contextmanager(make)(name, v, device)) for v in variants}
                 rounds = [{v: timer() for v, timer in timers.items()} for _ in range(ROUNDS)]
             except Exception as error:
                 print(f"{name}: {error}")
                 continue
-        found[name] = {v: statistics.median([one[v] for one in rounds]) for v in VARIANTS}
+        found[name] = {v: statistics.median([one[v] for one in rounds]) for v in timers}
         own = found[name][OWN]
         print(f"{name:24} {own:9.5f} ms" + "".join(f"  {v} {t / own:6.3f}" for v, t in found[name].items()), flush=True)
     return found
@@ -130,12 +167,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--kernels", default="all", help="small: those of tests/kernels; large: ours")
+    parser.add_argument("--kernels", default="all", help="small: those of tests/kernels; large: ours; or a name")
+    parser.add_argument("--static", action="store_true", help="cycles of the main loop of step 8, by its control codes")
     asked = parser.parse_args()
+    if asked.static:
+        print(f"{'8 k of SGEMM':20} {'instructions':>12} {'cycles':>7}")
+        for arch, variant, instructions, cycles in static():
+            print(f"{arch} {variant:14} {instructions:12.1f} {cycles:7.1f}")
+        return 0
     gpu = device_named(asked.device)
     large = ["sgemm", *LAYERS]
     few = [case.name for case in CASES if gpu.arch in case.archs and case.name not in SPIN]
-    names = {"all": large + few, "large": large, "small": few}[asked.kernels]
+    names = {"all": large + few, "large": large, "small": few}.get(asked.kernels, [asked.kernels])
     found = measure(asked.device, names)
     for kind, members in (("ours", large), ("test kernels", few)):
         there = [found[name] for name in members if name in found]

@@ -19,7 +19,7 @@ from pathlib import Path
 from turingas.check import hazards
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-from turingas.flow.graph import Graph, flow_of, guard_decides
+from turingas.flow.graph import Graph, flow_of
 from turingas.isa import control
 from turingas.isa.instruction import Access, Imm, Instruction, Name, instruction
 from turingas.isa.latency import latencies
@@ -262,10 +262,10 @@ class Oracle:
             return False
         same = i.guard.inv == first.guard.inv
         if flow_of(i) == "end":
-            return same and guard_decides(i)
+            return same and i.guard_decides
         if flow_of(i) != "jump" or ways != 2:
             return False
-        return not same if taken else same and guard_decides(i)
+        return not same if taken else same and i.guard_decides
 
 
 # -- faults

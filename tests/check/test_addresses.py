@@ -229,7 +229,7 @@ def test_what_is_known_is_so(arch, monkeypatch):
         claims = {}
         for block in one.reachable:
             for n, i, state in known.instructions(block):
-                claims[n] = addresses.address(state, i) if i.base in addresses.SHARED + addresses.GLOBAL else None
+                claims[n] = addresses.address(state, i) if i.base in values.accesses(one) else None
         for n, found, lanes in used:
             claim = claims.get(n)
             if claim is None:

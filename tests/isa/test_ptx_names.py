@@ -61,7 +61,6 @@ ELSEWHERE = {
                     "barrier.cluster, in cooperative groups"),  # fmt: skip
     ("EXIT", "ret of an entry"): "in FLOW, beside exit",
     ("TEX", "tex with FP32 coordinates"): "tex2D",
-    ("S2R", "..."): "",
 }
 
 

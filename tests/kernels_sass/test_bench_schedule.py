@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
 
-from kernels_sass.bench import schedule
+from kernels_sass.bench import schedule, sweep
 from kernels_sass.conv import code, parameters, tuned
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.method import METHODS, Method
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
-from loader.bench import measure
+from loader.bench import measure, results
+from loader.workers import Workers
 from tests.kernels_sass.card import STANDIN, call
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -137,6 +139,48 @@ def test_a_sweep_that_was_interrupted(card, kept, model, tmp_path, monkeypatch):
     assert done.exit_code == 0 and len(model) == 2 * count  # the second shape alone
     assert list(json.loads((tmp_path / "found.json").read_text())["settings"]) == ["Conv2N2", "Conv2N3"]
     assert len(tuned.best(cuda.device(0), code.Kernels.of("sm_75", "paper"))) == 2
+
+
+def test_a_sweep_by_workers(card, kept, model, tmp_path):
+    """The same file, and the same schedules for Conv2d."""
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    assert call(*SWEEP, "--json", str(one)).exit_code == 0
+    found = kept.read_text()
+    kept.unlink()
+    done = call(*SWEEP, "--json", str(other), "--workers", "here")
+    assert done.exit_code == 0 and "settings are measured at the same time" in done.output, done.output
+    assert json.loads(one.read_text()) == json.loads(other.read_text()) and kept.read_text() == found
+    assert call(*SWEEP, "--workers", "some").exit_code == 1
+
+
+def test_workers_with_another_card(card, kept, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "work", lambda task: {"gpu": "Another", "best": None})
+    done = call(*SWEEP, "--json", str(tmp_path / "one.json"), "--workers", "here")
+    assert done.exit_code == 1 and "Conv2N2 was measured on a Another" in done.output
+
+
+def half(setting):
+    """A setting as a process measures it; one that kills its worker."""
+    if setting == 3:
+        os._exit(1)
+    return {"half": setting / 2}
+
+
+def test_settings_of_processes(tmp_path):
+    """A lost one is told, and left for the next time."""
+    path, told = tmp_path / "found.json", []
+    with Workers("2") as workers:
+        def spread(wanted):
+            return results.Results(path, {"what": "a test", "date": ""}, {}).spread(
+                wanted, 100, told.append, workers, half, int, summary=lambda found: {"count": len(found)}
+            )
+
+        found = spread({"a": 1, "b": 3, "c": 4})
+        assert found["settings"] == {"a": {"half": 0.5}, "c": {"half": 2.0}} and not found["complete"]
+        assert any("b is left out: it was given up after 3 tries" in line for line in told)
+        assert found["summary"] == {"count": 2}
+        assert spread({"a": 1, "b": 2, "c": 4})["complete"]
+    assert results.read(path)["settings"]["b"] == {"half": 1.0}
 
 
 def test_a_sweep_that_cannot_be_kept(card, model, tmp_path, monkeypatch):

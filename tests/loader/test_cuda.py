@@ -18,7 +18,7 @@ from loader.cuda import kernel as kernels
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
-from turingas.errors import LaunchError
+from turingas.errors import LaunchError, LaunchWarning
 
 N = 64
 
@@ -53,6 +53,15 @@ def forget():
 @pytest.fixture
 def driver(install):
     return install(Driver())
+
+
+def test_a_warning_names_the_callers_line(driver):
+    source = ".kernel k\n.param out 8\n.param a 4\nMOV R0, c[0x0][0x168];\nFADD R0, R0, 1;\nMOV R2, c[0x0][0x160];\n"
+    source += "MOV R3, c[0x0][0x164];\nSTG.E.SYS [R2], R0;\nEXIT;\n"
+    kernel = loader.load(turingas.assemble(source), "cuda:0").kernel()
+    with pytest.warns(LaunchWarning, match="reads its bits as a float") as seen:
+        kernel.launch(1, 1, Buffer(1), 2)
+    assert [one.filename for one in seen] == [__file__]
 
 
 def arrays(device="cuda:0"):

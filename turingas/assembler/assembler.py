@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -13,7 +12,7 @@ from os import PathLike
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import Data, Directives, Draft
+from turingas.assembler.directives import CODES, OFF, RENAME, REORDER, Data, Directives, Draft
 from turingas.cubin import moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
@@ -26,8 +25,9 @@ from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
+from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
-from turingas.source import parse
+from turingas.source import parse, rotate
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -35,8 +35,6 @@ LEPC = "PC"  # begins a label that names the next LEPC, even if other instructio
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
-STACK = 4  # calls between a warning and who called assemble
-SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
 @collector.paused()
@@ -82,16 +80,24 @@ def parsed(
         line, column = source.count("\n", 0, found.start()) + 1, found.start(1) - found.start() + 1
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
-    return facts.name, kernel, parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
+    if any(map(rotate.is_marker, read.items)):
+        rotations, errors = rotate.find(read.items)
+        read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
+    return facts.name, kernel, read
 
 
 class Assembler(Directives):
     """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
-    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``)."""
+    ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``); ``reorder``: whether lines without
+    a code may change places wherever ``.schedule`` is on; ``rename``: their registers may, too."""
 
-    def __init__(self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD) -> None:
+    def __init__(
+        self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
+        reorder: bool = False, rename: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
-        self.parsed, self.keep, self.yields = parsed, keep, yields
+        self.parsed, self.keep, self.yields, self.reorder, self.rename = parsed, keep, yields, reorder, rename
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
 
     def run(self) -> Cubin:
@@ -124,7 +130,7 @@ class Assembler(Directives):
         self.errors.sort(key=lambda error: (error.file, error.line))
         raise_all(self.errors)
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=STACK)
+            warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
 
     # -- the end
@@ -137,7 +143,7 @@ class Assembler(Directives):
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
         gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
-        used = 0  # registers
+        used = 0  # bits that tell how many registers (``Isa.needs``)
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
                 words.append(line)
@@ -150,15 +156,15 @@ class Assembler(Directives):
                         code = NEUTRAL
                     else:
                         code = parse_control(line.control)
-                body, immediate = line.body, 0
-                if "32@" in body or START in body:
-                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                found = needs(body, WORD_BYTES * at, labels)
-                bits = found & WORD
-                word = bits | code
-                words.append((join(bits, code) if word & control.REUSE_MASK else word) | immediate)
-                if found - bits > used << 128:
-                    used = found >> 128
+                found, immediate = line.bits, 0
+                if found is None:
+                    body = line.body
+                    if "32@" in body or START in body:
+                        body, immediate = evaluate(body, WORD_BYTES * at, labels)
+                    found = needs(body, WORD_BYTES * at, labels)
+                used |= found
+                word = found & WORD | code
+                words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
             except EncodeError as error:
                 if self.whole or not isinstance(error, UnknownLabel):
                     self.errors.append(line.error(error.message, error.position, error.hint))
@@ -178,9 +184,8 @@ class Assembler(Directives):
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
-        places = [None if isinstance(line, int) else line.origin for line in draft.lines]
-        kernel.lines = [("", 0) if origin is None else (origin.file, origin.line) for origin in places]
-        self._resources(draft, words, used)
+        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
+        self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
         self._schedule_from(draft, gaps)
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
@@ -208,13 +213,14 @@ class Assembler(Directives):
         for at, line in enumerate(lines):
             if isinstance(line, int):
                 continue
-            off = not draft.switches[bisect_right(draft.switches, (at, True)) - 1][1]
+            off = draft.scheduled(at) == OFF
             if off and at in gaps:
                 hint = "wait:read:write:yield:stall, as in --:-:-:Y:4; or .schedule on"
                 self.errors.append(line.error("the control code is missing", 0, hint))
                 return
             if at in gaps or not (self.keep or off):
                 fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
+        fields = self._reorder(draft, fields)
         result = codes(kernel, fields, self.yields)
         kernel.attributes.clear()
         kernel.words = result.words
@@ -228,12 +234,38 @@ class Assembler(Directives):
             else:
                 self.errors.append(found.error(message, 0, hint, in_control=not found.control))
 
+    def _reorder(self, draft: Draft, fields: list[Given]) -> list[Given]:
+        """Bring the lines without a code into a better order where that is asked for; and ``fields`` likewise."""
+        wanted = {REORDER, RENAME} | ({CODES} if self.reorder else set())
+        if not wanted & {what for _, what in draft.switches}:
+            return fields
+        from turingas.scheduler.order import put
+        from turingas.scheduler.reorder import reorder
+
+        lines = draft.lines
+        free = [at < len(lines) and fields[at] == NOTHING for at in range(len(fields))]
+        may = [one and draft.scheduled(at) in wanted for at, one in enumerate(free)]
+        other = [one and (self.rename or draft.scheduled(at) == RENAME) for at, one in enumerate(may)]
+        for address in draft.labels.values():
+            if address // WORD_BYTES < len(may):
+                may[address // WORD_BYTES] = False
+        found = reorder(draft.kernel, may, other)
+        draft.renamed = {n for n, word in enumerate(draft.kernel.words) if word != found.words[n]}
+        draft.kernel.words = found.words
+        put(draft.kernel, found.order)
+        draft.order = found.order
+        draft.lines = [lines[n] for n in found.order if n < len(lines)]
+        for at, text in found.notes:
+            if at < len(lines) and not isinstance(line := lines[at], int):
+                self.notes.append((line, text))
+        return [fields[n] for n in found.order]
+
     def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
         opaque = {line & ~control.MASK for line in draft.lines if isinstance(line, int)}
         used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, words)
-        kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
+        kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
             count, item = draft.registers
@@ -309,8 +341,7 @@ class Assembler(Directives):
                 self._unknown(draft, *draft.layout)
         moves = Moves(places)
         symbols = combine(self.cubin)[1]
-        given = {raw.name: raw for raw in self.cubin.sections}
-        holding: list[str] = [name for name in moved.CLOSED if name in given]
+        holding: list[str] = []
         for raw, data in moved.follow(self.cubin.sections, symbols, set(places), moves, moves.old):
             if data is None:
                 holding.append(raw.name)
@@ -383,7 +414,7 @@ def _moved(draft: Draft) -> dict[int, int]:
 
 def used_barriers(isa: Isa, words: Iterable[int]) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "UBAR", "B2R")
+    opcodes = isa.opcodes("BAR", "B2R")
     return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
 
 

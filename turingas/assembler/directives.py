@@ -6,6 +6,7 @@ The directives are documented in docs/language.md; ``DIRECTIVES`` at the end lis
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -28,6 +29,10 @@ LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
 NATURAL_ALIGN = 8  # bytes: parameters and constants lie as CUDA C++ would put them
 SHARED_NOTE = "more than 48 KB is asked for at launch: declare 0 here and pass the size as dynamic shared memory"
 
+#: what .schedule says: every line must have its control code; codes are filled in; lines change places, too; registers
+SCHEDULE = ("off", "on", "reorder", "rename")
+OFF, CODES, REORDER, RENAME = range(len(SCHEDULE))
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -49,12 +54,18 @@ class Draft:
     references: list[tuple[Directive, str]] = field(default_factory=list)  # the symbols that .reloc names
     infos: list[tuple[Any, str, list[str]]] = field(default_factory=list)
     stack: tuple[int | None, ...] = ()  # what .stack says
-    #: .schedule: from which line on, and whether control codes are filled in
-    switches: list[tuple[int, bool]] = field(default_factory=lambda: [(0, True)])
+    #: .schedule: from which line on, and what is done there: an index of SCHEDULE
+    switches: list[tuple[int, int]] = field(default_factory=lambda: [(0, CODES)])
+    order: list[int] = field(default_factory=list)  # which line came to each place, if they have another order now
+    renamed: set[int] = field(default_factory=set)  # lines whose registers are others now, by their old places
 
     @property
     def address(self) -> int:
         return WORD_BYTES * len(self.lines)
+
+    def scheduled(self, at: int) -> int:
+        """What .schedule says of line ``at``."""
+        return self.switches[bisect_right(self.switches, (at, len(SCHEDULE))) - 1][1]
 
 
 @dataclass
@@ -80,7 +91,7 @@ class Directives:
         self.facts = architectures.arch(arch)
         self.isa = instruction_set(arch)
         self.default_name = kernel
-        self.scheduled = True  # .schedule before any kernel
+        self.scheduled = CODES  # .schedule before any kernel
         self.cubin = Cubin(arch)
         self.errors: list[AsmError] = []
         self.warnings: list[AsmWarning] = []
@@ -241,11 +252,12 @@ class Directives:
         self._code().tail = False
 
     def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        on = arg.choice(arg.one(args, "on or off"), {"off": 0, "on": 1}) == 1
+        known = {name: n for n, name in enumerate(SCHEDULE)}
+        what = arg.choice(arg.one(args, "off, on, reorder, rename or rotate"), known)
         if self.draft is None:
-            self.scheduled = on
+            self.scheduled = what
         else:
-            self.draft.switches.append((len(self.draft.lines), on))
+            self.draft.switches.append((len(self.draft.lines), what))
 
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._code().lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.assembler.assembler import Assembler, parsed
+from turingas.cubin import permuted
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Code
+from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.split import split
+from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
 from turingas.scheduler.codes import codes
-from turingas.scheduler.given import NOTHING, YIELD, whole
+from turingas.scheduler.given import NOTHING, YIELD, Given, whole
+from turingas.scheduler.order import put
+from turingas.scheduler.reorder import Result as Reordered
+from turingas.scheduler.reorder import reorder as reordered
+from turingas.source import parse, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, decode
 from turingas.source.parse import Instruction, place_of_code
@@ -27,19 +34,23 @@ Schedulable = Cubin | bytes | str | os.PathLike[str]
 
 
 def schedule(
-    source_cubin_bytes_or_path: Schedulable, arch: str | None = None, keep: bool = True, yields: str = YIELD
-) -> Cubin:
+    source_cubin_bytes_or_path: Schedulable, arch: str | None = None, keep: bool = True, yields: str = YIELD,
+    reorder: bool = False, rename: bool = False,
+) -> Cubin:  # fmt: skip
     """The cubin of a source, whose missing control codes are filled in; of a cubin (a Cubin, or the bytes of one), that
     one. ``keep`` False throws away all codes that are there, reuse flags too, and makes them anew.
 
     A str is the name of a file if there is one of that name, else source. ``arch`` is what source is assembled for
-    ("sm_75" if neither says one). ``yields``: ``ptxas``, ``natural`` or ``every:N``. Raises AsmError with all that
+    ("sm_75" if neither says one). ``yields``: ``ptxas``, ``natural`` or ``every:N``. ``reorder``: instructions whose
+    codes are filled in may change places within their blocks, too (of a cubin: with ``keep`` False); ``rename``: and
+    the registers of what lives within a block, where that makes a better order possible. Raises AsmError with all that
     cannot be right, CubinError for a damaged cubin, ValueError for another ``yields``.
     """
     what, name, folders = _read(source_cubin_bytes_or_path)
     if isinstance(what, Cubin):
-        return what if keep else again(what, yields)[0]
-    return Assembler(*parsed(what, arch or "sm_75", None, folders, name, "kern", True, None), keep, yields).run()
+        return what if keep else again(what, yields, reorder, rename)[0]
+    text = parsed(what, arch or "sm_75", None, folders, name, "kern", True, None)
+    return Assembler(*text, keep, yields, reorder, rename).run()
 
 
 def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
@@ -58,14 +69,18 @@ def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
     return what, name, folders
 
 
-def again(cubin: Cubin, yields: str = YIELD) -> tuple[Cubin, list[str]]:
-    """A cubin with all of its control codes made anew, and notes of what could not be told. AsmError where they cannot
-    be made."""
+def again(
+    cubin: Cubin, yields: str = YIELD, reorder: bool = False, rename: bool = False
+) -> tuple[Cubin, list[str]]:
+    """A cubin with all of its control codes made anew, and notes of what could not be told. ``reorder``: instructions
+    change places, too; ``rename``: and registers. AsmError where they cannot be made."""
     made = Cubin.from_bytes(cubin.to_bytes())
+    parts = split(made) if reorder else made  # with all that names instructions by their addresses
     errors, notes = [], []
     isa = instruction_set(made.arch)
     padding = isa.named("NOP")
-    for kernel in made.texts:
+    orders: dict[str, Sequence[int]] = {}
+    for kernel in parts.texts:
         unknown = [n for n, word in enumerate(kernel.words) if isa.explain(word) is None]
         if unknown:
             at = f"{kernel.name} has a word at {WORD_BYTES * unknown[0]:#06x} that is no instruction that is known"
@@ -76,6 +91,10 @@ def again(cubin: Cubin, yields: str = YIELD) -> tuple[Cubin, list[str]]:
             if isa.explain(kernel.words[n]) not in padding:
                 break
             fields[n] = whole(kernel.words[n])
+        if reorder:
+            found = _reorder(kernel, fields, rename)
+            orders[kernel.section] = found.order
+            notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
         result = codes(kernel, fields, yields)
         errors += [
             AsmError(f"{kernel.name}, {WORD_BYTES * at:#06x}: {message}", hint=hint)
@@ -84,7 +103,21 @@ def again(cubin: Cubin, yields: str = YIELD) -> tuple[Cubin, list[str]]:
         notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in result.notes]
         kernel.code = Code(words=result.words)
     raise_all(errors)
+    if reorder:
+        lost = permuted.follow(parts.sections, combine(parts)[1], orders)
+        notes += [f"{name} tells the lines of the order that was given" for name in lost]
+        made = Cubin.from_bytes(build(parts).to_bytes())
     return made, notes
+
+
+def _reorder(kernel: Kernel, fields: list[Given], rename: bool) -> Reordered:
+    """Bring the instructions of which no code is given, and ``fields``, into a better order."""
+    may = [one == NOTHING for one in fields]
+    found = reordered(kernel, may, may if rename else None)
+    kernel.words = found.words
+    put(kernel, found.order)
+    fields[:] = [fields[n] for n in found.order]
+    return found
 
 
 # ---- the source with the codes in it -----------------------------------------------------------------------------
@@ -100,37 +133,73 @@ def listing(
     allow_python: bool = True,
     keep: bool = True,
     yields: str = YIELD,
+    reorder: bool = False,
+    rename: bool = False,
 ) -> tuple[str, list[str]]:
     """``source`` with every control code that was filled in, and notes of what could not be told. Comments and names
-    stay. A source with inline Python or .include comes out as what they stand for."""
+    stay, and move with their lines. A source with inline Python or .include comes out as what they stand for."""
     facts, name, lines = parsed(source, arch, defines, include, filename, kernel, allow_python, None)
-    assembler = Assembler(facts, name, lines, keep, yields)
+    assembler = Assembler(facts, name, lines, keep, yields, reorder, rename)
     assembler.run()
     isa = instruction_set(facts)
-    made: dict[tuple[str, int, int], deque[tuple[Instruction, int]]] = defaultdict(
-        deque
-    )  # by the line that it was written in
-    for draft in assembler.drafts:
-        for item, word in zip(draft.lines, draft.kernel.words):
+    #: by the line that it was written in: instruction, word, and which draft's how manyth it was
+    made: dict[tuple[str, int, int], deque[tuple[Instruction, int, tuple[int, int]]]] = defaultdict(deque)
+    for number, draft in enumerate(assembler.drafts):
+        order = draft.order or range(len(draft.lines))
+        for n, item, word in sorted(zip(order, draft.lines, draft.kernel.words), key=lambda row: row[0]):
             if not isinstance(item, int):
-                made[_key(item.origin)].append((item, word))
+                made[_key(item.origin)].append((item, word, (number, n)))
     plain, _ = expand(source, filename, defines, include, allow_python, arch)
+    items = parse.parse(plain, facts).items if "rotate" in source else []
+    if any(map(rotate.is_marker, items)):
+        plain = rotate.lines(plain, items, rotate.find(items)[0])
     as_written = _as_written(source, plain)
     texts = source.split("\n") if as_written else []
+    rows: dict[tuple[int, int], int] = {}  # where the text of each instruction stands
+    fixed = set()  # labels and directives
     for line in plain:
         column = place_of_code(line.text)
         waiting = made.get(_key(line.origin))
+        row = line.origin.line - 1 if as_written else len(texts)
         text = line.text
         if column is not None and waiting:
-            item, word = waiting.popleft()
+            item, word, which = waiting.popleft()
+            rows[which] = row
             if not keep or not item.control or "?" in item.control:
-                text = _with_code(texts[line.origin.line - 1] if as_written else text, *column, item, word, isa)
+                text = texts[row] if as_written else text
+                if which[1] in assembler.drafts[which[0]].renamed:
+                    text = f"{text[: column[1]]} {isa.decode(word)};{text.partition(';')[2]}"
+                text = _with_code(text, *column, item, word, isa)
                 if as_written:
-                    texts[line.origin.line - 1] = text
+                    texts[row] = text
+        elif text.strip():
+            fixed.add(row)
         if not as_written:
             texts.append(text.rstrip())
+    orders = {n: draft.order for n, draft in enumerate(assembler.drafts) if draft.order}
+    texts = _in_order(texts, rows, fixed, orders)
     notes = [f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes]
     return "\n".join(texts) + ("" if as_written else "\n"), notes
+
+
+def _in_order(
+    texts: list[str], rows: Mapping[tuple[int, int], int], fixed: Collection[int], orders: Mapping[int, Sequence[int]]
+) -> list[str]:
+    """The lines of a source whose instructions have another order now. What stands above an instruction, but for labels
+    and directives, moves with it."""
+    parts: dict[tuple[int, int], tuple[int, int]] = {}  # the first and the last line that move with an instruction
+    above = 0
+    for which, row in sorted(rows.items(), key=lambda pair: pair[1]):
+        parts[which] = max([above, *[n + 1 for n in range(above, row) if n in fixed]]), row
+        above = row + 1
+    found: list[str] = []
+    above = 0
+    for (number, n), (first, last) in parts.items():
+        order = orders.get(number)
+        start, end = parts[number, order[n] if order else n]
+        found += texts[above:first] + texts[start : end + 1]
+        above = last + 1
+    return found + texts[above:]
 
 
 def _key(origin: Origin) -> tuple[str, int, int]:

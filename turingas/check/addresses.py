@@ -4,19 +4,18 @@ and global accesses that touch more sectors than their bytes fill. values.py tel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
 from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
-from turingas.check.values import State, Value, add, guard, make, register, values
+from turingas.check.values import State, Value, accesses, add, guard, make, register, values
 from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
 
-SHARED = ("LDS", "STS", "ATOMS")
-GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOMG", "ATOM")
 BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 LANES = np.ones((1, 32), bool)
 
@@ -25,14 +24,15 @@ LANES = np.ones((1, 32), bool)
 @rule("uncoalesced", "Lanes touch more sectors than their bytes fill")
 def check(graph: Graph) -> Iterator[Finding]:
     """Notes on the shared and global accesses of a kernel; those of which lanes may be inactive are left out."""
-    if not any(i is not None and i.base in SHARED + GLOBAL for i in graph.instructions):
+    asked = accesses(graph)
+    if not asked:
         return
     known = values(graph)
     for block in sorted(graph.reachable - known.apart):
-        for n, i, state in known.instructions(block, SHARED + GLOBAL):
+        for n, i, state in known.instructions(block, asked):
             sure, found = guard(state, i), address(state, i)
             if found is not None and not found.uniform and sure is not None and sure.uniform:
-                yield from (_shared if i.base in SHARED else _global)(graph, n, i, found)
+                yield from (_shared if i.op.space == "shared" else _global)(graph, n, i, found)
 
 
 def address(state: State, i: Instruction) -> Value | None:
@@ -60,8 +60,7 @@ def _pattern(found: Value) -> str:
 
 
 def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
-    size = _bytes(i)
-    taken, needed = (int(count[0]) for count in wavefronts(found.lanes[None], LANES, size))
+    taken, needed = _wavefronts(found.lanes.tobytes(), _bytes(i))
     if taken > needed:
         message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(found)}"
         hint = "pad the rows of the array, or swizzle its columns, so that the lanes fall into different banks"
@@ -69,14 +68,29 @@ def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Find
 
 
 def _global(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
-    size = _bytes(i)
-    distinct = len(np.unique(found.lanes))
-    needed = -(-distinct * size // SECTOR)
-    # Where the base lies in its sector is known only if it is a multiple of 32: otherwise the best place counts
-    bases = [0] if found.step % SECTOR == 0 else range(0, SECTOR, size)
-    start = found.lanes - found.lanes.min() // SECTOR * SECTOR
-    taken = min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases)
+    # Where the base lies in its sector is known only if it is a multiple of 32
+    taken, needed = _sectors(found.lanes.tobytes(), _bytes(i), found.step % SECTOR == 0)
     if taken > needed:
         message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(found)}"
         hint = "let neighbouring lanes access neighbouring addresses, or go through shared memory"
         yield at(graph, n, "uncoalesced", "note", message, hint)
+
+
+# Few patterns of addresses come again and again: each is counted once.
+
+
+@lru_cache(1 << 12)
+def _wavefronts(offsets: bytes, size: int) -> tuple[int, int]:
+    """Wavefronts that a request takes, and how many it would without conflicts."""
+    taken, needed = wavefronts(np.frombuffer(offsets, np.int64)[None], LANES, size)
+    return int(taken[0]), int(needed[0])
+
+
+@lru_cache(1 << 12)
+def _sectors(offsets: bytes, size: int, aligned: bool) -> tuple[int, int]:
+    """Sectors that a request takes, at the best place of its base if that is not aligned, and how many would do."""
+    lanes = np.frombuffer(offsets, np.int64)
+    needed = -(-len(np.unique(lanes)) * size // SECTOR)
+    start = lanes - lanes.min() // SECTOR * SECTOR
+    bases = [0] if aligned else range(0, SECTOR, size)
+    return min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases), needed

@@ -18,19 +18,29 @@ or began in the function. Of other functions, with code elsewhere, it is assumed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from turingas.check.finding import Finding
 from turingas.check.rules import rule
 from turingas.flow.graph import Block, Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
-from turingas.isa.effects import FIXED, LATE, SCOREBOARDS, SOONEST, VARIABLE, Effects, literal, register_name, too_early
-from turingas.isa.instruction import Access
+from turingas.isa.effects import (
+    FIXED,
+    LATE,
+    SCOREBOARDS,
+    SOONEST,
+    VARIABLE,
+    Effects,
+    Touch,
+    bits,
+    distances,
+    literal,
+    register_name,
+    too_early,
+)
 from turingas.isa.latency import NONE, latencies
 
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
-MOST_EFFECTS = 1 << 15  # words of an architecture whose effects are remembered from kernel to kernel
-_EFFECTS: dict[str, dict[int, Effects]] = {}
 MOST_SETS = 63  # DEPBAR counts no further
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
@@ -38,7 +48,6 @@ MOST_SETS = 63  # DEPBAR counts no further
 OLDER = 1
 ROLE = 3
 NEVER = 1 << 30
-
 
 
 def key_of(n: int, role: int) -> int:
@@ -62,30 +71,33 @@ def instance_of(key: int) -> int:
 
 
 Place = tuple[int, int]  # register, key
-Held = dict[int, dict[int, int]]  # register -> key -> cycle of issue
+Begun = tuple[int, Touch]  # a cycle, and a write
 # what a pass through a block has found: findings, whose scoreboards were waited for, waits for what nothing has set
 Told = tuple[dict[tuple[str, int, int | None], Finding], set[int], list[tuple[int, list[int]]]]
 
 
 class State:
-    """What is under way at one point. ``held``: place -> fewest cycles since its instruction (0 where only a
-    scoreboard tells). ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: key
+    """What is under way at one point. ``fixed``: results of fixed latency, place -> fewest cycles since its
+    instruction, and the write; ``open``: what only a scoreboard tells of, key -> its registers as bits.
+    ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: key
     without OLDER -> mask of the scoreboards any of which tells that it is done.
     ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since.
     ``marks``: (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of key;
     kept where DEPBAR counts."""
 
-    __slots__ = ("covers", "held", "holds", "marks", "pending")
+    __slots__ = ("covers", "fixed", "holds", "marks", "open", "pending")
 
     def __init__(
         self,
-        held: dict[Place, int] | None = None,
+        fixed: dict[Place, Begun] | None = None,
+        open: dict[int, int] | None = None,
         holds: dict[int, int] | None = None,
         covers: dict[int, int] | None = None,
         pending: dict[tuple[int, int], tuple[int, int]] | None = None,
         marks: dict[tuple[int, int], int] | None = None,
     ) -> None:
-        self.held = held or {}
+        self.fixed = fixed or {}
+        self.open = open or {}
         self.holds = holds or {}
         self.covers = covers or {}
         self.pending = pending or {}
@@ -94,10 +106,17 @@ class State:
     def join(self, other: State) -> bool:
         """Take over what is under way in ``other``; whether that is news."""
         changed = False
-        held = self.held
-        for place, cycles in other.held.items():
-            if held.get(place, NEVER) > cycles:
-                held[place] = cycles
+        fixed = self.fixed
+        for place, begun in other.fixed.items():
+            known_begun = fixed.get(place)
+            if known_begun is None or known_begun[0] > begun[0]:
+                fixed[place] = begun
+                changed = True
+        under_way = self.open
+        for key, registers in other.open.items():
+            known_registers = under_way.get(key, 0)
+            if registers & ~known_registers:
+                under_way[key] = known_registers | registers
                 changed = True
         holds = self.holds
         for instance, literals in other.holds.items():
@@ -135,19 +154,8 @@ class Walk:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
-        self.horizon = max((n for (hazard, *_), n in self.lat.cycles.items() if hazard != "issue"), default=1)
-        facts = _EFFECTS.setdefault(graph.kernel.arch, {})
-        if len(facts) > MOST_EFFECTS:
-            facts.clear()
-        self.facts: list[Effects | None] = []
-        for i in graph.instructions:
-            if i is None:
-                self.facts.append(None)
-                continue
-            found = facts.get(i.word)
-            if found is None:
-                found = facts[i.word] = Effects(i, self.lat)
-            self.facts.append(found)
+        self.distances = distances(self.lat)
+        self.facts = graph.effects
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.told: dict[int, Told] = {}  # block -> what its last pass has found
@@ -180,7 +188,9 @@ class Walk:
         rank = {number: n for n, number in enumerate(order_of)}
         self.own, self.inside = self.graph.own, self.graph.inside()
         self.guards = Guards(self.graph, self.facts)
-        self.against = [opposite(mask) for mask in self.guards.runs]
+        runs = self.guards.runs
+        against = {mask: opposite(mask) for mask in set(runs)}
+        self.against = [against[mask] for mask in runs]
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             if block.calls is not None:
@@ -234,22 +244,28 @@ class Walk:
 
     def _return(self, before: State, after: State, inside: set[int]) -> State:
         """Behind a call: what was under way before it and still is, and what the function has begun."""
-        known = {(register, key | OLDER) for register, key in before.held}
         block_of = self.graph.block_of
-        held = {
-            place: cycles
-            for place, cycles in after.held.items()
+        known = {(register, key | OLDER) for register, key in before.fixed}
+        fixed = {
+            place: begun
+            for place, begun in after.fixed.items()
             if (place[0], place[1] | OLDER) in known or block_of(number_of(place[1])) in inside
         }
-        holds = {instance: after.holds[instance] for instance in {instance_of(key) for _, key in held}}
-        keys = {key & ~OLDER for _, key in held}
+        left = {}
+        for key, registers in after.open.items():
+            if block_of(number_of(key)) not in inside:
+                registers &= before.open.get(key | OLDER, 0) | before.open.get(key & ~OLDER, 0)
+            if registers:
+                left[key] = registers
+        holds = {instance: after.holds[instance] for instance in _instances(fixed, left)}
+        keys = {key & ~OLDER for key in left}
         covers = {key: mask for key, mask in after.covers.items() if key in keys}
         pending = {
             where: value
             for where, value in after.pending.items()
             if where in before.pending or block_of(where[1]) in inside
         }
-        return State(held, holds, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
+        return State(fixed, left, holds, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
 
     def _along(self, number: int, to: int, out: State) -> State | None:
         """To a next block. What is known of predicates on this way is known of all that is under way there; what has
@@ -262,10 +278,11 @@ class Walk:
             return out
         wrong = opposite(here)
         holds = {instance: mask | here for instance, mask in out.holds.items() if not mask & wrong}
-        held = out.held
+        fixed, left = out.fixed, out.open
         if len(holds) < len(out.holds):
-            held = {place: cycles for place, cycles in held.items() if instance_of(place[1]) in holds}
-        return State(held, holds, out.covers, out.pending, out.marks)
+            fixed = {place: begun for place, begun in fixed.items() if instance_of(place[1]) in holds}
+            left = {key: registers for key, registers in left.items() if instance_of(key) in holds}
+        return State(fixed, left, holds, out.covers, out.pending, out.marks)
 
     # -- findings
 
@@ -350,12 +367,17 @@ class Walk:
                              n, None, "remove it if nothing depends on it")  # fmt: skip
 
 
+def _instances(fixed: Iterable[Place], left: Iterable[int]) -> set[int]:
+    return {instance_of(key) for _, key in fixed} | {instance_of(key) for key in left}
+
+
 class Pass:
     """The way through one block."""
 
     def __init__(self, walk: Walk, number: int, state: State) -> None:
         self.walk, self.number, self.facts = walk, number, walk.facts
-        self.held: Held = {}  # cycles count from the start of the block
+        self.fixed: dict[int, dict[int, Begun]] = {}  # register -> key; cycles count from the start of the block
+        self.open = dict(state.open)
         self.holds = dict(state.holds)
         self.live: dict[str, dict[int, int]] = {}  # queue -> key without OLDER -> mask of scoreboards
         # of each scoreboard: instruction -> cycle, sets before
@@ -363,97 +385,114 @@ class Pass:
         self.sets = [0] * SCOREBOARDS  # how often each was set in this block
         self.marks = {where: -sets for where, sets in state.marks.items()}
         self.now = 0
-        for (register, key), cycles in state.held.items():
-            self.held.setdefault(register, {})[key] = -cycles
+        for (register, key), (cycles, write) in state.fixed.items():
+            self.fixed.setdefault(register, {})[key] = -cycles, write
         for key, mask in state.covers.items():
-            self.live.setdefault(self._queue(key), {})[key] = mask
+            self.live.setdefault(self._of(key).queue, {})[key] = mask
         for (sb, n), (cycles, later) in state.pending.items():
             self.pending[sb][n] = (-cycles, -later)
+        self._sum_up()
 
-    def _queue(self, key: int) -> str:
+    def _of(self, key: int) -> Effects:
         facts = self.facts[number_of(key)]
         assert facts is not None
-        return facts.queue
+        return facts
+
+    def _sum_up(self) -> None:
+        """The registers of what is open, as bits: those that are still to be written, and those still to be read."""
+        results = sources = 0
+        for key, registers in self.open.items():
+            if role_of(key) == LATE:
+                sources |= registers
+            else:
+                results |= registers
+        self.results, self.sources = results, sources
 
     def block(self, block: Block) -> State:
         """Through all its instructions; what is under way at its end."""
-        held, holds = self.held, self.holds
+        fixed, holds = self.fixed, self.holds
         runs, against = self.walk.guards.runs, self.walk.against
         for n in range(block.start, block.end):
             facts = self.facts[n]
             if facts is None:
                 self.now += 1
                 continue
-            now = self.now
             if facts.wait:
                 self._report_waits(facts.wait, n)
-                for sb in facts.wait:
-                    self._wait(sb)
-            for sb in facts.waits:
-                self._wait(sb)
+                self._wait(facts.wait)
+            if facts.waits:
+                self._wait(facts.waits)
             if facts.depbar is not None:
                 self._count(*facts.depbar)
-            wrong = against[n]
-            for register, read in facts.reads.items():
-                if register in held:
-                    self._read(n, facts, register, read, held[register], wrong)
+            wrong, now = against[n], self.now
+            if facts.read & self.results:
+                self._read_open(n, facts, wrong)
+            for touch in facts.reading:
+                for register in touch.numbers:
+                    if register in fixed:
+                        self._read_fixed(n, facts, register, touch, wrong)
             this, guard = key_of(n, FIXED), facts.guard
             if guard is not None and this in holds and not holds[this] >> literal(*guard) & 1:
                 self._age(this, facts)
-            for register, (write, role) in facts.writes.items():
-                keys = held.get(register)
-                if keys:
-                    self._write(n, facts, register, write, role, keys, wrong)
-                if guard is None or keys is None:
-                    keys = held[register] = {}
-                key = key_of(n, role)
-                keys[key] = now
-                if role:
-                    self._begin(facts.queue, key)
+            if facts.written & (self.results | self.sources):
+                self._write_open(n, facts, wrong)
+            for touch in facts.writing:
+                for register in touch.numbers:
+                    keys = fixed.get(register)
+                    if keys:
+                        self._write_fixed(n, facts, register, touch, keys, wrong)
+                    if touch.role == FIXED:
+                        if keys and guard is not None:
+                            keys[this] = now, touch
+                        else:
+                            fixed[register] = {this: (now, touch)}
+                    elif keys and guard is None:
+                        del fixed[register]
+            holds[this] = runs[n]
             if facts.clears:
                 keep = ~facts.clears
                 for instance in holds:
                     holds[instance] &= keep
-            holds[this] = runs[n] & ~facts.clears
-            if facts.late:
-                key = key_of(n, LATE)
-                self._begin(facts.queue, key)
-                for register in facts.late:
-                    held.setdefault(register, {})[key] = now
+            if facts.arriving:
+                for role, registers in facts.arriving.items():
+                    self._begin(facts.queue, key_of(n, role), registers)
+            if facts.read_late:
+                self._begin(facts.queue, key_of(n, LATE), facts.read_late)
             if facts.sets:
                 self._set(n, facts)
             if facts.flushes:
-                for key in [key for key in self.live.get(facts.flushes, ()) if role_of(key) == LATE]:
-                    self._release(facts.flushes, key)
-            self.now += facts.stall
+                self._release([key for key in self.live.get(facts.flushes, ()) if role_of(key) == LATE])
+            self.now = now + facts.stall
         return self._end()
 
     def _age(self, this: int, facts: Effects) -> None:
         """An instruction comes by once more, under a guard that may be another than before: what it has under way is
         older then."""
         older = this | OLDER
-        for register in (*facts.writes, *facts.late):
-            keys = self.held.get(register, {})
-            for key in [key for key in keys if instance_of(key) == this]:
-                cycle = keys.pop(key)
-                keys[key | OLDER] = max(cycle, keys.get(key | OLDER, cycle))
+        for touch in facts.writing:
+            for register in touch.numbers:
+                keys = self.fixed.get(register)
+                if keys and this in keys:
+                    begun = keys.pop(this)
+                    keys[older] = max(begun, keys.get(older, begun), key=lambda one: one[0])
+        for key in [key for key in self.open if instance_of(key) == this]:
+            self.open[key | OLDER] = self.open.pop(key) | self.open.get(key | OLDER, 0)
         self.holds[older] = self.holds[this] & self.holds.get(older, -1)
 
     def _end(self) -> State:
-        held: dict[Place, int] = {}
-        horizon = self.walk.horizon
-        keys_left: set[int] = set()
-        for register, keys in self.held.items():
-            for key, cycle in keys.items():
-                if role_of(key) != FIXED:
-                    held[register, key] = 0
-                    keys_left.add(key & ~OLDER)
-                elif self.now - cycle < horizon:
-                    held[register, key] = self.now - cycle
-        holds = {instance: self.holds[instance] for instance in {instance_of(key) for _, key in held}}
+        now = self.now
+        fixed = {
+            (register, key): (now - cycle, write)
+            for register, keys in self.fixed.items()
+            for key, (cycle, write) in keys.items()
+            if now - cycle < write.most
+        }
+        left = {key: registers for key, registers in self.open.items() if registers}
+        keys_left = {key & ~OLDER for key in left}
+        holds = {instance: self.holds[instance] for instance in _instances(fixed, left)}
         covers = {key: mask for live in self.live.values() for key, mask in live.items() if key in keys_left}
         pending = {
-            (sb, n): (min(SOONEST, self.now - cycle), min(MOST_SETS, self.sets[sb] - before))
+            (sb, n): (min(SOONEST, now - cycle), min(MOST_SETS, self.sets[sb] - before))
             for sb in range(SCOREBOARDS)
             for n, (cycle, before) in self.pending[sb].items()
         }
@@ -462,13 +501,18 @@ class Pass:
             for where, before in self.marks.items()
             if where[1] in covers
         }
-        return State(held, holds, covers, pending, marks)
+        return State(fixed, left, holds, covers, pending, marks)
 
     # -- scoreboards
 
-    def _begin(self, queue: str, key: int) -> None:
+    def _begin(self, queue: str, key: int, registers: int) -> None:
         """Under way from here on, and told of by nothing; what was known of the time before does not count."""
         self.live.setdefault(queue, {})[key] = 0
+        self.open[key] = registers
+        if role_of(key) == LATE:
+            self.sources |= registers
+        else:
+            self.results |= registers
         if self.walk.counts:
             for sb in range(SCOREBOARDS):
                 self.marks.pop((sb, key), None)
@@ -484,13 +528,12 @@ class Pass:
             return
         read, written = facts.releases[LATE], facts.releases[VARIABLE]
         for key, mask in live.items():
-            other = self.facts[number_of(key)]
-            assert other is not None
+            role = role_of(key)
             if number_of(key) == n:
-                live[key] = facts.releases[role_of(key)]
-            elif role_of(key) != VARIABLE:
+                live[key] = facts.releases[role]
+            elif role != VARIABLE:
                 live[key] = mask | read
-            elif other.in_order:
+            elif written & ~mask and self._of(key).in_order:
                 live[key] = mask | written
         if self.walk.counts:
             for key, mask in live.items():
@@ -498,7 +541,7 @@ class Pass:
                     if mask >> sb & 1:
                         self.marks.setdefault((sb, key), self.sets[sb])
 
-    def _report_waits(self, waits: list[int], n: int) -> None:
+    def _report_waits(self, waits: tuple[int, ...], n: int) -> None:
         for sb in waits:
             for setter, (cycle, _) in self.pending[sb].items():
                 if self.now - cycle < SOONEST:
@@ -507,13 +550,14 @@ class Pass:
         if idle and self.number in self.walk.from_start:
             self.walk.idle.append((n, idle))
 
-    def _wait(self, sb: int) -> None:
-        """Until scoreboard ``sb`` is free: all that it tells of is done."""
-        self.walk.waited.update(self.pending[sb])
-        self.pending[sb].clear()
-        for queue, live in self.live.items():
-            for key in [key for key, mask in live.items() if mask >> sb & 1]:
-                self._release(queue, key)
+    def _wait(self, boards: tuple[int, ...]) -> None:
+        """Until scoreboards are free: all that they tell of is done."""
+        told = 0
+        for sb in boards:
+            told |= 1 << sb
+            self.walk.waited.update(self.pending[sb])
+            self.pending[sb].clear()
+        self._release([key for live in self.live.values() for key, mask in live.items() if mask & told])
 
     def _count(self, sb: int, most: int) -> None:
         """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
@@ -521,69 +565,77 @@ class Pass:
         for setter, (_, before) in list(self.pending[sb].items()):
             if self.sets[sb] - before >= most:
                 del self.pending[sb][setter]
-        for queue, live in self.live.items():
-            for key, mask in list(live.items()):
-                if mask >> sb & 1 and self.sets[sb] - self.marks[sb, key] >= most:
-                    self._release(queue, key)
+        told = [key for live in self.live.values() for key, mask in live.items() if mask >> sb & 1]
+        self._release([key for key in told if self.sets[sb] - self.marks[sb, key] >= most])
 
-    def _release(self, queue: str, key: int) -> None:
-        """What ``key`` names is done."""
-        del self.live[queue][key]
-        facts = self.facts[number_of(key)]
-        assert facts is not None
-        for register in facts.late if role_of(key) == LATE else facts.writes:
-            keys = self.held.get(register)
-            if keys:
-                keys.pop(key, None)
-                keys.pop(key | OLDER, None)
+    def _release(self, keys: list[int]) -> None:
+        """What ``keys`` name is done."""
+        for key in keys:
+            del self.live[self._of(key).queue][key]
+            self.open.pop(key, None)
+            self.open.pop(key | OLDER, None)
+        if keys:
+            self._sum_up()
 
     # -- registers
 
-    def _read(
-        self, n: int, facts: Effects, register: int, read: Access, keys: dict[int, int], wrong: int
-    ) -> None:
-        if read.what == "guard":  # that is read wherever the instruction comes by
-            wrong = opposite(self.walk.guards.ways[n])
-        for key, cycle in list(keys.items()):
-            role = role_of(key)
-            if role == LATE or self.holds[instance_of(key)] & wrong:
+    def _read_fixed(self, n: int, facts: Effects, register: int, read: Touch, wrong: int) -> None:
+        keys, late = self.fixed[register], True
+        for key, (cycle, write) in keys.items():
+            passed = self.now - cycle
+            if passed >= write.most:
                 continue
-            if role != FIXED:
-                self.walk.report_pending("raw", number_of(key), n, register)
-                del keys[key]
-            elif self.now - cycle >= self.walk.horizon:
-                del keys[key]
-            else:
-                first = self.facts[number_of(key)]
-                assert first is not None
-                need = self.walk.lat.raw(first.i, first.writes[register][0], facts.i, read)
-                if self.now - cycle < need:
-                    self.walk.report_stall("raw", number_of(key), n, register, self.now - cycle, need)
+            late = False
+            need = self.walk.distances.raw(self._of(key).i, write, facts.i, read)
+            if passed < need and not self.holds[instance_of(key)] & self._against(n, read, wrong):
+                self.walk.report_stall("raw", number_of(key), n, register, passed, need)
+        if late:  # nobody has to ask any more
+            del self.fixed[register]
 
-    def _write(
-        self, n: int, facts: Effects, register: int, write: Access, role: int, keys: dict[int, int], wrong: int
+    def _against(self, n: int, read: Touch, wrong: int) -> int:
+        """Literals that are false where instruction ``n`` reads: its guard is read wherever it comes by."""
+        return opposite(self.walk.guards.ways[n]) if read.access.what == "guard" else wrong
+
+    def _read_open(self, n: int, facts: Effects, wrong: int) -> None:
+        for read in facts.reading:
+            against = self._against(n, read, wrong)
+            for register in bits(read.mask & self.results):
+                for key, registers in self.open.items():
+                    if not registers >> register & 1 or role_of(key) == LATE or self.holds[instance_of(key)] & against:
+                        continue
+                    self.walk.report_pending("raw", number_of(key), n, register)
+                    self.open[key] = registers & ~(1 << register)
+        self._sum_up()
+
+    def _write_fixed(
+        self, n: int, facts: Effects, register: int, write: Touch, keys: dict[int, Begun], wrong: int
     ) -> None:
-        for key, cycle in list(keys.items()):
-            if self.holds[instance_of(key)] & wrong:
+        for key, (cycle, first) in keys.items():
+            passed = self.now - cycle
+            if passed >= first.most or not passed:  # it may write a register twice
                 continue
-            first = self.facts[number_of(key)]
-            assert first is not None
-            before = role_of(key)
-            if before == FIXED:
-                if self.now - cycle >= self.walk.horizon:
-                    del keys[key]
-                    continue
-                need = self.walk.lat.waw(first.i, first.writes[register][0], facts.i, write)
-                if self.now - cycle < need:
-                    self.walk.report_stall("waw", number_of(key), n, register, self.now - cycle, need)
-                continue
-            same = role != FIXED and first.queue == facts.queue
-            if before == LATE:
-                if not same:
-                    self.walk.report_pending("war", number_of(key), n, register)
-            elif not (same and first.in_order):
-                self.walk.report_pending("waw", number_of(key), n, register)
-            del keys[key]
+            need = self.walk.distances.waw(self._of(key).i, first, facts.i, write)
+            if passed < need and not self.holds[instance_of(key)] & wrong:
+                self.walk.report_stall("waw", number_of(key), n, register, passed, need)
+
+    def _write_open(self, n: int, facts: Effects, wrong: int) -> None:
+        for write in facts.writing:
+            for register in bits(write.mask & (self.results | self.sources)):
+                for key, registers in self.open.items():
+                    if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:
+                        continue
+                    first = self._of(key)
+                    same = write.role != FIXED and first.queue == facts.queue
+                    if role_of(key) == LATE:
+                        if not same:
+                            self.walk.report_pending("war", number_of(key), n, register)
+                    elif not (same and first.in_order):
+                        self.walk.report_pending("waw", number_of(key), n, register)
+                    self.open[key] = registers & ~(1 << register)
+        if facts.guard is None:
+            for key in self.open:
+                self.open[key] &= ~facts.written
+        self._sum_up()
 
 
 @rule("raw-stall", "A register is read before the cycles have passed that its writer takes")

@@ -16,6 +16,7 @@ from turingas.isa.instruction import Imm, Reg
 SPARE = 2  # the hardware's own: a warp that uses R181 faults unless it has 184 registers (measured on an H200)
 UNIT = 8  # USETMAXREG counts in steps of so many
 ALL = 256
+GENERAL = (1 << ALL) - 1  # these registers as bits
 
 Share = tuple[int, int]  # registers of a thread, and the USETMAXREG that set them (-1: what is declared)
 
@@ -39,7 +40,7 @@ def _registers(graph: Graph) -> Iterator[Finding]:
         message = f"{kernel.registers} registers are declared; {facts.name} has {facts.max_registers} for a thread"
         yield of_kernel(graph, "registers", "error", message, "keep fewer values at a time")
     counts = _counts(graph)
-    if any(i is not None and i.base == "USETMAXREG" for i in graph.instructions):
+    if graph.of("USETMAXREG"):
         yield from _moved_registers(graph, counts)  # what is declared holds at the start only
         return
     used = max(counts, default=0)
@@ -51,7 +52,7 @@ def _registers(graph: Graph) -> Iterator[Finding]:
 
 def _counts(graph: Graph) -> list[int]:
     """Of each instruction, one more than the highest register that it uses."""
-    return [0 if i is None else i.form.registers(i.word) for i in graph.instructions]
+    return [0 if this is None else ((this.read | this.written) & GENERAL).bit_length() for this in graph.effects]
 
 
 def _moved_registers(graph: Graph, counts: list[int]) -> Iterator[Finding]:
@@ -113,8 +114,9 @@ def _barriers(graph: Graph) -> Iterator[Finding]:
     if not kernel.entry:
         return  # a function's barriers are declared by the kernels that call it
     used, where = 0, 0
-    for n, i in enumerate(graph.instructions):
-        if i is None or i.base != "BAR" or any(isinstance(o, Reg) and not o.zero for o in i.operands[:1]):
+    for n in graph.of("BAR"):
+        i = graph.instructions[n]
+        if i is None or any(isinstance(o, Reg) and not o.zero for o in i.operands[:1]):
             continue  # a barrier whose number is in a register may be any
         if graph.isa.barriers(i.word) > used:
             used, where = graph.isa.barriers(i.word), n

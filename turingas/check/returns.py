@@ -11,6 +11,7 @@ from turingas.check.rules import rule
 from turingas.cubin import addresses
 from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph, flow_of
+from turingas.isa.table import OPS
 
 HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"
 
@@ -24,7 +25,7 @@ def check(graph: Graph) -> Iterator[Finding]:
     for n in sorted(told):
         message = "the code has changed since it was taken from a cubin, and where this leads cannot be told"
         yield at(graph, n, "moved-code", "error", message, "correct the number by hand, and take it out of .layout")
-    if not any(i is not None and flow_of(i) in ("call", "indirect") for i in graph.instructions):
+    if not any(OPS[mnemonic].flow in ("call", "indirect") for mnemonic in graph.mnemonics):
         return
     for n, why in sorted(addresses.find(graph.kernel, list(graph.kernel.code)).unknown.items()):
         i = graph.instructions[n]
@@ -33,6 +34,6 @@ def check(graph: Graph) -> Iterator[Finding]:
         if i.base == "CALL" and "NOINC" in i.mods and why == addresses.NO_RETURN:
             message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address after this call: it returns elsewhere"
             yield at(graph, n, "return-address", "error", message, HINT)
-        elif i.base in ("BRX", "BRXU") and addresses.branch_tables(graph.kernel):
+        elif flow_of(i) == "indirect" and i.op.relative and addresses.branch_tables(graph.kernel):
             message = "this branch has other targets than .nv.info lists (INDIRECT_BRANCH_TARGETS)"
             yield at(graph, n, "branch-table", "error", message, "count from START, and write the table with labels")

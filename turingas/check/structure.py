@@ -35,6 +35,8 @@ def check(graph: Graph) -> Iterator[Finding]:
 
 
 def _opaque(graph: Graph) -> Iterator[Finding]:
+    if None not in graph.instructions:
+        return
     for number in sorted(graph.reachable):
         block = graph.blocks[number]
         for n in range(block.start, block.end):
@@ -49,7 +51,7 @@ def _targets(graph: Graph) -> Iterator[Finding]:
     linked = {row.address // WORD_BYTES for row in graph.kernel.relocations}
     size = WORD_BYTES * len(graph.instructions)
     for n, i in enumerate(graph.instructions):
-        if i is None or n in linked:
+        if i is None or not i.shape.located or n in linked:
             continue
         for label in (o for o in i.operands if isinstance(o, Label) and o.base is None):
             if not label.relative and i.base != "BSSY":
@@ -145,13 +147,14 @@ def _dead(graph: Graph, run: list[int]) -> Iterator[Finding]:
         yield at(graph, first, "unreachable", "note" if left else "warning", message, "branch here, or remove it")
 
 
-#: what may stand where nobody comes by: padding, and the ends that compilers leave behind a call that does not return
-HARMLESS = ("NOP", "EXIT", "RET", "MEMBAR", "ERRBAR", "CGAERRBAR")
+#: Op.traits of what may stand, with ends, where nobody comes by: padding, and what compilers leave behind a call that
+#: does not return
+HARMLESS = frozenset(["nothing", "fence"])
 
 
 def _matters(graph: Graph, start: int, end: int) -> bool:
     code = graph.instructions[start:end]
-    return not all(i is not None and (i.base in HARMLESS or _to_itself(i)) for i in code)
+    return not all(i is not None and (i.op.traits & HARMLESS or flow_of(i) == "end" or _to_itself(i)) for i in code)
 
 
 # -- barriers
@@ -159,7 +162,7 @@ def _matters(graph: Graph, start: int, end: int) -> bool:
 
 def _barriers(graph: Graph) -> Iterator[Finding]:
     """Barriers of the whole block that some of its threads are shown to miss."""
-    if not any(i is not None and _whole(i) for i in graph.instructions):
+    if not any((i := graph.instructions[n]) and _whole(i) for n in graph.of("BAR")):
         return
     found = values(graph)
     hint = "move the barrier to where all threads pass; threads that have ended do not count"
@@ -216,13 +219,13 @@ def _only_ends(graph: Graph, number: int) -> bool:
     block = graph.blocks[number]
     for n in range(block.start, block.end):
         i = graph.instructions[n]
-        if i is None or i.base not in MEETING:
+        if i is None or not i.op.traits & MEETING:
             return i is not None and flow_of(i) == "end" and i.always
     return False
 
 
-#: where threads meet, and do nothing else
-MEETING = ("BSYNC", "WARPSYNC", "NOP", "YIELD")
+#: Op.traits of what does nothing but let threads meet
+MEETING = frozenset(["nothing", "meets"])
 
 
 def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:

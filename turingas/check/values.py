@@ -20,7 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
-from turingas.isa.instruction import ZEROS, Access, Const, Imm, Instruction, Mem, Name, Operand, Reg
+from turingas.isa.effects import FIRST, Effects
+from turingas.isa.instruction import (
+    LANES_DECIDE,
+    ZEROS,
+    Access,
+    Const,
+    Imm,
+    Instruction,
+    Mem,
+    Name,
+    Operand,
+    Reg,
+    Shape,
+)
 from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
@@ -84,8 +97,7 @@ class Truth:
 
 
 Known = Value | Truth
-Key = tuple[str, int]  # file and number of a register
-State = dict[Key, Known]
+State = dict[int, Known]  # register, as turingas/isa/effects counts them; general ones and predicates alone
 Rule = Callable[[State, Instruction, list[Operand]], Value | None]
 
 
@@ -100,14 +112,13 @@ def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
     return Value(step, offsets % (step or WORD), origin, True)
 
 
-UNIFORM = make(1, 0, OTHER)
+ZERO = make(0, 0)
+UNIFORM = make(1, 0, OTHER)  # uniform registers, too
 ALL_THREADS = make(1, 0, THREAD)  # uniform in a warp, another in the next one
 SAME = Truth(True, OTHER)
 CONSTANT = Truth(True, 0)
 UNIFORMS = [make(1, 0, origin) for origin in range(4)]
 TRUTHS = {(uniform, origin): Truth(uniform, origin) for uniform in (False, True) for origin in range(4)}
-# what is known of registers of which a state says nothing
-ALWAYS: State = {("UR", n): UNIFORM for n in range(255)} | {("UP", n): SAME for n in range(8)} | {("P", 7): CONSTANT}
 
 SPECIAL = {
     "SR_TID.X": make(32, LANE, THREAD),
@@ -222,11 +233,11 @@ def operand(state: State, o: Operand) -> Value | None:
 def register(state: State, file: str, index: int) -> Value | None:
     """What is known of a register."""
     if index == ZEROS[file]:
-        return make(0, 0)
-    found = state.get((file, index))
-    if isinstance(found, Value):
-        return found
-    return UNIFORM if file == "UR" else None
+        return ZERO
+    if file == "UR":
+        return UNIFORM
+    found = state.get(index)
+    return found if isinstance(found, Value) else None
 
 
 def truth(state: State, file: str, index: int) -> Truth | None:
@@ -235,7 +246,7 @@ def truth(state: State, file: str, index: int) -> Truth | None:
         return CONSTANT
     if file == "UP":
         return SAME
-    found = state.get((file, index))
+    found = state.get(FIRST["P"] + index)
     return found if isinstance(found, Truth) else None
 
 
@@ -297,80 +308,106 @@ def _special(state: State, i: Instruction, sources: list[Operand]) -> Value | No
 RULES = {"IMAD": _imad, "IADD3": _iadd3, "LEA": _lea, "SHF": _shf, "LOP3": _lop3, "MOV": _mov, "S2R": _special}
 
 
-NO_END: tuple[State, Instruction | None] = {}, None
-
 
 class Plan(NamedTuple):
-    """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``writes``: those
-    that it writes; ``exact``: the one of them that ``rule`` works out; ``opaque``: whether its results are no function
-    of its registers; ``origin``: OTHER if it reads more than registers."""
+    """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
+    with its guard, as bits; ``writes``: those that it writes; ``exact``: the one of them that ``rule`` works out;
+    ``opaque``: whether its results are no function of its registers; ``origin``: OTHER if it reads more than these;
+    ``uniform``: whether its results are where those are."""
 
     i: Instruction
-    reads: tuple[Key, ...]
-    writes: tuple[Key, ...]
-    exact: Key | None
+    reads: tuple[int, ...]
+    uses: int
+    writes: tuple[int, ...]
+    exact: int
     rule: Rule | None
     sources: list[Operand]
     opaque: bool
     origin: int
+    uniform: bool
 
 
-def _keys(accesses: Iterable[Access]) -> tuple[Key, ...]:
-    return tuple((access.file, access.first + n) for access in accesses for n in range(access.count))
+#: the files that a state knows of, and where the numbers of their registers begin
+KEPT = {file: FIRST[file] for file in ("R", "P")}
+BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
 
 
-def plan(i: Instruction) -> Plan:
-    """What there is to know of an instruction, whatever the state."""
-    rule = RULES.get(i.base)
-    first = next(((w.file, w.first) for w in i.writes if w.file == "R"), None) if rule else None
-    sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
-    more = any(isinstance(o, (Const, Mem)) for o in i.operands)
-    reads = _keys(access for access in i.reads if access.what != "guard")
-    return Plan(i, reads, _keys(i.writes), first, rule, sources, OPS[i.base].opaque, OTHER if more else 0)
+class _Numbers(dict[Access, tuple[int, ...]]):
+    """The registers of an access that a state knows of."""
+
+    def __missing__(self, access: Access) -> tuple[int, ...]:
+        first = KEPT.get(access.file, 0) + access.first
+        found = self[access] = tuple(range(first, first + access.count)) if access.file in KEPT else ()
+        return found
 
 
-def plans(instructions: list[Instruction | None]) -> list[Plan | None]:
-    """A plan for each instruction that writes a register; None for the others."""
-    by_word: dict[int, Plan | None] = {}
-    found: list[Plan | None] = []
-    for i in instructions:
-        if i is not None and i.word not in by_word:
-            by_word[i.word] = plan(i) if i.writes else None
-        found.append(None if i is None else by_word[i.word])
+_numbers = _Numbers()
+_MORE: dict[Shape, bool] = {}
+
+
+def _reads_more(i: Instruction) -> bool:
+    """Whether it reads more than registers."""
+    found = _MORE.get(i.shape)
+    if found is None:
+        found = _MORE[i.shape] = any(isinstance(o, (Const, Mem)) for o in i.operands)
     return found
+
+
+@lru_cache(1 << 15)
+def plan(this: Effects) -> Plan:
+    """What there is to know of an instruction, whatever the state."""
+    i = this.i
+    rule, opaque = RULES.get(i.base), i.op.opaque
+    origin, uniform = OTHER if _reads_more(i) else 0, not opaque
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    exact = -1
+    for access in i.reads:
+        if access.what != "guard":
+            if numbers := _numbers[access]:
+                reads += numbers
+            else:
+                origin = OTHER
+                uniform = uniform and access.file in ("UR", "UP")
+    for access in i.writes:
+        writes += _numbers[access]
+    sources: list[Operand] = []
+    if rule:
+        sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
+        exact = next((access.first for access in i.writes if access.file == "R"), -1)
+    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform)
+
+
+ALL = range(BITS.bit_length())
 
 
 def execute(state: State, this: Plan) -> None:
     """Brings ``state`` behind an instruction."""
-    origin, uniform = this.origin, True
-    for key in this.reads:
-        known = state.get(key) or ALWAYS.get(key)
+    origin, uniform = this.origin, this.uniform
+    for number in this.reads:
+        known = state.get(number)
         if known is None:
             origin |= OTHER
             uniform = False
         else:
             origin |= known.origin
             uniform = uniform and known.uniform
-    opaque, i = this.opaque, this.i
-    uniform = uniform and not opaque
-    exact = None if this.exact is None or this.rule is None else this.rule(state, i, this.sources)
-    for key in this.writes:
+    i = this.i
+    exact = None if this.rule is None else this.rule(state, i, this.sources)
+    for number in this.writes:
         new: Known | None = None
-        if key[0] == "R":
-            new = exact if exact is not None and key == this.exact else UNIFORMS[origin] if uniform else None
-        elif key[0] == "P":
-            if i.base == "VOTE":
-                new = SAME
-            elif uniform or origin & THREAD and not opaque:
-                new = TRUTHS[uniform, origin]
-        elif key[0] == "UR":
-            new = UNIFORM
+        if number < FIRST["P"]:
+            new = exact if exact is not None and number == this.exact else UNIFORMS[origin] if uniform else None
+        elif i.base == "VOTE":
+            new = SAME
+        elif uniform or origin & THREAD and not this.opaque:
+            new = TRUTHS[uniform, origin]
         if not i.always:
-            new = _perhaps(new, state.get(key), guard(state, i))
+            new = _perhaps(new, state.get(number), guard(state, i))
         if new is None:
-            state.pop(key, None)
+            state.pop(number, None)
         else:
-            state[key] = new
+            state[number] = new
 
 
 def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
@@ -404,53 +441,138 @@ def _either(one: Known, other: Known) -> Known | None:
 # -- over the graph
 
 
-class Values:
-    """What is known in each block of a kernel; ``instructions`` walks one.
+#: what an access or a branch says of itself
+DECIDING = ("address", "guard", "predicate")
 
-    ``split``: blocks at whose end the lanes of a warp may go different ways, with what is known of the predicate.
+
+class Step(NamedTuple):
+    """An instruction that matters. ``asked``: registers of which is to be known what they hold before it; ``plan``:
+    what it does, if that matters; ``clears``: whether nothing is known behind it."""
+
+    n: int
+    asked: Sequence[int] = ()
+    plan: Plan | None = None
+    clears: bool = False
+
+
+class Needed:
+    """The instructions of a kernel on which it depends what is known where somebody asks: addresses and guards of the
+    instructions of ``asked``, and what decides where a block goes on. The rest need not be gone through.
+
+    ``steps``: block -> those that are needed; ``at``: block -> registers that matter at its start, as bits;
+    ``written``: block -> registers that it writes.
+    """
+
+    def __init__(self, graph: Graph, asked: Container[str] | None) -> None:
+        self.graph, self.asked = graph, asked
+        self.at = [0] * len(graph.blocks)
+        self.steps: list[list[Step]] = [[] for _ in graph.blocks]
+        self.written = [0] * len(graph.blocks)
+        self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
+        order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
+        rank = {number: n for n, number in enumerate(order)}
+        waiting = list(range(len(order)))  # the last ones first
+        queued = set(order)
+        while waiting:
+            number = order[heapq.heappop(waiting)]
+            queued.discard(number)
+            before = self._everything(number) if asked is None else self._through(number, asked)
+            if before != self.at[number]:
+                self.at[number] = before
+                for to in graph.blocks[number].previous:
+                    if to in rank and to not in queued:
+                        queued.add(to)
+                        heapq.heappush(waiting, rank[to])
+
+    def _through(self, number: int, asked: Container[str]) -> int:
+        """What matters before a block; notes which of its instructions are needed."""
+        block, effects = self.graph.blocks[number], self.graph.effects
+        branch = block.end - 1 if len(block.next) > 1 else -1
+        live = written = 0
+        for to in block.next:
+            live |= self.at[to]
+        before, self._behind[number] = self._behind[number], live
+        if before >= 0 and not live & ~before & self.written[number]:
+            return self.at[number] | live & ~before  # what is new only passes through
+        steps: list[Step] = []
+        for n in range(block.end - 1, block.start - 1, -1):
+            this = effects[n]
+            if this is None:
+                steps.append(Step(n, clears=True))
+                continue
+            i, base = this.i, this.i.base
+            written |= this.written
+            needed = None
+            registers: list[int] = []
+            if this.written & live:
+                needed = plan(this)
+                if i.always:
+                    live &= ~this.written
+                live |= needed.uses
+            elif base == "CALL":
+                steps.append(Step(n, clears=True))  # what a function leaves
+            if base in asked or n == branch:
+                registers = _asked(i)
+                for register in registers:
+                    live |= 1 << register
+            if needed or registers:
+                steps.append(Step(n, registers, needed))
+        steps.reverse()
+        self.steps[number], self.written[number] = steps, written
+        return live
+
+    def _everything(self, number: int) -> int:
+        """The same where all is asked of all instructions."""
+        block = self.graph.blocks[number]
+        code = list(enumerate(self.graph.effects))[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in code]
+        self.written[number] = BITS
+        return BITS
+
+
+def _asked(i: Instruction) -> list[int]:
+    """The registers that an instruction's address, guard and condition are read from."""
+    return [KEPT[access.file] + access.first for access in i.reads if access.what in DECIDING and access.file in KEPT]
+
+
+class Values:
+    """What is known in each block of a kernel; ``instructions`` tells of one.
+
+    ``asked``: of which mnemonics addresses and guards are to be known; None: everything of all.
+    ``split``: blocks at whose end the lanes of a warp may go different ways.
     ``apart``: blocks between such a branch and the place where its ways meet, where not all lanes may be active.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, asked: Container[str] | None = None) -> None:
         self.graph = graph
-        self.start: dict[int, State] = {}
-        self.ends: dict[int, tuple[State, Instruction | None]] = {}  # the state behind a block, its last instruction
-        #: the same, with the state before: a block that is come to with what was known before is not gone through again
-        self.seen: dict[int, tuple[State, State, Instruction | None]] = {}
+        self.start: dict[int, State] = {entry: {} for entry in graph.entries}
+        self.before: dict[int, State] = {}  # instruction -> what is known there of the registers that are asked for
+        self.ends: dict[int, State] = {}
+        #: the state before: a block that is come to with what was known before is not gone through again
+        self.seen: dict[int, State] = {}
         order = [n for entry in graph.entries for n in graph.function(entry)]
-        self.rank = {number: n for n, number in enumerate(dict.fromkeys(order))}
+        self.order = list(dict.fromkeys(order))
+        self.forget = [0] * len(graph.blocks)  # registers of which nothing is known before a block, as bits
         self.after = post_dominators(graph)
-        self.plans = plans(graph.instructions)
-        self.split: dict[int, Truth | None] = {}
+        self.needed = Needed(graph, asked)
+        self.split: set[int] = set()
         self.apart: set[int] = set()
-        while self._flow():
-            pass
+        self._flow()
 
     def instructions(
         self, block: int, wanted: Container[str] | None = None
     ) -> Iterator[tuple[int, Instruction, State]]:
-        """The instructions of a block (with one of some mnemonics), their numbers, and the state before each, to be
-        read at once."""
-        state = dict(self.start.get(block, {}))
-        place = self.graph.blocks[block]
-        code = self.graph.instructions
-        end = place.end
-        while end > place.start and wanted is not None and ((i := code[end - 1]) is None or i.base not in wanted):
-            end -= 1
-        for n in range(place.start, end):
-            i, this = code[n], self.plans[n]
-            if i is None:
-                state.clear()
-                continue
-            if wanted is None or i.base in wanted:
-                yield n, i, state
-            if this is not None:
-                execute(state, this)
+        """The instructions of a block (with one of some mnemonics), their numbers, and what is known before each of the
+        registers that were asked for."""
+        for n, *_ in self.needed.steps[block]:
+            i = self.graph.instructions[n]
+            if i is not None and (wanted is None or i.base in wanted):
+                yield n, i, self.before.get(n, {})
 
     def decides(self, block: int) -> Truth | None:
         """What is known of the predicates that decide where a block goes on."""
-        state, i = self.ends.get(block, NO_END)
-        if i is None or i.base in ("BRX", "JMX", "RET", "CALL") or {"DIV", "CONV"} & set(i.mods):
+        state, i = self.ends.get(block, {}), self.graph.instructions[self.graph.blocks[block].end - 1]
+        if i is None or i.base == "RET" or i.op.flow in ("indirect", "call") or LANES_DECIDE & set(i.mods):
             return None
         found = [guard(state, i)]
         found += [truth(state, o.file, o.index) for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
@@ -459,23 +581,23 @@ class Values:
             return None
         return Truth(all(one.uniform for one in known), _origin(known))
 
-    def _end(self, block: int) -> tuple[State, Instruction | None]:
-        """The state behind a block, and its last instruction."""
+    def _end(self, block: int) -> State:
+        """The state behind a block."""
         start = self.start.get(block, {})
-        if block in self.seen:
-            before, *_ = self.seen[block]
-            if len(before) == len(start) and all(before.get(key) is known for key, known in start.items()):
-                return self.seen[block][1:]
+        before = self.seen.get(block)
+        if before is not None and len(before) == len(start):
+            if all(before.get(register) is known for register, known in start.items()):
+                return self.ends[block]
         state = dict(start)
-        place, i = self.graph.blocks[block], None
-        for n in range(place.start, place.end):
-            i, this = self.graph.instructions[n], self.plans[n]
+        for n, asked, this, clears in self.needed.steps[block]:
+            if asked:
+                self.before[n] = {register: state[register] for register in asked if register in state}
             if this is not None:
                 execute(state, this)
-            elif i is None or i.base == "CALL":
-                state.clear()  # what a function leaves, or a word that is not known
-        self.seen[block] = start, state, i
-        return state, i
+            elif clears:
+                state.clear()
+        self.seen[block], self.ends[block] = start, state
+        return state
 
     def meet(self, block: int) -> int | None:
         """The first block that all ways from ``block`` pass; None where they end apart from each other."""
@@ -505,51 +627,53 @@ class Values:
             found.append(seen)
         return found
 
-    def _flow(self) -> bool:
-        """One fixed point with the splits known so far; whether there are more of them than before."""
-        forget = self._forget()
-        self.start = {entry: {} for entry in self.graph.entries}
-        waiting = sorted((self.rank[entry], entry) for entry in self.graph.entries)
+    def _flow(self) -> None:
+        """Goes through the blocks until nothing changes. What is known becomes less and less on the way: so a branch at
+        whose end lanes go apart once does so for good."""
+        rank = {number: n for n, number in enumerate(self.order)}
+        waiting = sorted(rank[entry] for entry in self.graph.entries)
+        queued = set(waiting)
         while waiting:
-            _, block = heapq.heappop(waiting)
-            state, _ = self.ends[block] = self._end(block)
-            for to in self.graph.blocks[block].next:
-                if self._merge(to, state, forget.get(to, frozenset())) and (self.rank[to], to) not in waiting:
-                    heapq.heappush(waiting, (self.rank[to], to))
-        more = False
-        for number in self.start.keys() - self.split.keys():
-            if len(self.graph.blocks[number].next) < 2:
-                continue
-            found = self.decides(number)
-            if found is None or not found.uniform:
-                self.split[number] = found
-                more = True
-        return more
+            place = heapq.heappop(waiting)
+            queued.discard(place)
+            number = self.order[place]
+            state = self._end(number)
+            block = self.graph.blocks[number]
+            changed = [to for to in block.next if self._merge(to, state)]
+            if len(block.next) > 1 and number not in self.split:
+                found = self.decides(number)
+                if found is None or not found.uniform:
+                    self.split.add(number)
+                    changed += self._part(number)
+            for to in changed:
+                if rank[to] not in queued:
+                    queued.add(rank[to])
+                    heapq.heappush(waiting, rank[to])
 
-    def _forget(self) -> dict[int, frozenset[Key]]:
-        """For each block where ways meet that lanes went apart: the registers that were written on the way."""
-        forget: dict[int, frozenset[Key]] = {}
-        self.apart = set()
-        for number in self.split:
-            ways = self.ways(number)
-            between = set().union(*ways) - {self.meet(number)}
-            if self.meet(number) is not None:
-                self.apart |= between
-            keys = frozenset(key for b in between for key in self._written(b))
-            for n, one in enumerate(ways):
-                for other in ways[n + 1 :]:
-                    for b in one & other:
-                        forget[b] = forget.get(b, frozenset()) | keys
-        return forget
+    def _part(self, number: int) -> list[int]:
+        """Lanes go apart at the end of a block: where their ways meet, what was written on them is not known. The
+        blocks before which something changed."""
+        ways, end = self.ways(number), self.meet(number)
+        between = set().union(*ways) - {end}
+        if end is not None:
+            self.apart |= between
+        written = 0
+        for b in between:
+            written |= self.needed.written[b]
+        changed = []
+        for b in {b for n, one in enumerate(ways) for other in ways[n + 1 :] for b in one & other}:
+            self.forget[b] |= written
+            start = self.start.get(b, {})
+            left = {register: known for register, known in start.items() if not written >> register & 1}
+            if len(left) < len(start):
+                self.start[b] = left
+                changed.append(b)
+        return changed
 
-    def _written(self, block: int) -> set[Key]:
-        place = self.graph.blocks[block]
-        code = self.graph.instructions[place.start : place.end]
-        return {(w.file, w.first + n) for i in code if i is not None for w in i.writes for n in range(w.count)}
-
-    def _merge(self, block: int, state: State, forget: frozenset[Key]) -> bool:
+    def _merge(self, block: int, state: State) -> bool:
         """Joins a state to what stands before a block; whether that changed."""
-        state = {key: known for key, known in state.items() if key not in forget}
+        keep = self.needed.at[block] & ~self.forget[block]
+        state = {register: known for register, known in state.items() if keep >> register & 1}
         old = self.start.get(block)
         if old is None:
             self.start[block] = state
@@ -565,10 +689,17 @@ class Values:
         return changed
 
 
+def accesses(graph: Graph) -> frozenset[str]:
+    """The mnemonics of a kernel with which lanes access shared or global memory, each at an address of its own."""
+    ops = {mnemonic: OPS[mnemonic] for mnemonic in graph.mnemonics}
+    spaces = ("shared", "global", "generic")
+    return frozenset(name for name, op in ops.items() if "lanewise" in op.traits and op.space in spaces)
+
+
 @lru_cache(1)
 def values(graph: Graph) -> Values:
     """The values of a kernel; several checks ask for them, one after the other."""
-    return Values(graph)
+    return Values(graph, accesses(graph) | {"BAR"})
 
 
 def post_dominators(graph: Graph) -> list[int]:
@@ -596,4 +727,4 @@ def post_dominators(graph: Graph) -> list[int]:
 def _may_end(graph: Graph, number: int) -> bool:
     """Whether a thread may end in this block, or leave the function."""
     i = graph.instructions[graph.blocks[number].end - 1]
-    return i is not None and i.base in ("EXIT", "KILL", "RET")
+    return i is not None and i.op.flow == "end"

@@ -28,7 +28,7 @@ def main() -> None:
 
 for _command in (
     *(code.assemble, code.schedule, code.disassemble, code.check, code.lint, code.info, code.isa),
-    *(device.run, device.validate, device.kernels),
+    *(device.run, device.validate, device.tune, device.kernels),
     bench.bench,
 ):
     main.add_command(_command)

@@ -22,6 +22,7 @@ BENCHES = {
     "hmma": "kernels_sass.micro.micro:TENSOR",
     "roofline": "kernels_sass.bench.roofline:BENCH",
     "resnet": "kernels_sass.bench.resnet:BENCH",
+    "tune": "kernels_sass.bench.tune:BENCH",
     "assembler": "turingas.speed:BENCH",
 }
 
@@ -85,7 +86,7 @@ def parameter(option: Any) -> click.Parameter:
         more["type"] = click.IntRange(min=int(option.least))
     elif kind is float:
         more["type"] = click.FloatRange(min=option.least)
-    else:
+    elif kind is not str:
         more |= {"callback": READ[kind]} | ({"shell_complete": architectures} if kind == "architectures" else {})
     return click.Option([*option.names.split(), option.to], **more)
 

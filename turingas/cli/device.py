@@ -166,6 +166,75 @@ def validate(
     return 0 if all(result.ok for result in results) else WRONG
 
 
+@click.command(short_help="Search for a faster version of a kernel, by trial.")
+@click.argument("file", metavar="CUBIN_OR_SOURCE", type=KERNEL)
+@click.option("--bench", metavar="FILE.py", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Says how the kernel is launched: arguments, grid, block, shared, and check.")  # fmt: skip
+@click.option("-o", "--output", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path),
+              help="Cubin to write. [default: the input's name with .tuned.cubin]")  # fmt: skip
+@click.option("--kernel", metavar="NAME", help="Kernel to tune, if the file has several. [default: what FILE.py says]")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="[default: a GPU if there is one]")
+@click.option("--workers", metavar="gpus|N|tcp://...", default="gpus", show_default=True,
+              help="A process for each GPU, N processes, or a Dask cluster.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Search so long. [default: 60]")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of 16 candidates.")
+@click.option("--inputs", type=click.IntRange(min=1), default=32, show_default=True,
+              help="Random inputs on which the winner must leave the original's bits.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the search.")
+@click.option("--resume", metavar="FILE", type=click.Path(path_type=Path),
+              help="Go on with a search that was kept: OUT.search.")  # fmt: skip
+@click.option("--json", "as_json", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True),
+              help="Write what was found as JSON.")  # fmt: skip
+@sources
+def tune(
+    file: str,
+    output: Path | None,
+    as_json: str | None,
+    resume: Path | None,
+    sources: Sources,
+    bench: Path,
+    **asked: Any,
+) -> int:
+    """Search for a faster version of a kernel that a compiler, or anybody else, made.
+
+    Memory instructions change places with their neighbours, waits, stalls, yields and reuse flags change, where no
+    dependence forbids it. The linter looks at each candidate, a GPU times it beside the original, the best ones run in
+    the strict mode of the CPU device, and the winner leaves the original's bits on random inputs. Without a GPU the
+    figure is that of a simple model.
+
+    \b
+      turingas tune matmul.cubin --bench matmul_bench.py --seconds 600
+      turingas tune matmul.cubin --bench matmul_bench.py --resume matmul.tuned.cubin.search
+    """
+    with diagnosed(file):
+        check("loader", "kernels_sass")
+    from loader.cuda import CudaError
+    from loader.tune import command
+
+    out = output or Path("a.tuned.cubin" if file == "-" else Path(file).with_suffix(".tuned.cubin").name)
+    with diagnosed(file):
+        command.check(out, resume)
+        cubin, _ = sources.cubin(file)
+        try:
+            state = out.with_name(out.name + ".search")
+            found = command.tune(cubin, bench, state=state, resume=resume, show=True, tell=_say, **asked)
+        except CudaError as error:
+            fail(printable(str(error)))
+        with written(str(out)) as stream:
+            stream.write(found.cubin.to_bytes())
+        if as_json:
+            with written(as_json) as stream:
+                stream.write((json.dumps(command.json(found), indent=2) + "\n").encode())
+    for line in command.lines(found):
+        click.echo(printable(line), err=as_json == "-")
+    click.echo(f"written: {out}" + ("" if found.gained else ", the original"), err=as_json == "-")
+    return 0
+
+
+def _say(text: str) -> None:
+    click.echo(printable(text), err=True)
+
+
 @click.command(short_help="List the kernels that come with this package.")
 @click.option("--copy", "folder", metavar="FOLDER", type=click.Path(path_type=Path),
               help="Copy them to a new folder, with the files that they include.")  # fmt: skip

@@ -28,9 +28,9 @@ OPCODE = 0xFFF
 TABLE_BANK = 2  # of constants: compilers put jump tables there, and the addresses of functions that are pointed to
 #: mnemonics behind which control may go on elsewhere, and LEPC, from which addresses are counted
 FLOW = (*(base for base, op in OPS.items() if op.flow), "LEPC")
-SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active
-MOVES = ("MOV", "UMOV", "IMAD", "HFMA2", "IADD3", "UIADD3", "VIADD", "R2UR")
-ADDS = ("IADD3", "UIADD3", "IADD")
+#: those of them that lead to, or make, an address that is not in the instruction: code without them needs no search
+ELSEWHERE = (*(base for base, op in OPS.items() if op.flow in ("indirect", "call")), "RET", "LEPC")
+MOVES = frozenset(["copy", "sum", "product"])  # Op.traits of what compilers write for a constant or a copy
 RETURN = ("R", 20)  # where the ABI has the return address
 PATIENCE = 4096  # instructions that are looked at between an immediate and its CALL
 CONST_RANGE = re.compile(r"\.const_opt\.(\d+)\.(\d+)$")  # of a symbol: the bytes of bank 2 that a branch's table takes
@@ -83,8 +83,10 @@ class _Search:
         self.isa = instruction_set(kernel.arch)
         self.end = WORD_BYTES * len(words)
         self.found = Addresses()
-        wanted = self.isa.opcodes(*FLOW)
-        self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
+        self.flow: dict[int, Instruction] = {}
+        if not self.isa.opcodes(*ELSEWHERE).isdisjoint({word & OPCODE for word in words}):
+            wanted = self.isa.opcodes(*FLOW)
+            self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
         self.targets = branch_tables(kernel)
         self._relocated(names)
         calls = [n for n, i in self.flow.items() if i.base == "CALL"]
@@ -185,7 +187,8 @@ class _Search:
         sources = [o for o in i.operands if isinstance(o, Reg) and not o.write and o.file in ("R", "UR")]
         held = [o for o in sources if (o.file, o.index) in holders]
         joined: set[Key] = set()
-        if held and i.base in ADDS and "X" not in i.mods and any((o.file, o.index) in self.leads for o in sources):
+        adds = "sum" in i.op.traits and "X" not in i.mods
+        if held and adds and any((o.file, o.index) in self.leads for o in sources):
             if all(o.neg for o in held):
                 return None
             joined = set(written[:1])
@@ -197,8 +200,8 @@ class _Search:
         i = self.flow.get(n)
         if i is None or i.base in ("CALL", "LEPC"):
             return [n + 1]
-        after = [n + 1] if not i.always or _decides(i) else []
-        if OPS[i.base].flow == "jump" and (label := _label(i)) and label.base is None:
+        after = [n + 1] if not i.always or not i.guard_decides else []
+        if i.op.flow == "jump" and (label := _label(i)) and label.base is None:
             after.append(label.address // WORD_BYTES)
         if _indirect(i):
             after += [t // WORD_BYTES for t in self.targets.get(n, ())]
@@ -283,7 +286,7 @@ class _Search:
             ranges = [found for row in self.by_relocation[m] if (found := CONST_RANGE.search(row.symbol))]
             if ranges:
                 return int(ranges[0][1])
-            if load.base in ("LDC", "ULDC", "LDCU"):
+            if load.op.space == "constant":
                 for o in load.operands:
                     if isinstance(o, (Const, Mem)) and o.bank == TABLE_BANK:
                         return o.offset
@@ -344,7 +347,7 @@ def _immediate(word: int) -> int:
 
 def _indirect(i: Instruction) -> bool:
     """Whether it is a branch to an address in a register."""
-    return OPS[i.base].flow == "indirect"
+    return i.op.flow == "indirect"
 
 
 def _label(i: Instruction) -> Label | None:
@@ -357,25 +360,20 @@ def _base(i: Instruction) -> Key | None:
     return (label.base.file, label.base.index) if label and label.base else None
 
 
-def _decides(i: Instruction) -> bool:
-    """Whether something else than its guard decides if control goes on behind a branch."""
-    predicates = [o for o in i.operands if isinstance(o, Reg) and o.file in ("P", "UP")]
-    return bool(SOMETIMES & set(i.mods)) or any(not o.zero or o.inv for o in predicates)
-
-
 def _sources(i: Instruction) -> Iterator[Reg]:
     return (o for o in i.operands if isinstance(o, Reg) and not o.write and o.file in ("R", "UR") and not o.zero)
 
 
 def _is_move(i: Instruction) -> bool:
     """Whether a register becomes the immediate of ``i``: MOV, or arithmetic with RZ."""
-    return i.base in MOVES and any(isinstance(o, Imm) for o in i.operands) and not any(_sources(i))
+    return bool(i.op.traits & MOVES) and any(isinstance(o, Imm) for o in i.operands) and not any(_sources(i))
 
 
 def _is_copy(i: Instruction) -> bool:
     """Whether a register becomes another one: MOV, or arithmetic with RZ."""
     plain = not any(isinstance(o, (Const, Mem)) for o in i.operands)
-    return i.base in MOVES and plain and len([o for o in _sources(i) if not o.neg]) == 1 == len(list(_sources(i)))
+    sources = list(_sources(i))
+    return bool(i.op.traits & MOVES) and plain and len(sources) == 1 and not sources[0].neg
 
 
 # -- in the text of an instruction

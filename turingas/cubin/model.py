@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turingas.cubin.elf import Bytes, Elf
 from turingas.cubin.nvinfo import Info
 from turingas.isa.arch import Arch, arch
+from turingas.notebook import table
 
 WORD_BYTES = 16
 
@@ -40,6 +41,7 @@ class Code:
     def __init__(self, data: Bytes = b"", words: Sequence[int] | None = None) -> None:
         self._data = data
         self._words = None if words is None else list(words)
+        self._having: dict[frozenset[int], list[int]] = {}  # ``having``, of bytes: they do not change
 
     @property
     def words(self) -> list[int]:
@@ -70,17 +72,21 @@ class Code:
             return iter(self._words)
         return iter([high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data)])
 
-    def lows(self) -> Sequence[int]:
-        """The lower 64 bits of each word, which hold the opcode: several times as fast as the words."""
+    def having(self, opcodes: frozenset[int]) -> list[int]:
+        """The numbers of the words with one of these opcodes (bits 0 to 11)."""
         if self._words is not None:
-            return [word & 0xFFFFFFFFFFFFFFFF for word in self._words]
-        return struct.unpack(f"<{len(self._data) // 8}Q", self._data)[::2]
+            return [at for at, word in enumerate(self._words) if word & 0xFFF in opcodes]
+        found = self._having.get(opcodes)
+        if found is None:
+            lowest = struct.iter_unpack("<H14x", self._data)  # faster than the words
+            found = self._having[opcodes] = [at for at, (bits,) in enumerate(lowest) if bits & 0xFFF in opcodes]
+        return found
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))
 
 
-@dataclass
+@dataclass(repr=False)
 class Kernel:
     """A kernel, or a function that kernels call (``entry`` False), with a section of its own."""
 
@@ -115,6 +121,14 @@ class Kernel:
     #: file and line that each instruction came from: the assembler knows, and a cubin compiled with -lineinfo says
     lines: list[tuple[str, int]] = field(default_factory=list, compare=False)
 
+    def __repr__(self) -> str:
+        what = "Kernel" if self.entry else "Kernel (function)"
+        return f"<{what} {self.name} of {self.arch}, {len(self.words)} instructions, {self.registers} registers>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return html(self.arch, [self])
+
     @property
     def words(self) -> list[int]:
         """The instructions, one number of 128 bits each."""
@@ -143,6 +157,16 @@ class Kernel:
     def facts(self) -> Arch:
         """Facts of its architecture."""
         return arch(self.arch)
+
+
+def html(caption: str, kernels: Iterable[Kernel]) -> str:
+    """A table of kernels, for notebooks."""
+    titles = ("kernel", "instructions", "registers", "shared bytes", "parameters")
+    rows = (
+        (k.name, len(k.words), k.registers, k.shared_bytes, ", ".join(param.name or "?" for param in k.params))
+        for k in kernels
+    )
+    return table(caption, titles, rows)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
 from turingas.isa.arch import arch
 from turingas.isa.isa import instruction_set
+from turingas.isa.table import OPS
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
@@ -28,6 +29,7 @@ LARGEST_ALIGN = 1 << 16
 USER_BANK = 3  # constant bank of __constant__ variables
 RESERVED_SHARED = ".nv.shared.reserved.0"
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
+SPECIAL = tuple(base for base, op in OPS.items() if "special" in op.traits)  # read special registers
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
 
 
@@ -326,12 +328,13 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
     """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
     isa = instruction_set(kernel.arch)
-    ends, readers = isa.opcodes("EXIT"), isa.opcodes("S2R", "S2UR", "CS2R")
+    ends, readers = isa.opcodes("EXIT"), isa.opcodes(*SPECIAL)
     either = ends | readers
-    found = [(at, low & 0xFFF) for at, low in enumerate(kernel.code.lows()) if low & 0xFFF in either]
-    exits = [WORD_BYTES * at for at, opcode in found if opcode in ends]
-    asking = (kernel.code[at] for at, opcode in found if opcode in readers)
-    return exits, any("SR_CTAID.Z" in isa.decode(word) for word in asking)
+    found = kernel.code.having(either)
+    opcodes = [kernel.code[at] & 0xFFF for at in found]
+    exits = [WORD_BYTES * at for at, opcode in zip(found, opcodes) if opcode in ends]
+    asking = {kernel.code[at] for at, opcode in zip(found, opcodes) if opcode in readers}
+    return exits, any("SR_CTAID.Z" in text for text in isa.lines(asking))
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

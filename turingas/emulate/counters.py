@@ -42,8 +42,9 @@ class Counters:
         lanes = np.ones(addresses.shape, bool) if mask is None else mask
         self.requests[n] += int(lanes.any(axis=1).sum())
         if space == "shared":
-            apart = i.base in ("ATOMS", "ATOM") and "POPC" not in i.mods  # POPC.INC adds up lanes with the same word
-            needed, fewest = memory_model.wavefronts(addresses, lanes, nbytes, i.base in ("LDS", "LD"), apart)
+            apart = "atomic" in i.op.traits and "POPC" not in i.mods  # POPC.INC adds up lanes with the same word
+            load = {"load", "lanewise"} <= i.op.traits
+            needed, fewest = memory_model.wavefronts(addresses, lanes, nbytes, load, apart)
             if apart and ("CAS" in i.mods or "CAST" in i.mods):  # two operands (measured: ncu on an H200)
                 needed, fewest = 2 * needed, 2 * fewest
             self.wavefronts[n] += int(needed.sum())

@@ -37,7 +37,6 @@ LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Gu
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
 #: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
 UNIFIED_TABLES = ("__UFT_OFFSET", "__UDT_OFFSET")
-ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
 Progress = Callable[[int, int, int], None]  # blocks done, blocks in all, lane instructions
 
@@ -225,7 +224,7 @@ class Module:
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
-        for number, at, first in ((0, facts.bank_at, facts.bank_from), (3, facts.constants_at, 0)):
+        for number, at, first in ((0, facts.bank_at, base if facts.bank_at_params else 0), (3, facts.constants_at, 0)):
             if number in banks:
                 banks[number].flags.writeable = False  # for kernels
                 added.append(self.device.memory.add(banks[number], f"constant bank {number}"))
@@ -398,7 +397,7 @@ def _collect(report: Report, wave: Wave) -> None:
 def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
-    if any(i is not None and i.base in ATOMICS for i in image.instructions):
+    if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
         return 1
     if options.races or options.strict:
         return 1

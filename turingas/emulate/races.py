@@ -235,7 +235,7 @@ class _Hit:
 
 def _unit(i: Instruction) -> int:
     """The size of pieces that an instruction needs."""
-    if i.base not in ("LDS", "STS", "LD", "ST"):
+    if not i.op.traits & {"load", "store"} or i.op.space not in ("shared", "generic"):
         return 4
     return next((size for mod, size in (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if mod in i.mods), 4)
 
@@ -245,7 +245,7 @@ def _swap_loads(instructions: Sequence[Instruction | None]) -> set[int]:
     are at the same address."""
     found = set()
     for n, i in enumerate(instructions):
-        if i is None or i.base not in ("ATOMS", "ATOM") or not ("CAS" in i.mods or "CAST" in i.mods):
+        if i is None or "atomic" not in i.op.traits or not ("CAS" in i.mods or "CAST" in i.mods):
             continue
         at = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
         mem, compare = i.operands[at], i.operands[at + 1]
@@ -256,7 +256,7 @@ def _swap_loads(instructions: Sequence[Instruction | None]) -> set[int]:
             if load is None:
                 continue
             writes = any(w.file == "R" and w.first <= compare.index < w.first + w.count for w in load.writes)
-            if load.base in ("LDS", "LD") and ((writes and not brought) or any(_same(mem, o) for o in load.operands)):
+            if "load" in load.op.traits and ((writes and not brought) or any(_same(mem, o) for o in load.operands)):
                 found.add(before)
             brought |= writes
     return found

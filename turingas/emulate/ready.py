@@ -28,7 +28,7 @@ class Ready:
         self.flow = flow.FLOW.get(i.base)
         self.stall = max(i.control.stall, 1)
         #: it reads the time: it is a run of its own, so that it sees what has passed
-        self.solo = i.base in ("CS2R", "S2R", "S2UR") and ("CLOCK" in i.text() or "TIMER" in i.text())
+        self.solo = "special" in i.op.traits and ("CLOCK" in i.text() or "TIMER" in i.text())
         #: the highest general register that it names; -1: none
         general = (a.first for a in (*i.reads, *i.writes) if a.file == "R" and a.first < ZEROS["R"])
         self.highest = max(general, default=-1)

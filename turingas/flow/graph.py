@@ -11,11 +11,11 @@ import struct
 from dataclasses import dataclass, field
 
 from turingas.cubin.model import WORD_BYTES, Kernel
-from turingas.isa.instruction import Instruction, Label, Reg, instruction
+from turingas.isa.effects import Effects, distances
+from turingas.isa.instruction import Instruction, Label, instruction
 from turingas.isa.isa import instruction_set
-from turingas.isa.table import OPS
+from turingas.isa.latency import latencies
 
-SOMETIMES = {"DIV", "CONV"}  # branches on which lanes are active, not on a predicate
 TABLE_BANK = 2  # of constants: where compilers put jump tables
 
 
@@ -72,6 +72,25 @@ class Graph:
         self._connect()
         self.reachable = self._reach(self.entries[:1])
         self._loops: list[Loop] | None = None
+
+    @functools.cached_property
+    def effects(self) -> list[Effects | None]:
+        """What each instruction means for those behind it. AsmError where the latencies are not known."""
+        effects = distances(latencies(self.kernel.arch)).effects
+        return [None if i is None else effects(i) for i in self.instructions]
+
+    @functools.cached_property
+    def mnemonics(self) -> dict[str, list[int]]:
+        """Mnemonic, without modifiers -> its instructions."""
+        found: dict[str, list[int]] = {}
+        for n, i in enumerate(self.instructions):
+            if i is not None:
+                found.setdefault(i.base, []).append(n)
+        return found
+
+    def of(self, *mnemonics: str) -> list[int]:
+        """The instructions of these mnemonics, in order."""
+        return sorted([n for mnemonic in mnemonics for n in self.mnemonics.get(mnemonic, ())])
 
     def text(self, n: int) -> str:
         """Instruction ``n`` as nvdisasm writes it."""
@@ -135,7 +154,7 @@ class Graph:
     def _cut(self) -> None:
         starts = {0}
         for n, i in enumerate(self.instructions):
-            if i is None or not flow_of(i):
+            if i is None or not i.shape.op.flow:
                 continue
             starts.add(n + 1)
             target = self._target(n)
@@ -328,19 +347,12 @@ class Graph:
 
 def flow_of(i: Instruction) -> str:
     """Where control goes instead of on: ``Op.flow``."""
-    return OPS[i.base].flow
-
-
-def guard_decides(i: Instruction) -> bool:
-    """Whether a branch or an end depends on nothing but its guard."""
-    if SOMETIMES & set(i.mods):
-        return False
-    return not any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in i.operands)
+    return i.op.flow
 
 
 def _conditional(i: Instruction) -> bool:
     """Whether the next instruction may follow a branch or an end."""
-    return not i.always or not guard_decides(i)
+    return not i.always or not i.guard_decides
 
 
 def _dominates(idom: dict[int, int], above: int, below: int) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from turingas.flow.graph import Block, Graph, flow_of, guard_decides
+from turingas.flow.graph import Graph, flow_of
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
@@ -27,7 +27,6 @@ POSITIVE = ROW // 3
 NOTHING = 0  # is known
 IMPOSSIBLE = sum(ROW << WIDTH * row for row in range(TRUE + 1))  # no thread comes here: everything holds
 
-SETP = ("ISETP", "UISETP", "FSETP", "DSETP")
 
 
 def opposite(mask: int) -> int:
@@ -40,8 +39,7 @@ def row(known: int, number: int) -> int:
     return known >> WIDTH * number & ROW
 
 
-def _column(mask: int) -> int:
-    return sum(mask << WIDTH * number for number in range(TRUE + 1))
+COLUMN = sum(1 << WIDTH * number for number in range(TRUE + 1))  # the first bit of every row
 
 
 def _rows(mask: int) -> int:
@@ -55,7 +53,7 @@ def forget(known: int, mask: int) -> int:
     """What is left when the predicates of ``mask`` are written."""
     keep = _FORGET.get(mask)
     if keep is None:
-        keep = _FORGET[mask] = IMPOSSIBLE & ~_column(mask) & ~_rows(mask)
+        keep = _FORGET[mask] = IMPOSSIBLE & ~(mask * COLUMN) & ~_rows(mask)
     return known & keep
 
 
@@ -80,20 +78,17 @@ def learn(known: int, number: int, more: int) -> int:
     """``more`` follows from a literal, or holds (of TRUE); and the other way round, so does what follows from that."""
     more = closure(known, more)
     if number == TRUE:
-        known |= _column(more)
+        known |= more * COLUMN
         for wrong in _bits(opposite(more)):
             known |= ROW << WIDTH * wrong
         return known
     known |= more << WIDTH * number
     back = row(known, number ^ 1) | 1 << (number ^ 1)
-    for other in range(TRUE + 1):
-        here = row(known, other)
-        if here >> number & 1:
-            here |= more
-        if other < TRUE and (here | 1 << other) & opposite(more):
-            here |= back
-        known |= here << WIDTH * other
-    return known
+    known |= (known >> number & COLUMN) * more  # to what the literal follows from
+    against = 0  # the rows, by their first bits, that exclude some of it
+    for wrong in _bits(opposite(more)):
+        against |= known >> wrong & COLUMN | 1 << WIDTH * wrong
+    return known | (against & ~(1 << WIDTH * TRUE)) * back
 
 
 def assume(known: int, number: int) -> int:
@@ -117,7 +112,7 @@ class Rule(NamedTuple):
 
 def rules(i: Instruction) -> list[Rule]:
     """What an instruction tells of the predicates that it writes; nothing for those that are missing."""
-    if i.base in SETP and len(i.operands) >= 5:
+    if "compare" in i.op.traits and len(i.operands) >= 5:
         return _setp(i)
     if i.base in ("PLOP3", "UPLOP3"):
         return _plop3(i)
@@ -198,9 +193,15 @@ class Guards:
     def __init__(self, graph: Graph, facts: list[Effects | None]) -> None:
         self.graph, self.facts = graph, facts
         self._rules: dict[int, list[Rule]] = {}
+        #: of each block the instructions that have a guard or write predicates
+        self._predicated = [
+            [(n, this) for n in range(block.start, block.end) if (this := facts[n]) and (this.guard or this.clears)]
+            for block in graph.blocks
+        ]
         self.at = [IMPOSSIBLE] * len(graph.blocks)
         self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
+        self._along: list[dict[int, int]] = [{} for _ in graph.blocks]
         self.ways = [NOTHING] * len(facts)
         self.runs = [NOTHING] * len(facts)
         self._flow(*graph.order())
@@ -219,8 +220,9 @@ class Guards:
             queued.discard(place)
             number = order[place]
             block = blocks[number]
-            out = self.out[number] = self._through(block, self.at[number])
-            reached = [(to, self.along(number, to)) for to in block.next]
+            out = self.out[number] = self._through(number, self.at[number])
+            reached = [(to, self._learned(number, to)) for to in block.next]
+            self._along[number] = dict(reached)
             if block.calls is not None:
                 reached.append((block.calls, out))
             for to, known in reached:
@@ -232,8 +234,12 @@ class Guards:
                         heapq.heappush(heap, rank[to])
 
     def along(self, number: int, to: int) -> int:
-        """What is known on the way from a block to a next one. A branch tells what its guard is; behind a call only
-        that is left which no function has written."""
+        """What is known on the way from a block to a next one."""
+        found = self._along[number].get(to)
+        return self._learned(number, to) if found is None else found
+
+    def _learned(self, number: int, to: int) -> int:
+        """The same. A branch tells what its guard is; behind a call only that is left which no function has written."""
         block, out = self.graph.blocks[number], self.out[number]
         facts = self.facts[block.end - 1]
         if block.calls is not None:
@@ -248,29 +254,25 @@ class Guards:
             taken = to == block.taken
         else:
             return out
-        if not (taken or guard_decides(facts.i)):
+        if not (taken or facts.i.guard_decides):
             return out
         register, inv = facts.guard
         return assume(out, literal(register, inv == taken))
 
-    def _through(self, block: Block, known: int) -> int:
+    def _through(self, number: int, known: int) -> int:
         """Through a block; notes what holds at each of its instructions."""
-        facts, ways, runs = self.facts, self.ways, self.runs
-        holds = row(known, TRUE)
-        for n in range(block.start, block.end):
-            this = facts[n]
-            ways[n] = holds
-            if this is None:
-                runs[n] = holds
-                continue
-            if this.guard is None:
-                runs[n] = holds
-            else:
-                number = literal(*this.guard)
-                runs[n] = holds | row(known, number) | 1 << number
+        block, ways, runs = self.graph.blocks[number], self.ways, self.runs
+        start, end, holds = block.start, block.end, row(known, TRUE)
+        ways[start:end] = runs[start:end] = [holds] * (end - start)
+        for n, this in self._predicated[number]:
+            if this.guard is not None:
+                guard = literal(*this.guard)
+                runs[n] = holds | row(known, guard) | 1 << guard
             if this.clears:
                 known = self._write(this, known)
-                holds = row(known, TRUE)
+                if row(known, TRUE) != holds:
+                    holds = row(known, TRUE)
+                    ways[n + 1 : end] = runs[n + 1 : end] = [holds] * (end - n - 1)
         return known
 
     def _write(self, this: Effects, known: int) -> int:

@@ -23,15 +23,17 @@ every architecture, nearly all save a read in this model, and fewer in one witho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from turingas.isa.arch import Arch
-from turingas.isa.instruction import Instruction, Reg
-from turingas.isa.table import OPS
+from turingas.isa.instruction import Access, Instruction, Reg
 
 #: pipes that read their sources at issue, all at once, so that banks matter
 MATH = ("fma", "alu", "half")
 SLOTS = {24: "a", 32: "b", 64: "c"}  # place of a source in the word -> its name
+PLACES = {name: place for place, name in SLOTS.items()}
 
 Slot = tuple[int, int]  # bank, place
 
@@ -45,6 +47,7 @@ class Ports:
     overlap: bool
 
 
+NEVER = 16  # no stall is so long
 LATE_READS, AT_ONCE = Ports(3, True), Ports(2, False)
 
 
@@ -53,27 +56,42 @@ def ports(arch: Arch) -> Ports:
     return LATE_READS if arch.fp32_lanes == 128 else AT_ONCE
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(NamedTuple):
     """What a warp has left behind: ``kept``, registers in the reuse cache, and ``behind``, the reads that each bank
     still has to do. ``Cache()`` is that of a warp that has just begun."""
 
-    kept: Mapping[Slot, int] = field(default_factory=dict)
+    kept: Mapping[Slot, int] = MappingProxyType({})
     behind: tuple[int, int] = (0, 0)
 
 
 EMPTY = Cache()
 
 
-def sources(i: Instruction) -> list[tuple[Slot, int, bool]]:
+Source = tuple[Slot, int, bool]  # slot, number, and whether .reuse keeps it
+
+
+class _Sources(dict[Access, tuple[Source, ...]]):
+    """What an instruction reads -> the sources that this is, without .reuse."""
+
+    def __missing__(self, access: Access) -> tuple[Source, ...]:
+        file, first, count, what = access
+        found: tuple[Source, ...] = ()
+        if file == "R" and what in PLACES:
+            numbers = range(first, first + min(count, 2))
+            found = tuple(((number & 1, PLACES[what]), number, False) for number in numbers)
+        self[access] = found
+        return found
+
+
+_sources = _Sources()
+
+
+def sources(i: Instruction) -> list[Source]:
     """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
-    found = []
-    for operand in i.operands:
-        if isinstance(operand, Reg) and operand.file == "R" and operand.place in SLOTS:
-            if operand.write or operand.zero:
-                continue
-            for number in range(operand.index, operand.index + min(operand.words, 2)):
-                found.append(((number & 1, operand.place), number, operand.reuse and not i.control.yields))
+    found = [source for access in i.reads for source in _sources[access]]
+    if i.control.reuse and not i.control.yields:
+        kept = [o.place for o in i.operands if isinstance(o, Reg) and o.reuse]
+        return [(slot, number, slot[1] in kept) for slot, number, _ in found]
     return found
 
 
@@ -83,10 +101,11 @@ def reads(i: Instruction, cache: Cache) -> list[int]:
     return _missed(i, sources(i), cache)
 
 
-def _missed(i: Instruction, found: list[tuple[Slot, int, bool]], cache: Cache) -> list[int]:
-    if OPS[i.base].pipe not in MATH:
+def _missed(i: Instruction, found: list[Source], cache: Cache) -> list[int]:
+    if i.shape.op.pipe not in MATH:
         return []
-    return list(dict.fromkeys([number for slot, number, _ in found if cache.kept.get(slot) != number]))
+    kept = cache.kept
+    return list(dict.fromkeys([number for slot, number, _ in found if kept.get(slot) != number]))
 
 
 def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
@@ -96,42 +115,52 @@ def conflict_cycles(i: Instruction, cache: Cache, arch: Arch) -> int:
 
 def by_bank(registers: list[int]) -> tuple[int, int]:
     """How many of them lie in the even bank, and in the odd one."""
-    odd = sum(number & 1 for number in registers)
+    odd = sum([number & 1 for number in registers])
     return len(registers) - odd, odd
 
 
 def _late(counts: tuple[int, int], cache: Cache, how: Ports) -> int:
-    return max(0, *(behind + count - how.window for behind, count in zip(cache.behind, counts) if count), 0)
+    (even, odd), (even_behind, odd_behind), window = counts, cache.behind, how.window
+    return max(0, even_behind + even - window if even else 0, odd_behind + odd - window if odd else 0)
 
 
 def step(i: Instruction, cache: Cache, arch: Arch) -> tuple[int, Cache]:
     """``conflict_cycles``, and what ``i`` leaves behind at the time when its warp issues the next instruction."""
-    how, found = ports(arch), sources(i)
-    counts = by_bank(_missed(i, found, cache))
+    return _step(i, cache, ports(arch))
+
+
+def _step(i: Instruction, cache: Cache, how: Ports) -> tuple[int, Cache]:
+    found = sources(i)
+    even, odd = counts = by_bank(_missed(i, found, cache))
     cycles = _late(counts, cache, how)
     kept: dict[Slot, int] = {}
-    if not i.control.yields:
+    if not i.control.yields and (cache.kept or i.control.reuse):
         kept.update(cache.kept)
         for slot, number, keep in found:
             kept.pop(slot, None)
             if keep:
                 kept[slot] = number
-    if not how.overlap:
-        return cycles, Cache(kept)
-    passed = cycles + max(i.control.stall, 1)
-    even, odd = (max(0, behind + count - passed) for behind, count in zip(cache.behind, counts))
-    return cycles, Cache(kept, (even, odd))
+    left = (0, 0)
+    if how.overlap:
+        passed = cycles + max(i.control.stall, 1)
+        left = max(0, cache.behind[0] + even - passed), max(0, cache.behind[1] + odd - passed)
+    return cycles, Cache(kept, left) if kept or any(left) else EMPTY
 
 
-def walk(
-    instructions: Iterable[Instruction | None], arch: Arch, cache: Cache = EMPTY
-) -> Iterator[tuple[Instruction, Cache, int]]:
-    """Each instruction of straight code, with what it finds in the cache and the cycles it loses by conflicts. A word
-    that no instruction explains empties the cache."""
+def walk(instructions: Iterable[Instruction | None], arch: Arch) -> Iterator[tuple[Instruction, Cache, int]]:
+    """Each instruction of straight code, with what it finds in the cache and the cycles it loses by conflicts. The
+    cache is empty before the first, and a word that no instruction explains empties it."""
+    how, cache = ports(arch), EMPTY
+    # a bank is asked for three registers at most: so long is it busy, if windows overlap
+    enough = how.window if how.overlap else NEVER
     for i in instructions:
         if i is None:
             cache = EMPTY
             continue
-        cycles, left = step(i, cache, arch)
+        control = i.control
+        if cache is EMPTY and not control.reuse and (control.stall >= enough or i.shape.op.pipe not in MATH):
+            yield i, EMPTY, 0  # neither finds nor leaves anything
+            continue
+        cycles, left = _step(i, cache, how)
         yield i, cache, cycles
         cache = left

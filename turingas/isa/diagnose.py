@@ -135,14 +135,15 @@ def _elsewhere(forms: Forms, base: str, modifier: str) -> str:
 
 def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
     name, parts, places = line.name, line.parts, line.places
-    unsaid_by = form.lossy(parts)
-    if unsaid_by is not None:
-        n, operand = unsaid_by
-        unsaid = "".join(text.replace("URa", "UR4").replace("URb", "UR4").replace("URc", "UR4")
-                         for text in re.findall(r"<([^>]*)>", operand.source))  # fmt: skip
-        hint = f"nvdisasm leaves it out; write it as {unsaid}{parts[n]}, for example"
-        return EncodeError(f"{parts[n]} does not say which descriptor register is used", places[1 + n], hint)
     candidates = [f for f in forms.named(form.base) if f.modifiers(name)]
+    unsaid_by = form.lossy(parts)
+    if unsaid_by is not None and not any(_prefix(f, parts[: unsaid_by[0] + 1]) for f in candidates):
+        n, operand = unsaid_by
+        before, unsaid, _ = re.split("[<>]", operand.source, maxsplit=2)
+        unsaid = re.sub("UR[abc]", "UR4", unsaid)
+        hint = f"nvdisasm leaves it out; write it as {before}{unsaid}{parts[n].removeprefix(before)}, for example"
+        what = "which descriptor register is used" if "desc" in unsaid else f"{unsaid}, which the word holds"
+        return EncodeError(f"{parts[n]} does not say {what}", places[1 + n], hint)
     # the forms nearest to what is written come first
     written = describe.written(candidates, name, lambda form: _distance(form, parts))
     # the operand that fits no form that agrees with all before it
@@ -161,6 +162,8 @@ def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:
         hint = f"did you mean {meant!r}, with a digit?"
     elif close := _close(alive, parts, n):
         hint = close
+    elif other := _other_width(alive, parts, n):
+        hint = f"did you mean {other!r}? So an address of 64 bits is written on {forms.name}"
     elif all(len(f.operands) <= n for f in alive):
         return EncodeError(f"{name} has too many operands", places[1 + n], hint)
     elif _one_too_many(candidates, parts):
@@ -189,6 +192,17 @@ def _look_alike(alive: Sequence[Form], parts: Sequence[str], n: int) -> str:
     return read if read != parts[n] and any(_prefix(form, [*parts[:n], read]) for form in alive) else ""
 
 
+def _other_width(alive: Sequence[Form], parts: Sequence[str], n: int) -> str:
+    """Operand ``n`` with a descriptor, with .64 behind its register, or without, if it then fits; else ""."""
+    address = ADDRESS.fullmatch(parts[n])
+    if address is None:
+        return ""
+    before, wide, after = address.groups()
+    others = [f"desc[UR4]{parts[n]}", f"{before}{'' if wide else '.64'}{after}"]
+    return next((one for one in others if any(_prefix(form, [*parts[:n], one]) for form in alive)), "")
+
+
+ADDRESS = re.compile(r"((?:~?desc\[\w+\])?\[R\d+)(\.64)?((?:\+[^\]]*)?\])")
 NO_REGISTER = re.compile(r"[-~|]*(?:cx?\[|UR[\dZ]|[+.\d]|INF|QNAN)")  # how such a source begins
 
 

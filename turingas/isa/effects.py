@@ -6,9 +6,11 @@ and pipes are in turingas/isa/latency.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
-from turingas.isa.instruction import Access, Imm, Instruction, Name
-from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies
+from turingas.isa.instruction import ZEROS, Access, Imm, Instruction, Name, Shape
+from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies, reader, sources_of, writer
 
 # A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", and the UR
 # once more as sources that are read late.
@@ -61,75 +63,257 @@ def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int
     return f"{hazard}-stall", f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}"
 
 
-def _numbers(access: Access) -> range:
+def bits(mask: int) -> list[int]:
+    """The numbers of the bits that are set, lowest first."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+class Touch(NamedTuple):
+    """One access of an instruction. ``numbers``: its registers, ``first`` the first of them, ``mask`` all of them as
+    bits. ``role``: of a write, how it arrives; of a read, LATE if it is read late, else FIXED. ``most``: cycles that
+    anybody has to keep behind a write of fixed latency. ``clears``: both literals of the predicates that it writes.
+    ``kind``: a number; the distances that two touches ask for follow from their kinds and how far apart they begin.
+    ``also``: the same registers as sources that may be overwritten too early."""
+
+    access: Access
+    numbers: tuple[int, ...]
+    first: int
+    mask: int
+    role: int
+    most: int
+    clears: int
+    kind: int
+    also: Touch | None
+
+
+REMEMBERED = 1 << 16  # words of an architecture
+
+
+class Distances:
+    """The effects of the instructions of one architecture, and the cycles between two touches. Everything is asked of
+    ``lat`` once."""
+
+    def __init__(self, lat: Latencies) -> None:
+        self.lat = lat
+        self.manners: dict[tuple[Shape, bool], Manner] = {}
+        self.kinds: dict[tuple[object, ...], int] = {}
+        self.most: dict[int, int] = {}  # kind of a write -> cycles that anybody has to keep behind it
+        self._seen: dict[int, Effects] = {}
+        self._raw: dict[tuple[int, int, int], int] = {}
+        self._waw: dict[tuple[int, int, int], int] = {}
+
+    def effects(self, i: Instruction) -> Effects:
+        """The effects of an instruction; its address may be another one."""
+        found = self._seen.get(i.word)
+        if found is None:
+            if len(self._seen) >= REMEMBERED:
+                self._seen.clear()
+            found = self._seen[i.word] = Effects(i, self.lat)
+        return found
+
+    def raw(self, one: Instruction, write: Touch, other: Instruction, read: Touch) -> int:
+        """Cycles that a reader must keep behind a fixed-latency producer."""
+        key = write.kind, read.kind, read.first - write.first
+        need = self._raw.get(key)
+        if need is None:
+            need = self._raw[key] = self.lat.raw(one, write.access, other, read.access)
+        return need
+
+    def waw(self, one: Instruction, write: Touch, other: Instruction, write2: Touch) -> int:
+        """Cycles between two writers of one register, the first of fixed latency."""
+        key = write.kind, write2.kind, write2.first - write.first
+        need = self._waw.get(key)
+        if need is None:
+            need = self._waw[key] = self.lat.waw(one, write.access, other, write2.access)
+        return need
+
+
+distances = functools.cache(Distances)
+
+
+class Manner:
+    """What all instructions of one shape have in common, whatever their registers; products of the tensor cores with
+    scoreboards of their own, and without, are two."""
+
+    def __init__(self, i: Instruction, of: Distances) -> None:
+        lat = of.lat
+        self.of, self.lat = of, lat
+        self.queue, self.in_order, self.flushes = lat.queue(i), lat.in_order(i), lat.flushes(i)
+        self.product = i.mods[:1] if lat.pipe(i) == "wgmma" else None
+        self.reads: dict[Access, Touch] = {}
+        self.writes: dict[Access, Touch] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self.barrier_reads = [self.read(i, access) for access in lat.held_back(i)]
+        self.barrier_writes = [self.write(i, access) for access in lat.holds_back(i)]
+
+    def read(self, i: Instruction, access: Access) -> Touch:
+        """What ``i`` does to the registers that it reads."""
+        also, kind = None, self._kind(i, access, reader)
+        if self.lat.is_overtaken(i, access):
+            as_source = sources_of(access)
+            also = _touch(as_source, FIXED, self._most(i, as_source, kind), kind)
+        role = LATE if self.lat.late(i, access) else FIXED
+        found = self.reads[access] = _touch(access, role, 0, kind, also)
+        return found
+
+    def write(self, i: Instruction, access: Access) -> Touch:
+        """What ``i`` does to the registers that it writes."""
+        lat, role, kind = self.lat, FIXED, self._kind(i, access, writer)
+        also = _touch(sources_of(access), FIXED, 0, kind) if lat.overtakes(i, access) else None
+        if lat.variable(i, access):
+            role = WITH_SOURCES if lat.with_read(i, access) else VARIABLE
+        most = self._most(i, access, kind) if role == FIXED else 0
+        found = self.writes[access] = _touch(access, role, most, kind, also)
+        return found
+
+    def _kind(self, i: Instruction, access: Access, of: Callable[..., str]) -> int:
+        key = of, access.file, access.count, access.what
+        found = self._kinds.get(key)
+        if found is None:
+            classes = [of(self.lat, i, access, word) for word in range(access.count)]
+            product = (self.product, access.what) if self.product else None  # latency.accumulates
+            kinds = self.of.kinds
+            found = self._kinds[key] = kinds.setdefault((of, access.file, product, *classes), len(kinds))
+        return found
+
+    def _most(self, i: Instruction, access: Access, kind: int) -> int:
+        found = self.of.most.get(kind)
+        if found is None:
+            found = self.of.most[kind] = self.lat.most(i, access)
+        return found
+
+
+def _touch(access: Access, role: int, most: int, kind: int, also: Touch | None = None) -> Touch:
     first = FIRST[access.file] + access.first
-    return range(first, first + access.count)
+    numbers = tuple(range(first, first + access.count))
+    clears = 0
+    if access.file in ("P", "UP"):
+        clears = sum(3 << literal(n, False) for n in numbers if n % 8 != PREDICATES)
+    return Touch(access, numbers, first, (1 << access.count) - 1 << first, role, most, clears, kind, also)
+
+
+class Boards(NamedTuple):
+    """What the scoreboards of a control code say: see Effects."""
+
+    sets: tuple[int, ...]
+    missing: tuple[int, ...]
+    releases: dict[int, int]
+
+
+@functools.cache
+def _boards(write: int, read: int) -> Boards:
+    named = sorted({sb for sb in (write, read) if sb != NONE})
+    written, read_by = (1 << sb if sb < SCOREBOARDS else 0 for sb in (write, read))
+    return Boards(
+        tuple(sb for sb in named if sb < SCOREBOARDS),
+        tuple(sb for sb in named if sb >= SCOREBOARDS),
+        {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by},
+    )
+
+
+NOTHING: dict[int, int] = {}
+WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 
 
 class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
-    itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reads``: register
-    -> access; ``writes``: register -> access and role; ``late``: registers that it reads late, without those that it
-    writes too, for which its result stands. ``clears``: both literals of the predicates that it writes, as a mask.
-    ``sets``: its scoreboards; ``missing``: those that it names and that there are not; ``releases``: role -> the
-    scoreboards that tell when it is done, as a mask."""
-
-    __slots__ = (
-        "clears", "depbar", "flushes", "guard", "i", "in_order", "late", "missing", "queue", "reads", "releases",
-        "sets", "stall", "wait", "waits", "writes",
-    )  # fmt: skip
+    itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reading`` and
+    ``writing``: its touches, in the order of its operands; ``read`` and ``written``: their registers, as bits.
+    ``read_late``: registers
+    that it reads late, without those that it writes too, for which its result stands, as bits; ``arriving``: role of
+    what arrives at no fixed time -> registers, as bits. ``clears``: both literals of the predicates that it writes, as
+    a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``: those that it
+    names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a mask."""
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
+        control, of = i.control, distances(lat)
+        key = i.shape, i.shape.op.pipe == "tensor" and (control.write != NONE or control.read != NONE)
+        manner = of.manners.get(key)
+        if manner is None:
+            manner = of.manners[key] = Manner(i, of)
         self.i = i
-        self.wait = [sb for sb in range(SCOREBOARDS) if i.control.wait >> sb & 1]
-        self.waits: list[int] = []  # by the instruction itself, which looks later than a control code
-        self.stall = lat.stall(i)
-        self.guard = None if i.guard.zero else (FIRST[i.guard.file] + i.guard.index, i.guard.inv)
-        self.queue = lat.queue(i)
-        self.in_order = lat.in_order(i)
-        self.flushes = lat.flushes(i)
-        self.reads: dict[int, Access] = {}
-        late: set[int] = set()
-        for read in lat.reads(i):
-            is_late = lat.late(i, read)
-            for register in _numbers(read):
-                self.reads.setdefault(register, read)  # the place that comes first needs the most cycles
-                if is_late:
-                    late.add(register)
-        self.writes: dict[int, tuple[Access, int]] = {}
-        for write in lat.writes(i):
-            role = FIXED
-            if lat.variable(i, write):
-                role = WITH_SOURCES if lat.with_read(i, write) else VARIABLE
-            for register in _numbers(write):
-                self.writes[register] = (write, role)
-        self.late = tuple(sorted(late.difference(self.writes)))
-        predicates = (n for n in self.writes if FIRST["P"] <= n < FIRST["B"] and n % 8 != PREDICATES)
-        self.clears = sum(3 << literal(n, False) for n in predicates)
-        control = i.control
-        written, read_by = (1 << sb if sb < SCOREBOARDS else 0 for sb in (control.write, control.read))
-        # role -> the scoreboards of its own that tell that it is done, as a mask
-        self.releases = {VARIABLE: written, LATE: written | read_by, WITH_SOURCES: written | read_by}
-        named = {sb for sb in (control.write, control.read) if sb != NONE}
+        self.queue, self.in_order, self.flushes = manner.queue, manner.in_order, manner.flushes
+        self.wait = WAITS[control.wait]
+        self.stall = control.stall or lat.stall(i)
+        reads, writes = manner.reads, manner.writes
+        reading = [reads.get(access) or manner.read(i, access) for access in i.reads]
+        writing = [writes.get(access) or manner.write(i, access) for access in i.writes]
+        read = written = clears = late = 0
+        sources = []
+        arriving: dict[int, int] | None = None
+        for touch in writing:
+            written |= touch.mask
+            clears |= touch.clears
+            if touch.role != FIXED:
+                arriving = arriving or {}
+                arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
+            if touch.also:
+                sources.append(touch.also)
+        if manner.barrier_writes:
+            writing += manner.barrier_writes
+        for touch in reading:
+            read |= touch.mask
+            if touch.role == LATE:
+                late |= touch.mask
+            if touch.also:
+                writing.append(touch.also)
+        if sources or manner.barrier_reads:
+            reading += manner.barrier_reads + sources
+        self.reading: list[Touch] = reading
+        self.writing: list[Touch] = writing
+        self.read, self.written, self.clears = read, written, clears
+        self.read_late, self.arriving = late & ~written, arriving or NOTHING
+        self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
+        self.sets, self.missing, self.releases = _boards(control.write, control.read)
+        self.waits: tuple[int, ...] = ()
         self.depbar: tuple[int, int] | None = None
         if i.base == "DEPBAR":
             self._depbar(i)
-            named.update(sb for sb in (*self.waits, *(self.depbar or ())[:1]) if sb >= SCOREBOARDS)
-            self.waits = [sb for sb in self.waits if sb < SCOREBOARDS]
-            if self.depbar is not None and self.depbar[0] >= SCOREBOARDS:
-                self.depbar = None
-        self.sets = sorted(sb for sb in named if sb < SCOREBOARDS)
-        self.missing = sorted(sb for sb in named if sb >= SCOREBOARDS)
+
+    @functools.cached_property
+    def reads(self) -> dict[int, Access]:
+        """Register -> how it is read. Of several places the first counts, which needs the most cycles."""
+        found: dict[int, Access] = {}
+        for touch in self.reading:
+            for register in touch.numbers:
+                found.setdefault(register, touch.access)
+        return found
+
+    @functools.cached_property
+    def writes(self) -> dict[int, tuple[Access, int]]:
+        """Register -> how it is written, and its role."""
+        return {register: (touch.access, touch.role) for touch in self.writing for register in touch.numbers}
+
+    @functools.cached_property
+    def late(self) -> tuple[int, ...]:
+        """The registers of ``read_late``."""
+        return tuple(bits(self.read_late))
 
     def _depbar(self, i: Instruction) -> None:
         """DEPBAR.LE SB0, 0x1, {3, 2} waits for SB2 and SB3, and until one is left of SB0."""
+        waits: list[int] = []
+        counted: tuple[int, int] | None = None
         for operand in i.operands:
             if isinstance(operand, Name) and operand.text.startswith("SB"):
-                self.depbar = (int(operand.text[2:]), 0)
+                counted = (int(operand.text[2:]), 0)
             elif isinstance(operand, Imm) and operand.kind == "set":
-                self.waits += [sb for sb in range(6) if operand.bits >> sb & 1]
-            elif isinstance(operand, Imm) and self.depbar is not None:
-                self.depbar = (self.depbar[0], operand.value)
-        if self.depbar is not None and self.depbar[1] == 0:
-            self.waits.append(self.depbar[0])
-            self.depbar = None
+                waits += WAITS[operand.bits & 63]
+            elif isinstance(operand, Imm) and counted is not None:
+                counted = (counted[0], operand.value)
+        if counted is not None and counted[1] == 0:
+            waits.append(counted[0])
+            counted = None
+        named = {*self.missing, *waits, *(counted or ())[:1]}
+        self.missing = tuple(sorted(sb for sb in named if sb >= SCOREBOARDS))
+        self.waits = tuple(sb for sb in waits if sb < SCOREBOARDS)
+        self.depbar = counted if counted is not None and counted[0] < SCOREBOARDS else None
+
+
+@functools.cache
+def _guard(file: str, index: int, inv: bool) -> tuple[int, bool] | None:
+    return None if index == ZEROS[file] else (FIRST[file] + index, inv)

@@ -10,15 +10,14 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import getitem
 from typing import Any
 
 from turingas.errors import EncodeError
 from turingas.isa import diagnose
 from turingas.isa.diagnose import Line, Problem
-from turingas.isa.fields import Target
+from turingas.isa.fields import Register, Target
 from turingas.isa.form import GUARDS as GUARD_TEXTS
-from turingas.isa.form import Form
+from turingas.isa.form import WORD, Form
 from turingas.isa.forms import Forms
 from turingas.isa.grammar import Row
 from turingas.isa.operands import DIGITS, MEMO, Bits, Operand, remember
@@ -35,19 +34,13 @@ class _Entry:
     conditional: bool = False
 
 
-class _Skeletons(dict[str, str]):
-    """Operand text -> its kind: what is left without the digits of numbers and register indices."""
-
-    def __missing__(self, text: str) -> str:
-        return remember(self, text, text.strip().translate(DIGITS))
-
-
-TARGET = "\0"
+TARGET = b"\0"
 SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
 SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
 
 
+NO_GUARD = (0, "")  # fits no form
 GUARDS = {text.strip(): (bits, kind) for kind in ("P", "UP") for bits, text in GUARD_TEXTS[kind].items() if text}
 
 
@@ -57,11 +50,10 @@ class Encoder:
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
-        self._entries: dict[str, dict[tuple[str, ...], _Entry]] = {}
+        self._entries: dict[str, dict[bytes, _Entry]] = {}
         self._count = 0  # of entries
         #: a row and the kinds of operands -> the form that fits them, and its operands
-        self._shapes: dict[tuple[Row | str, ...], tuple[Form, list[Operand]]] = {}
-        self._skeleton = _Skeletons().__getitem__
+        self._shapes: dict[tuple[Row, bytes], tuple[Form, list[Operand]]] = {}
 
     def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
         """The word of one instruction (guard, mnemonic, operands), control bits 0.
@@ -73,69 +65,73 @@ class Encoder:
 
     def find(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The word, as ``encode`` gives it, and the form that the text has."""
-        guard, uniform, rest = 0x7000, None, text
+        bits, form = self.read(text, address, labels)
+        return bits & WORD, form
+
+    def read(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
+        """The same, and above the 128 bits of the word those that tell which general registers it uses
+        (``Register.end``)."""
+        found = self.quick(text, address, labels)
+        if found is not None:
+            return found
+        guard, uniform, rest, before = 0x7000, None, text, ""
         if text[:1] == "@":
-            word, _, rest = text.partition(" ")
-            if "\t" in word:
-                return self.find(text.replace("\t", " "), address, labels)
-            guard, uniform = GUARDS.get(word) or self._guard(word)
-        name, _, tail = rest.partition(" ")
-        kinds = self._entries.get(name)
-        quick: list[str] | None = None
-        if kinds is not None:
-            quick = tail.split(", ") if tail else []
-            found = self._known(kinds, quick, guard, uniform, address, labels)
-            if found is not None:
-                return found
+            before, _, rest = text.partition(" ")
+            if "\t" in before:
+                return self.read(text.replace("\t", " "), address, labels)
+            guard, uniform = GUARDS.get(before) or self._guard(before)
         rest = rest.strip()
         name, _, tail = rest.partition(" ")
         parts = SPLIT.split(tail.strip()) if tail else []
-        if parts != quick and name in self._entries:  # it has other blanks than nvdisasm writes
-            found = self._known(self._entries[name], parts, guard, uniform, address, labels)
+        tidy = f"{before} {name} {', '.join(parts)}".strip()
+        if tidy != text:  # it has other blanks than nvdisasm writes
+            found = self.quick(tidy, address, labels)
             if found is not None:
                 return found
         try:
             return self._search(text, rest, name, parts, guard, uniform, address, labels)
         except EncodeError:
             if "\t" in text:
-                return self.find(text.replace("\t", " "), address, labels)
+                return self.read(text.replace("\t", " "), address, labels)
             if ";" in text:
                 raise EncodeError("nothing may follow the ';'", text.index(";"), "one instruction a line") from None
             tidy = SPACES.sub("", text)
             if tidy != text:
                 with contextlib.suppress(EncodeError):
-                    return self.find(tidy, address, labels)
+                    return self.read(tidy, address, labels)
             raise
 
-    def _known(
-        self,
-        kinds: Mapping[tuple[str, ...], _Entry],
-        parts: list[str],
-        guard: int,
-        uniform: str | None,
-        address: int,
-        labels: Mapping[str, int] | None,
+    def quick(
+        self, text: str, address: int = 0, labels: Mapping[str, int] | None = None, anywhere: bool = False
     ) -> tuple[int, Form] | None:
-        """The word of a line whose like was seen before; None for others, and where something is wrong."""
-        key = tuple(map(self._skeleton, parts))
-        entry = kinds.get(key)
-        if entry is None:
-            entry = kinds.get((*key[:-1], TARGET)) if key else None
-            if entry is None:
-                return None
-        form = entry.form
-        if uniform is not None and uniform != form.guard:
+        """What ``read`` gives, of an instruction whose like was seen before; None of others, and where something is
+        wrong. ``anywhere``: None of branches, too, which mean something else elsewhere."""
+        guard, uniform, rest = 0x7000, None, text
+        if text[:1] == "@":
+            before, _, rest = text.partition(" ")
+            guard, uniform = GUARDS.get(before, NO_GUARD)
+        name, _, tail = rest.partition(" ")
+        kinds = self._entries.get(name)
+        if kinds is None:
             return None
+        key = _kind(tail)
+        entry = kinds.get(key) or kinds.get(_to_target(key))
+        if entry is None or uniform is not None and uniform != entry.form.guard:
+            return None
+        bits = entry.bits | guard
         try:
-            # the bits of different operands are disjoint: their sum is their union
-            bits = sum(map(getitem, entry.tables, parts), entry.bits | guard)
+            parts = tail.split(", ")
+            for table, part in zip(entry.tables, parts):
+                bits |= table[part]
             if entry.target is not None:
+                if anywhere:
+                    return None
                 bits |= self._target(entry.target, parts[-1], address, labels)
         except ValueError:
             return None
-        if entry.conditional and not form.accepts(bits):
+        if entry.conditional and not entry.form.accepts(bits):
             return None
-        return bits, form
+        return bits, entry.form
 
     def _guard(self, text: str) -> tuple[int, str | None]:
         match = GUARD.match(text)
@@ -149,6 +145,8 @@ class Encoder:
         return number << 12 | bool(negated) << 15, kind
 
     def _target(self, operand: Operand, text: str, address: int, labels: Mapping[str, int] | None) -> int:
+        if labels and operand.only is operand.target is not None and text in labels:
+            return operand.target.at(labels[text], address)
         match = operand.regex.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a branch target")
@@ -156,6 +154,8 @@ class Encoder:
         for f, part in zip(operand.fields, match.groups()):
             if not isinstance(f, Target):
                 bits |= (f.default or 0) if part is None else f.encode(part)
+                if isinstance(f, Register):
+                    bits |= f.end(bits)
                 continue
             name = part
             if name.startswith("`("):
@@ -196,7 +196,7 @@ class Encoder:
     def _fitting(self, row: Row, parts: list[str]) -> Iterator[tuple[Form, list[Operand] | None]]:
         """The forms of a row, each with the operands that the texts stand for in it (None when they fit none): first
         the one that fits such texts, if they were seen with other modifiers."""
-        key: tuple[Row | str, ...] = (row, *map(self._skeleton, parts))
+        key = row, _kind(", ".join(parts))
         known = self._shapes.get(key)
         if known is not None and all(operand.matches(text) for operand, text in zip(known[1], parts)):
             yield known
@@ -252,14 +252,30 @@ class Encoder:
         return word, form
 
     def _keep(self, name: str, parts: list[str], entry: _Entry) -> None:
-        key = tuple(map(self._skeleton, parts))
+        key = _kind(", ".join(parts))
+        if key.count(b", ") >= len(parts) > 0:  # a set with blanks in it looks like several operands
+            return
         if entry.target is not None:  # always the last; its text says nothing of the form
-            key = (*key[:-1], TARGET)
+            key = _to_target(key)
         if self._count >= MEMO:
             self._entries.clear()
             self._count = 0
         self._entries.setdefault(name, {})[key] = entry
         self._count += 1
+
+
+def _to_target(key: bytes) -> bytes:
+    """The kinds of operands of which the last is a branch target."""
+    others, comma, _ = key.rpartition(b", ")
+    return others + comma + TARGET
+
+
+def _kind(operands: str) -> bytes:
+    """What operands look like without the digits of numbers and register indices."""
+    try:
+        return operands.encode().translate(None, DIGITS)
+    except UnicodeEncodeError:
+        return operands.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
 class _Zero(dict[str, int]):

@@ -144,6 +144,25 @@ def _texts(prefix: str, count: int, zero: str, last: int) -> dict[int, str]:
     return {index: name for name, index in _indices(prefix, count, zero, last).items()}
 
 
+@functools.cache
+def _registers(prefix: str, count: int, zero: str, last: int, pos: int, words: int) -> dict[int, str]:
+    """Registers that stand at ``pos``: bits and name of each that an operand of ``words`` registers may begin at."""
+    texts = _texts(prefix, count, zero, last)
+    return {index << pos: name for index, name in texts.items() if _fits(index, words, count, last)}
+
+
+@functools.cache
+def _ending(prefix: str, count: int, zero: str, last: int, pos: int, words: int) -> dict[str, int]:
+    """The same, the other way round; above the word of 128 bits is a bit for where a general register ends."""
+    field = Register(prefix, pos, last.bit_length(), zero, words, limit=count)
+    return {name: bits | field.end(bits) for bits, name in field.texts().items()}
+
+
+def _fits(index: int, words: int, count: int, last: int) -> bool:
+    """Whether an operand of so many registers may begin at this one."""
+    return words <= 1 or index == last or not (index % (4 if words > 2 else 2) or index + words > count)
+
+
 KINDS = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}
 
 
@@ -210,13 +229,9 @@ class Register(Field):
             index = self._names.get(text)
             if index is None:
                 return None
-        if self.suffix is not None or (self.words > 1 and not self._fits(index)):
+        if self.suffix is not None or not _fits(index, self.words, self.count, self.last):
             return None
         return bits | index << self.pos
-
-    def _fits(self, index: int) -> bool:
-        """Whether the operand may begin at this register."""
-        return index == self.last or not (index % (4 if self.words > 2 else 2) or index + self.words > self.count)
 
     def encode(self, text: str) -> int:
         bits = 0
@@ -274,17 +289,26 @@ class Register(Field):
             return self.mark + text
         return text
 
-    def check(self, word: int) -> None:
-        """Unprintable for what ``encode`` would not read back: a misaligned wide register."""
-        index = word >> self.pos & self.last
-        if index >= self.count and not (self.zero and index == self.last):
-            raise Unprintable
-        if self.words > 1 and not self._fits(index):
-            raise Unprintable
+    def texts(self) -> Mapping[int, str]:
+        """The bits and names of all registers that may stand here, without signs; none where there is a suffix."""
+        if self._extras == -1:
+            return {}
+        return _registers(self.prefix, self.count, self.zero, self.last, self.pos, self.words)
+
+    def names(self) -> Mapping[str, int]:
+        """The same, the other way round, each with its ``end``."""
+        if self._extras == -1:
+            return {}
+        return _ending(self.prefix, self.count, self.zero, self.last, self.pos, self.words)
+
+    def end(self, bits: int) -> int:
+        """A bit above the 128 of a word: bit n tells that general register n - 1 is the last that is used; 0 for RZ."""
+        index = bits >> self.pos & self.last
+        return 0 if self.prefix != "R" or index == self.last else 1 << 128 + index + max(self.words, 1)
 
     def checked(self, word: int) -> str:
-        """``decode`` after ``check``."""
-        if self.words > 1 and not self._fits(word >> self.pos & self.last):
+        """``decode``, but Unprintable for what ``encode`` would not read back: a misaligned wide register."""
+        if self.words > 1 and not _fits(word >> self.pos & self.last, self.words, self.count, self.last):
             raise Unprintable
         return self.decode(word)
 

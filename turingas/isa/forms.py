@@ -10,22 +10,30 @@ from turingas.errors import AsmError
 from turingas.isa import arch as architectures
 from turingas.isa import grammar, table
 from turingas.isa.arch import Arch
-from turingas.isa.fields import Field
+from turingas.isa.fields import Field, Target
 from turingas.isa.form import Form, Mnemonic, Shared
-from turingas.isa.operands import remember
+from turingas.isa.operands import names_in, remember
 
-#: A form that may explain a word: it does not unless the bits of the mask have this value.
-Candidate = tuple[int, int, Form]
+#: A form that may explain a word: it does not unless the bits of the mask have this value. It is None until a word asks
+#: for it; until then mask and value are the bits that are set in all of its words.
+Candidate = tuple[int, int, Form | None]
+
+
+class _Bucket(list[Candidate]):
+    """The candidates of one opcode, and the row and shape that each of them comes from."""
+
+    def __init__(self) -> None:
+        self.origins: list[tuple[grammar.Row, int]] = []
 
 
 class _Anywhere(dict[int, bool]):
-    """Opcode -> whether it means the same at every address: none of its forms has a branch target."""
+    """Opcode -> whether it means the same at every address: none of its rows has a branch target."""
 
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
 
     def __missing__(self, opcode: int) -> bool:
-        found = self[opcode] = not any(candidate[2].has_target for candidate in self.forms.bucket(opcode))
+        found = self[opcode] = not any(map(self.forms.has_target, self.forms.rows_of(opcode)))
         return found
 
 
@@ -34,23 +42,24 @@ class Forms:
 
     def __init__(self, arch: Arch) -> None:
         self.name, self.arch = arch.name, arch
-        self.rows = [row for row in table.ROWS if arch in row.archs and not arch.lacks(row.text)]
+        here = functools.cache(lambda archs: arch in archs)
+        self.rows = [row for row in table.ROWS if here(row.archs) and not arch.lacks(row.text)]
         self.rows += grammar.own(arch)
         table.OPS.update(arch.ops)
         self.sources = set(arch.sources)
         self._last = {name + of.zero: of.last for name, of in arch.files.items()}  # "URZ" -> its number
         self._by_name: dict[str, list[grammar.Row]] = {}
-        self._by_opcode: dict[int, list[grammar.Row]] = {}
+        self._by_opcode: dict[int, list[grammar.Row]] = {}  # by bits 0 to 8, which all shapes of a row have
         for row in self.rows:
             self._by_name.setdefault(row.base, []).append(row)
-            for key in grammar.opcodes(row):
-                self._by_opcode.setdefault(key, []).append(row)
+            self._by_opcode.setdefault(row.opcode & 0x1FF, []).append(row)
         self._forms: dict[tuple[grammar.Row, int], Form] = {}
         self._mnemonics: dict[grammar.Row, Mnemonic] = {}
         self._readings: dict[str, list[tuple[grammar.Row, tuple[int, ...]]]] = {}
-        #: opcode (bits 0 to 11) -> its forms, for those that were asked for (``bucket``)
-        self.buckets: dict[int, list[Candidate]] = {}
+        #: opcode (bits 0 to 11) -> what may explain its words, for those that were asked for
+        self.buckets: dict[int, _Bucket] = {}
         self.anywhere = _Anywhere(self)
+        self._leads: dict[str, bool] = {}  # mnemonic without modifiers -> ``leads``
         self._shared = Shared()
         self._lock = threading.RLock()
         self._made_fields: dict[int, Field] = {}
@@ -107,6 +116,7 @@ class Forms:
         found = self._readings.get(name)
         if found is None:
             rows = self._by_name.get(name.partition(".")[0], ())
+            rows = [row for row in rows if name.startswith(row.text.partition(" ")[0].partition("{")[0])]
             found = [(row, bits) for row in rows if (bits := self.mnemonic(row).read(name))]
             if found:  # what nobody writes is not worth keeping
                 remember(self._readings, name, found)
@@ -130,11 +140,66 @@ class Forms:
         for row in self.rows:
             yield from self.forms_of(row)
 
-    def bucket(self, key: int) -> list[Candidate]:
-        """The forms that may explain a word with these bits 0 to 11, each with what it takes to tell."""
-        forms = [form for row in self._by_opcode.get(key, []) for form in self.forms_of(row, key)]
-        bucket = self.buckets[key] = [(f.mask | f.check_mask, f.value | f.check_value, f) for f in forms]
-        return bucket
+    def rows_of(self, opcode: int) -> list[grammar.Row]:
+        """The rows that write words with these bits 0 to 11."""
+        return [row for row in self._by_opcode.get(opcode & 0x1FF, ()) if opcode in grammar.opcodes(row)]
+
+    def has_target(self, row: grammar.Row) -> bool:
+        """Whether an operand of a row is a branch target."""
+        operands, _, _ = grammar.shapes(row)[0]
+        return any(isinstance(self.field(row, name), Target) for text in operands for name in names_in(text))
+
+    def leads(self, name: str) -> bool:
+        """Whether an instruction with this mnemonic may have a branch target."""
+        base = name.partition(".")[0]
+        found = self._leads.get(base)
+        if found is None:
+            found = self._leads[base] = any(map(self.has_target, self._by_name.get(base, ())))
+        return found
+
+    def fitting(self, word: int) -> Iterator[Form]:
+        """The forms that may explain a word, in the table's order."""
+        bucket = self.buckets.get(word & 0xFFF) or self.bucket(word & 0xFFF)
+        for n, (mask, value, form) in enumerate(bucket):
+            if word & mask == value:
+                if form is None:
+                    mask, value, form = self._finish(bucket, n)
+                    if word & mask != value:
+                        continue
+                yield form
+
+    def divided(self, words: list[int]) -> Iterator[tuple[Form | None, list[int]]]:
+        """Words of one opcode by the form that is the first to fit them; None for those that none fits."""
+        bucket = self.buckets.get(words[0] & 0xFFF) or self.bucket(words[0] & 0xFFF)
+        for n, (mask, value, form) in enumerate(bucket):
+            fitting = [word for word in words if word & mask == value]
+            if fitting and form is None:
+                mask, value, form = self._finish(bucket, n)
+                fitting = [word for word in fitting if word & mask == value]
+            if fitting:
+                yield form, fitting
+                if len(fitting) == len(words):
+                    return
+                words = [word for word in words if word & mask != value]
+        yield None, words
+
+    def bucket(self, opcode: int) -> _Bucket:
+        """What may explain words of an opcode, in the table's order."""
+        bucket = _Bucket()
+        for row in self.rows_of(opcode):
+            for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
+                if key & 0xFFF == opcode and self.sources.issuperset(kinds):
+                    value = sum(bits << pos for pos, bits in self._opcode(row, key).items())
+                    bucket.append((value, value, None))
+                    bucket.origins.append((row, n))
+        return self.buckets.setdefault(opcode, bucket)
+
+    def _finish(self, bucket: _Bucket, n: int) -> tuple[int, int, Form]:
+        """Make the form of a candidate."""
+        form = self._forms.get(bucket.origins[n]) or self._made(*bucket.origins[n])
+        found = form.mask | form.check_mask, form.value | form.check_value, form
+        bucket[n] = found
+        return found
 
 
 _KNOWN: dict[str, Forms] = {}

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turingas.isa import control
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
-from turingas.isa.form import Form
+from turingas.isa.form import WORD, Form
 from turingas.isa.grammar import SOURCE
 from turingas.isa.isa import Isa
 from turingas.isa.op import Op
 from turingas.isa.operands import Operand as Pattern
-from turingas.isa.operands import Piece
+from turingas.isa.operands import Piece, remember
 from turingas.isa.table import OPS
 
 # A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
+LANES_DECIDE = frozenset(["DIV", "CONV"])  # modifiers of branches on which lanes are active
 DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
 GUARD, ALWAYS = 0xF000, 0x7000  # where the guard stands, and what stands there for @PT
+NO_CODE = WORD & ~control.MASK | control.REUSE_MASK  # the reuse flags belong to the operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ class Instruction(NamedTuple):
 
     word: int
     address: int
+    control: Control
     shape: Shape
     guard: Reg
-    control: Control
     operands: tuple[Operand, ...]
     base: str = ""
     mods: tuple[str, ...] = ()
@@ -163,22 +165,40 @@ class Instruction(NamedTuple):
         return self.shape.name
 
     @property
+    def op(self) -> Op:
+        """What the mnemonic is besides how it is written."""
+        return self.shape.op
+
+    @property
     def always(self) -> bool:
         """Whether its guard is @PT."""
         return self.word & GUARD == ALWAYS
+
+    @property
+    def guard_decides(self) -> bool:
+        """Whether a branch or an end depends on nothing but its guard: not on another predicate, nor on which lanes
+        are active."""
+        if LANES_DECIDE & set(self.mods):
+            return False
+        return not any(isinstance(o, Reg) and o.file in ("P", "UP") and (not o.zero or o.inv) for o in self.operands)
 
     def text(self) -> str:
         """nvdisasm's text."""
         return self.shape.form.plain(self.word, self.address, None)
 
 
+#: what an Instruction has behind its control code
+Body = tuple["Shape", Reg, tuple[Operand, ...], str, tuple[str, ...], tuple[Access, ...], tuple[Access, ...]]
+
+
 class Shape:
     """A mnemonic with its modifiers in one form: what its instructions have in common, whatever their guards.
-    ``operands``: for each the mask of its bits, what they stand for, and whether that depends on the address, too.
+    ``operands``: for each the mask of its bits, what they stand for, and whether that depends on the address, too;
+    ``located``: whether any of them does.
     ``both``: places of registers that are read and written; ``halves``: whether two operands may be the halves of one
     immediate; ``moves``: whether a mask says which predicates are operands."""
 
-    __slots__ = ("base", "both", "form", "halves", "mods", "moves", "name", "op", "operands")
+    __slots__ = ("base", "both", "form", "halves", "located", "mods", "moves", "name", "op", "operands")
 
     def __init__(self, form: Form, word: int) -> None:
         self.form = form
@@ -196,6 +216,7 @@ class Shape:
             spans = op.spans(self.mods, n > 0) if "UR" in pattern.source and "[" in pattern.source else 0
             means = _meanings(pattern, op, wide, double, spans, n == 0, clear)
             self.operands.append((pattern.mask, means, pattern.target is not None or op.relative))
+        self.located = any(located for *_, located in self.operands)
 
 
 def read_control(word: int) -> Control:
@@ -212,43 +233,70 @@ def read_control(word: int) -> Control:
 
 def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     """The instruction of a word at ``address``; None where no row of the table explains it."""
+    bare = word & NO_CODE
+    body = isa.bodies.get(bare)
+    if body is None:
+        body = _body(isa, bare, address)
+        if not (body and body[0].located):
+            if len(isa.bodies) >= REMEMBERED:
+                isa.bodies.clear()
+            isa.bodies[bare] = body
+    return _new(Instruction, (word, address, _controls[word >> control.STALL], *body)) if body else None
+
+
+_new = tuple.__new__
+
+# What comes again and again is made once: a large cubin decodes many times as fast.
+REMEMBERED = 1 << 16  # words of an architecture
+
+
+class _Controls(dict[int, Control]):
+    """A word without what stands below its control code -> the control code."""
+
+    def __missing__(self, bits: int) -> Control:
+        return remember(self, bits, read_control(bits << control.STALL))
+
+
+class _Shapes(dict[tuple[Form, int], Shape]):
+    """A form, and the bits of the mnemonic -> what such instructions have in common."""
+
+    def __missing__(self, key: tuple[Form, int]) -> Shape:
+        return remember(self, key, Shape(*key))
+
+
+_controls, _shapes = _Controls(), _Shapes()
+
+
+def _body(isa: Isa, word: int, address: int) -> Body | tuple[()]:
+    """All that a word means but its control code; () where no row explains it."""
     form = isa.explain(word)
     if form is None:
-        return None
-    shape = _shape(form, word & form.name_mask & ~GUARD)
-    guard, read = _guard(form.guard, word & GUARD)
+        return ()
+    shape = _shapes[form, word & form.name_mask & ~GUARD]
+    guard, reads = _guard(form.guard, word & GUARD)
+    writes: tuple[Access, ...] = ()
     found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
-    operands = tuple([operand for operand, _, _ in found])
+    operands = tuple([one[0] for one in found])
     if shape.halves:
         operands = _packed(operands)
     if shape.moves:
         found = [_moved(shape.op, one, operands[-1]) for one in found]
-    reads = [*read]
-    writes: list[Access] = []
     for _, one, other in found:
-        reads += one
-        writes += other
+        if one:
+            reads += one
+        if other:
+            writes += other
     if shape.both:
-        writes += [
+        writes += tuple(
             Access(r.file, r.index, r.words, "d")
             for r in operands
             if isinstance(r, Reg) and f"{r.file}{r.place}" in shape.both
-        ]
-    return Instruction(
-        word, address, shape, guard, _control(word >> control.STALL), operands, shape.base, shape.mods,
-        tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)),
-    )  # fmt: skip
-
-
-# What comes again and again is made once: a large cubin decodes many times as fast.
-REMEMBERED = 1 << 17
-
-_shape = functools.lru_cache(REMEMBERED)(Shape)
-
-
-@functools.lru_cache(REMEMBERED)
-def _control(bits: int) -> Control:
-    return read_control(bits << control.STALL)
+        )
+    if len(reads) > 1:
+        reads = tuple(dict.fromkeys(reads))
+    if len(writes) > 1:
+        writes = tuple(dict.fromkeys(writes))
+    return shape, guard, operands, shape.base, shape.mods, reads, writes
 
 
 @functools.cache
@@ -267,19 +315,17 @@ class Meanings(dict[int, Meaning]):
     whether it is the first operand; ``clear``: whether the instruction clears the barrier that it reads."""
 
     def __init__(self, pattern: Pattern, op: Op, wide: int, double: bool, spans: int, first: bool, clear: bool) -> None:
-        self.pattern, self.op, self.wide, self.double, self.spans = pattern, op, wide, double, spans
+        self.read = _reader(pattern, wide, op)
+        self.uniform, self.double, self.spans = "UR" in pattern.source, double, spans
         self.first, self.cleared = first, clear
 
     def __missing__(self, bits: int) -> Meaning:
-        if len(self) >= REMEMBERED:
-            self.clear()
-        found = self[bits] = self.at(bits, 0)
-        return found
+        return remember(self, bits, self.at(bits, 0))
 
     def at(self, word: int, address: int) -> Meaning:
         """The operand of the instruction ``word`` at ``address``."""
-        operand = _operand(self.pattern, word, address, self.wide, self.op)
-        if "UR" in self.pattern.source:
+        operand = self.read(word, address)
+        if self.uniform:
             operand = self._widened(operand)
         return operand, *self._accesses(operand)
 
@@ -376,38 +422,47 @@ HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
 
 
-def _operand(pattern: Pattern, word: int, address: int, wide: int, op: Op) -> Operand:
+# -- from the bits of an operand to its value. What depends on the row alone is looked at once, for all words.
+
+Read = Callable[[int, int], Operand]  # word, address
+
+
+def _reader(pattern: Pattern, wide: int, op: Op) -> Read:
+    """What reads an operand. ``wide``: how many registers the data operands have."""
     flat = list(_pieces(pattern.pieces))
-    regs = [_register(f, word, wide, op) for kind, f in flat if kind == "field" and isinstance(f, Register)]
-    target = next((f for kind, f in flat if isinstance(f, Target)), None)
-    if target is not None:
-        return Label(target.address(word, address), target.relative, regs[0] if regs else None)
-    if any(kind == "text" and "[" in f for kind, f in flat):
-        return _memory(flat, word, wide, op)
     fields = [f for kind, f in flat if kind == "field"]
+    if pattern.target is not None:
+        return _label(pattern.target, [_register(f, wide, op) for f in fields if isinstance(f, Register)])
+    if any(kind == "text" and "[" in f for kind, f in flat):
+        return _memory(flat, wide, op)
     if not fields:
-        return Name(pattern.source)
+        name = Name(pattern.source)
+        return lambda word, address: name
     first = fields[0]
     if isinstance(first, Register):
-        suffix = "".join(f if kind == "text" else f.decode(word) for kind, f in flat if _is_suffix(kind, f))
-        reg = _register(first, word, wide, op, suffix)
-        if len(fields) > 1 and isinstance(fields[1], Number):  # BRX R2 -0x10: a distance behind the register
-            value = _signed(fields[1], word)
-            return Label(value + (address + 16 if op.relative else 0), op.relative, reg)
-        return reg
+        register = _register(first, wide, op, [piece for piece in flat if _is_suffix(*piece)])
+        if len(fields) > 1 and isinstance(fields[1], Number):
+            return _distance(fields[1], register, op.relative)
+        return lambda word, address: register(word)
     if isinstance(first, Constant):
-        return _constant(first, word, op)
+        constant = _constant(first, op)
+        return lambda word, address: constant(word)
     if isinstance(first, Float):
-        return Imm(first.get(word), first.get(word), FLOATS[first.size], first.decode(word))
+        kind = FLOATS[first.size]
+        return lambda word, address: Imm(first.get(word), first.get(word), kind, first.decode(word))
     if isinstance(first, Number):
-        return Imm(first.get(word), _signed(first, word), "int", first.decode(word))
+        return lambda word, address: Imm(first.get(word), _signed(first, word), "int", first.decode(word))
     if isinstance(first, BitSet):
-        return Imm(first.get(word), first.get(word), "set", first.decode(word))
-    return Name("".join(f if kind == "text" else f.decode(word) for kind, f in flat))
+        return lambda word, address: Imm(first.get(word), first.get(word), "set", first.decode(word))
+    return lambda word, address: Name(_text(flat, word))
 
 
 def _is_suffix(kind: str, f: Any) -> bool:
     return (kind == "text" and f.strip() not in ("", "~", "-", "!", "|")) or isinstance(f, Enum)
+
+
+def _text(pieces: list[Piece], word: int) -> str:
+    return "".join([f if kind == "text" else f.decode(word) for kind, f in pieces])
 
 
 def _pieces(pieces: list[Piece]) -> Iterator[Piece]:
@@ -425,50 +480,76 @@ def _signed(f: Number, word: int) -> int:
     return value * f.scale
 
 
-def _register(f: Register, word: int, wide: int, op: Op, suffix: str = "") -> Reg:
+def _label(target: Target, regs: list[Callable[[int], Reg]]) -> Read:
+    def read(word: int, address: int) -> Label:
+        return Label(target.address(word, address), target.relative, regs[0](word) if regs else None)
+
+    return read
+
+
+def _distance(number: Number, register: Callable[[int], Reg], relative: bool) -> Read:
+    """BRX R2 -0x10: a distance behind the register."""
+
+    def read(word: int, address: int) -> Label:
+        return Label(_signed(number, word) + (address + 16 if relative else 0), relative, register(word))
+
+    return read
+
+
+def _register(f: Register, wide: int, op: Op, suffixes: list[Piece] | None = None) -> Callable[[int], Reg]:
+    prefix, pos, last = f.prefix, f.pos, f.last
     if type(f) is not Register:  # stored inverted: its text says what is meant
-        text = f.decode(word)
-        name = text.lstrip("!").removeprefix(f.prefix)
-        index = ZEROS[f.prefix] if name == f.zero else int(name)
-        return Reg(f.prefix, index, inv=text[0] == "!", place=f.pos)
+
+        def inverted(word: int) -> Reg:
+            text = f.decode(word)
+            name = text.lstrip("!").removeprefix(prefix)
+            return Reg(prefix, ZEROS[prefix] if name == f.zero else int(name), inv=text[0] == "!", place=pos)
+
+        return inverted
+    place = f"{prefix}{pos}"
     words = f.words if f.words > 0 else wide if f.words < 0 else 1
-    place = f"{f.prefix}{f.pos}"
     write = (place in DESTINATIONS or place in op.writes) and place not in op.reads
-    bit = functools.partial(_bit, word)
-    if f.suffix is not None:
-        suffix = f.suffix.decode(word) + suffix
-    index = word >> f.pos & f.last
-    if f.zero and index == f.last:
-        index = ZEROS[f.prefix]
-    return Reg(f.prefix, index, words, bit(f.neg), bit(f.abs), bit(f.inv), bit(f.reuse), suffix, f.pos, write)
+    zero = ZEROS[prefix] if f.zero else last
+    neg, abs, inv, reuse = [0 if bit is None else 1 << bit for bit in (f.neg, f.abs, f.inv, f.reuse)]
+    behind: list[Piece] = [("field", f.suffix)] if f.suffix else []
+    behind += suffixes or []
+
+    def read(word: int) -> Reg:
+        index = word >> pos & last
+        if index == last:
+            index = zero
+        signs = word & neg != 0, word & abs != 0, word & inv != 0, word & reuse != 0
+        return Reg(prefix, index, words, *signs, _text(behind, word) if behind else "", pos, write)
+
+    return read
 
 
-def _bit(word: int, place: int | None) -> bool:
-    return place is not None and bool(word >> place & 1)
+def _constant(f: Constant, op: Op) -> Callable[[int], Const]:
+    bank = f.bank
+    ur = _register(bank, 1, op) if isinstance(bank, Register) else None
+    neg, abs, inv = [0 if bit is None else 1 << bit for bit in (f.neg, f.abs, f.inv)]
 
+    def read(word: int) -> Const:
+        signs = word & neg != 0, word & abs != 0, word & inv != 0, f.suffix.decode(word) if f.suffix else ""
+        offset = f.offset.get(word) * f.offset.scale
+        return Const(0, offset, ur(word), *signs) if ur else Const(bank.get(word), offset, None, *signs)
 
-def _constant(f: Constant, word: int, op: Op) -> Const:
-    bit = functools.partial(_bit, word)
-    suffix = f.suffix.decode(word) if f.suffix else ""
-    signs = (bit(f.neg), bit(f.abs), bit(f.inv), suffix)
-    if isinstance(f.bank, Register):
-        return Const(0, f.offset.get(word) * f.offset.scale, _register(f.bank, word, 1, op), *signs)
-    return Const(f.bank.get(word), f.offset.get(word) * f.offset.scale, None, *signs)
+    return read
 
 
 WRITTEN_OUT = re.compile(r"(desc\[)?UR(\d+)")  # a uniform register that the row itself names: LDGSTS's descriptor
 
 
-def _memory(flat: list[Piece], word: int, wide: int, op: Op) -> Mem:
+def _memory(flat: list[Piece], wide: int, op: Op) -> Read:
     """Text and fields of an address, such as ``desc[`` URb ``][`` Ra ``.64`` offset ``]``."""
-    space, offset, scale, bank = "", 0, 1, 0
-    base = ur = desc = None
+    space, named = "", {}
+    parts: list[tuple[str, Any]] = []  # which part of a Mem, and what reads it
+    scales: list[Enum] = []
     inside = ""  # what stands before the bracket we are in
     for kind, f in flat:
         if kind == "text":
-            if named := WRITTEN_OUT.search(f):
-                reg = Reg("UR", int(named[2]), 2 if named[1] else 1)
-                desc, ur = (reg, ur) if named[1] else (desc, reg)
+            if written := WRITTEN_OUT.search(f):
+                named["desc" if written[1] else "ur"] = Reg("UR", int(written[2]), 2 if written[1] else 1)
             if "[" in f:
                 inside = f.rpartition("[")[0].rpartition("]")[2].strip()
                 if inside == "~desc":
@@ -476,25 +557,30 @@ def _memory(flat: list[Piece], word: int, wide: int, op: Op) -> Mem:
                 if "]" not in f or space == "":
                     space = inside or space
         elif isinstance(f, Register):
-            reg = _register(f, word, wide, op)
             if inside == "desc":
-                desc = replace(reg, words=2)
-            elif f.prefix == "UR":
-                ur = reg
+                parts.append(("desc", _wide(_register(f, wide, op))))
             else:
-                base = reg
+                parts.append(("ur" if f.prefix == "UR" else "base", _register(f, wide, op)))
         elif isinstance(f, Number):
-            if inside == "c":
-                bank = _signed(f, word)
-            else:
-                offset = _signed(f, word)
+            parts.append(("bank" if inside == "c" else "offset", functools.partial(_signed, f)))
         elif isinstance(f, Constant):
-            found = _constant(f, word, op)
-            bank, offset = found.bank, found.offset
+            constant = _constant(f, op)
+            parts.append(("bank", lambda word, constant=constant: constant(word).bank))
+            parts.append(("offset", lambda word, constant=constant: constant(word).offset))
         elif isinstance(f, Enum):
+            scales.append(f)
+    space = "" if space == "desc" else space
+
+    def read(word: int, address: int) -> Mem:
+        found = {part: value(word) for part, value in parts}
+        for f in scales:
             text = f.decode(word)
             if text.startswith(".X"):
-                scale = int(text[2:])
-    if space == "desc":
-        space = ""
-    return Mem(offset, base, ur, scale, desc, space, bank)
+                found["scale"] = int(text[2:])
+        return Mem(**{"space": space, **named, **found})
+
+    return read
+
+
+def _wide(read: Callable[[int], Reg]) -> Callable[[int], Reg]:
+    return lambda word: replace(read(word), words=2)

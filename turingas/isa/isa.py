@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, describe, diagnose, forms, table
@@ -25,8 +26,11 @@ class Isa:
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
         self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
+        self.learn = self.decoder.learn
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        #: words without control code, and what they mean: what ``instruction`` has seen
+        self.bodies: dict[int, Any] = {}
         self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
 
@@ -39,16 +43,29 @@ class Isa:
         return found
 
     def needs(self, text: str, address: int, labels: Mapping[str, int]) -> int:
-        """The word of one instruction, control bits 0, and above its 128 bits one more than the highest general
-        register that it uses."""
+        """The word of one instruction, control bits 0, and above its 128 bits those that tell which general registers
+        it uses: the highest one of several instructions tells how many registers they need (``Register.end``)."""
         found = self._needs.get(text)
         if found is None:
-            bits, form = self.encoder.find(text, address, labels)
-            found = bits | form.registers(bits) << 128
+            found, form = self.encoder.read(text, address, labels)
             if not form.has_target:
                 if len(self._needs) >= SEEN:
                     self._needs.clear()
                 self._needs[text] = found
+        return found
+
+    def known(self, text: str) -> int | None:
+        """The same of an instruction whose like was seen before, if it means the same everywhere; None of others, right
+        or wrong."""
+        found = self._needs.get(text)
+        if found is None:
+            read = self.encoder.quick(text, anywhere=True)
+            if read is None:
+                return None
+            found = read[0]
+            if len(self._needs) >= SEEN:
+                self._needs.clear()
+            self._needs[text] = found
         return found
 
     def join(self, bits: int, code: int) -> int:
@@ -83,7 +100,7 @@ class Isa:
     def barriers(self, word: int) -> int:
         """One more than the highest named barrier that the word uses by number; 16 when a register names it."""
         form = self.explain(word)
-        if form is None or form.base not in ("BAR", "UBAR", "B2R"):
+        if form is None or form.base not in ("BAR", "B2R"):
             return 0
         for operand in form.operands:
             for f in operand.fields:

@@ -68,16 +68,28 @@ class Latencies:
     def reads(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` reads: its registers, the barrier that has to hold it back, and the sources of others that it may
         overwrite too early."""
-        held_back = OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private
-        overwrites = [a for a in i.writes if a.file == "UR" and writer(self, i, a, 0) in self.overtaking]
-        return i.reads + (AT_BARRIER if held_back else ()) + tuple(_in_file(SOURCES, a) for a in overwrites)
+        return i.reads + self.held_back(i) + tuple(sources_of(a) for a in i.writes if self.overtakes(i, a))
 
     def writes(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` writes: its registers, the barrier if it is one that the warp waits at, and those of its sources
         that may be overwritten too early."""
-        late = [a for a in i.reads if a.file == "UR" and reader(self, i, a, 0) in self.overtaken]
-        held = (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
-        return i.writes + held + tuple(_in_file(SOURCES, a) for a in late)
+        return i.writes + self.holds_back(i) + tuple(sources_of(a) for a in i.reads if self.is_overtaken(i, a))
+
+    def held_back(self, i: Instruction) -> tuple[Access, ...]:
+        """The barrier that has to hold ``i`` back, if any."""
+        return AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
+
+    def holds_back(self, i: Instruction) -> tuple[Access, ...]:
+        """What ``i`` writes as a barrier that the warp waits at."""
+        return (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
+
+    def overtakes(self, i: Instruction, write: Access) -> bool:
+        """Whether this result of ``i`` may come before others have read what it overwrites."""
+        return write.file == "UR" and writer(self, i, write, 0) in self.overtaking
+
+    def is_overtaken(self, i: Instruction, read: Access) -> bool:
+        """Whether this source of ``i`` may be overwritten before it is read."""
+        return read.file == "UR" and reader(self, i, read, 0) in self.overtaken
 
     def pipe(self, i: Instruction) -> str:
         """The pipe that executes ``i``: see Op."""
@@ -181,7 +193,7 @@ class Latencies:
     def raw(self, producer: Instruction, write: Access, consumer: Instruction, read: Access) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""
         if write.file == read.file == SOURCES:
-            return self.war(producer, _in_file("UR", write), consumer, _in_file("UR", read))
+            return self.war(producer, write._replace(file="UR"), consumer, read._replace(file="UR"))
         if accumulates(producer, write, consumer, read):
             return 0
         return self._need("raw", producer, write, writer, consumer, read, reader)
@@ -216,8 +228,9 @@ class Latencies:
         return need
 
 
-def _in_file(file: str, access: Access) -> Access:
-    return Access(file, access.first, access.count, access.what)
+def sources_of(access: Access) -> Access:
+    """Uniform registers as sources that may be overwritten too early."""
+    return access._replace(file=SOURCES)
 
 
 def holds(i: Instruction) -> bool:

@@ -20,6 +20,27 @@ def wide_address(mods: tuple[str, ...], second: bool) -> int:
     return 2 if "E" in mods else 0
 
 
+#: what may be said of an instruction in one word, so that those who ask keep no list of mnemonics (``Op.traits``)
+TRAITS = {
+    "load": "reads memory",
+    "store": "writes memory",
+    "atomic": "reads and writes memory in one step: the order of two of them may show in what is left",
+    "lanewise": "each lane accesses memory at an address of its own, as many bytes as the modifiers say",
+    "lanes": "exchanges values with other lanes of the warp",
+    "asks": "asks what something is, and touches no memory",
+    "fence": "orders accesses to memory, and does nothing else",
+    "meets": "lanes of the warp wait for each other, and nothing else is done",
+    "nothing": "changes nothing that code can see",
+    "special": "reads a special register",
+    "place": "takes its own address, or changes what addresses mean",
+    "copy": "d = a",
+    "sum": "d = a + b, or a + b + c: a copy where all but one are zero",
+    "product": "d = a * b + c, which compilers also write for a copy or a constant",
+    "f32": "arithmetic on FP32, which does nothing else with its sources",
+    "compare": "d = (a op b) joined with the last source, and a second predicate from the opposite of that",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Op:
     """One mnemonic. The pipe that executes it (a row of docs/latency.md), what it does in a line (d is the destination,
@@ -59,6 +80,11 @@ class Op:
     "UPR": the predicates that its mask names."""
     spans: Spans = wide_address
     """How many uniform registers its addresses span."""
+    space: str = ""
+    """Where its address lies: in "shared", "global", "local" or "constant" memory, or in one of the first three, which
+    the address says ("generic")."""
+    traits: frozenset[str] = frozenset()
+    """Words of TRAITS."""
     flow: str = ""
     """Where control goes instead of on: "jump" to a target that it names, "indirect" to one in a register, "call", or
     "end": nowhere that the code shows. A guard may keep it from that."""
@@ -82,13 +108,15 @@ def op(
     reads: str = "",
     writes: str = "",
     spans: Spans = wide_address,
+    space: str = "",
+    traits: str = "",
     flow: str = "",
     relative: bool = False,
     kin: str = "",
 ) -> Op:
-    """An Op, written shortly: the names of ``reads``, ``writes`` and ``kin`` with spaces between."""
+    """An Op, written shortly: the words of ``reads``, ``writes``, ``traits`` and ``kin`` with spaces between."""
     return Op(
         pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, fence=fence,
         drains=drains, opaque=opaque, reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans,
-        flow=flow, relative=relative, kin=tuple(kin.split()),
+        space=space, traits=frozenset(traits.split()), flow=flow, relative=relative, kin=tuple(kin.split()),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
-DIGITS = str.maketrans("", "", "0123456789abcdef")  # what a kind of operand text is told apart without
+DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -101,14 +101,13 @@ class Operand:
         self.default = 0
         for f in self.fields:
             self.default |= f.default or 0
-        self.bits = Bits(self)
         #: the field that is all of the operand, as nearly always
         alone = len(pieces) == 1 and pieces[0][0] == "field"
         self.only: Field | None = self.fields[0] if alone else None
         self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
-        self.registers = [f for f in self.fields if isinstance(f, Register)]
+        self.bits = Bits(self)
         #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
-        self.proven: set[str] = set()
+        self.proven: set[bytes] = set()
         self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
@@ -161,21 +160,17 @@ class Operand:
             return self.only.checked(bits)
         exact = self.exact(bits)
         if not self.exacting:
-            kind = exact.translate(DIGITS)
+            kind = exact.encode().translate(None, DIGITS)
             if kind not in self.proven:
                 if self.encode(exact) != bits:
                     raise Unprintable
                 self.proven.add(kind)
-            for f in self.registers:
-                f.check(bits)
         elif self.encode(exact) != bits:
             raise Unprintable
         return self.plain(bits) if plain else exact
 
     def located(self, plain: bool, word: int, address: int, labels: Mapping[int, str] | None) -> str:
         """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
-        for f in self.registers:
-            f.check(word)
         target = self.target
         assert target is not None
         where = target.address(word, address)
@@ -183,8 +178,16 @@ class Operand:
         text = hex(where) if name is None else name
         return text if self.only is target else (self.plain if plain else self.exact)(word).replace(TARGET, text)
 
+    @functools.cached_property
+    def marks(self) -> list[str]:
+        """What stands in each of its texts."""
+        registers = [value.prefix for kind, value in self.pieces if kind == "field" and isinstance(value, Register)]
+        return registers + [value.strip() for kind, value in self.pieces if kind == "text"]
+
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""
+        if not all(mark in text for mark in self.marks):
+            return False
         try:
             if self.target is None:
                 self.bits[text]
@@ -198,39 +201,48 @@ Show = Callable[[int], str]
 TARGET = "\0"  # stands for a branch target, which depends on more than the bits
 
 
+class _Shown(dict[int, str]):
+    """bits -> text of a part of an operand. Unprintable for registers that ``encode`` would not take."""
+
+    def __init__(self, show: Show) -> None:
+        self.show = show
+
+    def __missing__(self, bits: int) -> str:
+        return remember(self, bits, self.show(bits))
+
+
 def _shower(pieces: Sequence[Piece], plain: bool) -> Show:
     """A function from bits to the text of ``pieces``."""
     text = ""
-    parts: list[Show] = []
+    parts: list[tuple[_Shown, int]] = []
     for kind, value in pieces:
         if kind == "text":
             text += value.replace("%", "%%")
         elif kind == "field" and isinstance(value, Target):
             text += TARGET
-        elif kind == "field":
+        elif kind == "field" or kind == "group" or not plain:
             text += "%s"
-            parts.append(value.plain if plain else value.decode)
-        elif kind == "group":
-            text += "%s"
-            parts.append(_unless_default(list(fields_of(value)), _shower(value, plain)))
-        elif not plain:
-            text += "%s"
-            parts.append(_shower(value, plain))
+            fields = [value] if kind == "field" else list(fields_of(value))
+            show = _shows(value, plain) if kind == "field" else _shower(value, plain)
+            if kind == "group":
+                show = _unless_default(fields, show)
+            parts.append((_Shown(show), functools.reduce(operator.or_, [f.mask for f in fields], 0)))
     if text == "%s":
-        return parts[0]
-    if len(parts) == 1:
-        [first] = parts
-        return lambda bits: text % first(bits)
-    return lambda bits: text % tuple([part(bits) for part in parts])
+        return parts[0][0].show
+    return lambda bits: text % tuple([shown[bits & mask] for shown, mask in parts])
+
+
+def _shows(f: Field, plain: bool) -> Show:
+    """What writes a field."""
+    return f.checked if isinstance(f, Register) else f.plain if plain else f.decode
 
 
 def _unless_default(fields: Sequence[Field], show: Show) -> Show:
     """What may be unsaid, and is where all its fields have their default."""
     if any(f.default is None for f in fields):
         return show
-    mask = functools.reduce(operator.or_, [f.mask for f in fields], 0)
     default = sum(f.default or 0 for f in fields)
-    return lambda bits: show(bits) if bits & mask != default else ""
+    return lambda bits: show(bits) if bits != default else ""
 
 
 def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
@@ -246,13 +258,23 @@ def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
 
 
 class Bits(dict[str, int]):
-    """text -> bits of one operand."""
+    """text -> bits of one operand, and above the 128 bits of the word where its general registers end
+    (``Register.end``): of operands that are ORed together the highest bit tells how many registers they need."""
 
     def __init__(self, operand: Operand) -> None:
         self.operand = operand
+        self._registers = [f for f in operand.fields if isinstance(f, Register) and f.prefix == "R"]
 
     def __missing__(self, text: str) -> int:
-        return remember(self, text, self.operand.encode(text.strip()))
+        only = self.operand.only
+        if not self and type(only) is Register:
+            self.update(only.names())
+            if text in self:
+                return self[text]
+        bits = self.operand.encode(text.strip())
+        for f in self._registers:
+            bits |= f.end(bits)
+        return remember(self, text, bits)
 
 
 class Texts(dict[int, str]):
@@ -264,11 +286,15 @@ class Texts(dict[int, str]):
         first = operands[0]
         self._several = len(operands) > 1 or first.optional
         #: what shows the register that is all of the unit, as often
-        self._register = first.only.checked if type(first.only) is Register and not (self._several or size) else None
+        self._register = first.only if type(first.only) is Register and not (self._several or size) else None
 
     def __missing__(self, bits: int) -> str:
         if self._register is not None:
-            return remember(self, bits, self.lead + self._register(bits) + self.trail)
+            if not self:
+                self.update({at: self.lead + name + self.trail for at, name in self._register.texts().items()})
+                if bits in self:
+                    return self[bits]
+            return remember(self, bits, self.lead + self._register.checked(bits) + self.trail)
         words = self.size.span(bits) if self.size else 1
         if self._several:
             text = self._run(bits, words)

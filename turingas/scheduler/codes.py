@@ -146,14 +146,16 @@ class _Scheduler:
         for n, one in enumerate(self.fields):
             self.read[n] = 7 if one.read is None else one.read
             self.write[n] = 7 if one.write is None else one.write
+        awaited: dict[int, list[tuple[int, int]]] = {}  # place -> who is awaited there, and on which scoreboard
         for (n, role), event in merged.items():
             board = boards[n, role]
             if (n, role) not in chosen:
                 (self.write if role == VARIABLE else self.read)[n] = board
             for m in event.at:
-                self.waits[m] |= 1 << board
+                awaited.setdefault(m, []).append((n, board))
                 if m in self.ways.open:
                     self._note(m, n)
+        self._await(awaited)
         for n, this in enumerate(self.facts):
             if this is not None and OPS[this.i.base].drains:
                 self.waits[n] = ALL
@@ -210,6 +212,22 @@ class _Scheduler:
             behind = min((m for m in boards if m > n), default=min(boards))
             self.fields[n] = self.fields[n]._replace(write=boards[behind])
         return taken & ALL
+
+    def _await(self, awaited: dict[int, list[tuple[int, int]]]) -> None:
+        """Waits, but for what an earlier one of the same block has told already: it may have been for something else,
+        and the scoreboard have been set anew since."""
+        for block in self.graph.blocks:
+            last: dict[int, int] = {}  # scoreboard -> who waited for it last
+            for m in range(block.start, block.end):
+                for n, board in awaited.get(m, ()):
+                    since = last.get(board, -1)
+                    inside = block.start <= n < m
+                    if since < 0 or (inside and since <= n):
+                        self.waits[m] |= 1 << board
+                this, given = self.facts[m], self.fields[m].wait
+                if this is not None and this.guard is None:
+                    waits = self.waits[m] if given is None else given
+                    last.update((board, m) for board in range(SCOREBOARDS) if waits >> board & 1)
 
     def _prune(self) -> None:
         """Waits for what is not pending on any way are taken away."""

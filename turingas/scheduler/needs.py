@@ -146,6 +146,7 @@ class Needs:
         block, touched = self.blocks[number], self.touches[number]
         places = [(m, register) for register in live if (at := touched.get(register))
                   for m in at[bisect_left(at, start) :]]  # fmt: skip
+        places += [(m, register) for m in told if start <= m < block.end for register in live]
         places.sort()
         clears = [pair for pair in self.clears[number] if pair[0] >= start]
         left = set(live)
@@ -156,7 +157,7 @@ class Needs:
                 holds &= ~clears.pop(0)[1]
             other = self.facts[m]
             assert other is not None
-            need = self._needs(this, role, other, m, register, holds)
+            need = m not in told and self._needs(this, role, other, m, register, holds)
             if need:
                 found.add(m)
             if (need or m in told) and other.guard is None:

@@ -12,12 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
-from turingas.source.lines import Origin, PlainLine, check_text, decode, split_text
+from turingas.source.lines import Origin, PlainLine, Source, check_text, decode, split_text
 from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
 MAX_DEPTH = 32  # files that include one another
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|#|//|/\*|\{')
+#: what a line is not read without a closer look for: comments, strings, expressions, blocks, other files
+_MARKS = ("/", "*", '"', "{", "<", ".include")
 _CODE = re.compile(r"\s*<code>(.*)", re.I)
 _END_CODE = re.compile(r"\s*</code>(.*)", re.I)
 _INCLUDE = re.compile(r'\s*\.include\b\s*(?:"([^"]*)"|([^\s"]+))?\s*(.*)')
@@ -88,6 +90,8 @@ class _Expander:
         """Append the lines of one file, those that its .include lines and <code> blocks stand for among them."""
         written = split_text(text)
         self.python.sources.setdefault(file, written)
+        source = Source(file, written, parent)
+        marked = {n for mark in _MARKS if mark in text for n, raw in enumerate(written, 1) if mark in raw}
         comments = _Comments(self.errors)
         code: list[str] = []
         opening: Origin | None = None  # of the <code> block that the line is in
@@ -102,19 +106,19 @@ class _Expander:
                     self.errors.append(behind.error("text after </code>", "begin a new line", end.start(1) + 1))
                 self.generate("\n".join(code), opening)
                 opening = None
-            elif not raw or raw.isspace():
                 continue
-            else:
-                origin = Origin(file, number, raw, 0, parent)
-                plain, _, _ = raw.partition("#")
-                if comments.open or '"' in plain or "/" in plain or "*" in plain or "{" in plain:
-                    plain = comments.strip(raw, origin)
-                if "<" in plain and (start := _CODE.match(plain)):
+            plain = raw.partition("#")[0]
+            if number in marked or comments.open:
+                origin = source.origin(number)
+                plain = comments.strip(raw, origin)
+                if start := _CODE.match(plain):
                     opening, code = origin, [start[1].strip()]
-                elif ".include" in plain and (found := _INCLUDE.match(plain)):
+                    continue
+                if found := _INCLUDE.match(plain):
                     self.include(found, origin, folder, stack)
-                elif plain and not plain.isspace():
-                    self.lines.append(PlainLine(plain, origin))
+                    continue
+            if plain and not plain.isspace():
+                self.lines.append(PlainLine(plain, number, source))
         if opening is not None:
             self.errors.append(opening.error("<code> is never closed", "</code> must start a line"))
         comments.finish()
@@ -130,13 +134,13 @@ class _Expander:
             self.errors.append(error)
             return
         comments = _Comments(self.errors)
-        for number, raw in enumerate(split_text(text), 1):
+        source = Source(opening.file, split_text(text), block=opening)
+        for number, raw in enumerate(source.lines, 1):
             if not raw or raw.isspace():
                 continue
-            origin = Origin(opening.file, opening.line, raw, number, opening)
-            plain = comments.strip(raw, origin)
+            plain = comments.strip(raw, source.origin(number))
             if plain and not plain.isspace():
-                self.lines.append(PlainLine(plain, origin))
+                self.lines.append(PlainLine(plain, number, source))
         comments.finish()
 
     def include(self, found: re.Match[str], origin: Origin, folder: Path, stack: tuple[Path, ...]) -> None:
@@ -181,17 +185,19 @@ class _Expander:
 
     def expressions(self) -> list[PlainLine]:
         """The lines with every {expression} replaced by its value."""
+        if not any("{" in line.text for line in self.lines):
+            return self.lines
         lines = []
         for line in self.lines:
             if "{" not in line.text:
                 lines.append(line)
                 continue
             try:
-                text = self.evaluate(*line)
+                text = self.evaluate(line.text, line.origin)
             except AsmError as error:
                 self.errors.append(error)
                 continue
-            lines += [PlainLine(part, line.origin) for part in split_text(text) if part and not part.isspace()]
+            lines += [line._replace(text=part) for part in split_text(text) if part and not part.isspace()]
         return lines
 
     def evaluate(self, text: str, origin: Origin) -> str:

@@ -51,11 +51,41 @@ class Origin:
         return self.error(message, hint, found.start() + 1 if found else 0)
 
 
+class Source:
+    """The lines of a file, or (``block``) of the text that a <code> block generated. ``parent``: see ``Origin``."""
+
+    __slots__ = ("file", "lines", "parent", "block")
+
+    def __init__(
+        self, file: str, lines: list[str], parent: Origin | None = None, block: Origin | None = None
+    ) -> None:
+        self.file, self.lines, self.parent, self.block = file, lines, parent, block
+
+    def origin(self, number: int) -> Origin:
+        """Where line ``number``, counted from 1, was written."""
+        text = self.lines[number - 1]
+        if self.block is not None:
+            return Origin(self.file, self.block.line, text, number, self.block)
+        return Origin(self.file, number, text, 0, self.parent)
+
+
 class PlainLine(NamedTuple):
     """Text after includes, inline Python and comments are gone, and where it was written."""
 
     text: str
-    origin: Origin
+    number: int
+    source: Source
+
+    @property
+    def origin(self) -> Origin:
+        """Made when it is asked for: of most lines nobody asks."""
+        return self.source.origin(self.number)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line of its origin."""
+        block = self.source.block
+        return self.source.file, self.number if block is None else block.line
 
 
 def column_in(written: str, plain: str, position: int) -> int:

@@ -16,9 +16,10 @@ from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple
 
-from turingas.errors import AsmError
+from turingas.errors import AsmError, EncodeError
 from turingas.isa import control as control_codes
 from turingas.isa.arch import arch as find_arch
+from turingas.isa.isa import instruction_set
 from turingas.source.dialect import Dialect, Repair, default_stall
 from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, column_in
@@ -37,15 +38,23 @@ _SECTIONS = ("kernel", "function")
 
 class Instruction:
     """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
-    have ? in its fields, or be missing (""). ``known``: the names that are declared where it stands."""
+    have ? in its fields, or be missing (""). ``known``: the names that are declared where it stands. ``bits``: what
+    ``Isa.needs`` gives for it, if that was seen at once."""
 
-    __slots__ = ("body", "control", "known", "origin")
+    __slots__ = ("bits", "body", "control", "known", "line")
 
-    def __init__(self, control: str, body: str, origin: Origin, known: Collection[str] = ()) -> None:
+    def __init__(
+        self, control: str, body: str, line: PlainLine, known: Collection[str] = (), bits: int | None = None
+    ) -> None:
         self.control = control
         self.body = body
-        self.origin = origin
+        self.line = line
         self.known = known
+        self.bits = bits
+
+    @property
+    def origin(self) -> Origin:
+        return self.line.origin
 
     def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
         """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
@@ -60,7 +69,18 @@ class Instruction:
                 hint = f"did you mean {close[0]!r}?"
             elif not hint or hint.startswith("it is written"):  # else the encoder knows better
                 hint = undeclared
+        hint = self._renamed(message, hint)
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
+
+    def _renamed(self, message: str, hint: str) -> str:
+        """The hint, and under which other name the message speaks of the mnemonic that stands in the line."""
+        words = [word for word in self.body.split() if word[0] != "@"][:1]
+        if not words or words[0] not in message or words[0] in self.origin.text:
+            return hint
+        base = words[0].partition(".")[0]
+        written = re.search(rf"\b{base}[.\w]*", self.origin.text)
+        said = f"{written[0]} stands for {words[0]} here" if written else ""
+        return "; ".join(filter(None, (hint, said)))
 
     def __repr__(self) -> str:
         return f"Instruction({self.control!r}, {self.body!r})"
@@ -145,7 +165,8 @@ class _Parser:
         self.constant_end = 0
         self.blocks = False  # there are blocks of TuringAs
         self.turingas = False  # ... and no .kernel
-        self.same: set[str] = set()  # mnemonics that were seen to be written as nvdisasm does
+        #: mnemonics that were seen to be written as nvdisasm does, and whether they may have a branch target
+        self.same: dict[str, bool] = {}
 
     def parse(self, lines: Sequence[PlainLine]) -> Parsed:
         sections = self.sections(lines)
@@ -167,7 +188,9 @@ class _Parser:
         opening: PlainLine | None = None
         for line in lines:
             text = line.text
-            if opening is not None:
+            if opening is None and "<" not in text and text[0] not in " \t.":
+                section.lines.append(line)
+            elif opening is not None:
                 before, found, after = _closing(text, block)
                 self.declare(section, block, line, before)
                 if found:
@@ -185,7 +208,7 @@ class _Parser:
                 self.declare(section, block, line, before)
                 if after.strip():
                     self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
-            elif text[0] in " \t." and (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
+            elif (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
                 section = _Section(Names(self.arch, common.names))
                 sections.append(section)
                 section.lines.append(line)
@@ -240,21 +263,29 @@ class _Parser:
         head = _HEAD.match
         labels: dict[str, Origin] = {}
         turingas = self.turingas
-        # Lines that need no more than to be taken apart, as all of a listing: no names, and a control code and a
-        # mnemonic that were seen before and stand as nvdisasm writes them.
+        # Lines that need no more than to be taken apart, as all of a listing: no names, a control code that was seen
+        # before, and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone; or
+        # a mnemonic that was seen to stand as nvdisasm writes it.
         controls = {} if resolve or turingas else control_codes.known
-        same = self.same
+        same, isa = self.same, instruction_set(self.arch.name)
         for line in section.lines:
-            text, origin = line
+            text = line.text
             statement, _, rest = text.partition(";")
             control, _, body = statement.partition(" ")
-            if control in controls and not rest.strip():
+            if control in controls and (not rest or rest.isspace()):
                 body = body.strip()
+                bits = isa.known(body)
+                if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
+                    items.append(Instruction(control, body, line, bits=bits))
+                    continue
                 mnemonic, _, operands = body.partition(" ")
                 if mnemonic[:1] == "@":
                     mnemonic, _, operands = operands.partition(" ")
                 if mnemonic in same and ("[" not in operands and "." not in operands or not _odd(operands)):
-                    items.append(Instruction(control, body, origin))
+                    if not same[mnemonic] and "@" not in operands:
+                        with contextlib.suppress(EncodeError):  # the assembler tells
+                            bits = isa.needs(body, 0, {})
+                    items.append(Instruction(control, body, line, bits=bits))
                     continue
             start = head(statement)
             if start is None:
@@ -262,12 +293,13 @@ class _Parser:
                 continue
             control, guard, mnemonic = start.groups()
             if rest and ";" in rest:
-                self.errors.append(origin.error("two instructions on one line", "write one a line", text.find(";") + 2))
+                message, column = "two instructions on one line", text.find(";") + 2
+                self.errors.append(line.origin.error(message, "write one a line", column))
                 continue
             written = mnemonic
             mnemonic, repair = dialect[mnemonic]
             if repair is None and mnemonic == written:
-                same.add(mnemonic)
+                same[mnemonic] = isa.forms.leads(mnemonic)
             operands = statement[start.end() :].strip()
             try:
                 if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
@@ -288,11 +320,11 @@ class _Parser:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction(control, body, origin, names.places))
+            items.append(Instruction(control, body, line, names.places))
 
     def other(self, line: PlainLine, section: _Section, labels: dict[str, Origin], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""
-        text, origin = line
+        text, origin = line.text, line.origin
         label = _LABEL.match(text)
         if label:
             name = label[1]
@@ -305,7 +337,7 @@ class _Parser:
             else:
                 labels[name] = origin
                 self.items.append(Label(name, origin))
-            rest = PlainLine(text[label.end() :], origin)
+            rest = line._replace(text=text[label.end() :])
             if _HEAD.match(rest.text.partition(";")[0]):
                 behind = _Section(section.names)
                 behind.lines = [rest]

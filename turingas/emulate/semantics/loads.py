@@ -171,7 +171,6 @@ def store_local(k: Cohort, address: Array, nbytes: int, words: Words, mask: Arra
 
 LOADS: dict[str, Load] = {"global": load_global, "shared": load_shared, "local": load_local}
 STORES: dict[str, Store] = {"global": store_global, "shared": store_shared, "local": store_local}
-OF = {"LDG": "global", "STG": "global", "LDS": "shared", "STS": "shared", "LDL": "local", "STL": "local"}
 WINDOWS = {"shared": np.uint64(SHARED_WINDOW), "local": np.uint64(LOCAL_WINDOW)}
 UPPER = np.uint64(32)
 
@@ -220,7 +219,7 @@ def _plain(i: Instruction) -> tuple[Reg, Mem]:
 def load(i: Instruction, m: Maker) -> Step:
     """Load from a memory that the mnemonic names."""
     target, mem = _plain(i)
-    space, nbytes, extend = OF[i.base], size_of(i), _extended(i)
+    space, nbytes, extend = i.op.space, size_of(i), _extended(i)
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     read = LOADS[space]
     first, zero = target.index, target.zero
@@ -250,7 +249,7 @@ def store(i: Instruction, m: Maker) -> Step:
     """Store to a memory that the mnemonic names."""
     mem, source = i.operands
     assert isinstance(mem, Mem)
-    space, nbytes = OF[i.base], size_of(i)
+    space, nbytes = i.op.space, size_of(i)
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     values = sources(source, nbytes)
     write = STORES[space]

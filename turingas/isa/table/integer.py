@@ -109,7 +109,7 @@ ROWS = rows(
 fma, alu, xu = (functools.partial(op, pipe) for pipe in ("fma", "alu", "xu"))
 
 OPS = {
-    "MOV": alu("d = a", "mov.b32", "MOV R0, R1"),
+    "MOV": alu("d = a", "mov.b32", "MOV R0, R1", traits="copy"),
     "SEL": alu("d = a if the predicate holds, else b", "selp.b32", "SEL R0, R1, R2, P0"),
     "IABS": alu("d = |a|", "abs.s32", "IABS R0, R1"),
     "BREV": xu("d = the bits of a in reverse order", "brev.b32, __brev", "BREV R0, R1"),
@@ -117,9 +117,9 @@ OPS = {
     "FLO": xu("d = the position of the highest bit that is set (signed: that differs from the sign)",
               "bfind.u32, clz.b32, __clz", "FLO.U32 R0, R1"),
     "IADD3": alu("d = a + b + c; .X adds carries from predicates, which also receive them",
-                 "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ"),
+                 "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ", traits="sum"),
     "IMAD": fma("d = a * b + c; .WIDE has 64 bits of result, .HI is the upper half; IMAD.MOV and such are moves",
-                "mad.lo.s32, mul.lo.s32, mad.wide.s32, mad.hi.s32, __mulhi", "IMAD R0, R1, R2, R3"),
+                "mad.lo.s32, mul.lo.s32, mad.wide.s32, mad.hi.s32, __mulhi", "IMAD R0, R1, R2, R3", traits="product"),
     "IDP": fma("dot product of four or two small integers, added to c", "dp4a, dp2a, __dp4a, __dp2a_lo",
                "IDP.4A.S8.S8 R0, R1, R2, R3"),
     "CLMAD": xu("carry-less product of a and b, combined with c", "", "CLMAD.LO R0, R2, R4, R6"),
@@ -137,7 +137,7 @@ OPS = {
     "PRMT": alu("d = four bytes picked out of the eight of a and c; b says which", "prmt.b32, __byte_perm",
                 "PRMT R0, R1, 0x5410, R2"),
     "ISETP": alu("compares integers into predicates, combined with a third one; .EX for 64 bits in two steps",
-                 "setp.lt.s32", "ISETP.GE.AND P0, PT, R0, R1, PT"),
+                 "setp.lt.s32", "ISETP.GE.AND P0, PT, R0, R1, PT", traits="compare"),
     "IMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (integers)",
                  "min.s32, max.s32, min, max", "IMNMX R0, R1, R2, !PT", kin="ISETP SEL"),
     "VIMNMX": alu("the smaller or larger of a and b, integers", "min.s32, max.s32, min.s16x2, max.s16x2, __vmins2",
@@ -146,7 +146,7 @@ OPS = {
                    "VIMNMX3 R0, R1, R2, R3, !PT", kin="IMNMX"),
     "VIADDMNMX": alu("a + b, then the smaller or larger of that and c", "__viaddmin_s32, __viaddmax_s32",
                      "VIADDMNMX R0, R1, R2, R3, !PT", kin="IADD3 IMNMX"),
-    "VIADD": fma("d = a + b, integers", "add.s32", "VIADD R0, R1, 0x1", kin="IADD3"),
+    "VIADD": fma("d = a + b, integers", "add.s32", "VIADD R0, R1, 0x1", kin="IADD3", traits="sum"),
     "VABSDIFF": alu("d = |a - b| + c", "sad.s32, __sad", "VABSDIFF R0, R1, R2, R3"),
     "VABSDIFF4": alu("d = |a - b| for each of four bytes; .ACC adds them up, and c", "vabsdiff4, __vabsdiffu4, __vsadu4",
                      "VABSDIFF4.U8 R0, R1, R2, RZ"),

@@ -260,8 +260,9 @@ OPS = {
     "QGMMA": wgmma("matrix product of a warp group, FP8", "wgmma.mma_async .e4m3 .e5m2",
                    "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, UP0, gsb0", kin="QMMA"),
     "LDSM": lsu("loads 8x8 matrices from shared memory, spread over the warp", "ldmatrix",
-                "LDSM.16.M88.4 R0, [R4]", opaque=True, kin="LDS"),
-    "STSM": lsu("stores 8x8 matrices to shared memory", "stmatrix", "STSM.16.M88.4 [R0], R4", kin="STS"),
+                "LDSM.16.M88.4 R0, [R4]", opaque=True, kin="LDS", space="shared", traits="load"),
+    "STSM": lsu("stores 8x8 matrices to shared memory", "stmatrix", "STSM.16.M88.4 [R0], R4", kin="STS",
+                space="shared", traits="store"),
     "MOVM": lsu("transposes an 8x8 matrix that is spread over the warp", "movmatrix", "MOVM.16.MT88 R0, R1",
-                opaque=True, kin="SHFL"),
+                opaque=True, kin="SHFL", traits="lanes"),
 }

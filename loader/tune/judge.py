@@ -1,0 +1,376 @@
+"""What becomes of a candidate: made from a parent by moves, looked at by the linter, compared, timed, run strictly.
+
+All of it happens in a worker (loader.workers): ``evaluate``, ``prove`` and ``look`` are given an ``Order``, which
+pickles, and keep what they need again, such as the original's results, in their process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import loader
+from loader import cuda
+from loader.bench import measure
+from loader.cuda import Buffer, CudaError, Stream
+from loader.cuda import Graph as Recorded
+from loader.tune.launches import Bench, Launch, read
+from loader.tune.model import cycles
+from turingas.assembler.schedule import again
+from turingas.check.lint import lint_kernel
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Kernel
+from turingas.emulate.errors import DeviceError
+from turingas.errors import AsmError, LaunchError
+from turingas.isa import control
+from turingas.scheduler.moves import Moves, pins
+
+Words = tuple[int, ...]
+
+MODEL = "CPU device"  # what is said to be timed where there is no GPU
+RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
+COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
+MOST_MOVES = 3  # of a child
+INPUTS = 2  # random inputs of the comparison before a candidate is timed
+STRICT_INPUTS = 2  # ... of the strict run
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is tuned. ``cubin``: the file; ``bench``: the text of the Python file, ``path`` its name; ``device`` "cpu"
+    or "cuda"."""
+
+    cubin: bytes
+    kernel: str
+    bench: str
+    path: str
+    device: str
+
+
+class Child(NamedTuple):
+    """A task: a child of ``words`` by the moves that ``seed`` draws; or ``words`` themselves once more (``again``); or
+    what the scheduler makes of the original (``start``, one of STARTS). ``bar``: who is slower than that is not looked
+    at any further."""
+
+    order: Order
+    words: Words
+    seed: tuple[int, ...]
+    bar: float
+    again: bool = False
+    start: str = ""
+
+
+class Outcome(NamedTuple):
+    """``figure``: its time or its model's cycles, the original's being 1. ``why``: "", or what it was refused for."""
+
+    words: Words
+    moves: tuple[str, ...]
+    figure: float
+    why: str = ""
+
+
+class Proof(NamedTuple):
+    """What holds of the best candidate: ``figure`` as it was measured last, ``inputs``: on how many random inputs it
+    left the original's bits, ``strict``: on how many of them in the strict mode of the CPU device."""
+
+    figure: float
+    inputs: int
+    strict: int
+    why: str = ""
+
+
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again)
+STARTS: dict[str, dict[str, Any]] = {
+    "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
+    "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
+}  # fmt: skip
+
+
+class Refused(Exception):
+    """A candidate is not taken, and why."""
+
+
+# ---- what a worker is asked for ----------------------------------------------------------------------------------
+
+
+def look(order: Order) -> dict[str, Any]:
+    """What there is to know before a search: ``device``, ``arch``, ``instructions``, ``figure`` (milliseconds, or
+    cycles of the model), ``blind`` ("", or why there is no strict run). LaunchError for an original that cannot be
+    compared with."""
+    judge = Judge.of(order)
+    judge.original()
+    count = len(judge.kernel.words)
+    return {"device": judge.name, "arch": judge.cubin.arch, "instructions": count, "figure": judge.own,
+            "blind": judge.blind}  # fmt: skip
+
+
+def evaluate(child: Child) -> Outcome:
+    """A child, judged."""
+    judge = Judge.of(child.order)
+    words: Words = child.words
+    moves: tuple[str, ...] = ()
+    try:
+        if not child.again:
+            words, moves = judge.started(child.start) if child.start else judge.moved(words, child.seed)
+            judge.lint(words)
+            if judge.gpu:
+                judge.compare(words, judge.bench.timed, range(INPUTS), strict=False)
+        figure = judge.figure(words, RUNS, child.seed)
+        if figure < child.bar and not child.again:
+            judge.compare(words, judge.check, range(STRICT_INPUTS), strict=True)
+    except Refused as why:
+        return Outcome(words, moves, math.inf, str(why))
+    return Outcome(words, moves, figure)
+
+
+def prove(task: tuple[Order, Words, int]) -> Proof:
+    """Whether a candidate keeps what is promised, on so many random inputs, none of which was used before."""
+    order, words, inputs = task
+    judge = Judge.of(order)
+    strict = 0 if judge.blind else inputs if not judge.gpu else min(inputs, STRICT_INPUTS)
+    try:
+        judge.lint(words)
+        judge.compare(words, judge.check, range(INPUTS, INPUTS + strict), strict=True)
+        if judge.gpu:
+            judge.compare(words, judge.bench.timed, range(INPUTS, INPUTS + inputs), strict=False)
+        return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, strict)
+    except Refused as why:
+        return Proof(math.inf, 0, 0, str(why))
+
+
+# ---- how it finds out --------------------------------------------------------------------------------------------
+
+
+class Judge:
+    """Of one order, in one process."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.cubin = Cubin.from_bytes(order.cubin)
+        self.kernel = self.cubin.kernel(order.kernel)
+        self.bench: Bench = read(order.bench, order.path)
+        self.gpu = cuda.device(0) if order.device != "cpu" else None
+        first = replace(self.bench.timed, grid=1) if self.gpu else self.bench.timed
+        self.check = self.bench.check or first
+        self.name = self.gpu.name if self.gpu else MODEL
+        self.pinned = pins(self.kernel)
+        self.findings = _findings(self.kernel)
+        self._wanted: dict[tuple[bool, int], list[str]] = {}
+        self._runs: Sequence[int] | None = None
+        self._timer: Timer | None = None
+        self._args: dict[tuple[bool, int], list[Any]] = {}  # of the inputs that every candidate is given
+        self.moves = functools.lru_cache(maxsize=2 * MOST_MOVES)(self._moves)  # of parents, which have many children
+        self._own = 0.0
+
+    @staticmethod
+    @functools.lru_cache(maxsize=4)
+    def of(order: Order) -> Judge:
+        """The one of this process."""
+        return Judge(order)
+
+    @property
+    def own(self) -> float:
+        """The original's time in milliseconds, or its cycles in the model."""
+        if not self._own:
+            if self.gpu:
+                self._own = self.timer.alone()
+            else:
+                self._own = cycles(self.kernel, self.runs)
+        return self._own
+
+    @functools.cached_property
+    def blind(self) -> str:
+        """Why the CPU device cannot run the kernel, where a GPU can do without: it knows no matrix products of warp
+        groups, for one. "" if it can."""
+        if self.gpu is None:
+            return ""
+        try:
+            self.wanted(False, 0)
+        except DeviceError as error:
+            if error.kind != "unsupported":
+                raise Refused(str(error).splitlines()[0]) from None
+            return str(error).splitlines()[0]
+        return ""
+
+    def original(self) -> None:
+        """LaunchError unless the original, run strictly on the CPU device and twice on the device, leaves the same."""
+        words = tuple(self.kernel.words)
+        try:
+            self.compare(words, self.check, range(1), strict=True)
+            self.compare(words, self.bench.timed if self.gpu else self.check, range(1), strict=False)
+        except Refused as why:
+            hint = "results must not depend on the order of threads, and the CPU device must run what `check` says"
+            raise LaunchError(f"{self.order.kernel} cannot be tuned as it is: {why}", hint) from None
+
+    def made(self, words: Words) -> Cubin:
+        """The cubin with a candidate in the kernel's place."""
+        return with_words(self.order.cubin, self.order.kernel, words)
+
+    def moved(self, words: Words, seed: tuple[int, ...]) -> tuple[Words, tuple[str, ...]]:
+        """A child by some moves."""
+        random, texts = np.random.default_rng(seed), list[str]()
+        for _ in range(1 + int(random.integers(MOST_MOVES))):
+            made = self.moves(words).any(random)
+            if made is not None:
+                words, text = tuple(made[0]), made[1]
+                texts.append(text)
+        if not texts:
+            raise Refused("no move can be made")
+        return words, tuple(texts)
+
+    def started(self, start: str) -> tuple[Words, tuple[str, ...]]:
+        """The original as the scheduler would have it."""
+        try:
+            made, _ = again(self.cubin, **STARTS[start])
+        except AsmError as error:
+            raise Refused(f"scheduler: {error.message}") from None
+        words, own = made.kernel(self.order.kernel).words, self.kernel.words
+        if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
+            raise Refused("what is named by its address would move")
+        return tuple(words), (start,)
+
+    def _moves(self, words: Words) -> Moves:
+        return Moves(self.made(words).kernel(self.order.kernel), self.pinned)
+
+    def lint(self, words: Words) -> None:
+        """Refused if the linter finds an error or a warning that the original has not."""
+        new = _findings(self.made(words).kernel(self.order.kernel)) - self.findings
+        if new:
+            raise Refused(f"linter: {next(iter(new))}")
+
+    def compare(self, words: Words, launch: Launch, inputs: Sequence[int], strict: bool) -> None:
+        """Refused unless a candidate leaves the bits that the original leaves. ``strict`` runs on the CPU device, if
+        that is not ``blind``."""
+        if strict and self.blind:
+            return
+        on_gpu = self.gpu is not None and not strict
+        with loader.load(self.made(words), "cuda:0" if on_gpu else "cpu") as module:
+            for seed in inputs:
+                what = "strict mode" if strict else "bits"
+                try:
+                    found = self._left(module, launch, seed, strict)
+                except (DeviceError, CudaError) as error:
+                    if getattr(error, "lost", False):
+                        raise
+                    raise Refused(f"{what}: {str(error).splitlines()[0]}") from None
+                if found != self.wanted(on_gpu, seed):
+                    raise Refused(f"{what}: other results than the original's on random input {seed}")
+
+    def wanted(self, on_gpu: bool, seed: int) -> list[str]:
+        """A digest of each array that the original leaves."""
+        key = on_gpu, seed
+        if key not in self._wanted:
+            with loader.load(self.cubin, "cuda:0" if on_gpu else "cpu") as module:
+                launch = self.bench.timed if on_gpu else self.check
+                self._wanted[key] = self._left(module, launch, seed, False)
+        return self._wanted[key]
+
+    def _left(self, module: loader.Module, launch: Launch, seed: int, strict: bool) -> list[str]:
+        gpu = self.gpu if module.device != "cpu" else None
+        args = self._arguments(launch, gpu is not None, seed)
+        given = [Buffer.of(one, gpu) if gpu and _is_array(one) else one for one in args]
+        options: dict[str, Any] = {} if gpu else {"strict": strict, "counters": not strict}
+        kernel = module.kernel(self.order.kernel)
+        report = kernel.launch(launch.grid, launch.block, *given, shared=launch.shared, **options)
+        module.synchronize()
+        if report is not None and report.hazards:
+            raise Refused(f"strict mode: {str(report.hazards[0]).splitlines()[0]}")
+        if report is not None and report.counters is not None and self._runs is None:
+            self._runs = [int(count) for count in report.counters.warps]
+        return [_digest(there.numpy() if isinstance(there, Buffer) else one)
+                for one, there in zip(args, given) if _is_array(one)]  # fmt: skip
+
+    def _arguments(self, launch: Launch, on_gpu: bool, seed: int) -> list[Any]:
+        """The arguments of an input; arrays may be written on the CPU device, where they are used in place."""
+        if seed >= INPUTS:
+            return launch.made(seed)
+        if (on_gpu, seed) not in self._args:
+            self._args[on_gpu, seed] = launch.made(seed)
+        return [one.copy() if _is_array(one) and not on_gpu else one for one in self._args[on_gpu, seed]]
+
+    @property
+    def runs(self) -> Sequence[int]:
+        """How often a warp runs each instruction of the original, on the CPU device."""
+        if self._runs is None:
+            self._wanted.pop((False, 0), None)
+            self.wanted(False, 0)
+            assert self._runs is not None
+        return self._runs
+
+    def figure(self, words: Words, runs: int, seed: tuple[int, ...]) -> float:
+        """Time or cycles, as a part of the original's."""
+        if self.gpu:
+            return self.timer.ratio(self.made(words), runs, seed)
+        return cycles(self.made(words).kernel(self.order.kernel), self.runs) / self.own
+
+    @property
+    def timer(self) -> Timer:
+        """Of this process's GPU."""
+        if self._timer is None:
+            assert self.gpu is not None
+            self._timer = Timer(self.order.kernel, self.bench.timed, self.cubin, self.gpu)
+        return self._timer
+
+
+class Timer:
+    """Times a candidate and the original in the same run, in turns; each takes all copies of the arguments."""
+
+    def __init__(self, kernel: str, launch: Launch, original: Cubin, gpu: cuda.Device) -> None:
+        self.kernel, self.launch, self.gpu = kernel, launch, gpu
+        self.stream = Stream(gpu)
+        args = launch.made(0)
+        nbytes = sum(one.nbytes for one in args if _is_array(one))
+        self.copies = min(COPIES, max(1, math.ceil(measure.ROTATION * gpu.attribute("L2_CACHE_SIZE") / max(nbytes, 1))))
+        self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args] for _ in range(self.copies)]
+        self.module = loader.load(original, "cuda:0")
+        self.original = self._record(self.module)
+
+    def _record(self, module: loader.Module) -> Recorded:
+        kernel = module.kernel(self.kernel)
+
+        def all_copies(stream: Stream) -> None:
+            for given in self.given:
+                kernel.launch(self.launch.grid, self.launch.block, *given, shared=self.launch.shared, stream=stream)
+
+        all_copies(self.stream)  # what is loaded at a first launch is so before it is recorded
+        self.stream.synchronize()
+        return Recorded(all_copies, self.gpu)
+
+    def ratio(self, candidate: Cubin, runs: int, seed: Sequence[int]) -> float:
+        """The median of what a candidate takes, each time as a part of what the original took in the same round."""
+        with loader.load(candidate, "cuda:0") as module, self._record(module) as replay:
+            replays = {"candidate": replay, "original": self.original}
+            times, _ = measure.alternate(self, replays, runs, hash(tuple(seed)) & 0xFFFF)
+        return statistics.median(a / b for a, b in zip(times["candidate"], times["original"]))
+
+    def alone(self) -> float:
+        """The original's time in milliseconds."""
+        times, _ = measure.alternate(self, {"original": self.original}, RUNS, 0)
+        return statistics.median(times["original"])
+
+
+def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:
+    """A cubin with other words in a kernel's place."""
+    made = Cubin.from_bytes(cubin)
+    made.kernel(kernel).words = list(words)
+    return Cubin.from_bytes(made.to_bytes())  # the CPU device takes the code from the file that a cubin was read from
+
+
+def _findings(kernel: Kernel) -> Counter[str]:
+    return Counter(f.kind for f in lint_kernel(kernel) if f.severity != "note")
+
+
+def _is_array(one: Any) -> bool:
+    return isinstance(one, np.ndarray) and one.ndim > 0
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

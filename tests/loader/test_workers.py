@@ -1,0 +1,142 @@
+"""Work in processes and on a Dask cluster: results come, and a lost worker loses none of them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from loader import workers
+from loader.workers import Lost, Workers
+from turingas.errors import LaunchError
+
+
+def square(n):
+    return n * n
+
+
+def meets(folder):
+    """Which process this is, and its GPU, when two of them have come."""
+    (Path(folder) / str(os.getpid())).touch()
+    for _ in range(600):
+        if len(os.listdir(folder)) == 2:
+            return os.getpid(), os.environ.get(workers.VISIBLE)
+        time.sleep(0.05)
+    raise TimeoutError("the other one does not come")
+
+
+def once(task):
+    """The first process that gets the task dies of it."""
+    number, mark = task
+    if number == 1 and not os.path.exists(mark):
+        Path(mark).touch()
+        os._exit(1)
+    return number
+
+
+def always(number):
+    """Every process that gets number 1 dies of it."""
+    if number == 1:
+        os._exit(1)
+    return number
+
+
+def hangs(number):
+    if number == 1:
+        time.sleep(60)
+    return number
+
+
+def refuses(number):
+    raise LaunchError("no", f"because of {number}")
+
+
+def interrupts(number):
+    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+@pytest.fixture(scope="module")
+def two():
+    """As on a machine with two GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.cuda, "count", lambda: 2)
+        patch.setenv(workers.VISIBLE, "4,6")
+        with Workers("gpus") as pool:
+            yield pool
+
+
+def test_here():
+    with Workers("here") as pool:
+        assert list(pool.run(square, [3, 4])) == [(0, 9), (1, 16)]
+
+
+def test_a_process_for_each_gpu(two, tmp_path):
+    assert two.count == 2 and str(two) == "2 processes"
+    assert sorted(two.run(square, range(5))) == [(n, n * n) for n in range(5)]
+    met = dict(two.run(meets, [tmp_path] * 2)).values()
+    assert len({process for process, _ in met} - {os.getpid()}) == 2 and {gpu for _, gpu in met} == {"4", "6"}
+    assert dict(two.run(interrupts, [0]))[0]  # Ctrl-C is for the one that started it
+
+
+def test_a_lost_worker_loses_no_result(tmp_path):
+    """What kills its worker once is done, what kills every worker is given up, and the pool is good for more."""
+    with Workers("2") as pool:
+        assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(3)])) == [(n, n) for n in range(3)]
+        made = dict(pool.run(always, range(3)))
+        assert isinstance(made.pop(1), Lost) and made == {0: 0, 2: 2}
+        assert dict(pool.run(square, [5])) == {0: 25}
+
+
+def test_a_worker_that_hangs_is_lost(monkeypatch):
+    monkeypatch.setattr(workers, "TRIES", 1)
+    with Workers("1", seconds=0.5) as pool:
+        made = dict(pool.run(hangs, range(2)))
+    assert made[0] == 0 and isinstance(made[1], Lost)
+
+
+def test_errors_come_back_whole(two):
+    with pytest.raises(LaunchError) as error:
+        list(two.run(refuses, [7]))
+    assert error.value.hint == "because of 7"
+
+
+@pytest.mark.parametrize("asked", ["", "0", "-1", "many", "http://there:80"])
+def test_other_workers(asked):
+    with pytest.raises(LaunchError, match="tcp://HOST:PORT"):
+        Workers(asked)
+
+
+def test_dask_is_missing(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(LaunchError, match=r"turingas\[dask\]"):
+        Workers("tcp://127.0.0.1:1")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="a Dask cluster needs the package distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as made:
+        yield made
+
+
+def test_dask(cluster, tmp_path):
+    with Workers(cluster.scheduler_address) as pool:
+        assert sorted(pool.run(square, range(5))) == [(n, n * n) for n in range(5)]
+        assert len({made for _, (made, _) in pool.run(meets, [str(tmp_path)] * 2)} - {os.getpid()}) == 2
+        with pytest.raises(LaunchError, match="no"):
+            list(pool.run(refuses, [7]))
+
+
+def test_dask_loses_a_worker(cluster, tmp_path):
+    with Workers(cluster.scheduler_address) as pool:
+        assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(4)])) == [(n, n) for n in range(4)]
+
+
+def test_no_cluster_there(monkeypatch):
+    pytest.importorskip("distributed", reason="a Dask cluster needs the package distributed")
+    monkeypatch.setattr(workers, "ANSWER", 0.5)
+    with pytest.raises(LaunchError, match="no Dask scheduler answers"):
+        Workers("tcp://127.0.0.1:9")

@@ -1,0 +1,240 @@
+"""Small changes of a kernel that leave what it computes as it is: where a search for a faster one goes on.
+
+A move takes the words of a kernel and gives other words. Order is changed only where turingas/scheduler/depends finds
+nothing between two instructions; what a move makes wrong in the control codes around it is made right by the scheduler,
+and everything else stays as the compiler left it. Whoever takes a kernel that was made so has it looked at by the
+linter, which shares no code with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from turingas.cubin import addresses
+from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.nvinfo import ADDRESSES, KINDS
+from turingas.flow.graph import Graph
+from turingas.isa import control
+from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.instruction import Label
+from turingas.isa.table import OPS
+from turingas.scheduler.codes import MOST_STALL, codes
+from turingas.scheduler.depends import depends, named
+from turingas.scheduler.given import MOST_KEPT, Given, whole
+from turingas.scheduler.keeps import reuse_flags
+from turingas.scheduler.ways import Ways
+
+#: pipes of instructions whose place is worth a search: what they begin takes long
+MEMORY = ("lsu", "tex", "copy")
+FARTHEST = 24  # places that one move takes an instruction
+AROUND = 2  # instructions before one of which the scheduler complains, whose stalls it may choose
+ROUNDS = 4  # in which it may ask for more room
+
+Words = list[int]
+#: new words, and what was done; None where nothing can be
+Made = tuple[Words, str] | None
+
+
+class Moves:
+    """The moves of one kernel as it is now. ``pinned``: see ``pins``."""
+
+    def __init__(self, kernel: Kernel, pinned: frozenset[int]) -> None:
+        self.kernel, self.pinned = kernel, pinned
+        self.words = kernel.words
+        self.graph = Graph(kernel)
+        self.ways = Ways(self.graph)
+        self.block = {n: block for block in self.graph.blocks for n in range(block.start, block.end)}
+        self.known = {n: i for n, i in enumerate(self.graph.instructions) if i is not None and n in self.block}
+        self.others = [n for n in self.known if n not in pinned]
+        if named(kernel, self.graph) is None:  # control may come to any place: all stay where they are
+            self.others = []
+        self.memory = [n for n in self.others if OPS[self.known[n].base].pipe in MEMORY]
+        #: matrix products of warp groups read and write registers on their own until somebody waits for them
+        self.walls = [n for n, i in self.known.items() if OPS[i.base].pipe == "wgmma" or i.base == "WARPGROUP"]
+        self._edges: dict[int, set[tuple[int, int]]] = {}
+        self.waiting = [n for n in self.known if self.words[n] >> control.WAIT & 63]
+        self._before: set[tuple[int, str]] | None = None
+
+    def any(self, random: np.random.Generator, tries: int = 20) -> Made:
+        """A move that can be made, drawn by chance: every second time the place of a memory instruction."""
+        kinds: Sequence[Callable[[np.random.Generator], Made]]
+        kinds = (*[self.memories] * 6, self.another, self.wait, self.wait, self.stall, self.yields, self.reuse)
+        for _ in range(tries):
+            made = kinds[int(random.integers(len(kinds)))](random)
+            if made is not None and made[0] != self.words:
+                return made
+        return None
+
+    # -- order
+
+    def memories(self, random: np.random.Generator) -> Made:
+        """A memory instruction some places up or down."""
+        return self._shift(random, self.memory)
+
+    def another(self, random: np.random.Generator) -> Made:
+        """Any instruction: what stands between a memory instruction and a better place may have to go first."""
+        return self._shift(random, self.others)
+
+    def _shift(self, random: np.random.Generator, places: Sequence[int]) -> Made:
+        """One of ``places`` up or down: by one, as often as by any other number."""
+        n = _one(random, places)
+        if n is None:
+            return None
+        up = bool(random.integers(2))
+        reach = self.reach(n, up)
+        if not reach:
+            return None
+        far = 1 if random.integers(2) else 1 + int(random.integers(reach))
+        return self.shifted(n, n - far if up else n + far)
+
+    def reach(self, n: int, up: bool) -> int:
+        """How many places instruction ``n`` can go up, or down, in its block."""
+        block, step = self.block[n], -1 if up else 1
+        edges = self._edges.get(block.start)
+        if edges is None:
+            found = depends(self.ways, self.ways.block[n], self.walls)
+            edges = self._edges[block.start] = {(edge.first, edge.second) for edge in found}
+        m = n
+        while block.start <= (m := m + step) < block.end and abs(m - n) <= FARTHEST:
+            if m in self.pinned or m not in self.known or (min(n, m), max(n, m)) in edges:
+                break
+        return abs(m - n) - 1
+
+    def shifted(self, n: int, to: int) -> Made:
+        """Instruction ``n`` in place ``to`` of its block, which ``reach`` allows."""
+        order = list(range(len(self.words)))
+        order.insert(to, order.pop(n))
+        words = [self.words[m] for m in order]
+        first, last = min(n, to), max(n, to)
+        fields = [whole(word) for word in words]
+        loose = {to, first - 1, last, n + (n < to) - 1}  # the instruction, and those before where it is and was
+        made = self.fitted(words, fields, [m for m in loose if m in self.known], order)
+        if made is None:
+            return None
+        return made, (f"{self.known[n].base} {abs(to - n)} {'up' if to < n else 'down'} to {_at(to)}")
+
+    # -- control codes
+
+    def wait(self, random: np.random.Generator) -> Made:
+        """What an instruction waits for: one scoreboard of it some instructions earlier, or as late as can be."""
+        n = _one(random, self.waiting)
+        if n is None:
+            return None
+        mask = self.words[n] >> control.WAIT & 63
+        board = _one(random, [b for b in range(SCOREBOARDS) if mask >> b & 1])
+        assert board is not None
+        words, bit = list(self.words), 1 << control.WAIT + board
+        words[n] &= ~bit
+        if random.integers(2):
+            made = self.fitted(words, [whole(word) for word in words], [], range(len(words)))
+            return None if made is None else (made, f"wait for {board} later than {_at(n)}")
+        block = self.block[n]
+        places = []
+        for m in range(n - 1, max(block.start, n - FARTHEST) - 1, -1):
+            i = self.known.get(m)
+            if i is None or board in (i.control.read, i.control.write):
+                break
+            if i.always:
+                places.append(m)
+        to = _one(random, places)
+        if to is None:
+            return None
+        words[to] |= bit
+        return words, f"wait for {board} of {_at(n)} at {_at(to)}"
+
+    def stall(self, random: np.random.Generator) -> Made:
+        """A cycle more, or less. (What is too little, the linter finds.)"""
+        n = int(random.integers(len(self.words)))
+        stall = self.words[n] >> control.STALL & 15
+        now = stall + (1 if random.integers(2) else -1)
+        if n not in self.known or not stall or not 1 <= now <= MOST_STALL:
+            return None
+        return self._code(n, now - stall << control.STALL, f"stall {now} at {_at(n)}")
+
+    def yields(self, random: np.random.Generator) -> Made:
+        """The warp keeps the issue slot, or gives it away. Who gives it away keeps no sources."""
+        n = int(random.integers(len(self.words)))
+        word = self.words[n]
+        keeps = bool(word >> control.YIELD & 1)
+        if n not in self.known or not 1 <= (word >> control.STALL & 15) <= MOST_KEPT:
+            return None
+        if keeps and self.known[n].control.reuse:
+            return None
+        step = -1 if keeps else 1
+        return self._code(n, step << control.YIELD, f"{'yield' if keeps else 'no yield'} at {_at(n)}")
+
+    def reuse(self, random: np.random.Generator) -> Made:
+        """A reuse flag less, or one more where the bank model says that it saves a read."""
+        n = int(random.integers(len(self.words)))
+        if n not in self.known:
+            return None
+        block = self.block[n]
+        part = slice(block.start, block.end)
+        yields = [not word >> control.YIELD & 1 for word in self.words[part]]
+        right = reuse_flags(self.graph.instructions[part], yields, [True] * len(yields)).get(n - block.start, 0)
+        there = self.words[n] & control.REUSE_MASK
+        form = self.known[n].form
+        bits = [1 << b for b in range(control.REUSE, control.REUSE + 4) if (right | there & ~form.loose) >> b & 1]
+        bit = _one(random, bits)
+        if bit is None:
+            return None
+        return self._code(n, -bit if there & bit else bit, f"{'no ' if there & bit else ''}reuse at {_at(n)}")
+
+    def _code(self, n: int, difference: int, text: str) -> Made:
+        words = list(self.words)
+        words[n] += difference
+        return None if control.illegal(words[n]) else (words, text)
+
+    # -- codes that are right again
+
+    def fitted(self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int]) -> Words | None:
+        """``words`` with codes that are right: of the ``loose`` instructions the scheduler chooses waits and stalls
+        anew, and where it finds something wrong that was not wrong before (a compiler knows more than the scheduler:
+        the linter says who is right), of those around. ``order``: where each instruction stood."""
+        if self._before is None:
+            self._before = set(_problems(self.kernel, [whole(word) for word in self.words], range(len(self.words))))
+        for n in loose:
+            fields[n] = fields[n]._replace(wait=None, stall=None)
+        for _ in range(ROUNDS):
+            made = replace(self.kernel, code=Code(words=words))
+            result = codes(made, fields)
+            wrong = [p.n for p in result.problems if (order[p.n], p.message) not in self._before]
+            if not wrong:
+                return None if any(control.illegal(word) for word in result.words) else result.words
+            for n in wrong:
+                block = self.block[n]
+                for m in range(max(block.start, n - AROUND), n + 1):
+                    fields[m] = fields[m]._replace(wait=None, stall=None)
+        return None
+
+
+def _problems(kernel: Kernel, fields: Sequence[Given], order: Sequence[int]) -> Iterator[tuple[int, str]]:
+    for problem in codes(kernel, fields).problems:
+        yield order[problem.n], problem.message
+
+
+def _one(random: np.random.Generator, places: Sequence[int]) -> int | None:
+    return places[int(random.integers(len(places)))] if places else None
+
+
+def _at(n: int) -> str:
+    return f"{WORD_BYTES * n:#06x}"
+
+
+def pins(kernel: Kernel) -> frozenset[int]:
+    """The instructions that must stay where they are, because their address is written somewhere, or because what they
+    say counts from it: relocations, addresses in .nv.info, return addresses, what names a label."""
+    found = {row.address // WORD_BYTES for row in kernel.relocations}
+    for info in [*kernel.attributes, *(i for infos in kernel.infos.values() for i in infos)]:
+        if KINDS.get(info.code) == ADDRESSES:
+            found |= {address // WORD_BYTES for address in info.words}
+    for n, i in enumerate(Graph(kernel).instructions):
+        if i is None or i.shape.op.relative or any(isinstance(operand, Label) for operand in i.operands):
+            found.add(n)
+    known = addresses.find(kernel, kernel.words)
+    found |= {*known.immediates, *known.based, *known.unknown}
+    found |= {address // WORD_BYTES for address in known.held(kernel)}
+    return frozenset(n for n in found if n < len(kernel.words))

@@ -1,0 +1,35 @@
+"""Instructions of a kernel in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.nvinfo import ADDRESSES, KINDS, Info
+
+
+def put(kernel: Kernel, order: Sequence[int]) -> None:
+    """Bring the instructions of a kernel into another order: ``order[n]`` is the number of the one that comes to place
+    n. Relocations, source lines and attributes follow their instructions. Branches and what they lead to must keep
+    their places, as ``depends`` has it."""
+    now = [0] * len(order)
+    for place, n in enumerate(order):
+        now[n] = place
+
+    def moved(address: int) -> int:
+        n = address // WORD_BYTES
+        return WORD_BYTES * now[n] if address % WORD_BYTES == 0 and n < len(now) else address
+
+    def followed(info: Info) -> Info:
+        if KINDS.get(info.code) != ADDRESSES or not isinstance(info.value, bytes):
+            return info
+        words = sorted(moved(address) for address in info.words)
+        return replace(info, value=b"".join(word.to_bytes(4, "little") for word in words))
+
+    kernel.words = [kernel.words[n] for n in order]
+    kernel.relocations[:] = [replace(row, address=moved(row.address)) for row in kernel.relocations]
+    kernel.attributes = [followed(info) for info in kernel.attributes]
+    kernel.infos = {code: [followed(info) for info in infos] for code, infos in kernel.infos.items()}
+    if kernel.lines:  # what the assembler puts behind the code has none
+        kernel.lines = [kernel.lines[n] for n in order if n < len(kernel.lines)]
