@@ -19,8 +19,8 @@ KNOWN = {int(name.removeprefix("sm_").rstrip("a")) for name in NAMES}
 
 @dataclass(frozen=True)
 class Source:
-    """A cubin of ``library`` that is read when it is asked for; ``name`` tells it from all others and is the same on each
-    machine, for a library in a wheel and one that lies in a folder of the wheel's name."""
+    """A cubin of ``library`` that is read when it is asked for; ``name`` tells it from all others and is the same on
+    each machine, for a library in a wheel and one that lies in a folder of the wheel's name."""
 
     library: str
     name: str
@@ -61,5 +61,5 @@ def _sources(path: Path, folder: Path) -> Iterator[Source]:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         library_name = f"{path.parent.name}/{path.name}"
         for number, entry in enumerate(fatbin.entries(data)):
-            if entry.sm in KNOWN:
+            if entry.target in KNOWN:
                 yield Source(library_name, f"{library_name}#{number}", partial(fatbin.unpack, data, entry))

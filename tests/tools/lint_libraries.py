@@ -1,11 +1,11 @@
 """Runs the linter over libraries of compiled code: ``python -m tests.tools.lint_libraries PATH ...``.
 
 A path is a cubin, a shared library or a wheel of one, or a folder of these. Code that ships and works should have no
-error and no warning; what has one is named. Cubins are taken in an order that is drawn by a hash of their names, kernels
-are drawn by a hash of theirs (``--share``), and each code is looked at once, so that two runs look at the same.
+error and no warning; what has one is named. Cubins are taken in an order that is drawn by a hash of their names,
+kernels are drawn by a hash of theirs (``--share``), and each code is looked at once: two runs look at the same.
 
-``--instructions`` ends the run after so many. ``--log FILE`` writes a line of JSON for each kernel and each file that was
-checked, and a run with a log that is there goes on where that one ended; ``--show`` only says what a log holds.
+``--instructions`` ends the run after so many. ``--log FILE`` writes a line of JSON for each kernel and each file that
+was checked, and a run whose log is there goes on where that one ended; ``--show`` only says what a log holds.
 ``--check SHARE`` also takes that part of the files apart and puts them together again, as ``turingas check`` does.
 """
 
@@ -83,9 +83,9 @@ class Log:
                 examples.setdefault((severity, kind), []).append(f"{row['source']}: {row['arch']}: {text}")
             with_one.update({(severity, kind) for severity, kind, _ in row["findings"]})
         for severity in ("error", "warning"):
-            kinds = {kind: count for (one, kind), count in found.most_common() if one == severity}
-            lines.append(f"{severity}s: {sum(kinds.values()):,}")
-            lines += [f"  {kind:20} {count:7,} in {with_one[severity, kind]:,} kernels" for kind, count in kinds.items()]
+            kinds = [(kind, count) for (one, kind), count in found.most_common() if one == severity]
+            lines.append(f"{severity}s: {sum(count for _, count in kinds):,}")
+            lines += [f"  {kind:20} {count:7,} in {with_one[severity, kind]:,} kernels" for kind, count in kinds]
         checked = [row for row in self.rows if "differs" in row]
         if checked:
             different = [row for row in checked if row["differs"]]
