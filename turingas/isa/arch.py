@@ -23,6 +23,9 @@ from turingas.errors import AsmError
 KB = 1024
 
 
+SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
+
+
 @dataclass(frozen=True)
 class File:
     """A register file: the bits that a register's number takes in a word, and how its last number is written, which is
