@@ -312,7 +312,7 @@ def test_what_the_scheduler_makes_is_tried_first(order, start):
 def test_moves_alone_hoist_a_load(order, here, monkeypatch):
     monkeypatch.setattr(search, "STARTS", {})
     made = Search(order, 3)
-    made.run(here, 4, 1000, print)
+    made.run(here, 2, 1000, print)
     assert made.best.figure < 0.6 and any("LDG" in move for move in made.best.moves)
 
 
@@ -338,21 +338,11 @@ def test_the_search_hoists_a_load(order, found):
 
 
 def test_two_processes_find_the_same(order, found):
-    other, same = Search(order, 3), Search(order, 3)
-    with Workers("2") as workers, Workers("here") as one:
-        other.run(workers, 2, 1000, print)
-        same.run(one, 2, 1000, print)
-    assert other.history == found[0].history[:2] and other.population == same.population
-
-
-def test_a_dask_cluster_finds_the_same(order, found):
-    distributed = pytest.importorskip("distributed", reason="a Dask cluster needs the package distributed")
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
     other = Search(order, 3)
-    with cluster, Workers(cluster.scheduler_address) as workers:
+    with Workers("2") as workers:
         other.run(workers, 1, 1000, print)
-        assert other.proven(workers, 1, print).strict == 1
     assert other.history == found[0].history[:1]
+    assert [one.figure for one in other.population] == sorted(one.figure for one in other.population)
 
 
 def test_an_interrupted_search_goes_on_as_if_nothing_had_been(order, found, tmp_path, here, monkeypatch):
