@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import loader
 import turingas
 from tests.isa.words import ARCHS, sample
 from turingas import AsmError, Cubin, CubinError
@@ -304,3 +305,13 @@ def test_a_notebook_shows_the_kernels_of_a_cubin():
     shown = cubin._repr_html_()
     assert shown.startswith("<table><caption>sm_75</caption>") and shown.count("<tr>") == 2
     assert "<td>f&lt;int&gt;</td><td>" in shown and "<td>n</td>" in shown and "f<int>" not in shown
+    assert cubin.kernels[0]._repr_html_() == shown
+    assert repr(cubin.kernels[0]) == "<Kernel f<int> of sm_75, 8 instructions, 2 registers>"
+
+
+def test_a_notebook_shows_what_a_run_came_to():
+    report = loader.load(turingas.assemble("MOV R0, 1;\nEXIT;\n"), "cpu").kernel().launch(2, 64, counters=True)
+    assert report is not None
+    shown = report._repr_html_()
+    assert "<td>8</td><td>256</td>" in shown and "<td>0x0000</td><td>4</td><td>32.0</td>" in shown
+    assert shown.count("<tr>") == 2 + 3 and "<td>MOV R0, 0x1</td>" in shown and len(repr(report)) < 200

@@ -6,6 +6,10 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+MANY = 10_000  # objects that it takes a while to look through
+MOST = 1 << 22  # objects that count as old before all are looked through
+_made = 0  # of these, since then
+
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
@@ -17,4 +21,21 @@ def paused() -> Iterator[None]:
         yield
     finally:
         if on:
+            _grow_old()
             gc.enable()
+
+
+def _grow_old() -> None:
+    """Many objects that are left count as old, so that the search does not begin with them; in the end all are looked
+    through."""
+    global _made
+    made = gc.get_count()[0]
+    if made < MANY or gc.get_freeze_count():  # what somebody has frozen is to stay so
+        return
+    _made += made
+    if _made > MOST:
+        _made = 0
+        gc.collect()
+    else:
+        gc.freeze()
+        gc.unfreeze()

@@ -21,7 +21,7 @@ import loader
 import turingas
 from kernels_sass.bench.verdicts import shorter
 from kernels_sass.bench.winograd import ffmas
-from kernels_sass.micro import micro
+from kernels_sass.micro import ffma, hmma, loops, micro, shown, smem
 from loader import timing
 from loader.bench import figures as drawing
 from loader.bench import measure, results
@@ -131,15 +131,15 @@ def steps() -> dict[str, Json]:
 class Loop:
     """A loop of micro, timed from outside: ``work`` operations or bytes of a warp in a round."""
 
-    case: micro.Case
+    case: loops.Case
     work: int
     unit: str
 
     def measure(self, gpu: Device) -> Json:
-        with micro.Run(self.case, self.case.cubin(gpu.arch), gpu) as run:
-            run.launch(micro.CHECKED)
-            if not self.case.right(run.arrays(), micro.CHECKED):
-                return {"status": f"wrong after {micro.CHECKED} rounds"}
+        with loops.Run(self.case, self.case.cubin(gpu.arch), gpu) as run:
+            run.launch(loops.CHECKED)
+            if not self.case.right(run.arrays(), loops.CHECKED):
+                return {"status": f"wrong after {loops.CHECKED} rounds"}
             total = self.work * self.case.threads // 32 * run.blocks * TIMED
             kernel = run.module.kernel()
             return rate(
@@ -157,7 +157,7 @@ class Stream:
 
     @property
     def cubin(self) -> Callable[[str], turingas.Cubin]:
-        path = micro.FOLDER / "memory.sass"
+        path = loops.FOLDER / "memory.sass"
         return lambda arch: turingas.assemble(path.read_text(), arch, {"OP": self.op}, filename=str(path))
 
     def measure(self, gpu: Device) -> Json:
@@ -197,23 +197,23 @@ def rate(gpu: Device, total: int, unit: str, launch: Callable[[], object]) -> Js
     low, high = taken.quartiles
     state = measure.state(gpu)
     mhz = taken.after.sm if taken.after else gpu.attribute("CLOCK_RATE") // 1000
-    row: Json = {"status": "ok", "unit": unit, "work": total, "ms": micro.rounded(taken.median)}
-    row |= {"low": micro.rounded(low), "high": micro.rounded(high), "runs": RUNS, "mhz": mhz, "state": state}
-    row["tera"] = micro.rounded(total / taken.median / 1e9)
-    row["a_cycle"] = micro.rounded(total / taken.median / mhz / 1e3 / gpu.attribute("MULTIPROCESSOR_COUNT"))
+    row: Json = {"status": "ok", "unit": unit, "work": total, "ms": loops.rounded(taken.median)}
+    row |= {"low": loops.rounded(low), "high": loops.rounded(high), "runs": RUNS, "mhz": mhz, "state": state}
+    row["tera"] = loops.rounded(total / taken.median / 1e9)
+    row["a_cycle"] = loops.rounded(total / taken.median / mhz / 1e3 / gpu.attribute("MULTIPROCESSOR_COUNT"))
     return row
 
 
 def ceilings(arch: str) -> dict[str, Any]:
     """What is measured."""
-    best = micro.ffma(arch)[next(iter(micro.FFMA))]
+    best = ffma.cases(arch)[next(iter(ffma.FFMA))]
     found: dict[str, Any] = {"FFMA": Loop(best, best.count * 64, "operation")}
-    newest = {70: ("HMMA.884.F32.F32",), 75: ("HMMA.1688.F32",)}.get(micro.capability(arch), (TENSOR, "HMMA.16816.F32"))
+    newest = {70: ("HMMA.884.F32.F32",), 75: ("HMMA.1688.F32",)}.get(hmma.capability(arch), (TENSOR, "HMMA.16816.F32"))
     for op in newest:
-        queued = micro.queued(op, arch)
-        case = micro.product(op, arch, 256, 6) if queued else micro.product(op, arch, 256, 12, REUSE="ab")
-        found[op] = Loop(case, 64 * micro.MMA[op].flops, "operation")
-    shared = micro.smem(arch)["LDS.128"]
+        queued = hmma.queued(op, arch)
+        case = hmma.product(op, arch, 256, 6) if queued else hmma.product(op, arch, 256, 12, REUSE="ab")
+        found[op] = Loop(case, 64 * hmma.MMA[op].flops, "operation")
+    shared = smem.cases(arch)["LDS.128"]
     found["shared memory"] = Loop(shared, shared.count * shared.more["bytes"], "byte")
     return found | {"L2 read": Stream("read", 0.25), "DRAM read": Stream("read", 16), "DRAM copy": Stream("copy", 16)}
 
@@ -228,7 +228,7 @@ def run(
     give the whole file."""
     gpu = gpu_at_hand(micro.without("roofline"))
     cases = ceilings(gpu.arch)
-    sources = {case.case.source for case in cases.values() if isinstance(case, Loop)} | {micro.FOLDER / "memory.sass"}
+    sources = {case.case.source for case in cases.values() if isinstance(case, Loop)} | {loops.FOLDER / "memory.sass"}
     file = micro.opened("roofline", path, gpu, sources, {"rounds": TIMED, "runs": RUNS})
     found = file.fill(cases, seconds, tell, lambda _, case, step: case.measure(gpu))
     winograd = winograd or results.default_path("winograd", gpu.arch)
@@ -365,14 +365,14 @@ def show(found: Json) -> None:
         for setting, rows in summary["points"].items():
             for name, row in rows.items():
                 made.add_row(setting, shorter(name), f"{row['ms']:.4f}", f"{row['tflops']:.1f}",
-                             micro.column(row, "asked_intensity", 1), f"{row['least_intensity']:.1f}",
+                             shown.column(row, "asked_intensity", 1), f"{row['least_intensity']:.1f}",
                              f"{100 * row['of_roof']:.0f}%")  # fmt: skip
         console.print(made)
         seen = (f"measured, ours {layout}" for layout in LAYOUTS)
         made = results.table("Non-fused F(4x4,3x3) over fused F(2x2,3x3), times", "setting", "K", "paper's formula",
                              "every kernel at its roof", *seen)  # fmt: skip
         for setting, row in summary["breakeven"]["settings"].items():
-            seen = (micro.column(row["measured"], layout, 2) for layout in LAYOUTS)
+            seen = (shown.column(row["measured"], layout, 2) for layout in LAYOUTS)
             made.add_row(setting, str(row["k"]), f"{row['paper']:.2f}", f"{row['by_roofs']:.2f}", *seen)
         console.print(made)
     for line in lines(found):
@@ -402,7 +402,7 @@ def lines(found: Json) -> Iterator[str]:
         yield f"times of kernels: {times['gpu']}, {times['date']}, commit {times['commit'][:9]}"
     if "refused" in summary:
         yield f"no kernels stand beside the ceilings: {summary['refused']}"
-    for line in micro.failures(found):
+    for line in shown.failures(found):
         yield f"NOT OK {line}"
 
 
@@ -543,5 +543,5 @@ BENCH = Bench(
         SECONDS,
     ),
     lambda given, path, tell: run(path, given.get("winograd"), given.get("seconds", math.inf), tell),
-    show, micro.failures, figures, _load,
+    show, shown.failures, figures, _load,
 )  # fmt: skip

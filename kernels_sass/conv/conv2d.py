@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import operator
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -17,17 +16,16 @@ from kernels_sass.conv import tuned
 from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
 from kernels_sass.conv.cost import sms, split
 from kernels_sass.conv.launch import Launch, launches, pointers, transform
+from kernels_sass.conv.libraries import LIBRARIES, Sizes, called, copied, library_of, on_gpu, where, written_to
 from kernels_sass.conv.method import MAIN, METHODS, Method
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
-from loader.arrays import HOST, Kind, Memory, kind_of, memory_of, on_host
+from loader.arrays import HOST
 from loader.cuda import Buffer
+from loader.module import CPU
 from turingas.errors import LaunchError
 from turingas.packages import callers_level
 
-Sizes = tuple[int, ...]
-
-CPU = "cpu"
 CPU_ARCHS = (CPU_ARCH, "sm_90")  # what it runs: the first that has the kernel, and its schedule
 ACTIVATIONS = (None, "relu")
 PLANS = 256  # shapes that a layer remembers on each device
@@ -87,7 +85,7 @@ class Conv2d:
         self.splits = splits
         self._only = MAIN  # the main kernel of x's sizes, until the fastest one is chosen
 
-        _library("weight", weight)
+        library_of("weight", weight)
         shape = tuple(weight.shape)
         if len(shape) != 4 or shape[2:] != (3, 3) or 0 in shape:
             raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
@@ -95,12 +93,12 @@ class Conv2d:
         filter_floats(self.channels, self.filters)
         if splits is not None:
             Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
-        there = _memory("weight", weight, shape, use="learned")[2]
-        also = there if bias is None else _memory("bias", bias, (self.filters,), use="learned")[2]
+        there = where("weight", weight, shape, use="learned")[2]
+        also = there if bias is None else where("bias", bias, (self.filters,), use="learned")[2]
         self.device = _device(device, there if there != HOST else also)
         for name, one in (("weight", there), ("bias", also)):
-            if one != HOST and _called(one) != self.device:
-                raise LaunchError(f"{name} is on {_called(one)}, the layer on {self.device}")
+            if one != HOST and called(one) != self.device:
+                raise LaunchError(f"{name} is on {called(one)}, the layer on {self.device}")
 
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
@@ -113,8 +111,8 @@ class Conv2d:
             return
         if arch is not None or kernel is not None or schedule:  # tell now of what there is not
             self._kernels(CPU)
-        self._weight = _copy("weight", weight)
-        self._bias = None if bias is None else _copy("bias", bias)
+        self._weight = copied("weight", weight)
+        self._bias = None if bias is None else copied("bias", bias)
 
     @overload
     def __call__(self, x: ArrayT, residual: Any = None, out: None = None) -> ArrayT: ...
@@ -133,14 +131,14 @@ class Conv2d:
         for a ``loader.cuda.Buffer``. numpy arrays are copied to a GPU and back if the layer is on one, which waits.
         DeviceError (CPU device) and CudaError (GPU, now or at a later call) for what goes wrong in a kernel.
         """
-        library = LIBRARIES.get(type(x)) or _library("x", x)
-        source, size, number, _ = _memory("x", x)
+        library = LIBRARIES.get(type(x)) or library_of("x", x)
+        source, size, number, _ = where("x", x)
         shape, y_shape = self._shapes.get(x.shape) or self._shape(tuple(x.shape))
         added = target = 0
         if residual is not None:
-            added = _memory("residual", residual, y_shape, number)[0]
+            added = where("residual", residual, y_shape, number)[0]
         if out is not None:
-            target = _target(out, y_shape, number, (source, size), added)
+            target = written_to(out, y_shape, number, (source, size), added)
         if number == HOST and library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
 
@@ -215,7 +213,7 @@ class Conv2d:
             if self._closed:
                 raise LaunchError("the layer is closed")
             if number not in self._places:
-                device = _called(number)
+                device = called(number)
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
                 kernels, sizes = self._kernels(device), self._sizes()
@@ -330,10 +328,10 @@ class _Place:
             ((main, kernels),) = every.items()
             self.u[main] = np.empty(floats, np.float32)
             transform(kernels.load(device), weight, self.u[main], c, k)
-            self.bias = 0 if bias is None else _copy("bias", bias)
+            self.bias = 0 if bias is None else copied("bias", bias)
             return
         gpu = cuda.device_named(device)
-        there, stream = _there("weight", weight, gpu)
+        there, stream = on_gpu("weight", weight, gpu)
         for main, kernels in every.items():
             code = _transform(kernels)
             if code not in made:
@@ -342,9 +340,9 @@ class _Place:
             self.u[main] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
-            there, stream = _there("bias", bias, gpu)
+            there, stream = on_gpu("bias", bias, gpu)
             self.bias = Buffer(k, np.float32, gpu)
-            address = _memory("bias", there, use="learned")[0]
+            address = where("bias", there, use="learned")[0]
             gpu.call("cuMemcpyDtoDAsync", self.bias.address, address, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
@@ -395,144 +393,6 @@ class _Place:
                     one.free()
             self.u, self.bias = {}, 0
             self.kept = None
-
-
-# ---- arrays of other libraries -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Library:
-    """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is;
-    ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so (``_memory``);
-    ``staged``: copied to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since
-    allocating it anew would wait for the GPU."""
-
-    kind: Kind
-    float32: Any
-    empty: Callable[[Any, Sizes], Any]
-    check: Callable[[Any, str], None] | None = None
-    staged: bool = False
-    kept: bool = False
-
-
-LIBRARIES: dict[type, Library] = {}  # by exact type, as they are met
-
-
-def _library(name: str, value: Any) -> Library:
-    """The library of an array. LaunchError for what is none, or of another library."""
-    found = LIBRARIES.get(type(value))
-    if found is None:
-        kind = kind_of(value)
-        if kind is None or (make := _made_by(value)) is None or isinstance(value, np.ma.MaskedArray):
-            raise LaunchError(f"{name} is a {type(value).__name__}",
-                              "it must be an array of numpy, PyTorch or CuPy, or a loader.cuda.Buffer")  # fmt: skip
-        found = LIBRARIES[type(value)] = make(kind)
-    return found
-
-
-def _made_by(value: Any) -> Callable[[Kind], Library] | None:
-    if isinstance(value, np.ndarray):
-        return lambda kind: Library(kind, np.dtype("f4"), _numpy_empty, _numpy_check, staged=True)
-    if isinstance(value, Buffer):
-        return lambda kind: Library(kind, np.dtype("f4"), _buffer_empty, kept=True)
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return lambda kind: Library(kind, torch.float32, _torch_empty, _torch_check)
-    if cupy is not None and isinstance(value, cupy.ndarray):
-        return lambda kind: Library(kind, np.dtype("f4"), _cupy_empty)
-    return None
-
-
-def _numpy_empty(x: Any, shape: Sizes) -> Any:
-    return np.empty(shape, np.float32)
-
-
-def _buffer_empty(x: Any, shape: Sizes) -> Any:
-    return Buffer(shape, np.float32, x.gpu)
-
-
-def _torch_empty(x: Any, shape: Sizes) -> Any:
-    return x.new_empty(shape)
-
-
-def _cupy_empty(x: Any, shape: Sizes) -> Any:
-    with x.device:
-        return sys.modules["cupy"].empty(shape, np.float32)
-
-
-def _numpy_check(array: Any, use: str) -> None:
-    if use == "written" and not array.flags.writeable:
-        raise LaunchError("is read-only")
-
-
-def _torch_check(array: Any, use: str) -> None:
-    if array.requires_grad and use != "learned" and sys.modules["torch"].is_grad_enabled():
-        raise LaunchError("requires gradients, and this layer has none", "use torch.no_grad(), or pass x.detach()")
-
-
-def _memory(
-    name: str, value: Any, shape: Sizes | None = None, place: int | None = None, use: str = "read"
-) -> Memory:
-    """Where an array lies. LaunchError unless it is float32 in C order, of the shape, on the device ``place``, and fit
-    for its use: "read", "written", or "learned", a parameter of the network, which alone may require gradients."""
-    library = LIBRARIES.get(type(value)) or _library(name, value)
-    if value.dtype != library.float32:
-        raise LaunchError(f"{name} has the dtype {value.dtype}; it must be float32")
-    if shape is not None and value.shape != shape:
-        raise LaunchError(f"{name} has the shape {tuple(value.shape)}; it must be {shape}")
-    try:
-        if library.check is not None:
-            library.check(value, use)
-        found = library.kind.read(value, 0)
-    except LaunchError as error:
-        raise LaunchError(f"{name} {error.message}", error.hint) from None
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
-        found = memory_of(library.kind, value, 0, name)  # says it with the name
-    if not (found[0] and found[1] and found[3]):
-        _refuse(library, name, value)
-    if place is not None and found[2] != place:
-        raise LaunchError(f"{name} is on {_called(found[2])}, x on {_called(place)}")
-    return found
-
-
-def _refuse(library: Library, name: str, value: Any) -> None:
-    """Raise the LaunchError for an array without elements, memory or order."""
-    if 0 in value.shape:
-        raise LaunchError(f"{name} has the shape {tuple(value.shape)}; no size may be 0")
-    try:
-        memory_of(library.kind, value, 0, name)
-    except LaunchError as error:
-        if "contiguous" not in error.message or not hasattr(value, "permute"):
-            raise
-        hint = error.hint + "; a tensor in channels_last goes as value.permute(0, 2, 3, 1), with layout='NHWC'"
-        raise LaunchError(error.message, hint) from None
-
-
-def _target(out: Any, shape: Sizes, place: int, x: tuple[int, int], residual: int) -> int:
-    """The address of ``out``, which overlaps neither x (address, bytes) nor residual (address or 0) but as a whole."""
-    address, size, _, _ = _memory("out", out, shape, place, "written")
-    if address < x[0] + x[1] and x[0] < address + size:
-        raise LaunchError("out overlaps x")
-    if residual and address != residual and abs(address - residual) < size:
-        raise LaunchError("out overlaps residual", "it may be the same array, or another")
-    return address
-
-
-def _called(place: int) -> str:
-    return CPU if place == HOST else f"cuda:{place}"
-
-
-def _copy(name: str, value: Any) -> Any:
-    """A copy in the host's memory, as numpy array of one dimension."""
-    return on_host(value, name).reshape(-1).view(np.float32).copy()
-
-
-def _there(name: str, value: Any, gpu: cuda.Device) -> tuple[Any, int]:
-    """An array on a GPU, copied if it is in the host's memory, and the caller's current stream for it."""
-    if _memory(name, value, use="learned")[2] == HOST:
-        value = Buffer.of(_copy(name, value), gpu)
-    stream = _library(name, value).kind.stream
-    return value, 0 if stream is None else stream(value)
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------------

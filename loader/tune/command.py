@@ -60,6 +60,8 @@ def tune(
             try:
                 search.run(pool, rounds, seconds if seconds is not None else float("inf"), tell, bar.step)
             except KeyboardInterrupt:
+                if not search.about:  # the original has not run yet
+                    raise
                 kept = f"; --resume {search.path} goes on" if search.path else ""
                 tell(f"interrupted in round {search.round}{kept}. What was found is checked now")
         return search.proven(pool, inputs, tell)

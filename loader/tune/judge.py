@@ -24,11 +24,13 @@ from loader.cuda import Buffer, CudaError, Stream
 from loader.cuda import Graph as Recorded
 from loader.tune.launches import Bench, Launch, read
 from loader.tune.model import cycles
+from turingas.assembler.schedule import again
 from turingas.check.lint import lint_kernel
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.emulate.errors import DeviceError
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, LaunchError
+from turingas.isa import control
 from turingas.scheduler.moves import Moves, pins
 
 Words = tuple[int, ...]
@@ -54,14 +56,16 @@ class Order:
 
 
 class Child(NamedTuple):
-    """A task: a child of ``words`` by the moves that ``seed`` draws, or ``words`` themselves once more (``again``).
-    ``bar``: who is slower than that is not looked at any further."""
+    """A task: a child of ``words`` by the moves that ``seed`` draws; or ``words`` themselves once more (``again``); or
+    what the scheduler makes of the original (``start``, one of STARTS). ``bar``: who is slower than that is not looked
+    at any further."""
 
     order: Order
     words: Words
     seed: tuple[int, ...]
     bar: float
     again: bool = False
+    start: str = ""
 
 
 class Outcome(NamedTuple):
@@ -81,6 +85,13 @@ class Proof(NamedTuple):
     inputs: int
     strict: int
     why: str = ""
+
+
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again)
+STARTS: dict[str, dict[str, Any]] = {
+    "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
+    "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
+}  # fmt: skip
 
 
 class Refused(Exception):
@@ -108,7 +119,7 @@ def evaluate(child: Child) -> Outcome:
     moves: tuple[str, ...] = ()
     try:
         if not child.again:
-            words, moves = judge.moved(words, child.seed)
+            words, moves = judge.started(child.start) if child.start else judge.moved(words, child.seed)
             judge.lint(words)
             if judge.gpu:
                 judge.compare(words, judge.bench.timed, range(INPUTS), strict=False)
@@ -214,6 +225,17 @@ class Judge:
         if not texts:
             raise Refused("no move can be made")
         return words, tuple(texts)
+
+    def started(self, start: str) -> tuple[Words, tuple[str, ...]]:
+        """The original as the scheduler would have it."""
+        try:
+            made, _ = again(self.cubin, **STARTS[start])
+        except AsmError as error:
+            raise Refused(f"scheduler: {error.message}") from None
+        words, own = made.kernel(self.order.kernel).words, self.kernel.words
+        if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
+            raise Refused("what is named by its address would move")
+        return tuple(words), (start,)
 
     def _moves(self, words: Words) -> Moves:
         return Moves(self.made(words).kernel(self.order.kernel), self.pinned)

@@ -1,8 +1,9 @@
 """The search of `turingas tune`: a small population, of which each round makes children; the best of all go on.
 
 (mu + lambda) evolution: ``PARENTS`` candidates, the original the first of them; a round makes ``CHILDREN``, each by one
-to three moves from a parent that is drawn by chance; the ``PARENTS`` fastest of both are the next parents. On a GPU,
-whose times are never the same twice, parents are timed once more each round, and the median of a parent's times counts.
+to three moves from a parent that is drawn by chance (the first ones are what the scheduler makes of the original); the
+``PARENTS`` fastest of both are the next parents. On a GPU, whose times are never the same twice, parents are timed once
+more each round, and the median of a parent's times counts.
 All chance comes from the seed, the round and the number of the child, so the same search finds the same, however many
 workers it has and however often it was interrupted (where times are the model's, which do not vary).
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from loader.tune.judge import Child, Order, Outcome, Proof, Words, evaluate, look, prove, with_words
+from loader.tune.judge import STARTS, Child, Order, Outcome, Proof, Words, evaluate, look, prove, with_words
 from loader.workers import Lost, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -96,14 +97,13 @@ class Search:
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
         begin = time.monotonic()
+        end = begin + seconds
         try:
-            while rounds is None or self.round < rounds:
-                self._round(workers, tell, lambda: time.monotonic() - begin > seconds)
+            while (rounds is None or self.round < rounds) and time.monotonic() < end:
+                self._round(workers, tell, lambda: time.monotonic() >= end)
                 passed = (time.monotonic() - begin) / seconds
-                if passed >= 1:
-                    self.write()
-                    break
-                step(max(passed, self.round / rounds if rounds else 0), self.best.figure)
+                step(min(1.0, max(passed, self.round / rounds if rounds else 0)), self.best.figure)
+            self.write()
         except KeyboardInterrupt:
             self.write()
             raise
@@ -132,7 +132,8 @@ class Search:
         random = np.random.default_rng((self.seed, self.round, number))
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        return Child(self.order, parent.words, (self.seed, self.round, number), bar)
+        start = list(STARTS)[number] if self.round == 0 and number < len(STARTS) else ""
+        return Child(self.order, parent.words, (self.seed, self.round, number), bar, start=start)
 
     def _select(self) -> None:
         """The parents of the next round."""

@@ -121,6 +121,8 @@ def _compiled(kernel: Any, grid: Any, args: Sequence[Any], meta: dict[str, Any])
         kernel = kernel.fn
     if not hasattr(kernel, "asm"):
         kernel = kernel.warmup(*args, grid=grid, **meta)  # compiles, or gives what is compiled already
+        if hasattr(kernel, "result"):  # it is still being compiled
+            kernel = kernel.result()
     names = list(getattr(getattr(kernel.src, "fn", None), "arg_names", ()))
     return kernel, {**dict(zip(names, args)), **meta}
 

@@ -4,14 +4,16 @@ On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/le
 tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
 anew: by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
 take turns; the median of the rounds counts. Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a
-straightforward order and without codes: as it is written (``plain``), and with its instructions in a better order
-(``reordered``). ``--static`` needs no GPU: it tells the cycles that the control codes of their main loops add up to.
+straightforward order and without codes: as it is written (``plain``), with its instructions in a better order
+(``reordered``), and with one set of operand registers, of which renaming makes two (``renamed``). ``--static`` needs no
+GPU: it tells the cycles that the control codes of their main loops add up to.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +40,7 @@ from turingas.scheduler.needs import Needs
 RULES = ("ptxas", "natural", "every:4", "every:8")
 OWN, UNPACED = "as it is", "unpaced"
 VARIANTS = (OWN, *RULES, UNPACED)
-PLAIN, REORDERED = "plain", "reordered"  # step 8 written straightforwardly
+PLAIN, REORDERED, RENAMED = WRITTEN = "plain", "reordered", "renamed"  # step 8 written straightforwardly
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90")
 ROUNDS = 5
 PRODUCT = 4096
@@ -63,22 +65,27 @@ def made(cubin: Cubin, variant: str) -> Cubin:
     return again(cubin, variant)[0]
 
 
+@functools.cache
 def sgemm_of(arch: str, variant: str) -> Cubin:
     """Step 8 in a variant."""
-    if variant not in (PLAIN, REORDERED):
+    if variant not in WRITTEN:
         return made(built("08_sgemm", arch), variant)
     path = Path(__file__).with_name("sgemm_plain.sass")
     source = path.read_text()
     if variant == PLAIN:
         source = source.replace(".schedule re", "# .schedule re").replace(".schedule ro", "# .schedule ro")
-    return turingas.assemble(source, arch, filename=str(path))
+    if variant == RENAMED:
+        source = source.replace(".schedule reorder", ".schedule rename")
+    return turingas.assemble(source, arch, {"SETS": 1} if variant == RENAMED else None, filename=str(path))
 
 
-def static(archs: Sequence[str] = ARCHS) -> Iterator[tuple[str, str, float, float]]:
+def static(
+    archs: Sequence[str] = ARCHS, variants: Sequence[str] = (OWN, *WRITTEN)
+) -> Iterator[tuple[str, str, float, float]]:
     """Architecture, variant, and for 8 k of the main loop of step 8: its instructions, and the cycles that its control
     codes and bank conflicts add up to."""
     for arch in archs:
-        for variant in (OWN, PLAIN, REORDERED):
+        for variant in variants:
             cubin = sgemm_of(arch, variant)
             [loop] = [loop for loop in summary(Graph(cubin.texts[0])) if loop.math == "FFMA"]
             steps = loop.pipes["fma"] // 512
@@ -144,7 +151,7 @@ def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
         make = sgemm if name == "sgemm" else layer if name in LAYERS else small
         with contextlib.ExitStack() as stack:
             try:
-                variants = (*VARIANTS, PLAIN, REORDERED) if name == "sgemm" else VARIANTS
+                variants = (*VARIANTS, *WRITTEN) if name == "sgemm" else VARIANTS
                 timers = {v: stack.enter_context(contextlib.contextmanager(make)(name, v, device)) for v in variants}
                 rounds = [{v: timer() for v, timer in timers.items()} for _ in range(ROUNDS)]
             except Exception as error:

@@ -152,7 +152,7 @@ def test_debug_information_follows(arch: str, option: str) -> None:
     lines = turingas.disassemble(cubin).splitlines()
     first = next(n for n, line in enumerate(lines) if line.endswith("# 0030"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if option == "-G" else "error")
+        warnings.simplefilter("error")
         edited = turingas.assemble("\n".join([*lines[:first], NOP, *lines[first:]])).to_bytes()
     after = turingas.Cubin.from_bytes(edited)
     assert after.texts[0].name == kernel.name and opcodes(after.texts[0])[4:12] == opcodes(kernel)[3:11]
@@ -199,3 +199,17 @@ def test_frames_that_cannot_be_read_are_told() -> None:
     symbols = [RawSymbol("k", ".text.k", type=2)]
     found = list(moved.follow(sections, symbols, {".text.k"}, lambda _, at: at, lambda _, at: at))
     assert found == [(sections[0], None)]
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_registers_of_ptx(cut: int) -> None:
+    """Ranges follow; a section that ends in the middle is told, and nothing breaks."""
+    from turingas.cubin.model import RawSection, RawSymbol
+
+    entry = bytes(4) + b"%r1\0" + bytes([7, 0, 0, 5])
+    head = b"k\0" + (1).to_bytes(4, "little") + entry
+    made = [head + at.to_bytes(4, "little") + end.to_bytes(4, "little") for at, end in ((0x10, 0x40), (0x10, 0x50))]
+    section = RawSection(moved.REGISTERS, data=made[0][: len(made[0]) - cut])
+    symbols = [RawSymbol("k", ".text.k", type=2)]
+    found = list(moved.follow([section], symbols, {".text.k"}, lambda _, at: at + 16 * (at > 0x20), lambda _, at: at))
+    assert found == [(section, None if cut else made[1])]

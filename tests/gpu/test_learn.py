@@ -7,7 +7,7 @@ import pytest
 
 import loader
 from kernels_sass.learn import measure
-from kernels_sass.micro import micro
+from kernels_sass.micro import ffma, loops
 from loader.cuda import Buffer
 
 pytestmark = pytest.mark.gpu
@@ -63,9 +63,9 @@ def test_transpose(gpu, rows, columns, pad):
     assert (target == source.T).all()
 
 
-@pytest.mark.parametrize("name", micro.FFMA)
+@pytest.mark.parametrize("name", ffma.FFMA)
 def test_ffma_is_right(gpu, name):
-    step, defines, _ = micro.FFMA[name]
+    step, defines, _ = ffma.FFMA[name]
     clocks = np.zeros((256, 2), np.uint32)
     if step == "05_outer_product":
         c, a, b, clocks = run(gpu, step, 1, 256, empty(64, 256), floats(8), floats(8), clocks, 3, **defines)
@@ -75,7 +75,7 @@ def test_ffma_is_right(gpu, name):
     else:
         sums, clocks = run(gpu, step, 1, 256, empty(256), clocks, 3, **defines)
         assert (sums == 3 * 8 * 36**2).all()
-    assert 0 < micro.elapsed(clocks[None]) < 1_000_000
+    assert 0 < loops.elapsed(clocks[None]) < 1_000_000
 
 
 SHAPES = [(1, 1, 1), (128, 128, 8), (129, 132, 17), (1000, 1001, 999), (2048, 2048, 2048), (5, 4096, 3), (4096, 6, 64)]
@@ -94,7 +94,7 @@ def test_the_patterns_are_as_fast_as_before(gpu):
     """Within 3% of the cycles that other kernels with the same loops took on an H200."""
     if "H200" not in gpu.name:
         pytest.skip(f"the cycles are those of an H200, not of {gpu.name}")
-    cases = {name: case for name, case in micro.ffma(gpu.arch).items() if "before" in case.more}
+    cases = {name: case for name, case in ffma.cases(gpu.arch).items() if "before" in case.more}
     rows = {name: case.measure(gpu) for name, case in cases.items()}
     taken = {name: (row.get("cycles", 0), row["before"]) for name, row in rows.items()}
     print(*taken.items(), sep="\n")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.micro import micro
+from kernels_sass.micro import ffma, hmma, loops, micro, shown
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card
 from tests.loader.driver import Driver
@@ -42,7 +42,7 @@ def play(case, cubin, rounds, threads=None, **options):
     given = [one.copy() if isinstance(one, np.ndarray) else one for one in case.given]
     clocks = np.zeros((2, case.threads, 2), np.uint32)
     report = launch(cubin, None, 2, case.threads, [*given, clocks, rounds], **options)
-    return [one for one in given if isinstance(one, np.ndarray)], micro.elapsed(clocks), report
+    return [one for one in given if isinstance(one, np.ndarray)], loops.elapsed(clocks), report
 
 
 # ---- what is timed -----------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def play(case, cubin, rounds, threads=None, **options):
 
 def far(case):
     """Of a latency, a distance that is enough for all."""
-    return {"DISTANCE": 24} if isinstance(case, micro.Latency) else {}
+    return {"DISTANCE": 24} if isinstance(case, loops.Latency) else {}
 
 
 @pytest.mark.parametrize("arch", SOME)
@@ -70,7 +70,7 @@ def test_tensor_cores(arch):
         assert one.right(arrays, 2) and not one.right(arrays, 3), name
         assert (cycles > 64).all()
         seen.add(one.defines["OP"])
-    assert seen == {op for op, one in micro.MMA.items() if one.first <= int(arch[3:]) <= one.last}
+    assert seen == {op for op, one in hmma.MMA.items() if one.first <= int(arch[3:]) <= one.last}
 
 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
@@ -78,7 +78,7 @@ def test_tensor_cores_of_ampere_and_ada(arch):
     """Words are those of sm_80; of each product one case."""
     every = {case.defines["OP"]: case for case in cases("hmma", arch).values()}
     for op, case in every.items():
-        if micro.MMA[op].first <= 80:
+        if hmma.MMA[op].first <= 80:
             found, wanted = (case.cubin(one, **far(case)).kernels[0].words for one in (arch, "sm_80"))
             assert found == wanted, op
 
@@ -86,9 +86,9 @@ def test_tensor_cores_of_ampere_and_ada(arch):
 def test_products_of_warp_groups():
     """The CPU device has none of them. A ninth of the cases, so that every type, size, A and wait occurs: a round
     has 64 products, what is stored are all words of all accumulators, and the linter finds nothing."""
-    groups = [case for case in micro.hmma("sm_90").values() if case.variant]
-    assert {case.defines["OP"] for case in groups} == set(micro.GROUP_MMA)
-    assert not [case for case in micro.hmma("sm_80").values() if case.variant]
+    groups = [case for case in hmma.cases("sm_90").values() if case.variant]
+    assert {case.defines["OP"] for case in groups} == set(hmma.GROUP_MMA)
+    assert not [case for case in hmma.cases("sm_80").values() if case.variant]
     for case in groups[::9]:
         cubin = case.cubin("sm_90")
         op, waits = case.defines["OP"], "WAIT" in case.defines
@@ -99,17 +99,17 @@ def test_products_of_warp_groups():
         assert len({line.split()[1] for line in products}) == case.more["chains"]
         assert all(("R8, gdesc" in line) == ("A" in case.defines) for line in products)
         rows = sum(line.startswith("STG.E [") for line in lines)
-        assert rows == len(case.given[0]) == case.more["chains"] * micro.GROUP_MMA[op].registers
+        assert rows == len(case.given[0]) == case.more["chains"] * hmma.GROUP_MMA[op].registers
     texts = " ".join(str(case.defines) for case in groups[::9])
-    assert all(f"x{n}x" in texts for n in micro.SIZES) and "'registers'" in texts and "'WAIT'" in texts
-    assert all(name.partition("x{n}")[0] in texts for name in micro.GROUPS)
+    assert all(f"x{n}x" in texts for n in hmma.SIZES) and "'registers'" in texts and "'WAIT'" in texts
+    assert all(name.partition("x{n}")[0] in texts for name in hmma.GROUPS)
 
 
 def test_values_of_elements():
     """What a row is held to: products x k (half of it where A is sparse) x the product of two elements."""
     for op, each in (("HGMMA.64x64x16.F32", 2**-6), ("QGMMA.SP.64x64x64.F32.E4M3.E4M3", 0.5),
                      ("BGMMA.64x64x256.AND.POPC", 256)):  # fmt: skip
-        one = micro.GROUP_MMA[op]
+        one = hmma.GROUP_MMA[op]
         words = np.array(one.element(3), np.uint32)
         assert len(words) == 32 and (words.view(one.type.into) == 3 * each).all()
 
@@ -117,16 +117,16 @@ def test_values_of_elements():
 @pytest.mark.parametrize("arch", ARCHS)
 def test_what_an_architecture_has(arch):
     """What is left out is what the table of instructions does not have."""
-    for op, one in micro.MMA.items():
+    for op, one in hmma.MMA.items():
         if one.first <= int(arch[3:]) <= one.last:
             continue
         with pytest.raises(AsmError, match="has no"):
-            micro.product(op, arch, 32, 1).cubin(arch)
+            hmma.product(op, arch, 32, 1).cubin(arch)
 
 
 def test_latency_that_is_too_short():
     """A product too early takes the accumulator as it was: on the CPU device with `stale`, as on a GPU."""
-    case = micro.product("HMMA.16816.F32", "sm_90", 32, 1, micro.Latency)
+    case = hmma.product("HMMA.16816.F32", "sm_90", 32, 1, loops.Latency)
     for distance, right in ((13, True), (12, False)):
         cubin = case.cubin("sm_90", DISTANCE=distance)
         arrays, _, report = play(case, cubin, 2, strict=True, stale=True)
@@ -137,7 +137,7 @@ def test_products_of_a_round():
     """64, however many accumulators take turns; an instruction each but on Volta."""
     for op, arch, each in (("HMMA.16816.F32", "sm_80", 1), ("HMMA.884.F32.F32", "sm_70", 4), ("DMMA.884", "sm_86", 1)):
         for chains in (1, 5, 6):
-            cubin = micro.product(op, arch, 32, chains).cubin(arch)
+            cubin = hmma.product(op, arch, 32, chains).cubin(arch)
             texts = turingas.decode(cubin.kernels[0].words, arch, control=False)
             assert sum(op in text for text in texts) == 64 * each
 
@@ -145,9 +145,9 @@ def test_products_of_a_round():
 @pytest.mark.parametrize("names", [{"OP": "HMMA"}, {"CHAINS": 0}, {"CHAINS": 17}, {"REUSE": "c"}, {"DISTANCE": 65}])
 def test_values_that_do_not_exist(names):
     with pytest.raises(AsmError, match="there are"):
-        micro.product("HMMA.16816.F32", "sm_90", 32, 1).cubin("sm_90", **names)
+        hmma.product("HMMA.16816.F32", "sm_90", 32, 1).cubin("sm_90", **names)
     with pytest.raises(AsmError, match="there are|no REUSE"):
-        micro.product("HMMA.1688.F32", "sm_75", 32, 1).cubin("sm_75", **{"REUSE": "a", **names})
+        hmma.product("HMMA.1688.F32", "sm_75", 32, 1).cubin("sm_75", **{"REUSE": "a", **names})
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
@@ -174,7 +174,7 @@ def test_ffma():
 def test_elapsed():
     """Of each block, with its own SM's clock, which may turn over."""
     clocks = np.array([[[2**32 - 10, 5], [2**32 - 12, 7], [3, 20]], [[100, 150], [90, 160], [95, 155]]], np.uint32)
-    assert micro.elapsed(clocks).tolist() == [32, 70]
+    assert loops.elapsed(clocks).tolist() == [32, 70]
 
 
 # ---- the commands ------------------------------------------------------------------------------------------------
@@ -190,12 +190,12 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    monkeypatch.setattr(micro, "ROUNDS", 1)
-    monkeypatch.setattr(micro, "LAUNCHES", 3)
-    monkeypatch.setattr(micro, "FARTHEST", 3)
+    monkeypatch.setattr(loops, "ROUNDS", 1)
+    monkeypatch.setattr(loops, "LAUNCHES", 3)
+    monkeypatch.setattr(loops, "FARTHEST", 3)
     few = {
         "smem": ["LDS.32", "LDS.32, 4 warps", "STS.128 half"],
-        "ffma": [next(iter(micro.FFMA)),
+        "ffma": [next(iter(ffma.FFMA)),
                  "best, 8 LDS.128 in 128 FFMA, lanes of Yan, Wang, Chu 2020, 1 warp a scheduler"],
         "hmma": ["HMMA.16816.F32, 2 a scheduler", "DMMA.8x8x4, 1 a scheduler", "HMMA.16816.F32, latency"],
     }
@@ -236,7 +236,7 @@ def test_latency(card, monkeypatch, tmp_path):
     path = tmp_path / "found.json"
     assert call("hmma", "--json", str(path)).exit_code == 0
     assert json.loads(path.read_text())["settings"]["HMMA.16816.F32, latency"]["latency"] == 1
-    case = micro.product("HMMA.16816.F32", "sm_90", 32, 1, micro.Latency)
+    case = hmma.product("HMMA.16816.F32", "sm_90", 32, 1, loops.Latency)
     seen = []
 
     def right(arrays, rounds):
@@ -267,13 +267,13 @@ def test_what_is_wrong_has_no_time(card, monkeypatch, tmp_path):
 def test_goes_on(card, monkeypatch, tmp_path):
     """What an interrupted run measured is kept, and the same command measures the rest."""
     path = tmp_path / "found.json"
-    real, seen = micro.Case.measure, []
+    real, seen = loops.Case.measure, []
     path.write_text(json.dumps({"settings": {}, "complete": True, "what": "another"}))
 
     def at_once(self, gpu):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(micro.Case, "measure", at_once)
+    monkeypatch.setattr(loops.Case, "measure", at_once)
     assert "interrupted: 0 of 3" in call("smem", "--json", str(path)).output
     assert json.loads(path.read_text())["what"] == "another"  # nothing took its place
 
@@ -283,12 +283,12 @@ def test_goes_on(card, monkeypatch, tmp_path):
         seen.append(self)
         return real(self, gpu)
 
-    monkeypatch.setattr(micro.Case, "measure", stops)
+    monkeypatch.setattr(loops.Case, "measure", stops)
     done = call("smem", "--json", str(path))
     assert "interrupted: 1 of 3 are kept" in done.output
     first = json.loads(path.read_text())
     assert not first["complete"] and list(first["settings"]) == ["LDS.32"]
-    monkeypatch.setattr(micro.Case, "measure", real)
+    monkeypatch.setattr(loops.Case, "measure", real)
     assert call("smem", "--json", str(path)).exit_code == 0
     found = json.loads(path.read_text())
     assert found["complete"] and len(found["settings"]) == 3
@@ -307,11 +307,11 @@ def test_rates():
     """A wavefront of 32 words is 128 bytes a cycle; the operations of a product go by the clock that was read."""
     found = {"mhz": {"clock": 1980}, "sms": 132}
     row = {"cpi": 2.0, "bytes": 256, "flops": 4096, "state": {"sm_mhz": 1000}}
-    rates = micro.speed(found, row)
+    rates = shown.speed(found, row)
     assert rates["bytes_per_cycle"] == 128 and rates["flops_per_cycle"] == 8192
     assert rates["tflops"] == pytest.approx(8192 * 132 * 1e9 / 1e12)
-    assert micro.speed(found, {"latency": 13}) == {}
+    assert shown.speed(found, {"latency": 13}) == {}
     one = {"cpi": 128.0, "flops": 131072, "chains": 1, "op": "HGMMA.64x256x16.F32", "defines": {}}  # not waited for
-    assert micro.speed(found, one)["flops_per_cycle"] == 4096
-    assert micro.speed(found, {**one, "defines": {"WAIT": 1}}) == {"latency": 128.0}
-    assert micro.speed(found, {"cpi": 17.0, "flops": 4096, "chains": 1}) == {"latency": 17.0}
+    assert shown.speed(found, one)["flops_per_cycle"] == 4096
+    assert shown.speed(found, {**one, "defines": {"WAIT": 1}}) == {"latency": 128.0}
+    assert shown.speed(found, {"cpi": 17.0, "flops": 4096, "chains": 1}) == {"latency": 17.0}

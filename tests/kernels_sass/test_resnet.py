@@ -20,7 +20,7 @@ import pytest
 
 from kernels_sass.bench import network, resnet
 from kernels_sass.bench.network import CONV1, CONV3, CONV3_2, CONV7, FC, NORM
-from kernels_sass.conv import code, conv2d, tuned
+from kernels_sass.conv import code, conv2d, libraries, tuned
 from kernels_sass.conv import shape as sizes
 from loader import cuda
 from loader.bench import contenders, measure, results
@@ -109,9 +109,10 @@ def library(request, monkeypatch):
         made = types.ModuleType("torch_on_the_host")
         made.__dict__.update(torch.__dict__ | names)
         return made
-    kind = conv2d.kind_of(np.empty(1).view(standin_torch.Tensor))
-    there = conv2d.Library(kind, np.dtype("f4"), lambda x, shape: standin_torch.from_numpy(np.empty(shape, np.float32)))
-    monkeypatch.setitem(conv2d.LIBRARIES, standin_torch.Tensor, there)
+    kind = libraries.kind_of(np.empty(1).view(standin_torch.Tensor))
+    empty = np.empty
+    there = libraries.Library(kind, np.dtype("f4"), lambda x, shape: standin_torch.from_numpy(empty(shape, np.float32)))
+    monkeypatch.setitem(libraries.LIBRARIES, standin_torch.Tensor, there)
     return standin_torch
 
 

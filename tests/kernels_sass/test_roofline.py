@@ -15,7 +15,7 @@ import turingas
 from kernels_sass.bench import roofline
 from kernels_sass.bench.roofline import Loop, Stream
 from kernels_sass.conv.method import METHODS
-from kernels_sass.micro import micro
+from kernels_sass.micro import hmma
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
 from tests.kernels_sass.test_micro import ARCHS, card, findings  # noqa: F401
@@ -214,7 +214,7 @@ def test_ceilings_of_all_architectures():
         found = roofline.ceilings(arch)
         for case in found.values():
             assert (case.case.cubin(arch) if isinstance(case, Loop) else case.cubin(arch)).kernels
-        assert len(found) == (7 if micro.capability(arch) >= 80 else 6), arch
+        assert len(found) == (7 if hmma.capability(arch) >= 80 else 6), arch
 
 
 def test_without_a_gpu(install, tmp_path):  # noqa: F811

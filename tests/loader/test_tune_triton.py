@@ -182,7 +182,7 @@ def test_the_best_configuration_is_taken(real):
     class Function:
         def warmup(self, *args, **more):
             self.more = more
-            return Launcher(real)
+            return SimpleNamespace(result=lambda: Launcher(real))
 
     class Config:
         def all_kwargs(self):
@@ -193,6 +193,6 @@ def test_the_best_configuration_is_taken(real):
         configs=[1], best_config=Config(), fn=SimpleNamespace(
             values={"B": lambda given: given["n"] // 7 * given["num_warps"]}, arg_names=["x", "y", "n"], fn=inner)
     )  # fmt: skip
-    _, values = tuning._compiled(outer, (3,), ARGS, {"late": 1})
+    kernel, values = tuning._compiled(outer, (3,), ARGS, {"late": 1})
     assert inner.more == {"grid": (3,), "num_warps": 2, "B": 200, "late": 1}
-    assert values["B"] == 200 and values["by"] == 2.0 and values["n"] == 700
+    assert isinstance(kernel, Launcher) and values["B"] == 200 and values["by"] == 2.0 and values["n"] == 700

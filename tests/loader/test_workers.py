@@ -1,59 +1,17 @@
 """Work in processes and on a Dask cluster: results come, and a lost worker loses none of them."""
 
 import os
-import signal
-import time
-from pathlib import Path
 
 import pytest
 
 from loader import workers
+from loader.tune.judge import Order
+from loader.tune.search import Search
 from loader.workers import Lost, Workers
+from tests.loader.test_tune import BENCH, SOURCE
+from tests.loader.work import always, hangs, interrupts, meets, once, refuses, square
+from turingas import assemble
 from turingas.errors import LaunchError
-
-
-def square(n):
-    return n * n
-
-
-def meets(folder):
-    """Which process this is, and its GPU, when two of them have come."""
-    (Path(folder) / str(os.getpid())).touch()
-    for _ in range(600):
-        if len(os.listdir(folder)) == 2:
-            return os.getpid(), os.environ.get(workers.VISIBLE)
-        time.sleep(0.05)
-    raise TimeoutError("the other one does not come")
-
-
-def once(task):
-    """The first process that gets the task dies of it."""
-    number, mark = task
-    if number == 1 and not os.path.exists(mark):
-        Path(mark).touch()
-        os._exit(1)
-    return number
-
-
-def always(number):
-    """Every process that gets number 1 dies of it."""
-    if number == 1:
-        os._exit(1)
-    return number
-
-
-def hangs(number):
-    if number == 1:
-        time.sleep(60)
-    return number
-
-
-def refuses(number):
-    raise LaunchError("no", f"because of {number}")
-
-
-def interrupts(number):
-    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +37,9 @@ def test_a_process_for_each_gpu(two, tmp_path):
     assert dict(two.run(interrupts, [0]))[0]  # Ctrl-C is for the one that started it
 
 
-def test_a_lost_worker_loses_no_result(tmp_path):
+def test_a_lost_worker_loses_no_result(tmp_path, monkeypatch):
     """What kills its worker once is done, what kills every worker is given up, and the pool is good for more."""
+    monkeypatch.setattr(workers, "TRIES", 2)
     with Workers("2") as pool:
         assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(3)])) == [(n, n) for n in range(3)]
         made = dict(pool.run(always, range(3)))
@@ -128,6 +87,17 @@ def test_dask(cluster, tmp_path):
         assert len({made for _, (made, _) in pool.run(meets, [str(tmp_path)] * 2)} - {os.getpid()}) == 2
         with pytest.raises(LaunchError, match="no"):
             list(pool.run(refuses, [7]))
+
+
+def test_a_search_on_a_cluster(cluster):
+    """It finds what it finds in this process."""
+    order, histories = Order(assemble(SOURCE).to_bytes(), "two", BENCH, "two_bench.py", "cpu"), []
+    for asked in (cluster.scheduler_address, "here"):
+        with Workers(asked) as pool:
+            made = Search(order)
+            made.run(pool, 1, 1000, print)
+            histories.append((made.history, made.population))
+    assert histories[0] == histories[1]
 
 
 def test_dask_loses_a_worker(cluster, tmp_path):

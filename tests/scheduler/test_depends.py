@@ -36,6 +36,8 @@ def kind(first: str, second: str, arch: str = "sm_90") -> str:
 
 
 STAY = [
+    # a volatile access to shared memory looks like any other
+    ("STS [R2], R0", "LDS R1, [R2+0x4]", MEMORY), ("LDS R0, [R2]", "STS [R2+0x4], R1", MEMORY),
     # registers
     ("FADD R0, R1, R2", "FADD R3, R0, R0", TRUE), ("FADD R0, R1, R2", "MOV R1, RZ", ANTI),
     ("MOV R0, R1", "MOV R0, R2", OUTPUT), ("IMAD.WIDE R2, R0, R1, R4", "MOV R8, R3", TRUE),
@@ -75,7 +77,7 @@ STAY = [
 MAY = [
     ("FADD R0, R1, R2", "FADD R3, R1, R2"), ("@P1 MOV R0, R1", "@!P1 MOV R0, R2"),
     ("@P1 MOV R0, R1", "@!P1 MOV R3, R0"), ("@P1 MOV R3, R0", "@!P1 MOV R0, R2"), ("LDS R0, [R2]", "LDS R1, [R3]"),
-    ("STS [R2], R0", "LDS R1, [R2+0x4]"), ("STS.64 [R2], R4", "STS [R2+0x8], R1"),
+    ("STL [R2], R0", "LDL R1, [R2+0x4]"), ("STS.64 [R2], R4", "STS [R2+0x8], R1"),
     ("LDS R0, [R2]", "STG.E desc[UR4][R8.64], R1"), ("STL [R1], R0", "STS [R1], R0"),
     ("STG.E desc[UR4][R2.64], R0", "LDG.E.CONSTANT R1, desc[UR4][R8.64]"),
     ("STG.E desc[UR4][R2.64], R0", "LDC R1, c[0x3][R8]"), ("@P1 STS [R2], R0", "@!P1 LDS R1, [R3]"),
@@ -99,7 +101,7 @@ def test_may_change_places(first: str, second: str) -> None:
 
 def test_another_value_of_a_base() -> None:
     """Offsets tell accesses apart only where they count from the same value."""
-    found = edges("STS [R2], R0;", "IADD3 R2, R2, 0x4, RZ;", "LDS R1, [R2-0x4];")
+    found = edges("STS [R2], R0;", "IADD3 R2, R2, 0x4, RZ;", "STS [R2-0x4], R1;")
     assert any(e.kind == MEMORY and (e.first, e.second) == (0, 2) for e in found)
 
 

@@ -119,9 +119,9 @@ def test_command(tmp_path: Path) -> None:
 
 def test_explained() -> None:
     """What stays in order because nobody can tell whether it may not is said."""
-    text = "STS [R2], R0;\nLDS R1, [R3];\nLDS R4, [R2+0x4];\nFADD R5, R1, R4;\nEXIT;\n"
+    text = "STL [R2], R0;\nLDL R1, [R3];\nLDL R4, [R2+0x4];\nFADD R5, R1, R4;\nEXIT;\n"
     _, notes = listing(text, reorder=True, filename="a.sass")
-    assert notes == ["a.sass:2: stays behind STS at 0x0000: they may touch the same bytes"]
+    assert notes == ["a.sass:2: stays behind STL at 0x0000: they may touch the same bytes"]
 
 
 # -- cubins

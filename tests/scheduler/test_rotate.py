@@ -88,12 +88,11 @@ def test_what_cannot_be_rotated(old: str, new: str, message: str) -> None:
 def test_straightforward_sgemm_is_scheduled_like_that_by_hand() -> None:
     """For 8 k, the codes of the reordered loop add up to at most 2% more cycles than those that were written by hand,
     and to far fewer than without another order."""
-    for arch in ("sm_80", "sm_90"):
-        cycles = {variant: cycles for _, variant, _, cycles in static([arch])}
-        assert cycles[REORDERED] <= 1.02 * cycles[OWN] and cycles[PLAIN] > 1.1 * cycles[REORDERED]
+    cycles = {variant: cycles for _, variant, _, cycles in static(["sm_90"], (OWN, PLAIN, REORDERED))}
+    assert cycles[REORDERED] <= 1.02 * cycles[OWN] and cycles[PLAIN] > 1.1 * cycles[REORDERED]
 
 
-@pytest.mark.parametrize("arch, m, n, k", [("sm_90", 65, 80, 19), ("sm_75", 40, 129, 24)])
+@pytest.mark.parametrize("arch, m, n, k", [("sm_90", 65, 80, 19)])
 def test_straightforward_sgemm_computes_the_same(arch: str, m: int, n: int, k: int) -> None:
     """Bit for bit what the file that is scheduled by hand does: strict, no races, no finding of the linter."""
     random = np.random.default_rng(3)

@@ -12,7 +12,7 @@ from os import PathLike
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import CODES, OFF, REORDER, Data, Directives, Draft
+from turingas.assembler.directives import CODES, OFF, RENAME, REORDER, Data, Directives, Draft
 from turingas.cubin import moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
@@ -35,7 +35,6 @@ LEPC = "PC"  # begins a label that names the next LEPC, even if other instructio
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
-SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
 @collector.paused()
@@ -91,14 +90,14 @@ def parsed(
 class Assembler(Directives):
     """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
     ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``); ``reorder``: whether lines without
-    a code may change places wherever ``.schedule`` is on."""
+    a code may change places wherever ``.schedule`` is on; ``rename``: their registers may, too."""
 
     def __init__(
         self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
-        reorder: bool = False,
+        reorder: bool = False, rename: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
-        self.parsed, self.keep, self.yields, self.reorder = parsed, keep, yields, reorder
+        self.parsed, self.keep, self.yields, self.reorder, self.rename = parsed, keep, yields, reorder, rename
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
 
     def run(self) -> Cubin:
@@ -237,18 +236,22 @@ class Assembler(Directives):
 
     def _reorder(self, draft: Draft, fields: list[Given]) -> list[Given]:
         """Bring the lines without a code into a better order where that is asked for; and ``fields`` likewise."""
-        wanted = {REORDER, CODES} if self.reorder else {REORDER}
+        wanted = {REORDER, RENAME} | ({CODES} if self.reorder else set())
         if not wanted & {what for _, what in draft.switches}:
             return fields
         from turingas.scheduler.order import put
         from turingas.scheduler.reorder import reorder
 
         lines = draft.lines
-        may = [at < len(lines) and fields[at] == NOTHING and draft.scheduled(at) in wanted for at in range(len(fields))]
+        free = [at < len(lines) and fields[at] == NOTHING for at in range(len(fields))]
+        may = [one and draft.scheduled(at) in wanted for at, one in enumerate(free)]
+        other = [one and (self.rename or draft.scheduled(at) == RENAME) for at, one in enumerate(may)]
         for address in draft.labels.values():
             if address // WORD_BYTES < len(may):
                 may[address // WORD_BYTES] = False
-        found = reorder(draft.kernel, may)
+        found = reorder(draft.kernel, may, other)
+        draft.renamed = {n for n, word in enumerate(draft.kernel.words) if word != found.words[n]}
+        draft.kernel.words = found.words
         put(draft.kernel, found.order)
         draft.order = found.order
         draft.lines = [lines[n] for n in found.order if n < len(lines)]
@@ -262,7 +265,7 @@ class Assembler(Directives):
         opaque = {line & ~control.MASK for line in draft.lines if isinstance(line, int)}
         used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, words)
-        kernel.registers = min(used + SPARE_REGISTERS, self.facts.max_registers)
+        kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
             count, item = draft.registers
@@ -338,8 +341,7 @@ class Assembler(Directives):
                 self._unknown(draft, *draft.layout)
         moves = Moves(places)
         symbols = combine(self.cubin)[1]
-        given = {raw.name: raw for raw in self.cubin.sections}
-        holding: list[str] = [name for name in moved.CLOSED if name in given]
+        holding: list[str] = []
         for raw, data in moved.follow(self.cubin.sections, symbols, set(places), moves, moves.old):
             if data is None:
                 holding.append(raw.name)

@@ -29,9 +29,9 @@ LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
 NATURAL_ALIGN = 8  # bytes: parameters and constants lie as CUDA C++ would put them
 SHARED_NOTE = "more than 48 KB is asked for at launch: declare 0 here and pass the size as dynamic shared memory"
 
-#: what .schedule says: every line must have its control code, codes are filled in, or lines change places, too
-SCHEDULE = ("off", "on", "reorder")
-OFF, CODES, REORDER = range(len(SCHEDULE))
+#: what .schedule says: every line must have its control code; codes are filled in; lines change places, too; registers
+SCHEDULE = ("off", "on", "reorder", "rename")
+OFF, CODES, REORDER, RENAME = range(len(SCHEDULE))
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,6 +57,7 @@ class Draft:
     #: .schedule: from which line on, and what is done there: an index of SCHEDULE
     switches: list[tuple[int, int]] = field(default_factory=lambda: [(0, CODES)])
     order: list[int] = field(default_factory=list)  # which line came to each place, if they have another order now
+    renamed: set[int] = field(default_factory=set)  # lines whose registers are others now, by their old places
 
     @property
     def address(self) -> int:
@@ -251,7 +252,8 @@ class Directives:
         self._code().tail = False
 
     def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        what = arg.choice(arg.one(args, "off, on, reorder or rotate"), {name: n for n, name in enumerate(SCHEDULE)})
+        known = {name: n for n, name in enumerate(SCHEDULE)}
+        what = arg.choice(arg.one(args, "off, on, reorder, rename or rotate"), known)
         if self.draft is None:
             self.scheduled = what
         else:

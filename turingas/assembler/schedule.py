@@ -35,21 +35,22 @@ Schedulable = Cubin | bytes | str | os.PathLike[str]
 
 def schedule(
     source_cubin_bytes_or_path: Schedulable, arch: str | None = None, keep: bool = True, yields: str = YIELD,
-    reorder: bool = False,
+    reorder: bool = False, rename: bool = False,
 ) -> Cubin:  # fmt: skip
     """The cubin of a source, whose missing control codes are filled in; of a cubin (a Cubin, or the bytes of one), that
     one. ``keep`` False throws away all codes that are there, reuse flags too, and makes them anew.
 
     A str is the name of a file if there is one of that name, else source. ``arch`` is what source is assembled for
     ("sm_75" if neither says one). ``yields``: ``ptxas``, ``natural`` or ``every:N``. ``reorder``: instructions whose
-    codes are filled in may change places within their blocks, too (of a cubin: with ``keep`` False). Raises AsmError
-    with all that cannot be right, CubinError for a damaged cubin, ValueError for another ``yields``.
+    codes are filled in may change places within their blocks, too (of a cubin: with ``keep`` False); ``rename``: and
+    the registers of what lives within a block, where that makes a better order possible. Raises AsmError with all that
+    cannot be right, CubinError for a damaged cubin, ValueError for another ``yields``.
     """
     what, name, folders = _read(source_cubin_bytes_or_path)
     if isinstance(what, Cubin):
-        return what if keep else again(what, yields, reorder)[0]
+        return what if keep else again(what, yields, reorder, rename)[0]
     text = parsed(what, arch or "sm_75", None, folders, name, "kern", True, None)
-    return Assembler(*text, keep, yields, reorder).run()
+    return Assembler(*text, keep, yields, reorder, rename).run()
 
 
 def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
@@ -68,9 +69,11 @@ def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
     return what, name, folders
 
 
-def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cubin, list[str]]:
+def again(
+    cubin: Cubin, yields: str = YIELD, reorder: bool = False, rename: bool = False
+) -> tuple[Cubin, list[str]]:
     """A cubin with all of its control codes made anew, and notes of what could not be told. ``reorder``: instructions
-    change places, too. AsmError where they cannot be made."""
+    change places, too; ``rename``: and registers. AsmError where they cannot be made."""
     made = Cubin.from_bytes(cubin.to_bytes())
     parts = split(made) if reorder else made  # with all that names instructions by their addresses
     errors, notes = [], []
@@ -89,7 +92,7 @@ def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cub
                 break
             fields[n] = whole(kernel.words[n])
         if reorder:
-            found = _reorder(kernel, fields)
+            found = _reorder(kernel, fields, rename)
             orders[kernel.section] = found.order
             notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
         result = codes(kernel, fields, yields)
@@ -107,9 +110,11 @@ def again(cubin: Cubin, yields: str = YIELD, reorder: bool = False) -> tuple[Cub
     return made, notes
 
 
-def _reorder(kernel: Kernel, fields: list[Given]) -> Reordered:
+def _reorder(kernel: Kernel, fields: list[Given], rename: bool) -> Reordered:
     """Bring the instructions of which no code is given, and ``fields``, into a better order."""
-    found = reordered(kernel, [one == NOTHING for one in fields])
+    may = [one == NOTHING for one in fields]
+    found = reordered(kernel, may, may if rename else None)
+    kernel.words = found.words
     put(kernel, found.order)
     fields[:] = [fields[n] for n in found.order]
     return found
@@ -129,11 +134,12 @@ def listing(
     keep: bool = True,
     yields: str = YIELD,
     reorder: bool = False,
+    rename: bool = False,
 ) -> tuple[str, list[str]]:
     """``source`` with every control code that was filled in, and notes of what could not be told. Comments and names
     stay, and move with their lines. A source with inline Python or .include comes out as what they stand for."""
     facts, name, lines = parsed(source, arch, defines, include, filename, kernel, allow_python, None)
-    assembler = Assembler(facts, name, lines, keep, yields, reorder)
+    assembler = Assembler(facts, name, lines, keep, yields, reorder, rename)
     assembler.run()
     isa = instruction_set(facts)
     #: by the line that it was written in: instruction, word, and which draft's how manyth it was
@@ -160,7 +166,10 @@ def listing(
             item, word, which = waiting.popleft()
             rows[which] = row
             if not keep or not item.control or "?" in item.control:
-                text = _with_code(texts[row] if as_written else text, *column, item, word, isa)
+                text = texts[row] if as_written else text
+                if which[1] in assembler.drafts[which[0]].renamed:
+                    text = f"{text[: column[1]]} {isa.decode(word)};{text.partition(';')[2]}"
+                text = _with_code(text, *column, item, word, isa)
                 if as_written:
                     texts[row] = text
         elif text.strip():

@@ -4,6 +4,7 @@ and global accesses that touch more sectors than their bytes fill. values.py tel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,8 +60,7 @@ def _pattern(found: Value) -> str:
 
 
 def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
-    size = _bytes(i)
-    taken, needed = (int(count[0]) for count in wavefronts(found.lanes[None], LANES, size))
+    taken, needed = _wavefronts(found.lanes.tobytes(), _bytes(i))
     if taken > needed:
         message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(found)}"
         hint = "pad the rows of the array, or swizzle its columns, so that the lanes fall into different banks"
@@ -68,14 +68,29 @@ def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Find
 
 
 def _global(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
-    size = _bytes(i)
-    distinct = len(np.unique(found.lanes))
-    needed = -(-distinct * size // SECTOR)
-    # Where the base lies in its sector is known only if it is a multiple of 32: otherwise the best place counts
-    bases = [0] if found.step % SECTOR == 0 else range(0, SECTOR, size)
-    start = found.lanes - found.lanes.min() // SECTOR * SECTOR
-    taken = min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases)
+    # Where the base lies in its sector is known only if it is a multiple of 32
+    taken, needed = _sectors(found.lanes.tobytes(), _bytes(i), found.step % SECTOR == 0)
     if taken > needed:
         message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(found)}"
         hint = "let neighbouring lanes access neighbouring addresses, or go through shared memory"
         yield at(graph, n, "uncoalesced", "note", message, hint)
+
+
+# Few patterns of addresses come again and again: each is counted once.
+
+
+@lru_cache(1 << 12)
+def _wavefronts(offsets: bytes, size: int) -> tuple[int, int]:
+    """Wavefronts that a request takes, and how many it would without conflicts."""
+    taken, needed = wavefronts(np.frombuffer(offsets, np.int64)[None], LANES, size)
+    return int(taken[0]), int(needed[0])
+
+
+@lru_cache(1 << 12)
+def _sectors(offsets: bytes, size: int, aligned: bool) -> tuple[int, int]:
+    """Sectors that a request takes, at the best place of its base if that is not aligned, and how many would do."""
+    lanes = np.frombuffer(offsets, np.int64)
+    needed = -(-len(np.unique(lanes)) * size // SECTOR)
+    start = lanes - lanes.min() // SECTOR * SECTOR
+    bases = [0] if aligned else range(0, SECTOR, size)
+    return min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases), needed

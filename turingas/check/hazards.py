@@ -188,7 +188,9 @@ class Walk:
         rank = {number: n for n, number in enumerate(order_of)}
         self.own, self.inside = self.graph.own, self.graph.inside()
         self.guards = Guards(self.graph, self.facts)
-        self.against = [opposite(mask) for mask in self.guards.runs]
+        runs = self.guards.runs
+        against = {mask: opposite(mask) for mask in set(runs)}
+        self.against = [against[mask] for mask in runs]
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             if block.calls is not None:

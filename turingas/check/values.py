@@ -20,8 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
-from turingas.isa.effects import FIRST
-from turingas.isa.instruction import LANES_DECIDE, ZEROS, Const, Imm, Instruction, Mem, Name, Operand, Reg, Shape
+from turingas.isa.effects import FIRST, Effects
+from turingas.isa.instruction import (
+    LANES_DECIDE,
+    ZEROS,
+    Access,
+    Const,
+    Imm,
+    Instruction,
+    Mem,
+    Name,
+    Operand,
+    Reg,
+    Shape,
+)
 from turingas.isa.table import OPS
 
 Offsets = NDArray[Any]
@@ -304,9 +316,9 @@ class Plan(NamedTuple):
     ``uniform``: whether its results are where those are."""
 
     i: Instruction
-    reads: list[int]
+    reads: tuple[int, ...]
     uses: int
-    writes: list[int]
+    writes: tuple[int, ...]
     exact: int
     rule: Rule | None
     sources: list[Operand]
@@ -320,6 +332,16 @@ KEPT = {file: FIRST[file] for file in ("R", "P")}
 BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
 
 
+class _Numbers(dict[Access, tuple[int, ...]]):
+    """The registers of an access that a state knows of."""
+
+    def __missing__(self, access: Access) -> tuple[int, ...]:
+        first = KEPT.get(access.file, 0) + access.first
+        found = self[access] = tuple(range(first, first + access.count)) if access.file in KEPT else ()
+        return found
+
+
+_numbers = _Numbers()
 _MORE: dict[Shape, bool] = {}
 
 
@@ -331,34 +353,29 @@ def _reads_more(i: Instruction) -> bool:
     return found
 
 
-def plan(i: Instruction) -> Plan:
+@lru_cache(1 << 15)
+def plan(this: Effects) -> Plan:
     """What there is to know of an instruction, whatever the state."""
-    rule, opaque = RULES.get(i.base), i.shape.op.opaque
-    origin, uniform, uses = 0, not opaque, 0
-    reads: list[int] = []
-    for file, first, count, what in i.reads:
-        if file in KEPT:
-            first += KEPT[file]
-            uses |= (1 << count) - 1 << first
-            if what != "guard":
-                reads += range(first, first + count)
-        else:
-            origin = OTHER
-            uniform = uniform and file in ("UR", "UP")
-    if _reads_more(i):
-        origin = OTHER
+    i = this.i
+    rule, opaque = RULES.get(i.base), i.op.opaque
+    origin, uniform = OTHER if _reads_more(i) else 0, not opaque
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    exact = -1
+    for access in i.reads:
+        if access.what != "guard":
+            if numbers := _numbers[access]:
+                reads += numbers
+            else:
+                origin = OTHER
+                uniform = uniform and access.file in ("UR", "UP")
+    for access in i.writes:
+        writes += _numbers[access]
     sources: list[Operand] = []
     if rule:
         sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
-    writes: list[int] = []
-    exact = -1
-    for file, first, count, _ in i.writes:
-        if file in KEPT:
-            if rule and exact < 0 and file == "R":
-                exact = first
-            first += KEPT[file]
-            writes += range(first, first + count)
-    return Plan(i, reads, uses, writes, exact, rule, sources, opaque, origin, uniform)
+        exact = next((access.first for access in i.writes if access.file == "R"), -1)
+    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform)
 
 
 ALL = range(BITS.bit_length())
@@ -452,7 +469,6 @@ class Needed:
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
         self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
-        self._plans: dict[int, Plan] = {}  # by word
         order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
         rank = {number: n for n, number in enumerate(order)}
         waiting = list(range(len(order)))  # the last ones first
@@ -489,14 +505,14 @@ class Needed:
             needed = None
             registers: list[int] = []
             if this.written & live:
-                needed = self._plan(i)
+                needed = plan(this)
                 if i.always:
                     live &= ~this.written
                 live |= needed.uses
             elif base == "CALL":
                 steps.append(Step(n, clears=True))  # what a function leaves
             if base in asked or n == branch:
-                registers = _numbers(i)
+                registers = _asked(i)
                 for register in registers:
                     live |= 1 << register
             if needed or registers:
@@ -508,19 +524,13 @@ class Needed:
     def _everything(self, number: int) -> int:
         """The same where all is asked of all instructions."""
         block = self.graph.blocks[number]
-        code = list(enumerate(self.graph.instructions))[block.start : block.end]
-        self.steps[number] = [Step(n, ALL, None if i is None else self._plan(i), i is None) for n, i in code]
+        code = list(enumerate(self.graph.effects))[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in code]
         self.written[number] = BITS
         return BITS
 
-    def _plan(self, i: Instruction) -> Plan:
-        found = self._plans.get(i.word)
-        if found is None:
-            found = self._plans[i.word] = plan(i)
-        return found
 
-
-def _numbers(i: Instruction) -> list[int]:
+def _asked(i: Instruction) -> list[int]:
     """The registers that an instruction's address, guard and condition are read from."""
     return [KEPT[access.file] + access.first for access in i.reads if access.what in DECIDING and access.file in KEPT]
 

@@ -10,7 +10,7 @@ import click
 
 from turingas.cli.files import keep, load, read, written
 from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
-from turingas.cli.output import WRONG, diagnosed, fail, printable
+from turingas.cli.output import WRONG, diagnosed, ended_at_once, fail, printable
 from turingas.errors import AsmError
 
 
@@ -54,9 +54,10 @@ def assemble(
               help="When a warp lets another one go first: ptxas (behind arithmetic that stalls for 3 cycles or more), "
               "natural (where the hardware wants it), every:N.")  # fmt: skip
 @click.option("--reorder", is_flag=True, help="Bring instructions whose codes are filled in into a better order, too.")
+@click.option("--rename", is_flag=True, help="With --reorder: other registers for what lives within a block, too.")
 @click.option("--explain", is_flag=True, help="Say on stderr what could not be told, and is waited for.")
 def schedule(
-    file: str, output: str, sources: Sources, every: bool, yields: str, reorder: bool, explain: bool
+    file: str, output: str, sources: Sources, every: bool, yields: str, reorder: bool, rename: bool, explain: bool
 ) -> None:
     """Print a source FILE with the control codes that its lines lack, or have ? in: what `turingas assemble` fills in.
 
@@ -78,15 +79,17 @@ def schedule(
         data = read(file)
         binary = output.endswith(".cubin")
         if data.startswith(ELF):
-            cubin, notes = again(sources.told(as_cubin(data)), yields, reorder) if every else (as_cubin(data), [])
+            cubin = as_cubin(data)
+            cubin, notes = again(sources.told(cubin), yields, reorder, rename) if every else (cubin, [])
             made = cubin.to_bytes() if binary else taken_apart(cubin).encode("utf-8", "surrogateescape")
         else:
             name = "<stdin>" if file == "-" else file
             include = (*sources.include, *(() if file == "-" else (os.path.dirname(file) or ".",)))
-            text, notes = listing(
-                decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
-                keep=not every, yields=yields, reorder=reorder,
-            )  # fmt: skip
+            with ended_at_once():
+                text, notes = listing(
+                    decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
+                    keep=not every, yields=yields, reorder=reorder, rename=rename,
+                )  # fmt: skip
             made = sources.assemble(file, text.encode()).to_bytes() if binary else text.encode("utf-8")
         with written(output, binary=binary) as stream:
             stream.write(made)

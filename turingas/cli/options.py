@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from turingas.cli.files import ELF, as_cubin, read
+from turingas.cli.output import ended_at_once
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -114,7 +115,8 @@ class Sources:
         if what or source.startswith(ELF):
             raise LaunchError(f"this is not source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
-        return assemble(decode(source, name), self.arch, filename=name, **options)
+        with ended_at_once():
+            return assemble(decode(source, name), self.arch, filename=name, **options)
 
     def told(self, cubin: Any) -> Any:
         """A cubin that was read; LaunchError when --arch asks for another architecture than it is of."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +51,21 @@ class Commands(click.Group):
 def fail(message: str, code: int = WRONG) -> NoReturn:
     click.echo(message, err=True)
     sys.exit(code)
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process as the system does it. For sources: one call of their inline Python may never come back
+    to where Python looks for signals, and nothing is written before they are assembled."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 @contextmanager

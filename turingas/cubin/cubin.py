@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass
 
-from turingas.cubin.model import Parts
+from turingas.cubin.model import Parts, html
 from turingas.cubin.read import read
 from turingas.cubin.split import rewrite
 from turingas.cubin.write import build
@@ -33,15 +32,7 @@ class Cubin(Parts):
 
     def _repr_html_(self) -> str:
         """A table of the kernels, for notebooks."""
-        titles = ("kernel", "instructions", "registers", "shared bytes", "parameters")
-        rows = [
-            (k.name, len(k.words), k.registers, k.shared_bytes, ", ".join(param.name or "?" for param in k.params))
-            for k in self.kernels
-        ]
-        lines = ["".join(f"<td>{html.escape(str(one))}</td>" for one in row) for row in rows]
-        head = "".join(f"<th>{title}</th>" for title in titles)
-        body = "".join(f"<tr>{line}</tr>" for line in [head, *lines])
-        return f"<table><caption>{html.escape(self.arch)}</caption>{body}</table>"
+        return html(self.arch, self.kernels)
 
     def to_bytes(self) -> bytes:
         """The file. One that was read and not changed comes back byte for byte."""

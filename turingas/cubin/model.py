@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turingas.cubin.elf import Bytes, Elf
 from turingas.cubin.nvinfo import Info
 from turingas.isa.arch import Arch, arch
+from turingas.notebook import table
 
 WORD_BYTES = 16
 
@@ -85,7 +86,7 @@ class Code:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))
 
 
-@dataclass
+@dataclass(repr=False)
 class Kernel:
     """A kernel, or a function that kernels call (``entry`` False), with a section of its own."""
 
@@ -120,6 +121,14 @@ class Kernel:
     #: file and line that each instruction came from: the assembler knows, and a cubin compiled with -lineinfo says
     lines: list[tuple[str, int]] = field(default_factory=list, compare=False)
 
+    def __repr__(self) -> str:
+        what = "Kernel" if self.entry else "Kernel (function)"
+        return f"<{what} {self.name} of {self.arch}, {len(self.words)} instructions, {self.registers} registers>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return html(self.arch, [self])
+
     @property
     def words(self) -> list[int]:
         """The instructions, one number of 128 bits each."""
@@ -148,6 +157,16 @@ class Kernel:
     def facts(self) -> Arch:
         """Facts of its architecture."""
         return arch(self.arch)
+
+
+def html(caption: str, kernels: Iterable[Kernel]) -> str:
+    """A table of kernels, for notebooks."""
+    titles = ("kernel", "instructions", "registers", "shared bytes", "parameters")
+    rows = (
+        (k.name, len(k.words), k.registers, k.shared_bytes, ", ".join(param.name or "?" for param in k.params))
+        for k in kernels
+    )
+    return table(caption, titles, rows)
 
 
 @dataclass

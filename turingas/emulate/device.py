@@ -224,7 +224,7 @@ class Module:
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
-        for number, at, first in ((0, facts.bank_at, facts.bank_from), (3, facts.constants_at, 0)):
+        for number, at, first in ((0, facts.bank_at, base if facts.bank_at_params else 0), (3, facts.constants_at, 0)):
             if number in banks:
                 banks[number].flags.writeable = False  # for kernels
                 added.append(self.device.memory.add(banks[number], f"constant bank {number}"))

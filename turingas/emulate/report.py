@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from turingas.api import decode
 from turingas.cubin.model import Kernel
 from turingas.emulate.counters import Counters
 from turingas.launch import Three
+from turingas.notebook import table
 
 STACK = 1024  # bytes of local memory a thread beyond the kernel's own frame, as cudaLimitStackSize has it at first
 BUDGET = 1_000_000  # instructions of a warp
@@ -45,3 +47,21 @@ class Report:
     counters: Counters | None = field(default=None, repr=False)
     races: list[Any] = field(default_factory=list)
     hazards: list[Any] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what ran, and with counters each instruction that did."""
+        titles = ["warp instructions", "lane instructions", "seconds", "races", "hazards"]
+        numbers = [f"{self.instructions:,}", f"{self.lane_instructions:,}", f"{self.seconds:.3g}"]
+        found = [table(self.kernel.name, titles, [[*numbers, len(self.races), len(self.hazards)]])]
+        if self.hazards or self.races:
+            found.append(table("found", ["what"], [[one] for one in [*self.hazards, *self.races]]))
+        if (counters := self.counters) is not None:
+            texts = decode(self.kernel.words, self.kernel.arch, control=False)
+            rows = [
+                (f"{16 * n:#06x}", int(warps), f"{counters.lanes[n] / warps:.1f}", int(counters.wavefronts[n]),
+                 int(counters.wavefronts[n] - counters.ideal[n]), int(counters.sectors[n]), texts[n])
+                for n, warps in enumerate(counters.warps) if warps
+            ]  # fmt: skip
+            titles = ["address", "warps", "lanes", "wavefronts", "conflicts", "sectors", "instruction"]
+            found.append(table("counters", titles, rows))
+        return "".join(found)

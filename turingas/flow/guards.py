@@ -84,14 +84,11 @@ def learn(known: int, number: int, more: int) -> int:
         return known
     known |= more << WIDTH * number
     back = row(known, number ^ 1) | 1 << (number ^ 1)
-    for other in range(TRUE + 1):
-        here = row(known, other)
-        if here >> number & 1:
-            here |= more
-        if other < TRUE and (here | 1 << other) & opposite(more):
-            here |= back
-        known |= here << WIDTH * other
-    return known
+    known |= (known >> number & COLUMN) * more  # to what the literal follows from
+    against = 0  # the rows, by their first bits, that exclude some of it
+    for wrong in _bits(opposite(more)):
+        against |= known >> wrong & COLUMN | 1 << WIDTH * wrong
+    return known | (against & ~(1 << WIDTH * TRUE)) * back
 
 
 def assume(known: int, number: int) -> int:
@@ -204,6 +201,7 @@ class Guards:
         self.at = [IMPOSSIBLE] * len(graph.blocks)
         self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
+        self._along: list[dict[int, int]] = [{} for _ in graph.blocks]
         self.ways = [NOTHING] * len(facts)
         self.runs = [NOTHING] * len(facts)
         self._flow(*graph.order())
@@ -223,7 +221,8 @@ class Guards:
             number = order[place]
             block = blocks[number]
             out = self.out[number] = self._through(number, self.at[number])
-            reached = [(to, self.along(number, to)) for to in block.next]
+            reached = [(to, self._learned(number, to)) for to in block.next]
+            self._along[number] = dict(reached)
             if block.calls is not None:
                 reached.append((block.calls, out))
             for to, known in reached:
@@ -235,8 +234,12 @@ class Guards:
                         heapq.heappush(heap, rank[to])
 
     def along(self, number: int, to: int) -> int:
-        """What is known on the way from a block to a next one. A branch tells what its guard is; behind a call only
-        that is left which no function has written."""
+        """What is known on the way from a block to a next one."""
+        found = self._along[number].get(to)
+        return self._learned(number, to) if found is None else found
+
+    def _learned(self, number: int, to: int) -> int:
+        """The same. A branch tells what its guard is; behind a call only that is left which no function has written."""
         block, out = self.graph.blocks[number], self.out[number]
         facts = self.facts[block.end - 1]
         if block.calls is not None:

@@ -23,6 +23,9 @@ from turingas.errors import AsmError
 KB = 1024
 
 
+SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
+
+
 @dataclass(frozen=True)
 class File:
     """A register file: the bits that a register's number takes in a word, and how its last number is written, which is
@@ -87,10 +90,10 @@ class Arch:
     stack_pointer: int = 0x28  # initial value of R1
     #: the next three as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads them
     dynamic_at: int = 0x2C  # bytes of dynamic shared memory
-    # generic addresses, as NVRTC 12.9's code reads them: of bank 0 (from bank_from on), for parameters through
-    # pointers, and of bank 3, for __constant__ variables through pointers (-G)
+    # generic addresses, as NVRTC 12.9's code reads them: of bank 0, for parameters through pointers, and of bank 3,
+    # for __constant__ variables through pointers (-G)
     bank_at: int = 0x40
-    bank_from: int = 0x0  # code of sm_90 adds the offset among the parameters to what it finds
+    bank_at_params: bool = False  # what is found there is where the parameters begin: code adds an offset among them
     constants_at: int = 0x50
     sms_at: int = 0x10C  # how many SMs there are
     kept_at: int = 0x114  # bytes of SR_SMEMSZ that the system keeps
@@ -198,7 +201,7 @@ child("sm_87", _sm_86, sw_war=2, shared_optin=163 * KB, shared_per_sm=164 * KB)
 _sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
 _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
-    wide_param_base=0x210, bank_at=0x198, bank_from=0x210, constants_at=0xD0, global_descriptor=0x208,
+    wide_param_base=0x210, bank_at=0x198, bank_at_params=True, constants_at=0xD0, global_descriptor=0x208,
     shared_optin=227 * KB, shared_per_sm=228 * KB, shared_declared=True,
     max_warps=64, max_blocks=32, tensor_sums="cut", newer_elf=True, code_padding=128, sw_war=8,
 )  # fmt: skip

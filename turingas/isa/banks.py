@@ -23,7 +23,9 @@ every architecture, nearly all save a read in this model, and fewer in one witho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from turingas.isa.arch import Arch
 from turingas.isa.instruction import Access, Instruction, Reg
@@ -54,12 +56,11 @@ def ports(arch: Arch) -> Ports:
     return LATE_READS if arch.fp32_lanes == 128 else AT_ONCE
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(NamedTuple):
     """What a warp has left behind: ``kept``, registers in the reuse cache, and ``behind``, the reads that each bank
     still has to do. ``Cache()`` is that of a warp that has just begun."""
 
-    kept: Mapping[Slot, int] = field(default_factory=dict)
+    kept: Mapping[Slot, int] = MappingProxyType({})
     behind: tuple[int, int] = (0, 0)
 
 

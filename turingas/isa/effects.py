@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from turingas.isa.instruction import ZEROS, Access, Imm, Instruction, Name, Shape
@@ -74,8 +73,7 @@ def bits(mask: int) -> list[int]:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Touch:
+class Touch(NamedTuple):
     """One access of an instruction. ``numbers``: its registers, ``first`` the first of them, ``mask`` all of them as
     bits. ``role``: of a write, how it arrives; of a read, LATE if it is read late, else FIXED. ``most``: cycles that
     anybody has to keep behind a write of fixed latency. ``clears``: both literals of the predicates that it writes.
@@ -93,7 +91,7 @@ class Touch:
     also: Touch | None
 
 
-REMEMBERED = 1 << 15  # words of an architecture
+REMEMBERED = 1 << 16  # words of an architecture
 
 
 class Distances:
@@ -218,6 +216,7 @@ def _boards(write: int, read: int) -> Boards:
     )
 
 
+NOTHING: dict[int, int] = {}
 WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 
 
@@ -246,11 +245,12 @@ class Effects:
         writing = [writes.get(access) or manner.write(i, access) for access in i.writes]
         read = written = clears = late = 0
         sources = []
-        arriving: dict[int, int] = {}
+        arriving: dict[int, int] | None = None
         for touch in writing:
             written |= touch.mask
             clears |= touch.clears
             if touch.role != FIXED:
+                arriving = arriving or {}
                 arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
             if touch.also:
                 sources.append(touch.also)
@@ -267,7 +267,7 @@ class Effects:
         self.reading: list[Touch] = reading
         self.writing: list[Touch] = writing
         self.read, self.written, self.clears = read, written, clears
-        self.read_late, self.arriving = late & ~written, arriving
+        self.read_late, self.arriving = late & ~written, arriving or NOTHING
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)
         self.waits: tuple[int, ...] = ()

@@ -276,7 +276,7 @@ def _body(isa: Isa, word: int, address: int) -> Body | tuple[()]:
     guard, reads = _guard(form.guard, word & GUARD)
     writes: tuple[Access, ...] = ()
     found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
-    operands = tuple([operand for operand, _, _ in found])
+    operands = tuple([one[0] for one in found])
     if shape.halves:
         operands = _packed(operands)
     if shape.moves:

@@ -5,8 +5,8 @@ An order of a block is right if every edge of ``depends`` points forwards. What 
 * registers of all files: who reads a result stays behind it, who overwrites something stays behind its readers and its
   writers, unless their guards exclude each other;
 * memory: two accesses of which one writes keep their order, unless they lie in different spaces, or count from the same
-  register with the same value and their bytes do not overlap. Volatile and strong accesses, atomics, fences, barriers,
-  asynchronous copies and their groups keep their order with all of them;
+  register with the same value and their bytes do not overlap (and of shared memory, both write). Strong accesses,
+  atomics, fences, barriers, asynchronous copies and their groups keep their order with all of them;
 * walls: nothing moves across a branch, an instruction of the convergence barriers, NOP (into which compilers turn
   __syncwarp), the clock, a word that cannot be read, and what a branch or a table of addresses names.
 
@@ -155,9 +155,13 @@ def _place(memory: Mem, values: dict[tuple[str, int], int]) -> tuple[Place, int]
 
 
 def apart(one: Touch, other: Touch) -> bool:
-    """Whether no byte can be in both."""
-    if not one.spaces & other.spaces:
+    """Whether no byte can be in both. A load from shared memory and a store to it may be volatile, which nothing shows,
+    and then the bytes that a store leaves are another lane's next."""
+    both = one.spaces & other.spaces
+    if not both:
         return True
+    if both & SHARED and one.writes != other.writes:
+        return False
     if one.place is None or other.place is None or one.place != other.place:
         return False
     return one.high <= other.low or other.high <= one.low

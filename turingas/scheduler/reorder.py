@@ -4,7 +4,7 @@ A model of the machine tells how long a block takes in some order: a warp issues
 there after the cycles of ``depends``, and a pipe can begin the next instruction only when it is free. Instructions are
 put one after the other; of those that are ready, the one goes first behind which the longest way lies; of equals, the
 one whose sources the reuse cache keeps, and then the one that came first. The order that was given stays where the
-model finds nothing better. No register is renamed, so no more of them are needed.
+model finds nothing better. No more registers are needed: they stay what they are, unless rename.py finds others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
 from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named
 from turingas.scheduler.given import NEUTRAL
+from turingas.scheduler.rename import renamed
 from turingas.scheduler.ways import Ways
 
 #: accesses of more than 32 bits keep the pipe for longer (kernels_sass/results/smem_sm90.json: two cycles for 64 bits,
@@ -32,12 +33,14 @@ Late = dict[int, int]  # register -> how many cycles behind the start of a block
 
 @dataclass
 class Result:
-    """``order``: the instruction that comes to each place. ``notes``: what kept instructions in their places (place,
-    and why)."""
+    """``order``: the instruction that comes to each place. ``words``: those in the order that was given, with their
+    registers renamed. ``notes``: what kept instructions in their places (place, and why)."""
 
     order: list[int]
+    words: list[int]
     notes: list[tuple[int, str]] = field(default_factory=list)
     saved: int = 0  # cycles, by the model, each block once
+    cycles: int = 0  # that are left, times 10 for each loop around them
 
 
 class _Model:
@@ -168,14 +171,30 @@ class _Model:
         return sum((slot, register) in kept for slot, register, _ in sources(this.i))
 
 
-def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
+def reorder(kernel: Kernel, may: Sequence[bool] | None = None, rename: Sequence[bool] | None = None) -> Result:
     """A better order for ``kernel``, whose control codes do not count. ``may``: which instructions may move; nothing
-    moves across the others. Instructions stay in their blocks."""
+    moves across the others. Instructions stay in their blocks. ``rename``: those whose registers may be renamed, where
+    that makes a better order possible."""
+    ways = _ways(kernel, kernel.words)
+    result = _order(kernel, ways, may)
+    if rename is not None and any(rename):
+        words = renamed(kernel, ways, rename)
+        other = _order(kernel, _ways(kernel, words), may)
+        if other.cycles < result.cycles:
+            other.words = words
+            return other
+    return result
+
+
+def _ways(kernel: Kernel, words: Sequence[int]) -> Ways:
+    bare = [word & ~control.MASK | NEUTRAL for word in words]
+    return Ways(Graph(replace(kernel, code=Code(words=bare))))
+
+
+def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
     count = len(kernel.words)
-    bare = [word & ~control.MASK | NEUTRAL for word in kernel.words]
-    ways = Ways(Graph(replace(kernel, code=Code(words=bare))))
     told = named(kernel, ways.graph)
-    result = Result(list(range(count)))
+    result = Result(list(range(count)), list(kernel.words))
     if told is None:
         result.notes.append((0, "where its indirect branches lead is not known: all instructions keep their places"))
         return result
@@ -201,6 +220,7 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None) -> Result:
             best, least, late = found, new, its
         result.order[model.block.start : model.block.end] = best
         result.saved += given[0] - least[0]
+        result.cycles += least[0] * ways.weight[model.block.start]
         left[number] = model.time(best, late)[1]
     return result
 

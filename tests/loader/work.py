@@ -1,0 +1,53 @@
+"""What the workers of test_workers.py are given to do, in a module that a process imports quickly."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from loader import workers
+from turingas.errors import LaunchError
+
+
+def square(n):
+    return n * n
+
+
+def meets(folder):
+    """Which process this is, and its GPU, when two of them have come."""
+    (Path(folder) / str(os.getpid())).touch()
+    for _ in range(600):
+        if len(os.listdir(folder)) == 2:
+            return os.getpid(), os.environ.get(workers.VISIBLE)
+        time.sleep(0.05)
+    raise TimeoutError("the other one does not come")
+
+
+def once(task):
+    """The first process that gets the task dies of it."""
+    number, mark = task
+    if number == 1 and not os.path.exists(mark):
+        Path(mark).touch()
+        os._exit(1)
+    return number
+
+
+def always(number):
+    """Every process that gets number 1 dies of it."""
+    if number == 1:
+        os._exit(1)
+    return number
+
+
+def hangs(number):
+    if number == 1:
+        time.sleep(60)
+    return number
+
+
+def refuses(number):
+    raise LaunchError("no", f"because of {number}")
+
+
+def interrupts(number):
+    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN

@@ -1,0 +1,184 @@
+"""Registers of values that live within a block: others, so that fewer instructions must wait for a register to be free.
+
+A value is renamed only if nothing outside of its block sees it, and only into registers that nobody touches in that
+block and that hold nothing for those behind it. Values that are read or written together move together, and pairs and
+quads stay aligned, so that each register stays in its bank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from turingas.cubin.model import Kernel
+from turingas.isa.arch import SPARE_REGISTERS
+from turingas.isa.instruction import Instruction, Label, Mem, Reg
+from turingas.scheduler.ways import Ways
+
+ALL = (1 << 256) - 1
+MOST_TOGETHER = 4  # registers of one access
+
+
+@dataclass(eq=False)
+class _Value:
+    """What one or more instructions write, with all who touch it: the registers from ``first`` to ``last``, and the
+    instructions from ``start`` to ``end``. ``stays``: somebody else sees it, or it cannot be told."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+    align: int
+    stays: bool = False
+    touched: list[tuple[int, int]] = field(default_factory=list)  # instruction, place in its word
+    joined: _Value | None = None
+
+    def root(self) -> _Value:
+        """The value that it has been joined with."""
+        while self.joined is not None:
+            self = self.joined
+        return self
+
+
+def fields(i: Instruction) -> Iterator[Reg]:
+    """The general registers that an instruction names."""
+    for operand in i.operands:
+        reg = operand if isinstance(operand, Reg) else operand.base if isinstance(operand, (Mem, Label)) else None
+        if reg is not None and reg.file == "R" and not reg.zero:
+            yield reg
+
+
+def live_behind(ways: Ways) -> list[int]:
+    """For each block the general registers that somebody may still read behind it, as a mask."""
+    blocks = ways.graph.blocks
+    used, written = [0] * len(blocks), [0] * len(blocks)
+    for number, block in enumerate(blocks):
+        for n in range(block.start, block.end):
+            this = ways.facts[n]
+            if this is None:
+                used[number] |= ALL & ~written[number]
+                continue
+            used[number] |= _mask(this.i.reads) & ~written[number]
+            if this.guard is None:
+                written[number] |= _mask(this.i.writes)
+    behind = [0] * len(blocks)
+    for number, block in enumerate(blocks):
+        if block.end - 1 in ways.open or block.returns or block.leaves or block.calls is not None:
+            behind[number] = ALL
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(blocks) - 1, -1, -1):
+            found = behind[number]
+            for to in blocks[number].next:
+                found |= used[to] | behind[to] & ~written[to]
+            changed |= found != behind[number]
+            behind[number] = found
+    return behind
+
+
+def _mask(accesses: Sequence[tuple[str, int, int, str]]) -> int:
+    return sum({1 << n for file, first, count, _ in accesses if file == "R" for n in range(first, first + count)})
+
+
+def renamed(kernel: Kernel, ways: Ways, may: Sequence[bool]) -> list[int]:
+    """The words of ``kernel``, some of their registers renamed. ``may``: the instructions that may be changed."""
+    words = list(kernel.words)
+    behind = live_behind(ways)
+    for number, block in enumerate(ways.graph.blocks):
+        values, touched = _values(ways, block.start, block.end, behind[number], may)
+        limit = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
+        _place(words, values, limit & ~touched & ~behind[number])
+    return words
+
+
+def _values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) -> tuple[list[_Value], int]:
+    """The values of a block, in the order of the code, and all the registers that it touches."""
+    values: list[_Value] = []
+    now: dict[int, _Value | None] = {}  # register -> the value that it holds; None: one from before the block
+    touched = 0
+    for n in range(start, end):
+        this = ways.facts[n]
+        if this is None:
+            touched = ALL
+            continue
+        i = this.i
+        touched |= _mask(i.reads) | _mask(i.writes)
+        places: dict[tuple[int, bool], list[Reg]] = {}
+        for reg in fields(i):
+            places.setdefault((reg.index, reg.write), []).append(reg)
+        for access in i.reads:
+            if access.file == "R":
+                there = [now.get(register) for register in range(access.first, access.first + access.count)]
+                value = _join(there)
+                named = places.get((access.first, False), [])
+                _touch(value, n, named, access.first, access.count, may[n])
+        fresh: dict[int, _Value | None] = {}
+        for access in i.writes:
+            if access.file != "R":
+                continue
+            registers = range(access.first, access.first + access.count)
+            named = places.get((access.first, True), [])
+            if this.guard is None:
+                value = _Value(access.first, access.first + access.count - 1, n, n, 1)
+                value.stays = bool(_mask(i.reads) & _mask([access]))  # a sum: it must wait for the one before anyway
+                values.append(value)
+            else:  # what was there may stay
+                value = _join([now.get(register) for register in registers])
+            _touch(value, n, named, access.first, access.count, may[n])
+            fresh.update(dict.fromkeys(registers, value))
+        now.update(fresh)
+    for register, value in now.items():
+        if value is not None and behind >> register & 1:
+            value.root().stays = True
+    return [value for value in values if value.joined is None], touched
+
+
+def _join(values: Sequence[_Value | None]) -> _Value | None:
+    """One value of several that are touched together; None, and all of them stay, if one is from before the block."""
+    roots = list(dict.fromkeys(value.root() for value in values if value is not None))
+    if None in values:
+        for root in roots:
+            root.stays = True
+        return None
+    first, *others = sorted(roots, key=lambda root: root.start)
+    for root in others:
+        root.joined = first
+        first.first, first.last = min(first.first, root.first), max(first.last, root.last)
+        first.end, first.align = max(first.end, root.end), max(first.align, root.align)
+        first.stays |= root.stays
+        first.touched += root.touched
+    return first
+
+
+def _touch(value: _Value | None, n: int, named: Sequence[Reg], first: int, count: int, may: bool) -> None:
+    if value is None:
+        return
+    value = value.root()
+    value.end = n
+    while value.align < min(count, MOST_TOGETHER):
+        value.align *= 2
+    value.touched += [(n, reg.place) for reg in named]
+    if not named or not may or count > MOST_TOGETHER:
+        value.stays = True
+
+
+def _place(words: list[int], values: Sequence[_Value], free: int) -> None:
+    """Give values other registers: their own, or those of ``free`` that have been at rest for longest."""
+    rested: dict[int, int] = {}  # register -> who touched it last
+    for value in sorted(values, key=lambda value: value.start):
+        span = range(value.first, value.last + 1)
+        step = max(value.align, 2)  # the bank stays
+        best, since = 0, max((rested.get(register, -1) for register in span), default=-1)
+        if not value.stays:
+            low = value.first % step
+            for first in range(low, 256 - len(span), step):
+                if all(free >> first + k & 1 for k in range(len(span))):
+                    last = max(rested.get(first + k, -1) for k in range(len(span)))
+                    if last < since and last <= value.start:
+                        best, since = first - value.first, last
+        for register in span:
+            rested[register + best] = max(value.end, rested.get(register + best, -1))
+        if best:
+            for n, place in dict.fromkeys(value.touched):
+                words[n] += best << place
