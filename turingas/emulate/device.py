@@ -60,6 +60,13 @@ class Device:
         return Module(self, cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin))
 
 
+def _changed(cubin: Cubin) -> bool:
+    """Whether the code of a cubin that was read is another one now."""
+    assert cubin.elf is not None
+    read = {section.name: section.data for section in cubin.elf.sections}
+    return any(bytes(text.code.data) != bytes(read[text.section]) for text in cubin.texts)
+
+
 class Module:
     """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
 
@@ -67,7 +74,7 @@ class Module:
         if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
-        if cubin.elf is None:  # made here: read it as a driver would, but keep what the file does not say
+        if cubin.elf is None or _changed(cubin):  # read it as a driver would, but keep what the file does not say
             made = {text.name: text for text in cubin.texts}
             cubin = Cubin.from_bytes(cubin.to_bytes())
             for text in cubin.texts:
