@@ -14,13 +14,14 @@ import hashlib
 import heapq
 import json
 import math
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.tools.lint_libraries import cubins
+from tests.tools.corpus import sources
 from turingas.check.lint import lint_graph
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
@@ -47,10 +48,10 @@ def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> di
     heaps: dict[str, list[tuple[int, int, Kernel]]] = defaultdict(list)
     seen: set[tuple[str, str]] = set()
     number = 0
-    for path in paths:
-        for _, data in cubins(path):
+    with tempfile.TemporaryDirectory() as folder:
+        for source in sources(paths, Path(folder)):
             try:
-                cubin = Cubin.from_bytes(data)
+                cubin = Cubin.from_bytes(source.read())
             except (AsmError, CubinError):
                 continue
             if archs and cubin.arch not in archs:
