@@ -12,9 +12,10 @@ too much, it is tried again with scoreboards set aside for what is quick.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turingas.isa.effects import LATE, SCOREBOARDS
 from turingas.isa.table import OPS
@@ -26,11 +27,14 @@ SOURCES, SHARED, GLOBAL, OTHER = 20, 30, 480, 25
 MOST_ISSUE = 16  # cycles that an instruction counts for at most
 SET_ASIDE = (0, 1, 2, 3)  # scoreboards for what is quick
 QUICK = 100  # cycles
+TOGETHER = 64  # events that are tried together
+SHARED_AT_ALL = 0.1  # rather not, where it costs nothing
+INFINITE = math.inf
 
 Chosen = dict[tuple[int, int], int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Held:
     """An event on its scoreboard. ``spans``: where it is pending, first and last instruction; ``done``: when; ``own``:
     when it is awaited first; ``round``: what is added to the time of a place before it, behind a loop's end."""
@@ -45,6 +49,30 @@ class _Held:
 
     def when(self, times: Sequence[float], m: int) -> float:
         return times[m] + (self.round if m <= self.event.n else 0)
+
+
+@dataclass
+class _Board:
+    """Who holds a scoreboard; what its waits cost more than they must, by their places; and when those who are awaited
+    too early are; ``last``: the instruction that got it last."""
+
+    held: list[_Held] = field(default_factory=list)
+    costs: dict[int, float] = field(default_factory=dict)
+    dragged: dict[_Held, float] = field(default_factory=dict)
+    last: int = -1
+
+
+@dataclass
+class _State:
+    """What has been given out so far, and what that costs."""
+
+    boards: list[_Board]
+    chosen: Chosen
+    cost: float
+
+    def copy(self) -> _State:
+        boards = [_Board(list(one.held), dict(one.costs), dict(one.dragged), one.last) for one in self.boards]
+        return _State(boards, dict(self.chosen), self.cost)
 
 
 def assign(ways: Ways, events: Collection[Event], given: Mapping[tuple[int, int], int], taken: int) -> Chosen:
@@ -63,22 +91,20 @@ class _Boards:
         self.times, self.idle = self._walk(ordered)
         self.idle_at = [place for place, _, _ in self.idle]
         self.held = [self._held(event) for event in ordered]
-        self.costs: dict[tuple[int, int, int, int], float] = {}
+        self.known: dict[tuple[int, int, int], float] = {}
 
     def run(self) -> Chosen:
-        chosen: Chosen = {}
-        last = [-1] * SCOREBOARDS  # which instruction got each last
+        best = _State([_Board() for _ in range(SCOREBOARDS)], {}, 0.0)
         for part in self._parts():
-            tries: list[tuple[float, Chosen, list[int]]] = []
+            tries: list[_State] = []
             for aside in SET_ASIDE:
                 if aside and aside + 1 >= len(self.free):
                     break
-                tries.append(self._greedy(part, aside, list(last)))
-                if tries[0][0] <= 0:
+                tries.append(self._greedy(part, aside, best.copy()))
+                if tries[0].cost <= best.cost:
                     break
-            _, best, last = min(tries, key=lambda one: one[0])
-            chosen.update(best)
-        return chosen
+            best = min(tries, key=lambda one: one.cost)
+        return best.chosen
 
     def _walk(self, events: Sequence[Event]) -> tuple[list[float], list[tuple[int, int, float]]]:
         """When each instruction is issued if everything had a scoreboard of its own; and the waits: where, for whom,
@@ -136,75 +162,93 @@ class _Boards:
         return ((event.n, max([end, *ahead])), (start, max(back))), self.times[end] - self.times[start]
 
     def _parts(self) -> Iterator[list[_Held]]:
-        """The events, parted where nothing is under way."""
-        reach: list[tuple[int, int, _Held]] = [
-            (min(a for a, _ in one.spans), max(b for _, b in one.spans), one) for one in self.held
-        ]
-        reach.sort(key=lambda row: row[:2])
+        """The events of each block, in the order of the code; of a long one, some at a time."""
         part: list[_Held] = []
-        end = -1
-        for start, stop, one in reach:
-            if part and start > end:
-                yield sorted(part, key=lambda one: one.event.n)
+        for one in self.held:
+            if part and (len(part) >= TOGETHER or self.ways.block[part[0].event.n] != self.ways.block[one.event.n]):
+                yield part
                 part = []
             part.append(one)
-            end = max(end, stop)
         if part:
-            yield sorted(part, key=lambda one: one.event.n)
+            yield part
 
-    def _greedy(self, part: Sequence[_Held], aside: int, last: list[int]) -> tuple[float, Chosen, list[int]]:
-        """Give scoreboards out in the order of the code, the first ``aside`` to what is quick alone. What it costs, who
-        got which, and who got each last."""
-        held: list[list[_Held]] = [[] for _ in range(SCOREBOARDS)]
-        total = 0.0
-        chosen: Chosen = {}
+    def _greedy(self, part: Sequence[_Held], aside: int, state: _State) -> _State:
+        """Give scoreboards out in the order of the code, the first ``aside`` to what is quick alone."""
         quick, slow = (self.free[:aside], self.free[aside:]) if aside else (self.free, self.free)
+        boards = state.boards
         for this in part:
             event = this.event
-            board = self.given.get((event.n, event.role))
-            if board is None:
+            number = self.given.get((event.n, event.role))
+            if number is None:
                 for one in self.free:  # what is over for good no longer counts: the code comes in order
-                    held[one] = [h for h in held[one] if len(h.spans) > 1 or h.spans[0][1] >= event.n]
-                costs = {one: self._sharing(this, held[one]) for one in (quick if this.quick else slow)}
-                board = min(costs, key=lambda one: (costs[one], last[one], one))
-                total += max(0.0, costs[board])
-            elif board in self.free:
-                total += max(0.0, self._sharing(this, held[board]))
-            chosen[event.n, event.role] = board
-            if board < SCOREBOARDS:
-                held[board].append(this)
-                last[board] = event.n
-        return total, chosen, last
+                    held = boards[one].held
+                    held[:] = [h for h in held if len(h.spans) > 1 or h.spans[0][1] >= event.n]
+                costs = {one: self._sharing(this, boards[one]) for one in (quick if this.quick else slow)}
+                number = min(costs, key=lambda one: (costs[one][0], boards[one].last, one))
+                found = costs[number]
+            elif number < SCOREBOARDS:
+                found = self._sharing(this, boards[number])
+            state.chosen[event.n, event.role] = number
+            if number < SCOREBOARDS:
+                cost, places, dragged = found
+                state.cost += max(0.0, cost)
+                board = boards[number]
+                board.held.append(this)
+                board.costs.update(places)
+                board.dragged.update(dragged)
+                board.last = event.n
+        return state
 
-    def _sharing(self, this: _Held, held: Collection[_Held]) -> float:
-        """What it costs to share a scoreboard with those that hold it."""
+    def _sharing(self, this: _Held, board: _Board) -> tuple[float, dict[int, float], dict[_Held, float]]:
+        """What it costs to share a scoreboard: the cycles; what its waits cost then, and who is awaited too early, and
+        when. A wait is as long as its longest, and who was waited for is done."""
         cost = 0.0
-        for other in held:
+        costs: dict[int, float] = {}
+        dragged: dict[_Held, float] = {}
+        early: list[tuple[float, float, int]] = []
+        for other in board.held:
             if not any(a[0] <= b[1] and b[0] <= a[1] for a in this.spans for b in other.spans):
                 continue
-            key = this.event.n, this.event.role, other.event.n, other.event.role
-            known = self.costs.get(key)
-            if known is None:
-                same = this.at == other.at and (this.event.role == LATE) == (other.event.role == LATE)
-                known = -1.0 if same else self._early(this, other) + self._early(other, this) or 0.1
-                self.costs[key] = known
-            cost += known
-        return cost
+            if this.at == other.at and this.quick == other.quick:
+                cost -= 1
+                continue
+            cost += SHARED_AT_ALL
+            for m in other.at:
+                if more := self._early(this, m):
+                    early.append((this.when(self.times, m), more, m))
+            for m in this.at:
+                now = other.when(self.times, m)
+                if now < board.dragged.get(other, INFINITE) and (more := self._early(other, m)):
+                    dragged[other] = min(now, dragged.get(other, INFINITE))
+                    costs[m] = max(more, costs.get(m, 0.0))
+        if early:
+            now, more, m = min(early)
+            dragged[this] = now
+            costs[m] = max(more, costs.get(m, 0.0))
+        for m, more in costs.items():
+            known = board.costs.get(m, 0.0)
+            cost += max(0.0, more - known)
+            costs[m] = max(more, known)
+        return cost, costs, dragged
 
-    def _early(self, this: _Held, other: _Held) -> float:
-        """The cycles that one costs those who wait for the other, times the weight of the place."""
-        worst = 0.0
-        for m in other.at:
-            if not any(first <= m <= last for first, last in this.spans) or m == this.event.n:
-                continue
-            now = this.when(self.times, m)
-            if now >= this.own or now >= this.done:
-                continue
-            more = this.done - now
-            if m > this.event.n:  # waits behind it for what is under way already would have cost some of that
-                last = max((place for place in this.at if place > m), default=m)
-                for _, whom, cycles in self.idle[bisect_right(self.idle_at, m) : bisect_left(self.idle_at, last + 1)]:
-                    if whom < m:
-                        more -= cycles
-            worst = max(worst, more * self.ways.weight[m])
-        return worst
+    def _early(self, this: _Held, m: int) -> float:
+        """The cycles that a wait at ``m`` takes longer if it is for this event, too, times the weight of the place."""
+        key = this.event.n, this.event.role, m
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = self._longer(this, m)
+        return known
+
+    def _longer(self, this: _Held, m: int) -> float:
+        if not any(first <= m <= last for first, last in this.spans) or m == this.event.n:
+            return 0.0
+        now = this.when(self.times, m)
+        if now >= this.own or now >= this.done:
+            return 0.0
+        more = this.done - now
+        if m > this.event.n:  # waits behind it for what is under way already would have cost some of that
+            last = max((place for place in this.at if place > m), default=m)
+            for _, whom, cycles in self.idle[bisect_right(self.idle_at, m) : bisect_left(self.idle_at, last + 1)]:
+                if whom < m:
+                    more -= cycles
+        return max(0.0, more) * self.ways.weight[m]
