@@ -55,7 +55,7 @@ def test_files_that_are_known_to_be_something_else(tmp_path, command, name, data
     (tmp_path / name).write_bytes(data)
     result = turing(command, tmp_path / name)
     assert result.exit_code == 1 and said in result.output and len(result.output.splitlines()) <= 3
-    assert ("ptxas" if said == "PTX" else "cuobjdump -xelf all") in result.output
+    assert ("ptxas" if said == "PTX" else "turingas extract") in result.output
     with pytest.raises(CubinError, match="this is not a cubin but"):
         Cubin.from_bytes(data)
 

@@ -105,7 +105,8 @@ def cubins(arch: str, library: Sequence[str], folder: Path) -> tuple[str, list[P
     given = [path for one in map(Path, library) for path in ([one] if one.is_file() else sorted(one.rglob("*.cubin")))]
     if library:
         if not given:
-            raise LaunchError(f"there is no cubin in {', '.join(library)}", "extract a library's: cuobjdump -xelf all")
+            hint = "`turingas extract FILE -o FOLDER` takes a library's out"
+            raise LaunchError(f"there is no cubin in {', '.join(library)}", hint)
         return ", ".join(Path(one).name for one in library), [path for path in given if _arch(path) == arch]
     tests = Path(__file__).parents[1] / "tests" / "corpus"
     with contextlib.suppress(nvrtc.NvrtcError):

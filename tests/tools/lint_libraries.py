@@ -1,8 +1,11 @@
 """Runs the linter over libraries of compiled code: ``python -m tests.tools.lint_libraries PATH ...``.
 
-A path is a cubin, a shared library or a wheel of one (cuobjdump takes the cubins out), or a folder of these. Code that
-ships and works should have no error and no warning; what has one is named, with the first examples of its kind.
-``--share`` looks at part of the kernels, picked by a hash of their code, so that two runs pick the same ones.
+A path is a cubin, a shared library or a wheel of one, or a folder of these. Code that ships and works should have no
+error and no warning; what has one is named. Cubins are taken in an order that is drawn by a hash of their names,
+kernels are drawn by a hash of theirs (``--share``), and each code is looked at once: two runs look at the same.
+
+``--instructions`` ends the run after so many. ``--log FILE`` writes a line of JSON for each kernel and each file that
+was checked, and a run whose log is there goes on where that one ended; ``--show`` only says what a log holds.
 ``--check SHARE`` also takes that part of the files apart and puts them together again, as ``turingas check`` does.
 """
 
@@ -10,157 +13,142 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import shutil
-import subprocess
+import json
 import sys
 import tempfile
 import time
-import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from tests.tools.nvrtc import package_folders
-from turingas.check.finding import Finding
+from tests.tools.corpus import Source, share, sources
 from turingas.check.lint import lint_kernel
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.disassembler import check
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import NAMES
 
 EXAMPLES = 3  # of each kind
 
-
-def cuobjdump() -> str:
-    """The program that takes cubins out of a library (pip install nvidia-cuda-cuobjdump)."""
-    places = [folder / "bin" / "cuobjdump" for folder in package_folders("cu13")]
-    found = next((str(place) for place in places if place.is_file()), None) or shutil.which("cuobjdump")
-    if found is None:
-        raise SystemExit("cuobjdump is not installed: pip install nvidia-cuda-cuobjdump")
-    return found
+Row = dict[str, Any]
 
 
-def cubins(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The cubins of a path for architectures that are known, each with a name."""
-    if path.is_dir():
-        for inner in sorted(path.rglob("*")):
-            if inner.is_file() and (inner.suffix in (".cubin", ".whl") or ".so" in inner.suffixes):
-                yield from cubins(inner)
-    elif path.suffix == ".cubin":
-        if path.suffixes[-2:-1] == [] or path.suffixes[-2][1:] in NAMES or not path.suffixes[-2].startswith(".sm_"):
-            yield path.name, path.read_bytes()
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            if path.suffix == ".whl":
-                with zipfile.ZipFile(path) as wheel:
-                    for name in (name for name in wheel.namelist() if ".so" in Path(name).suffixes):
-                        yield from cubins(Path(wheel.extract(name, folder)))
-            else:
-                command = [cuobjdump(), "-xelf", "all", str(path.resolve())]
-                subprocess.run(command, cwd=folder, check=False, capture_output=True)
-                yield from cubins(Path(folder))
-
-
-def digest(kernel: Kernel) -> bytes:
+def digest(kernel: Kernel) -> str:
     """What tells two kernels apart: their architecture and their code."""
-    return hashlib.sha1(kernel.arch.encode() + bytes(kernel.code.data)).digest()
+    return hashlib.sha1(kernel.arch.encode() + bytes(kernel.code.data)).hexdigest()
 
 
-class Totals:
-    """What was looked at, and what was found."""
+class Log:
+    """What was done: rows, of this run and, with a file, of those before it."""
 
-    def __init__(self) -> None:
-        self.files = self.kernels = self.instructions = self.checked = 0
-        self.seconds = 0.0
-        self.found: Counter[tuple[str, str]] = Counter()  # severity and kind
-        self.kernels_with: Counter[tuple[str, str]] = Counter()
-        self.examples: dict[tuple[str, str], list[str]] = {}
-        self.unread: list[str] = []
-        self.different: list[str] = []  # what `turingas check` says, a line a file
-        self.by_arch: Counter[str] = Counter()
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                self.rows.append(json.loads(line))
+        self.done = {row["sha1"] for row in self.rows}
+        self.instructions = sum(row.get("instructions", 0) for row in self.rows)
 
-    def add(self, name: str, kernel: Kernel, findings: Iterable[Finding], seconds: float) -> None:
-        """One kernel of the file ``name``."""
-        self.kernels += 1
-        self.instructions += len(kernel.words)
-        self.by_arch[kernel.arch] += len(kernel.words)
-        self.seconds += seconds
-        told = set()
-        for f in findings:
-            key = f.severity, f.kind
-            self.found[key] += 1
-            told.add(key)
-            if f.severity != "note" and len(examples := self.examples.setdefault(key, [])) < EXAMPLES:
-                examples.append(f"{name}: {kernel.arch}: {f}")
-        self.kernels_with.update(told)
+    def add(self, **row: Any) -> None:
+        self.rows.append(row)
+        self.done.add(row["sha1"])
+        self.instructions += row.get("instructions", 0)
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def bad(self) -> bool:
+        """Whether anything is left to be followed."""
+        return any(row.get("findings") or row.get("differs") or "unread" in row for row in self.rows)
 
     def __str__(self) -> str:
-        rate = self.instructions / self.seconds if self.seconds else 0
-        lines = [f"{self.files:,} cubins, {self.kernels:,} kernels, {self.instructions:,} instructions "
-                 f"({rate:,.0f} a second)"]  # fmt: skip
-        lines += [", ".join(f"{arch} {count:,}" for arch, count in sorted(self.by_arch.items()))]
+        kernels = [row for row in self.rows if "kernel" in row]
+        seconds = sum(row["seconds"] for row in kernels)
+        rate = self.instructions / seconds if seconds else 0
+        lines = [f"{len(kernels):,} kernels, {self.instructions:,} instructions ({rate:,.0f} a second), "
+                 f"the longest {max((row['instructions'] for row in kernels), default=0):,}"]  # fmt: skip
+        for what in ("arch", "library"):
+            counts: Counter[str] = Counter()
+            for row in kernels:
+                counts[row[what]] += row["instructions"]
+            lines.append(", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())))
+        found: Counter[tuple[str, str]] = Counter()
+        with_one: Counter[tuple[str, str]] = Counter()
+        examples: dict[tuple[str, str], list[str]] = {}
+        for row in kernels:
+            for severity, kind, text in row["findings"]:
+                found[severity, kind] += 1
+                examples.setdefault((severity, kind), []).append(f"{row['source']}: {row['arch']}: {text}")
+            with_one.update({(severity, kind) for severity, kind, _ in row["findings"]})
         for severity in ("error", "warning"):
-            found = {key: count for key, count in self.found.items() if key[0] == severity}
-            lines.append(f"{severity}s: {sum(found.values()):,}")
-            for key, count in sorted(found.items(), key=lambda item: -item[1]):
-                lines.append(f"  {key[1]:20} {count:7,} in {self.kernels_with[key]:,} kernels")
-        if self.checked:
-            lines.append(f"taken apart and put together again: {self.checked:,} files, {len(self.different):,} differ")
-        lines += [f"not the same: {what}" for what in self.different]
-        lines += [f"cannot be read: {what}" for what in self.unread[:10]]
-        for texts in self.examples.values():
-            lines += texts
+            kinds = [(kind, count) for (one, kind), count in found.most_common() if one == severity]
+            lines.append(f"{severity}s: {sum(count for _, count in kinds):,}")
+            lines += [f"  {kind:20} {count:7,} in {with_one[severity, kind]:,} kernels" for kind, count in kinds]
+        checked = [row for row in self.rows if "differs" in row]
+        if checked:
+            different = [row for row in checked if row["differs"]]
+            lines.append(f"taken apart and put together again: {len(checked):,} files, {len(different):,} differ")
+            lines += [f"not the same: {row['source']}: {row['differs'][0]} ({len(row['differs'])} in all)"
+                      for row in different]  # fmt: skip
+        lines += [f"cannot be read: {row['source']}: {row['unread']}" for row in self.rows if "unread" in row]
+        for texts in examples.values():
+            lines += texts[:EXAMPLES]
         return "\n".join(lines)
 
 
-def picked(sha1: bytes, share: float) -> bool:
-    """Whether what has this hash is among the part that is looked at."""
-    return int.from_bytes(sha1[:4], "big") < share * 2**32
-
-
 def look(
-    paths: Iterable[Path], share: float, largest: int, seen: set[bytes], archs: set[str], to_check: float = 0.0
-) -> Totals:
-    """Lints kernels of all ``paths``, each once, at most ``largest`` instructions long; takes apart ``to_check`` of the
-    files, 0 to 1, and puts them together again."""
-    totals = Totals()
-    for path in paths:
-        for name, data in cubins(path):
-            try:
-                cubin = Cubin.from_bytes(data)
-            except (AsmError, CubinError) as error:
-                totals.unread.append(f"{name}: {error}")
+    found: Iterable[Source], log: Log, part: float = 1.0, largest: int = 1 << 30, archs: Iterable[str] = (),
+    to_check: float = 0.0, most: int = 1 << 60,
+) -> None:  # fmt: skip
+    """Lints ``part`` (0 to 1) of the kernels, at most ``largest`` instructions long, each code once, until ``most``
+    instructions are done; takes apart ``to_check`` (0 to 1) of the files and puts them together again."""
+    archs = set(archs)
+    for source in found:
+        if log.instructions >= most:
+            return
+        try:
+            data = source.read()
+            cubin = Cubin.from_bytes(data)
+        except (AsmError, CubinError) as error:
+            log.add(sha1=f"unread {source.name}", source=source.name, unread=str(error))
+            continue
+        if archs and cubin.arch not in archs:
+            continue
+        for kernel in cubin.texts:
+            sha1 = digest(kernel)
+            if share(f"{kernel.arch} {kernel.name}") >= part or len(kernel.words) > largest or sha1 in log.done:
                 continue
-            totals.files += 1
-            if picked(hashlib.sha1(data).digest(), to_check) and (not archs or cubin.arch in archs):
-                totals.checked += 1
-                if differences := check(cubin):
-                    totals.different.append(f"{name}: {differences[0]} ({len(differences)} in all)")
-            for kernel in cubin.texts:
-                key = digest(kernel)
-                if key in seen or not picked(key, share) or len(kernel.code) > 16 * largest:
-                    continue
-                if archs and kernel.arch not in archs:
-                    continue
-                seen.add(key)
-                start = time.process_time()
-                findings = lint_kernel(kernel)
-                totals.add(name, kernel, findings, time.process_time() - start)
-    return totals
+            start = time.process_time()
+            findings = [[f.severity, f.kind, str(f)] for f in lint_kernel(kernel) if f.severity != "note"]
+            seconds = round(time.process_time() - start, 3)
+            log.add(sha1=sha1, source=source.name, library=source.library, kernel=kernel.name, arch=kernel.arch,
+                    instructions=len(kernel.words), seconds=seconds, findings=findings)  # fmt: skip
+        if share(f"check {source.name}") < to_check:
+            sha1 = f"check {hashlib.sha1(data).hexdigest()}"
+            if sha1 not in log.done:
+                log.add(sha1=sha1, source=source.name, library=source.library, arch=cubin.arch, differs=check(cubin))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--share", type=float, default=1.0, help="of the kernels, 0 to 1")
-    parser.add_argument("--largest", type=int, default=1 << 20, help="instructions of a kernel")
+    parser.add_argument("--largest", type=int, default=1 << 30, help="instructions of a kernel; no limit by default")
+    parser.add_argument("--instructions", type=int, default=1 << 60, help="ends after so many, those in the log too")
     parser.add_argument("--check", type=float, default=0.0, metavar="SHARE", help="of the files, 0 to 1")
     parser.add_argument("--arch", action="append", default=[])
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--show", action="store_true", help="only say what the log holds")
     options = parser.parse_args()
-    totals = look(options.paths, options.share, options.largest, set(), set(options.arch), options.check)
-    print(totals)
-    return int(bool(totals.different) or any(severity != "note" for severity, _ in totals.found))
+    log = Log(options.log)
+    if not options.show:
+        with tempfile.TemporaryDirectory() as folder:
+            look(sources(options.paths, Path(folder)), log, options.share, options.largest, options.arch,
+                 options.check, options.instructions)  # fmt: skip
+    print(log)
+    return int(log.bad())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def main() -> None:
 
 
 for _command in (
-    *(code.assemble, code.schedule, code.disassemble, code.check, code.lint, code.info, code.isa),
+    *(code.assemble, code.schedule, code.extract, code.disassemble, code.check, code.lint, code.info, code.isa),
     *(device.run, device.validate, device.tune, device.kernels),
     bench.bench,
 ):

@@ -1,4 +1,4 @@
-"""The commands that read and write code: assemble, disassemble, check, lint, info, isa."""
+"""The commands that read and write code: assemble, extract, disassemble, check, lint, info, isa."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import os
 import click
 
 from turingas.cli.files import keep, load, read, written
-from turingas.cli.options import ARCH, CUBIN, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
+from turingas.cli.options import ARCH, CUBIN, EACH_ARCH, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
 from turingas.cli.output import WRONG, diagnosed, ended_at_once, fail, printable
-from turingas.errors import AsmError
+from turingas.errors import AsmError, LaunchError
 
 
 @click.command(short_help="Assemble source into a cubin.")
@@ -95,6 +95,34 @@ def schedule(
             stream.write(made)
         for note in notes if explain else ():
             click.echo(printable(note), err=True)
+
+
+@click.command(short_help="Take the cubins out of a library, an executable or an object file.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", metavar="FOLDER", default=".", type=click.Path(file_okay=False),
+              help="Where to write them; made if it is not there. [default: the current folder]")  # fmt: skip
+@EACH_ARCH
+def extract(file: str, output: str, archs: tuple[str, ...]) -> None:
+    """Write the cubins of FILE to FOLDER, as FILE.NUMBER.ARCH.cubin, and print their names.
+
+    FILE is what holds device code: a library, static or shared, an executable, an object file, a fatbin.
+
+    \b
+      turingas extract libcublas.so.12 -o cubins --arch sm_90
+    """
+    with diagnosed(file):
+        from turingas.cubin import fatbin
+
+        number = 0
+        for number, arch, cubin in fatbin.cubins(file, archs):
+            os.makedirs(output, exist_ok=True)
+            path = os.path.join(output, f"{os.path.basename(file)}.{number:04}.{arch}.cubin")
+            with written(path, binary=True) as stream:
+                stream.write(cubin)
+            click.echo(printable(path))
+        if not number:
+            among = f" for {' or '.join(archs)}" if archs else ""
+            raise LaunchError(f"no cubin{among} in this file", "it may hold PTX alone, which the driver compiles")
 
 
 @click.command(short_help="Turn a cubin into source.")

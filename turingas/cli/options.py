@@ -88,6 +88,11 @@ def known() -> str:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
                     shell_complete=architectures, help=f"{known()}; .arch in the source wins.")  # fmt: skip
+EACH_ARCH = click.option(
+    "--arch", "archs", metavar="ARCH", multiple=True, shell_complete=architectures,
+    callback=lambda ctx, param, values: tuple(architecture(ctx, param, one) for one in values),
+    help="Only for this architecture; may be given several times.",
+)  # fmt: skip
 DEFINE = click.option("-D", "--define", "defines", metavar="NAME[=VALUE]", multiple=True, callback=definitions,
                       help="Define a variable for the inline Python.")  # fmt: skip
 INCLUDE = click.option("-I", "--include", type=click.Path(exists=True), multiple=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 EM_CUDA = 190
-EXTRACT = "`cuobjdump -xelf all FILE` takes the cubins out of it"
+EXTRACT = "`turingas extract FILE -o FOLDER` takes the cubins out of it"
 PTX = re.compile(rb"(?:\s|//[^\n]*\n)*\.version\s+\d+\.\d+\s[^;{]*?\.target\s+sm_")
 #: how files begin that hold device code, or are mistaken for files that do
 MAGIC = (
