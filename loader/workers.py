@@ -210,7 +210,7 @@ def _cluster(address: str) -> Any:
     try:
         distributed = importlib.import_module("distributed")
     except ImportError as error:
-        hint = 'pip install "turingas[dask]", here and on all machines of the cluster, in the same versions'
+        hint = "pip install distributed, here and on all machines of the cluster, in the same version"
         raise LaunchError(f"{address} is a Dask cluster: {error}", hint) from None
     try:
         return distributed.Client(address, timeout=ANSWER, set_as_default=False)

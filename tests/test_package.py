@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,3 +89,10 @@ def test_sdist(tmp_path):
         program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
         done = subprocess.run(program, cwd=there, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_hints_name_packages_that_there_are():
+    """Nothing says to install "turingas[...]": no index has it."""
+    folders = ("turingas", "loader", "kernels_sass", "docs")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".md")]
+    assert not [str(path) for path in files if re.search(r"turingas\[[a-z]+\]", path.read_text())]

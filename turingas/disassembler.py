@@ -253,7 +253,7 @@ def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], fo
     yield from lines[done:]
 
 
-@functools.lru_cache(8)
+@functools.lru_cache(2)
 def _comments(count: int) -> list[str]:
     """The comments behind the first instructions of a function: their addresses."""
     return [f" # {WORD_BYTES * n:04x}" for n in range(count)]

@@ -7,7 +7,6 @@ pickles, and keep what they need again, such as the original's results, in their
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import statistics
 from collections import Counter
@@ -34,6 +33,7 @@ from turingas.isa import control
 from turingas.scheduler.moves import Moves, pins
 
 Words = tuple[int, ...]
+Array = np.ndarray[Any, Any]
 
 MODEL = "CPU device"  # what is said to be timed where there is no GPU
 RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
@@ -163,10 +163,11 @@ class Judge:
         self.name = self.gpu.name if self.gpu else MODEL
         self.pinned = pins(self.kernel)
         self.findings = _findings(self.kernel)
-        self._wanted: dict[tuple[bool, int], list[str]] = {}
+        self._wanted: dict[tuple[bool, int], list[Array]] = {}
         self._runs: Sequence[int] | None = None
         self._timer: Timer | None = None
         self._args: dict[tuple[bool, int], list[Any]] = {}  # of the inputs that every candidate is given
+        self._there: list[Buffer] = []  # on the GPU, what a launch is given
         self.moves = functools.lru_cache(maxsize=2 * MOST_MOVES)(self._moves)  # of parents, which have many children
         self._own = 0.0
 
@@ -261,22 +262,24 @@ class Judge:
                     if getattr(error, "lost", False):
                         raise
                     raise Refused(f"{what}: {str(error).splitlines()[0]}") from None
-                if found != self.wanted(on_gpu, seed):
+                if not all(map(_same, found, self.wanted(on_gpu, seed))):
                     raise Refused(f"{what}: other results than the original's on random input {seed}")
 
-    def wanted(self, on_gpu: bool, seed: int) -> list[str]:
-        """A digest of each array that the original leaves."""
+    def wanted(self, on_gpu: bool, seed: int) -> list[Array]:
+        """The arrays that the original leaves; those of the first inputs are kept."""
         key = on_gpu, seed
-        if key not in self._wanted:
-            with loader.load(self.cubin, "cuda:0" if on_gpu else "cpu") as module:
-                launch = self.bench.timed if on_gpu else self.check
-                self._wanted[key] = self._left(module, launch, seed, False)
-        return self._wanted[key]
+        if key in self._wanted:
+            return self._wanted[key]
+        with loader.load(self.cubin, "cuda:0" if on_gpu else "cpu") as module:
+            found = self._left(module, self.bench.timed if on_gpu else self.check, seed, False)
+        if seed < INPUTS:
+            self._wanted[key] = found
+        return found
 
-    def _left(self, module: loader.Module, launch: Launch, seed: int, strict: bool) -> list[str]:
+    def _left(self, module: loader.Module, launch: Launch, seed: int, strict: bool) -> list[Array]:
         gpu = self.gpu if module.device != "cpu" else None
         args = self._arguments(launch, gpu is not None, seed)
-        given = [Buffer.of(one, gpu) if gpu and _is_array(one) else one for one in args]
+        given = self._on(gpu, args) if gpu else args
         options: dict[str, Any] = {} if gpu else {"strict": strict, "counters": not strict}
         kernel = module.kernel(self.order.kernel)
         report = kernel.launch(launch.grid, launch.block, *given, shared=launch.shared, **options)
@@ -285,14 +288,22 @@ class Judge:
             raise Refused(f"strict mode: {str(report.hazards[0]).splitlines()[0]}")
         if report is not None and report.counters is not None and self._runs is None:
             self._runs = [int(count) for count in report.counters.warps]
-        return [_digest(there.numpy() if isinstance(there, Buffer) else one)
+        return [there.numpy() if isinstance(there, Buffer) else one
                 for one, there in zip(args, given) if _is_array(one)]  # fmt: skip
+
+    def _on(self, gpu: cuda.Device, args: Sequence[Any]) -> list[Any]:
+        """The arguments with their arrays on the GPU, in memory that all launches of the order share."""
+        arrays = [one for one in args if _is_array(one)]
+        if [(one.shape, one.dtype) for one in arrays] != [(one.shape, one.dtype) for one in self._there]:
+            self._there = [Buffer(one.shape, one.dtype, gpu) for one in arrays]
+        there = iter(self._there)
+        return [next(there).copy_from(one) if _is_array(one) else one for one in args]
 
     def _arguments(self, launch: Launch, on_gpu: bool, seed: int) -> list[Any]:
         """The arguments of an input; arrays may be written on the CPU device, where they are used in place."""
-        if seed >= INPUTS:
-            return launch.made(seed)
         if (on_gpu, seed) not in self._args:
+            for other in [key for key in self._args if key[1] >= INPUTS]:
+                del self._args[other]  # of the others the last alone, which the original and a candidate are given
             self._args[on_gpu, seed] = launch.made(seed)
         return [one.copy() if _is_array(one) and not on_gpu else one for one in self._args[on_gpu, seed]]
 
@@ -361,7 +372,7 @@ def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:
     """A cubin with other words in a kernel's place."""
     made = Cubin.from_bytes(cubin)
     made.kernel(kernel).words = list(words)
-    return Cubin.from_bytes(made.to_bytes())  # the CPU device takes the code from the file that a cubin was read from
+    return made
 
 
 def _findings(kernel: Kernel) -> Counter[str]:
@@ -372,5 +383,10 @@ def _is_array(one: Any) -> bool:
     return isinstance(one, np.ndarray) and one.ndim > 0
 
 
-def _digest(array: np.ndarray[Any, Any]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
+def _same(a: Array, b: Array) -> bool:
+    """Whether two arrays have the same bytes: a NaN equals itself, -0.0 is not 0.0."""
+    return np.array_equal(_bytes(a), _bytes(b))
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -57,7 +57,7 @@ def test_is_resnet_50():
     assert network.flops(network.fold(ops), 7) == {kind: 7 * count for kind, count in flops.items()}
 
 
-def test_3x3_layers_are_those_of_paper_004():
+def test_3x3_layers_are_those_of_yan2020():
     shapes = {(op.c, shape[1:]) for op, shape in network.shapes(network.resnet(), 1) if op.kind == CONV3}
     assert shapes == {(c, (c, size, size)) for c, size in ((64, 56), (128, 28), (256, 14), (512, 7))}
 

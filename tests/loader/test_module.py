@@ -32,6 +32,17 @@ def test_a_path_bytes_and_a_cubin(cubin, tmp_path):
         assert report.lane_instructions == 64 * 12
 
 
+def test_a_cubin_that_was_read_and_then_changed(cubin):
+    """As on a GPU, what it holds now runs, not the file that it came from."""
+    cubin = turingas.Cubin.from_bytes(cubin.to_bytes())
+    kernel = cubin.kernel("add")
+    (add,) = turingas.encode("01:-:-:-:6 FADD R6, R6, c[0x0][0x174];", "sm_75")
+    kernel.words = [*kernel.words[:9], add, *kernel.words[10:]]
+    out, values = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    loader.load(cubin, "cpu").kernel("add").launch(2, 32, out, values, 64, 2.0)
+    assert (out == values + 2).all()
+
+
 def test_the_kernels_of_the_gpu_tests():
     """What tests/gpu/test_loader.py takes for right."""
     with loader.load(assembled(), "cpu") as module:

@@ -68,7 +68,7 @@ def test_other_workers(asked):
 
 def test_dask_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(LaunchError, match=r"turingas\[dask\]"):
+    with pytest.raises(LaunchError, match=r"pip install distributed"):
         Workers("tcp://127.0.0.1:1")
 
 

@@ -207,7 +207,7 @@ def check_case(case: Case, arch: str) -> None:
     data = case.cubin(arch)
     if data not in _AGAIN:
         made = again(Cubin.from_bytes(data))[0]
-        _AGAIN[data] = made.to_bytes()  # a Cubin that was read is launched as it was read
+        _AGAIN[data] = made.to_bytes()
         assert not [f for f in errors(made) if f.function == case.kernel], (case.name, arch)
     args, truth = case.build()
     report = launch(_AGAIN[data], case.kernel, case.grid, case.block, args, shared=case.shared, strict=True)

@@ -168,7 +168,7 @@ def check(case: Case, arch: str) -> None:
         for kernel in cubin.texts:
             changed += shuffle(kernel, rng)
         assert changed
-        _SHUFFLED[data] = again(cubin)[0].to_bytes()  # bytes: a Cubin that was read is launched as it was read
+        _SHUFFLED[data] = again(cubin)[0].to_bytes()
         wrong = [f for f in turingas.lint(_SHUFFLED[data]) if f.severity != "note"]
         assert not wrong, (case.name, arch, wrong[0])
     args, truth = case.build()

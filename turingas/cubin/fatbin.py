@@ -3,7 +3,7 @@
 A fat binary is a header and a list of entries: cubins, PTX, intermediate code for linking. They are found by their
 first bytes, not by a section's name: cuFFT keeps its own in .data, which cuobjdump does not list. The layout was read
 off the libraries of CUDA 12 and 13 and compared with what ``cuobjdump -lelf`` lists of them. A payload is plain, LZ4
-or, since CUDA 12.8, zstd. Both need a package (``pip install "turingas[libraries]"``).
+or, since CUDA 12.8, zstd. Both need a package (``pip install lz4 zstandard``).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        why = f'cubins of this file are compressed, and {name} unpacks them: pip install "turingas[libraries]"'
+        why = f"cubins of this file are compressed, and {name} unpacks them: pip install lz4 zstandard"
         raise ModuleNotFoundError(why, name=error.name) from None
 
 

@@ -67,9 +67,10 @@ class Module:
         if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
-        if cubin.elf is None:  # made here: read it as a driver would, but keep what the file does not say
+        data = cubin.to_bytes()
+        if data is not cubin.source:  # made or changed here: read as a driver would, but with what no file says
             made = {text.name: text for text in cubin.texts}
-            cubin = Cubin.from_bytes(cubin.to_bytes())
+            cubin = Cubin.from_bytes(data)
             for text in cubin.texts:
                 text.lines, text.params = made[text.name].lines, made[text.name].params
         assert cubin.elf is not None

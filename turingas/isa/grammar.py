@@ -87,15 +87,17 @@ def own(arch: Arch) -> list[Row]:
     ]  # fmt: skip
 
 
+@functools.cache
 def _choices(row: Row) -> list[tuple[int, str, str]]:
     """The shapes that a row's sources may have: opcode bits and the kinds of b and c; none for a row without such."""
     slots = "".join(sorted({m[4] for m in SOURCE.finditer(row.text.partition(" ")[2])}))
     return [shape for shape in SHAPES[slots] if shape[0] & 0xE00 not in row.without] if slots else []
 
 
+@functools.cache
 def opcodes(row: Row) -> set[int]:
     """Bits 0 to 11 of everything that the row writes."""
-    return {key & 0xFFF for _, key, _ in shapes(row)}
+    return {(row.opcode | bits) & 0xFFF for bits, _, _ in _choices(row) or [(0, "", "")]}
 
 
 @functools.cache
