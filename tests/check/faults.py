@@ -1,8 +1,8 @@
 """Breaks one thing at random in a correct kernel and asks the linter: ``python -m tests.check.faults PATH ...``.
 
 A path is a cubin, a library, a wheel of one, or a folder of these: a kernel of each cubin is drawn, in an order drawn
-by names, until there are enough. ``--tests`` adds those of tests/kernels. What is broken: a stall made shorter ("stall"),
-a scoreboard that a result ("write") or the sources ("read") no longer set, one that is not waited for ("wait").
+by names, until there are enough. ``--tests`` adds tests/kernels. What is broken: a stall made shorter ("stall"), a
+scoreboard that a result ("write") or the sources ("read") no longer set, one that is not waited for ("wait").
 
 Only faults count that change what the hardware may compute. That is decided by ``Oracle``, which knows nothing of the
 linter's own walk: from every instruction it follows every path, one instruction at a time, and looks whether a result
@@ -405,7 +405,7 @@ def drawn(found: Iterable[Source], largest: int) -> Iterator[Kernel]:
 
 def compiled() -> Iterator[Kernel]:
     """What tests/kernels has, for each architecture."""
-    for source, arch in sorted({(case.source, arch) for case in cases.CASES for arch in case.only}):
+    for source, arch in sorted({(case.source, arch) for case in cases.CASES for arch in case.archs}):
         yield from Cubin.from_bytes(cases.cubin(source, arch)).texts
 
 
