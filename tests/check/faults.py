@@ -329,7 +329,8 @@ def reported(kernel: Kernel, fault: Fault) -> bool:
 @dataclass
 class Result:
     """``real`` faults of each kind, how many of them were reported (``seen``), and the first few that were not.
-    ``harmless``: of some changes that the oracle finds harmless, how many there were, and how many were reported."""
+    ``harmless``: of some changes that the oracle finds harmless, how many there were, and how many were reported
+    (``alarms``)."""
 
     real: Counter[str]
     seen: Counter[str]
@@ -337,13 +338,14 @@ class Result:
     harmless: list[int]
     kernels: int = 0
     refused: list[str] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f"{kind:6} {self.seen[kind]:6} of {self.real[kind]:6} reported" for kind in KINDS]
         lines.append(f"all    {self.seen.total():6} of {self.real.total():6} reported")
         lines.append(f"harmless changes: {self.harmless[1]} of {self.harmless[0]} reported")
         lines.append(f"{self.kernels} kernels; {len(self.refused)} more are not correct as they are")
-        return "\n".join([*lines, *self.missed, *self.refused[:5]])
+        return "\n".join([*lines, *self.missed, *self.alarms[:5], *self.refused[:5]])
 
 
 def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000, skip: bool = False) -> Result:
@@ -382,7 +384,10 @@ def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000, skip:
                     if quiet < each:
                         quiet += 1
                         result.harmless[0] += 1
-                        result.harmless[1] += reported(kernel, fault)
+                        if reported(kernel, fault):
+                            result.harmless[1] += 1
+                            at = f"{kernel.arch} {kernel.name}+{16 * fault.n:#x}"
+                            result.alarms.append(f"{at} {fault.what}: reported, and harmless")
                     continue
                 done += 1
                 result.real[kind] += 1
