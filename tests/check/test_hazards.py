@@ -41,6 +41,13 @@ def test_read_too_early(arch: str) -> None:
     assert kinds(line.format(6), arch) == []
 
 
+def test_data_from_the_tensor_pipe() -> None:
+    """cuBLASLt 13 leaves 6 cycles on sm_90, as an H200 needs."""
+    line = "--:-:-:Y:{} HFMA2.MMA R4, -RZ, RZ, 0, 0.0078125\n--:1:-:-:5 SYNCS.ARRIVE.TRANS64 RZ, [UR13+0x2000], R4"
+    assert kinds(line.format(5), "sm_90") == [("raw-stall", 1, 0)]
+    assert kinds(line.format(6), "sm_90") == []
+
+
 def test_what_lies_between_counts() -> None:
     assert kinds("--:-:-:-:2 FADD R0, R1, R2\n--:-:-:-:2 NOP\n--:-:-:-:1 FADD R3, R0, R2") == []
     assert kinds("--:-:-:-:2 FADD R0, R1, R2\n--:-:-:-:1 NOP\n--:-:-:-:1 FADD R3, R0, R2") == [("raw-stall", 2, 0)]

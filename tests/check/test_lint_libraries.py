@@ -51,6 +51,9 @@ def test_findings_are_told(tmp_path):
         "seconds": 1,
     }
     log.write_text(json.dumps({**row, "findings": [["error", "raw", "k+0x10: error: [raw]"]]}) + "\n")
+    with_one = Log(log)
+    assert with_one.again() == {"a#1"} and not log.read_text() and not with_one.bad() and not with_one.instructions
+    log.write_text(json.dumps({**row, "findings": [["error", "raw", "k+0x10: error: [raw]"]]}) + "\n")
     assert Log(log).bad() and "errors: 1" in str(Log(log)) and "a#1: sm_80: k+0x10" in str(Log(log))
 
 

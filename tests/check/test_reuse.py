@@ -104,3 +104,13 @@ def test_compiled(path):
     """Compilers set flags that do nothing, and none that are wrong."""
     for kernel in Cubin.from_file(path).texts:
         assert {f.severity for f in reuse.check(Graph(kernel))} <= {"note"}
+
+
+def test_place_of_b_behind_a_constant():
+    """An immediate stands in the place of b, the register in that of c: its slot is b's still, as its flag is. ptxas
+    keeps a register so for a shift that writes it (cuBLASLt 13, sm_86)."""
+    kept = "--:-:-:-:1 SHF.R.S32.HI R20, RZ, R18.reuse, R19"
+    lines = [kept, "--:-:-:-:1 SHF.R.S64 R18, RZ, R18, 0xfff00000", "--:-:-:-:2 LOP3.LUT R8, R17, R18, RZ, 0xc0, !PT"]
+    assert told(lines, "sm_86") == []
+    lines[1] = "--:-:-:-:1 SHF.R.S64 R18, RZ, 0xfff00000, R18"  # the register is c
+    assert [kind for kind, *_ in told(lines, "sm_86")] == ["reuse-stale"]

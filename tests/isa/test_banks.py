@@ -83,16 +83,18 @@ def test_reuse():
     "between, kept",
     [
         ("--:-:-:-:2 MOV R9, 0x1", True),  # reads nothing
-        ("--:-:-:-:2 FADD R9, R3, R5", True),  # reads the other bank in that place
-        ("--:-:-:-:2 FADD R9, R3, R80", False),  # finds it, and does not keep it
-        ("--:-:-:-:2 FADD R9, R3, R80.reuse", True),
-        ("--:-:-:-:2 FADD R9, R3, R6", False),  # takes its place
-        ("--:-:-:-:2 FADD R9, R6, R3", True),  # another place
+        ("--:-:-:-:2 FMUL R9, R3, R5", True),  # reads the other bank in that place
+        ("--:-:-:-:2 FMUL R9, R3, R80", False),  # finds it, and does not keep it
+        ("--:-:-:-:2 FMUL R9, R3, R80.reuse", True),
+        ("--:-:-:-:2 FMUL R9, R3, R6", False),  # takes its place
+        ("--:-:-:-:2 FFMA R9, R3, R6, 0.5", False),  # and so does b where it stands at 64
+        ("--:-:-:-:2 FMUL R9, R6, R3", True),  # another place
+        ("--:-:-:-:2 FADD R9, R3, R6", True),  # FADD's second source is c
         ("--:-:-:Y:2 MOV R9, 0x1", False),  # yields
     ],
 )
 def test_how_long_a_register_is_kept(between, kept):
-    text = f"--:-:-:-:2 FADD R1, R65, R80.reuse\n{between}\n--:-:-:-:2 FFMA R0, R64, R80, R0"
+    text = f"--:-:-:-:2 FMUL R1, R65, R80.reuse\n{between}\n--:-:-:-:2 FFMA R0, R64, R80, R0"
     assert cycles(text)[-1] == (0 if kept else 1)
 
 

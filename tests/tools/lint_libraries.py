@@ -5,7 +5,8 @@ error and no warning; what has one is named. Cubins are taken in an order that i
 kernels are drawn by a hash of theirs (``--share``), and each code is looked at once: two runs look at the same.
 
 ``--instructions`` ends the run after so many. ``--log FILE`` writes a line of JSON for each kernel and each file that
-was checked, and a run whose log is there goes on where that one ended; ``--show`` only says what a log holds.
+was checked, and a run whose log is there goes on where that one ended; ``--show`` only says what a log holds, and
+``--again`` looks again at what had a finding or differed.
 ``--check SHARE`` also takes that part of the files apart and puts them together again, as ``turingas check`` does.
 """
 
@@ -34,6 +35,10 @@ EXAMPLES = 3  # of each kind
 Row = dict[str, Any]
 
 
+def _bad(row: Row) -> bool:
+    return bool(row.get("findings") or row.get("differs") or "unread" in row)
+
+
 def digest(kernel: Kernel) -> str:
     """What tells two kernels apart: their architecture and their code."""
     return hashlib.sha1(kernel.arch.encode() + bytes(kernel.code.data)).hexdigest()
@@ -48,8 +53,21 @@ class Log:
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
                 self.rows.append(json.loads(line))
+        self._count()
+
+    def _count(self) -> None:
         self.done = {row["sha1"] for row in self.rows}
         self.instructions = sum(row.get("instructions", 0) for row in self.rows)
+
+    def again(self) -> set[str]:
+        """Forgets what had a finding, differed or was not read; the names of its sources."""
+        left = [row for row in self.rows if not _bad(row)]
+        names = {row["source"] for row in self.rows if _bad(row)}
+        if self.path is not None:
+            self.path.write_text("".join(json.dumps(row) + "\n" for row in left))
+        self.rows = left
+        self._count()
+        return names
 
     def add(self, **row: Any) -> None:
         self.rows.append(row)
@@ -61,7 +79,7 @@ class Log:
 
     def bad(self) -> bool:
         """Whether anything is left to be followed."""
-        return any(row.get("findings") or row.get("differs") or "unread" in row for row in self.rows)
+        return any(map(_bad, self.rows))
 
     def __str__(self) -> str:
         kernels = [row for row in self.rows if "kernel" in row]
@@ -141,11 +159,16 @@ def main() -> int:
     parser.add_argument("--arch", action="append", default=[])
     parser.add_argument("--log", type=Path)
     parser.add_argument("--show", action="store_true", help="only say what the log holds")
+    parser.add_argument("--again", action="store_true", help="what the log says had a finding, and nothing else")
     options = parser.parse_args()
     log = Log(options.log)
     if not options.show:
         with tempfile.TemporaryDirectory() as folder:
-            look(sources(options.paths, Path(folder)), log, options.share, options.largest, options.arch,
+            found = sources(options.paths, Path(folder))
+            if options.again:
+                names = log.again()
+                found = [source for source in found if source.name in names]
+            look(found, log, options.share, options.largest, options.arch,
                  options.check, options.instructions)  # fmt: skip
     print(log)
     return int(log.bad())

@@ -27,6 +27,8 @@ def check(graph: Graph) -> Iterator[Finding]:
         yield at(graph, n, "moved-code", "error", message, "correct the number by hand, and take it out of .layout")
     if not any(OPS[mnemonic].flow in ("call", "indirect") for mnemonic in graph.mnemonics):
         return
+    # a device function of its own section has its tables in those of the kernels, as nvlink put them there (NCCL)
+    tables = bool(addresses.branch_tables(graph.kernel)) and addresses.TABLE_BANK in graph.kernel.constants
     for n, why in sorted(addresses.find(graph.kernel, list(graph.kernel.code)).unknown.items()):
         i = graph.instructions[n]
         if i is None or n in told or graph.block_of(n) not in graph.reachable:
@@ -34,6 +36,6 @@ def check(graph: Graph) -> Iterator[Finding]:
         if i.base == "CALL" and "NOINC" in i.mods and why == addresses.NO_RETURN:
             message = f"no register holds {WORD_BYTES * (n + 1):#x}, the address after this call: it returns elsewhere"
             yield at(graph, n, "return-address", "error", message, HINT)
-        elif flow_of(i) == "indirect" and i.op.relative and addresses.branch_tables(graph.kernel):
+        elif flow_of(i) == "indirect" and i.op.relative and tables:
             message = "this branch has other targets than .nv.info lists (INDIRECT_BRANCH_TARGETS)"
             yield at(graph, n, "branch-table", "error", message, "count from START, and write the table with labels")

@@ -79,7 +79,8 @@ def _reads_without(i: Instruction, place: int) -> bool:
     compilers write the register of a flag, and read it there, when such an instruction lies between (NCCL on sm_90)."""
     found = [reg for o in i.operands for reg in ((o.base, o.ur) if isinstance(o, Mem) else (o,))]
     return any(
-        isinstance(o, Reg) and o.file == "R" and o.place == place and not (o.write or o.zero or o.reuse) for o in found
+        isinstance(o, Reg) and o.file == "R" and o.slot == SLOTS[place] and not (o.write or o.zero or o.reuse)
+        for o in found
     )
 
 

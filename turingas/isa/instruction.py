@@ -47,7 +47,8 @@ class Control:
 @dataclass(frozen=True, slots=True)
 class Reg:
     """A register operand. ``file`` is "R", "UR", "P", "UP" or "B"; ``place`` is its lowest bit in the word (16 is d, 24
-    a, 32 b, 64 c). ``suffix`` is what follows it: ".H0_H0", ".ROW", ".X4"; "" for nothing."""
+    a, 32 b, 64 c). ``suffix`` is what follows it: ".H0_H0", ".ROW", ".X4"; "" for nothing. ``slot`` is the source that
+    its reuse flag belongs to: "b" for one that stands at 64 because a constant has the place of b."""
 
     file: str
     index: int
@@ -59,6 +60,7 @@ class Reg:
     suffix: str = ""
     place: int = 0
     write: bool = False
+    slot: str = ""
 
     @property
     def zero(self) -> bool:
@@ -131,7 +133,7 @@ Operand = Reg | Imm | Const | Mem | Label | Name
 
 class Access(NamedTuple):
     """Registers that an instruction reads or writes: ``count`` of ``file`` from ``first``. ``what`` says as what:
-    "d" (a destination), "a" "b" "c" (sources, by their place), "address", "guard", "predicate", "implicit"."""
+    "d" (a destination), "a" "b" "c" (sources, by their slot), "address", "guard", "predicate", "implicit"."""
 
     file: str
     first: int
@@ -348,7 +350,7 @@ class Meanings(dict[int, Meaning]):
         if isinstance(operand, Reg) and operand.write:
             return (), _access(operand, "d")
         if isinstance(operand, Reg):
-            what = PLACES.get(operand.place, "") if operand.file in ("R", "UR") else "predicate"
+            what = operand.slot if operand.file in ("R", "UR") else "predicate"
             return _access(operand, what), ()
         if isinstance(operand, Const):
             return _access(operand.ur, "address"), ()
@@ -417,6 +419,8 @@ def _wide_sources(form: Form) -> tuple[str, ...]:
 
 
 PLACES = {24: "a", 32: "b", 64: "c"}
+#: bit of a reuse flag -> its source
+SLOTS: dict[int | None, str] = {control.REUSE + n: slot for n, slot in enumerate("abc")}
 MASKED = {"PR": "P", "UPR": "UP"}  # operands that are as many predicates as the last operand says
 HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
@@ -511,6 +515,7 @@ def _register(f: Register, wide: int, op: Op, suffixes: list[Piece] | None = Non
     write = (place in DESTINATIONS or place in op.writes) and place not in op.reads
     zero = ZEROS[prefix] if f.zero else last
     neg, abs, inv, reuse = [0 if bit is None else 1 << bit for bit in (f.neg, f.abs, f.inv, f.reuse)]
+    slot = SLOTS.get(f.reuse, PLACES.get(pos, ""))
     behind: list[Piece] = [("field", f.suffix)] if f.suffix else []
     behind += suffixes or []
 
@@ -519,7 +524,7 @@ def _register(f: Register, wide: int, op: Op, suffixes: list[Piece] | None = Non
         if index == last:
             index = zero
         signs = word & neg != 0, word & abs != 0, word & inv != 0, word & reuse != 0
-        return Reg(prefix, index, words, *signs, _text(behind, word) if behind else "", pos, write)
+        return Reg(prefix, index, words, *signs, _text(behind, word) if behind else "", pos, write, slot)
 
     return read
 
