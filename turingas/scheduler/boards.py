@@ -145,8 +145,8 @@ class _Boards:
         return _Held(event, spans, done, own, around, takes < QUICK, tuple(sorted(event.at)))
 
     def _spans(self, event: Event) -> tuple[tuple[tuple[int, int], ...], float]:
-        """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it; and
-        how long the loop takes."""
+        """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it;
+        and how long the loop takes."""
         ahead = [m for m in event.at if m > event.n]
         back = [m for m in event.at if m <= event.n]
         if not back:
