@@ -1,4 +1,8 @@
-"""Breaks one thing at random in a correct kernel and asks the linter: ``python -m tests.check.faults CUBIN ...``.
+"""Breaks one thing at random in a correct kernel and asks the linter: ``python -m tests.check.faults PATH ...``.
+
+A path is a cubin, a library, a wheel of one, or a folder of these: a kernel of each cubin is drawn, in an order drawn
+by names, until there are enough. ``--tests`` adds tests/kernels. What is broken: a stall made shorter ("stall"), a
+scoreboard that a result ("write") or the sources ("read") no longer set, one that is not waited for ("wait").
 
 Only faults count that change what the hardware may compute. That is decided by ``Oracle``, which knows nothing of the
 linter's own walk: from every instruction it follows every path, one instruction at a time, and looks whether a result
@@ -9,13 +13,17 @@ of the hardware (turingas/isa/latency) and the edges of the graph are the same.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.kernels import cases
+from tests.tools.corpus import Source, share, sources
 from turingas.check import hazards
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
@@ -321,7 +329,8 @@ def reported(kernel: Kernel, fault: Fault) -> bool:
 @dataclass
 class Result:
     """``real`` faults of each kind, how many of them were reported (``seen``), and the first few that were not.
-    ``harmless``: of some changes that the oracle finds harmless, how many there were, and how many were reported."""
+    ``harmless``: of some changes that the oracle finds harmless, how many there were, and how many were reported
+    (``alarms``)."""
 
     real: Counter[str]
     seen: Counter[str]
@@ -329,13 +338,14 @@ class Result:
     harmless: list[int]
     kernels: int = 0
     refused: list[str] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f"{kind:6} {self.seen[kind]:6} of {self.real[kind]:6} reported" for kind in KINDS]
         lines.append(f"all    {self.seen.total():6} of {self.real.total():6} reported")
         lines.append(f"harmless changes: {self.harmless[1]} of {self.harmless[0]} reported")
         lines.append(f"{self.kernels} kernels; {len(self.refused)} more are not correct as they are")
-        return "\n".join([*lines, *self.missed, *self.refused[:5]])
+        return "\n".join([*lines, *self.missed, *self.alarms[:5], *self.refused[:5]])
 
 
 def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000, skip: bool = False) -> Result:
@@ -374,7 +384,10 @@ def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000, skip:
                     if quiet < each:
                         quiet += 1
                         result.harmless[0] += 1
-                        result.harmless[1] += reported(kernel, fault)
+                        if reported(kernel, fault):
+                            result.harmless[1] += 1
+                            at = f"{kernel.arch} {kernel.name}+{16 * fault.n:#x}"
+                            result.alarms.append(f"{at} {fault.what}: reported, and harmless")
                     continue
                 done += 1
                 result.real[kind] += 1
@@ -387,14 +400,33 @@ def run(kernels: list[Kernel], count: int, seed: int, largest: int = 2000, skip:
     return result
 
 
+def drawn(found: Iterable[Source], largest: int) -> Iterator[Kernel]:
+    """A kernel of each cubin that has one of at most ``largest`` instructions: the first in an order of its own."""
+    for source in found:
+        usable = [k for k in Cubin.from_bytes(source.read()).texts if 0 < len(k.words) <= largest]
+        if usable:
+            yield min(usable, key=lambda k: share(k.name))
+
+
+def compiled() -> Iterator[Kernel]:
+    """What tests/kernels has, for each architecture."""
+    for source, arch in sorted({(case.source, arch) for case in cases.CASES for arch in case.archs}):
+        yield from Cubin.from_bytes(cases.cubin(source, arch)).texts
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, help="cubins whose kernels are correct")
+    parser.add_argument("paths", nargs="*", type=Path, help="cubins, libraries, wheels, folders")
+    parser.add_argument("--tests", action="store_true", help="the kernels of tests/kernels, too")
+    parser.add_argument("--each", type=int, default=8, help="how many faults of a kernel")
     parser.add_argument("--count", type=int, default=1000, help="how many faults that matter")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--largest", type=int, default=2000, help="instructions of a kernel")
     options = parser.parse_args()
-    kernels = [kernel for path in options.files for kernel in Cubin.from_file(path).texts]
+    with tempfile.TemporaryDirectory() as folder:
+        of_tests = list(compiled()) if options.tests else []
+        found = itertools.chain(of_tests, drawn(sources(options.paths, Path(folder)), options.largest))
+        kernels = list(itertools.islice(found, -(-options.count // options.each) + len(of_tests)))
     result = run(kernels, options.count, options.seed, options.largest, skip=True)
     print(result)
     return 0 if result.seen.total() >= 0.99 * result.real.total() else 1

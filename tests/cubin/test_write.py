@@ -142,3 +142,12 @@ def test_a_size_that_follows_the_code_does_so_after_a_change():
     kernel.words = [*kernel.words, *kernel.words]
     [symbol] = [s for s in Elf.from_bytes(cubin.to_bytes()).symbols() if s.name == kernel.name]
     assert symbol.size == 2 * before == len(kernel.code)
+
+
+@pytest.mark.parametrize("segments", [0, 1, 2])
+def test_program_headers_are_kept(segments):
+    """cuFFT's cubins have none before sm_89, and there none that loads the headers."""
+    cubin = assemble(f".arch sm_89\n.elf segments={segments}\n.kernel k\n--:-:-:Y:5 EXIT;")
+    again = Cubin.from_bytes(cubin.to_bytes())
+    assert again.header.segments == segments and len(again.elf.segments) == (0, 2, 3)[segments]
+    assert check(again) == []

@@ -24,7 +24,7 @@ from turingas.isa.isa import instruction_set
 from turingas.parameter_types import type_size
 from turingas.source.parse import Directive, Instruction, Item
 
-HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8}
+HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8, "segments": 2}
 LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
 NATURAL_ALIGN = 8  # bytes: parameters and constants lie as CUDA C++ would put them
 SHARED_NOTE = "more than 48 KB is asked for at launch: declare 0 here and pass the size as dynamic shared memory"

@@ -216,6 +216,7 @@ class Header:
     type: int = 2  # 1 relocatable, 2 executable
     abi: int = 0x33
     abi_version: int = 7
+    segments: int = 2  # program headers of an executable: 0 none, 1 all but the one that loads the headers, 2 all
 
 
 @dataclass

@@ -14,6 +14,7 @@ from turingas.errors import CubinError
 from turingas.isa.arch import ARCHS
 
 SHT_CUDA_COMPAT = 0x70000086
+ET_EXEC = 2
 STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
 MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
@@ -22,7 +23,7 @@ MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
 def read(source: bytes) -> Parts:
     """The cubin in ``source``; CubinError when there is none."""
     elf = Elf.from_bytes(source)
-    header = Header(elf.version, elf.flags, elf.type, elf.abi, elf.abi_version)
+    header = Header(elf.version, elf.flags, elf.type, elf.abi, elf.abi_version, program_headers(elf))
     cubin = Parts(architecture(elf), header=header, source=bytes(source), elf=elf)
     symbols = elf.symbols()
     names = [symbol.name for symbol in symbols]
@@ -77,6 +78,13 @@ def read(source: bytes) -> Parts:
     if note is not None:
         notes.apply(note.data, cubin.texts)
     return cubin
+
+
+def program_headers(elf: Elf) -> int:
+    """Header.segments of a file. cuFFT's, of sm_70 to sm_89, have none, or do not load them."""
+    if elf.type != ET_EXEC or any(row.type == e.PT_LOAD and row.offset == elf.segment_at for row in elf.segments):
+        return Header.segments
+    return int(bool(elf.segments))
 
 
 def architecture(elf: Elf) -> str:

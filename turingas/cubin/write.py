@@ -59,7 +59,7 @@ def build(cubin: Parts) -> Elf:
     sections, symbols = combine(cubin)
     elf = link(cubin, sections, symbols)
     fill_tables(elf, symbols, {raw.name: at for at, raw in enumerate(sections)})
-    layout(elf, newer_order(cubin.arch, sections))
+    layout(elf, newer_order(cubin.arch, sections), cubin.header.segments)
     return elf
 
 
@@ -441,8 +441,8 @@ class _StringTable:
 # -- places in the file
 
 
-def layout(elf: Elf, modern: bool) -> None:
-    """Give every section its offset, and make the program headers of an executable."""
+def layout(elf: Elf, modern: bool, program_headers: int) -> None:
+    """Give every section its offset, and make the program headers of an executable, as Header.segments says."""
     at = e.HEADER.size
     for section in elf.sections[1:]:
         if section.align > LARGEST_ALIGN:
@@ -454,7 +454,7 @@ def layout(elf: Elf, modern: bool) -> None:
     elf.section_at = -(-at // 8) * 8
     end = elf.section_at + len(elf.sections) * e.SECTION.size
     elf.size = end
-    if elf.type != 2:
+    if elf.type != 2 or not program_headers:
         return
     elf.segment_at = end
     flags = 4 if modern else 5
@@ -479,6 +479,8 @@ def layout(elf: Elf, modern: bool) -> None:
             load.memory_size = start + section.size - load.offset
     own = Segment(e.PT_PHDR, flags, end, 0, 0, 0, 0, 8)
     elf.segments = [own, headers, *loads] if modern else [own, *loads, headers]
+    if program_headers == 1:
+        elf.segments.remove(headers)
     size = len(elf.segments) * e.SEGMENT.size
     for segment in (own, headers):
         segment.file_size = segment.memory_size = size

@@ -419,7 +419,8 @@ def _wide_sources(form: Form) -> tuple[str, ...]:
 
 
 PLACES = {24: "a", 32: "b", 64: "c"}
-SLOTS = {control.REUSE + n: slot for n, slot in enumerate("abc")}  # bit of a reuse flag -> its source
+#: bit of a reuse flag -> its source
+SLOTS: dict[int | None, str] = {control.REUSE + n: slot for n, slot in enumerate("abc")}
 MASKED = {"PR": "P", "UPR": "UP"}  # operands that are as many predicates as the last operand says
 HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}

@@ -23,6 +23,7 @@ from turingas.scheduler.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.least import solve
 from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs
+from turingas.scheduler.waits import fewer
 from turingas.scheduler.ways import Ways
 
 MOST_STALL = 15
@@ -142,6 +143,9 @@ class _Scheduler:
         for event in events:
             known = merged.get((event.n, event.role))
             merged[event.n, event.role] = event if known is None else replace(event, at=event.at | known.at)
+        may = [event for key, event in merged.items() if key not in chosen]
+        kept = {(event.n, event.role): event for event in fewer(self.ways, may, lambda n: self.fields[n].wait is None)}
+        merged = {key: kept.get(key, event) for key, event in merged.items() if key in chosen or key in kept}
         boards = assign(self.ways, merged.values(), chosen, taken)
         for n, one in enumerate(self.fields):
             self.read[n] = 7 if one.read is None else one.read

@@ -1,0 +1,93 @@
+"""Who needs no scoreboard of his own, and who is better waited for elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from turingas.isa.effects import LATE, VARIABLE, WITH_SOURCES
+from turingas.scheduler.needs import Event
+from turingas.scheduler.ways import Ways
+
+Free = Callable[[int], bool]
+
+
+def fewer(ways: Ways, events: Iterable[Event], free: Free) -> list[Event]:
+    """Events that are equally good and hold fewer scoreboards, and loops less. ``free``: whether an instruction's waits
+    may be chosen."""
+    return _untold(ways, [_hoisted(ways, event, free) for event in events])
+
+
+def _hoisted(ways: Ways, event: Event, free: Free) -> Event:
+    """Sources that were to be read before a loop are waited for in front of it: in the loop the wait would come again
+    in each round, and wait for whatever else has that scoreboard then."""
+    if event.role != LATE:
+        return event
+    blocks, here = ways.graph.blocks, ways.block[event.n]
+    at = set(event.at)
+    reached: set[int] | None = None
+    for m in sorted(event.at):
+        there = ways.block[m]
+        around = [loop for loop in ways.graph.loops if there in loop.blocks and here not in loop.blocks]
+        if not around:
+            continue
+        outer = max(around, key=lambda loop: len(loop.blocks))
+        reached = _reached(ways, here) if reached is None else reached
+        places = set()
+        for number in sorted(reached - set(outer.blocks)):
+            if not set(ways.next[number]) & set(outer.blocks):
+                continue
+            start = event.n + 1 if number == here else blocks[number].start
+            found = [n for n in range(start, blocks[number].end) if _always(ways, n) and free(n)]
+            if not found:
+                break
+            places.add(found[-1])
+        else:
+            at = at - {m} | places
+    return replace(event, at=frozenset(at))
+
+
+def _reached(ways: Ways, number: int) -> set[int]:
+    found, queue = {number}, [number]
+    while queue:
+        new = [to for to in ways.next[queue.pop()] if to not in found]
+        found.update(new)
+        queue += new
+    return found
+
+
+def _always(ways: Ways, n: int) -> bool:
+    facts = ways.facts[n]
+    return facts is not None and facts.guard is None
+
+
+def _untold(ways: Ways, events: list[Event]) -> list[Event]:
+    """Without those of which a later one of the same queue tells: what a queue does in order is over when the later one
+    is, which is awaited in the same block no later."""
+    ends: dict[tuple[int, object], list[tuple[int, int, int]]] = {}  # block and queue -> who tells: n, role, first wait
+    for event in events:
+        this = ways.facts[event.n]
+        assert this is not None
+        number = ways.block[event.n]
+        end = ways.graph.blocks[number].end
+        first = min((m for m in event.at if event.n < m < end and _always(ways, m)), default=None)
+        if first is not None and this.guard is None and (event.role == LATE or this.in_order):
+            ends.setdefault((number, this.queue), []).append((event.n, event.role, first))
+    found = []
+    for event in events:
+        this = ways.facts[event.n]
+        assert this is not None
+        end = ways.graph.blocks[ways.block[event.n]].end
+        ahead = [m for m in event.at if m > event.n]
+        soonest = min([m for m in ahead if m < end], default=end)
+        told = event.role == LATE or this.in_order
+        if ways.lat.fence(this.i) or any(how == WITH_SOURCES for _, how in this.writes.values()):
+            told = False
+        if told and not any(
+            event.n < n and first <= soonest and (role == VARIABLE or event.role == LATE)
+            for n, role, first in ends.get((ways.block[event.n], this.queue), ())
+        ):
+            told = False
+        if not told:
+            found.append(event)
+    return found
