@@ -295,10 +295,21 @@ def test_barriers_on_all_paths() -> None:
 
 
 def test_products_of_a_warp_group_accumulate_in_order() -> None:
-    first = "--:-:-:-:1 HGMMA.64x64x16.F32 R24, gdesc[UR4], R24"
+    first = "--:-:-:-:4 HGMMA.64x64x16.F32 R24, gdesc[UR4], R24"
     assert kinds(f"{first}\n{first}", "sm_90a") == []
     assert kinds(f"{first}\n{first.replace('R24', 'R32')}", "sm_90a") == [("raw-stall", 1, 0)]  # not the same registers
     assert kinds(f"{first}\n--:-:-:-:1 FADD R0, R24, R1", "sm_90a") == [("raw-stall", 1, 0)]
+
+
+@pytest.mark.parametrize(("first", "second", "need"), [
+    ("WARPGROUP.ARRIVE", "HGMMA.64x64x16.F32 R24, gdesc[UR4], RZ, !UPT", 6),
+    ("HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "HGMMA.64x64x16.F32 R24, gdesc[UR8], R24, gsb0", 4),
+    ("HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0", "WARPGROUP.DEPBAR.LE gsb0, 0x0", 3),
+])  # fmt: skip
+def test_distances_within_a_warp_group(first: str, second: str, need: int) -> None:
+    for stall in (need - 1, need):
+        expected = [] if stall == need else [("barrier-stall", 1, 0)]
+        assert kinds(f"--:-:-:-:{stall} {first}\n--:-:-:-:2 {second}", "sm_90a") == expected
 
 
 def test_result_without_wait() -> None:

@@ -139,6 +139,24 @@ def test_depbar_keeps_its_scoreboard() -> None:
     assert all(whole(words[n]).write != 0 and whole(words[n]).read != 0 for n in (0, 2, 3, 4))
 
 
+def test_products_of_a_warp_group_wait_at_its_arrival() -> None:
+    """As ptxas's do: all warps of the group begin a product together, so each must have waited when it arrives."""
+    text = """
+        LDG.E R24, desc[UR6][R2.64];
+        STG.E desc[UR6][R8.64], R40;
+        WARPGROUP.ARRIVE;
+        HGMMA.64x64x16.F32 R24, gdesc[UR8], R24;
+        HGMMA.64x64x16.F32 R24, gdesc[UR12], R24, gsb0;
+        WARPGROUP.DEPBAR.LE gsb0, 0x0;
+        FADD R0, R24, R25;
+        EXIT;
+    """
+    made = code(".kernel k\n.registers 64\n" + text, "sm_90a")
+    load, store, arrive, first, last, wait, *_ = (one.split(":") for one in made)
+    assert arrive[0] == f"{1 << int(load[2]) | 1 << int(store[1]):02x}" and first[0] == last[0] == "--"
+    assert [int(one[4], 16) for one in (arrive, first, last, wait)] == [6, 4, 3, 2]
+
+
 def test_what_comes_with_the_sources() -> None:
     """The predicate of ATOM is there with its read scoreboard, on sm_90."""
     text = "ATOM.E.ADD.BF16x2.RN.STRONG.GPU P5, RZ, desc[UR4][R24.64], R31;\n@P5 MOV R24, R0;\nMOV R31, R1;\nEXIT;"

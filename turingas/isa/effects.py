@@ -14,7 +14,7 @@ from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies, reader, sour
 
 # A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", and the UR
 # once more as sources that are read late.
-FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, SOURCES: 546}
+FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, SOURCES: 547}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SCOREBOARDS = 6  # a control code has room for 7, which is none, and for 6, which there is not
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
@@ -51,6 +51,9 @@ def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int
     are kept as registers, too.)"""
     cycles = "1 cycle" if passed == 1 else f"{passed} cycles"
     if FIRST[BARRIER] <= register < FIRST[SOURCES]:
+        if register == FIRST[BARRIER] + 2:
+            what = f"{i.base} comes {cycles} behind what its warp group did before (WARPGROUP.ARRIVE, or a product)"
+            return "barrier-stall", f"{what}; they need {need}"
         who, rest = [("a barrier", "the others are there"), ("DEPBAR", "what it waits for")][register - FIRST[BARRIER]]
         held = f"{i.base} comes {cycles} behind {who}, which holds the warp only after {need}"
         return "barrier-stall", f"{held}: it may run before {rest}"

@@ -36,6 +36,9 @@ STALL_ZERO = 64
 # others do.
 BARRIER = "BAR"  # its file
 AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR the second
+# A third one keeps the distances between what a warp group does together: WARPGROUP.ARRIVE and its products write it,
+# products and WARPGROUP.DEPBAR read it.
+OF_GROUP = (Access(BARRIER, 2, 1, "group"),)
 #: pipes whose instructions touch what others can see (but for those whose Op is private)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
 
@@ -77,10 +80,14 @@ class Latencies:
 
     def held_back(self, i: Instruction) -> tuple[Access, ...]:
         """The barrier that has to hold ``i`` back, if any."""
+        if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] != "ARRIVE"):
+            return OF_GROUP
         return AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
 
     def holds_back(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` writes as a barrier that the warp waits at."""
+        if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] == "ARRIVE"):
+            return OF_GROUP
         return (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
 
     def overtakes(self, i: Instruction, write: Access) -> bool:
@@ -109,7 +116,7 @@ class Latencies:
     def variable(self, i: Instruction, write: Access) -> bool:
         """Whether this result arrives at no fixed time: readers must wait on the write scoreboard of ``i``, or of a
         later instruction of its queue."""
-        if write.file == "B" or "w" not in OPS[i.base].sets:
+        if write.file in ("B", BARRIER) or "w" not in OPS[i.base].sets:
             return False
         return self.queue(i) != ""
 
@@ -166,7 +173,8 @@ class Latencies:
         """Cycles that compilers stall behind ``i`` whatever comes next: behind barriers, branches, fences."""
         if i.base == BARRIER:
             return self.cycles["raw", BARRIER, BARRIER, "any"]
-        return self.cycles.get(("behind", "", i.base, ""), 1)
+        name = ".".join((i.base, *i.mods[:1])) if i.base == "WARPGROUP" else i.base
+        return self.cycles.get(("behind", "", name, ""), 1)
 
     def longest(self, *hazards: str) -> int:
         """The most cycles that any row of these hazards ("raw", "waw", "war") asks for."""
@@ -274,7 +282,7 @@ def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
     """The class of an instruction as the writer of the register ``word`` of ``write``."""
     pipe = OPS[i.base].pipe
     if write.file == BARRIER:
-        return i.base
+        return pipe if pipe == "wgmma" else i.base
     if i.base == "R2P":
         return "r2p"
     if write.file == "R":

@@ -93,8 +93,30 @@ class Needs:
                 at[LATE] = self._first(n, this, LATE, frozenset(this.late), told)
             if WITH_SOURCES in at:  # one scoreboard tells of both
                 at[LATE] = at.pop(WITH_SOURCES) | at.get(LATE, frozenset())
-            events += [Event(n, role, places) for role, places in at.items()]
+            for role, places in at.items():
+                events.append(Event(n, role, frozenset(self._asked(n, m) for m in places)))
         return events
+
+    def _asked(self, n: int, m: int) -> int:
+        """Where the wait of instruction ``m`` for instruction ``n`` stands: of a product of a warp group, which all its
+        warps begin together, at the WARPGROUP.ARRIVE before it. (No product of ptxas's waits for a scoreboard; on an
+        H200 one that did had its registers overwritten too early.)"""
+        if self._pipe(m) != "wgmma":
+            return m
+        start = self.blocks[self.ways.block[m]].start
+        between = range(max(start, n + 1) if n < m else start, m)
+        arrival = next((k for k in reversed(between) if self._arrives(k)), None)
+        if arrival is not None:
+            return arrival
+        return next((k for k in reversed(between) if self._pipe(k) != "wgmma"), m)
+
+    def _pipe(self, n: int) -> str:
+        this = self.facts[n]
+        return "" if this is None else OPS[this.i.base].pipe
+
+    def _arrives(self, n: int) -> bool:
+        this = self.facts[n]
+        return this is not None and this.i.base == "WARPGROUP" and this.i.mods[0] == "ARRIVE"
 
     def behind(self, n: int) -> list[int]:
         """The instructions that may run right behind instruction ``n``."""
