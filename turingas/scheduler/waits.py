@@ -26,7 +26,7 @@ def reached(ways: Ways, event: Event, board: int, given: Given) -> frozenset[int
             waits = m in event.at if wait is None else bool(wait >> board & 1)
             if m in event.at:
                 found.add(m)
-            if waits and _always(ways, m):
+            if waits and (wait is not None or _always(ways, m)):  # the author's wait holds, whatever the guard is
                 break
         else:
             new = [to for to in ways.next[number] if to not in seen]
