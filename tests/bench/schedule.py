@@ -2,8 +2,9 @@
 
 On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/learn, convolutions), and those of
 tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
-anew: by each rule for yields, and once without regard for how often a pipe can begin an instruction (``unpaced``). All
-take turns; the median of the rounds counts. Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a
+anew: by each rule for yields, once without regard for how often a pipe can begin an instruction (``unpaced``), and once
+with the codes of the main loop as they are and all others anew (``outside``). All take turns; the median of the rounds
+counts. Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a
 straightforward order and without codes: as it is written (``plain``), with its instructions in a better order
 (``reordered``), and with one set of operand registers, of which renaming makes two (``renamed``). ``--static`` needs no
 GPU: it tells the cycles that the control codes of their main loops add up to.
@@ -34,12 +35,16 @@ from tests.kernels.cases import CASES
 from turingas.assembler.schedule import again
 from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES, Code
+from turingas.errors import AsmError, raise_all
 from turingas.flow.graph import Graph
+from turingas.scheduler.codes import codes
+from turingas.scheduler.given import NOTHING, whole
 from turingas.scheduler.needs import Needs
 
 RULES = ("ptxas", "natural", "every:4", "every:8")
-OWN, UNPACED = "as it is", "unpaced"
-VARIANTS = (OWN, *RULES, UNPACED)
+OWN, UNPACED, OUTSIDE = "as it is", "unpaced", "outside"
+VARIANTS = (OWN, *RULES, UNPACED, OUTSIDE)
 PLAIN, REORDERED, RENAMED = WRITTEN = "plain", "reordered", "renamed"  # step 8 written straightforwardly
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90")
 ROUNDS = 5
@@ -62,7 +67,25 @@ def made(cubin: Cubin, variant: str) -> Cubin:
     if variant == UNPACED:
         with mock.patch.object(Needs, "paces", lambda self, least: []):
             return again(cubin)[0]
+    if variant == OUTSIDE:
+        return outside(cubin)
     return again(cubin, variant)[0]
+
+
+def outside(cubin: Cubin) -> Cubin:
+    """A cubin with the codes of each kernel's main loop, which is the one with most arithmetic, and all others anew."""
+    cubin = Cubin.from_bytes(cubin.to_bytes())
+    for kernel in cubin.texts:
+        fields = [NOTHING] * len(kernel.words)
+        loops = summary(Graph(kernel))
+        if loops:
+            main = max(loops, key=lambda loop: loop.share * loop.instructions)
+            inside = slice(main.start // WORD_BYTES, main.end // WORD_BYTES)
+            fields[inside] = map(whole, kernel.words[inside])
+        found = codes(kernel, fields)
+        raise_all([AsmError(f"{kernel.name}, instruction {one.n}: {one.message}") for one in found.problems])
+        kernel.code = Code(words=found.words)
+    return cubin
 
 
 @functools.cache

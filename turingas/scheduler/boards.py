@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turingas.isa.effects import LATE, SCOREBOARDS
@@ -75,17 +75,15 @@ class _State:
         return _State(boards, dict(self.chosen), self.cost)
 
 
-def assign(ways: Ways, events: Collection[Event], given: Mapping[tuple[int, int], int], taken: int) -> Chosen:
+def assign(ways: Ways, events: Collection[Event], given: Chosen, taken: int, among: Chosen) -> Chosen:
     """Instruction and role -> scoreboard, of every event. ``given``: those that the author wrote; ``taken``: a mask of
-    those that are not to be used."""
-    return _Boards(ways, events, given, taken).run()
+    those that are not to be used; ``among``: masks of those that an event should get one of."""
+    return _Boards(ways, events, given, taken, among).run()
 
 
 class _Boards:
-    def __init__(
-        self, ways: Ways, events: Collection[Event], given: Mapping[tuple[int, int], int], taken: int
-    ) -> None:
-        self.ways, self.given = ways, given
+    def __init__(self, ways: Ways, events: Collection[Event], given: Chosen, taken: int, among: Chosen) -> None:
+        self.ways, self.given, self.among = ways, given, among
         self.free = [board for board in range(SCOREBOARDS) if not taken >> board & 1] or list(range(SCOREBOARDS))
         ordered = sorted(events, key=lambda event: (event.n, -event.role))
         self.times, self.idle = self._walk(ordered)
@@ -183,7 +181,8 @@ class _Boards:
                 for one in self.free:  # what is over for good no longer counts: the code comes in order
                     held = boards[one].held
                     held[:] = [h for h in held if len(h.spans) > 1 or h.spans[0][1] >= event.n]
-                costs = {one: self._sharing(this, boards[one]) for one in (quick if this.quick else slow)}
+                may = self._may(this, quick if this.quick else slow)
+                costs = {one: self._sharing(this, boards[one]) for one in may}
                 number = min(costs, key=lambda one: (costs[one][0], boards[one].last, one))
                 found = costs[number]
             elif number < SCOREBOARDS:
@@ -198,6 +197,12 @@ class _Boards:
                 board.dragged.update(dragged)
                 board.last = event.n
         return state
+
+    def _may(self, this: _Held, wanted: Sequence[int]) -> Sequence[int]:
+        """Those of ``wanted`` that it can get; or any that it can get."""
+        mask = self.among.get((this.event.n, this.event.role), 0)
+        found = [[one for one in some if mask >> one & 1] for some in (wanted, self.free)]
+        return found[0] or found[1] or wanted
 
     def _sharing(self, this: _Held, board: _Board) -> tuple[float, dict[int, float], dict[_Held, float]]:
         """What it costs to share a scoreboard: the cycles; what its waits cost then, and who is awaited too early, and

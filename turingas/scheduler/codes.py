@@ -23,7 +23,7 @@ from turingas.scheduler.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.least import solve
 from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs
-from turingas.scheduler.waits import fewer
+from turingas.scheduler.waits import common, fewer, reached
 from turingas.scheduler.ways import Ways
 
 MOST_STALL = 15
@@ -144,9 +144,10 @@ class _Scheduler:
             known = merged.get((event.n, event.role))
             merged[event.n, event.role] = event if known is None else replace(event, at=event.at | known.at)
         may = [event for key, event in merged.items() if key not in chosen]
-        kept = {(event.n, event.role): event for event in fewer(self.ways, may, lambda n: self.fields[n].wait is None)}
+        kept = {(event.n, event.role): event for event in fewer(self.ways, may, self._given)}
         merged = {key: kept.get(key, event) for key, event in merged.items() if key in chosen or key in kept}
-        boards = assign(self.ways, merged.values(), chosen, taken)
+        among = {key: common(self.ways, event, self._given) for key, event in kept.items()}
+        boards = assign(self.ways, merged.values(), chosen, taken, among)
         for n, one in enumerate(self.fields):
             self.read[n] = 7 if one.read is None else one.read
             self.write[n] = 7 if one.write is None else one.write
@@ -155,7 +156,7 @@ class _Scheduler:
             board = boards[n, role]
             if (n, role) not in chosen:
                 (self.write if role == VARIABLE else self.read)[n] = board
-            for m in event.at:
+            for m in reached(self.ways, event, board, self._given) if board < SCOREBOARDS else event.at:
                 awaited.setdefault(m, []).append((n, board))
                 if m in self.ways.open:
                     self._note(m, n)
@@ -178,6 +179,9 @@ class _Scheduler:
                 self._problem(n, f"this must wait for scoreboard {numbers}, and its control code does not",
                               "write ? for the wait, or more of a mask")  # fmt: skip
             self.waits[n] = one.wait
+
+    def _given(self, n: int) -> int | None:
+        return self.fields[n].wait
 
     def _note(self, m: int, n: int) -> None:
         text = f"waits for {self._name(n)} at {16 * n:#06x}: what runs behind {self._name(m)} is not known"

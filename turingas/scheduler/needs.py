@@ -100,7 +100,7 @@ class Needs:
     def _asked(self, n: int, m: int) -> int:
         """Where the wait of instruction ``m`` for instruction ``n`` stands: of a product of a warp group, which all its
         warps begin together, at the WARPGROUP.ARRIVE before it. (No product of ptxas's waits for a scoreboard; on an
-        H200 one that did had its registers overwritten too early.)"""
+        H200, Triton's attention read wrong addresses where one did.)"""
         if self._pipe(m) != "wgmma":
             return m
         start = self.blocks[self.ways.block[m]].start

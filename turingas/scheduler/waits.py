@@ -5,23 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from turingas.isa.effects import LATE, VARIABLE, WITH_SOURCES
+from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, WITH_SOURCES
 from turingas.scheduler.needs import Event
 from turingas.scheduler.ways import Ways
 
-Free = Callable[[int], bool]
+Given = Callable[[int], int | None]  # the scoreboards that an instruction waits for, if the author wrote that
 
 
-def fewer(ways: Ways, events: Iterable[Event], free: Free) -> list[Event]:
-    """Events that are equally good and hold fewer scoreboards, and loops less. ``free``: whether an instruction's waits
-    may be chosen."""
-    return _untold(ways, [_hoisted(ways, event, free) for event in events])
+def reached(ways: Ways, event: Event, board: int, given: Given) -> frozenset[int]:
+    """Those who must wait and are reached before somebody whose code is given waits for a scoreboard."""
+    if all(given(m) is None for m in event.at):
+        return event.at
+    found = set()
+    seen: set[int] = set()
+    stack = [(ways.block[event.n], event.n + 1)]
+    while stack:
+        number, start = stack.pop()
+        for m in range(start, ways.graph.blocks[number].end):
+            wait = given(m)
+            waits = m in event.at if wait is None else bool(wait >> board & 1)
+            if m in event.at:
+                found.add(m)
+            if waits and (wait is not None or _always(ways, m)):  # the author's wait holds, whatever the guard is
+                break
+        else:
+            new = [to for to in ways.next[number] if to not in seen]
+            seen.update(new)
+            stack += [(to, ways.graph.blocks[to].start) for to in new]
+    return frozenset(found)
 
 
-def _hoisted(ways: Ways, event: Event, free: Free) -> Event:
+def common(ways: Ways, event: Event, given: Given) -> int:
+    """A mask of the scoreboards that all who must wait wait for, or somebody before them, where codes are given."""
+    mask = (1 << SCOREBOARDS) - 1
+    if all(given(m) is None for m in event.at):
+        return mask
+    for board in range(SCOREBOARDS):
+        for m in reached(ways, event, board, given):
+            wait = given(m)
+            if wait is not None and not wait >> board & 1:
+                mask &= ~(1 << board)
+    return mask
+
+
+def fewer(ways: Ways, events: Iterable[Event], given: Given) -> list[Event]:
+    """Events that are equally good and hold fewer scoreboards, and loops less."""
+    return _untold(ways, [_hoisted(ways, event, given) for event in events])
+
+
+def _hoisted(ways: Ways, event: Event, given: Given) -> Event:
     """Sources that were to be read before a loop are waited for in front of it: in the loop the wait would come again
-    in each round, and wait for whatever else has that scoreboard then."""
-    if event.role != LATE:
+    in each round, and wait for whatever else has that scoreboard then. So are results that a loop whose codes are given
+    does not wait for."""
+    waited = common(ways, event, given)
+    if event.role != LATE and waited:
         return event
     blocks, here = ways.graph.blocks, ways.block[event.n]
     at = set(event.at)
@@ -29,7 +66,7 @@ def _hoisted(ways: Ways, event: Event, free: Free) -> Event:
     for m in sorted(event.at):
         there = ways.block[m]
         around = [loop for loop in ways.graph.loops if there in loop.blocks and here not in loop.blocks]
-        if not around:
+        if not around or (waited and given(m) is not None):
             continue
         outer = max(around, key=lambda loop: len(loop.blocks))
         reached = _reached(ways, here) if reached is None else reached
@@ -38,7 +75,7 @@ def _hoisted(ways: Ways, event: Event, free: Free) -> Event:
             if not set(ways.next[number]) & set(outer.blocks):
                 continue
             start = event.n + 1 if number == here else blocks[number].start
-            found = [n for n in range(start, blocks[number].end) if _always(ways, n) and free(n)]
+            found = [n for n in range(start, blocks[number].end) if _always(ways, n) and given(n) is None]
             if not found:
                 break
             places.add(found[-1])

@@ -1,0 +1,95 @@
+"""Nobody waits for more than he needs: in front of loops, in queues, among loads; and where codes are given."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import turingas
+from kernels_sass.conv.code import Kernels
+from loader.tune.model import cycles
+from tests.bench.schedule import LAYERS, OWN, outside, sgemm_of
+from turingas.assembler.schedule import again
+from turingas.check.loops import summary
+from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.flow.graph import Graph
+from turingas.isa import control
+from turingas.scheduler.given import Given, whole
+
+MORE = 1.08  # of the model's cycles with ptxas's codes
+
+
+def fields(text: str) -> list[Given]:
+    cubin = turingas.assemble(text, arch="sm_75")
+    assert not [f for f in turingas.lint(cubin) if f.severity == "error"]
+    return [whole(word) for word in cubin.texts[0].words]
+
+
+def test_sources_from_before_a_loop_are_not_waited_for_in_it() -> None:
+    lines = ["STG.E.SYS [R2], R4;", "MOV R9, RZ;", "again:", "LDG.E.SYS R5, [R6];", "IADD3 R4, R9, 0x1, RZ;"]
+    lines += ["FADD R8, R5, R5;", "IADD3 R9, R9, 0x1, RZ;", "ISETP.LT.AND P0, PT, R9, 0x8, PT;", "@P0 BRA again;"]
+    found = fields("\n".join([*lines, "EXIT;"]))
+    assert found[0].read in range(6) and found[0].read is not None
+    assert found[1].wait == 1 << found[0].read and found[3].wait == 0
+
+
+def test_who_comes_first_in_a_queue_needs_no_scoreboard() -> None:
+    found = fields("LDS R0, [R8];\nLDS R1, [R8+0x4];\nFADD R2, R1, R1;\nFADD R3, R0, R0;\nEXIT;")
+    assert [one.write for one in found[:2]] == [7, 0] and [one.wait for one in found[2:4]] == [1, 0]
+    found = fields("LDG.E.SYS R0, [R8];\nLDG.E.SYS R1, [R8+0x4];\nFADD R2, R1, R1;\nFADD R3, R0, R0;\nEXIT;")
+    assert 7 not in [one.write for one in found[:2]], "loads from global memory come as they like"
+
+
+def test_sources_and_loads_do_not_share() -> None:
+    """More loads than there are scoreboards; the addresses of some are overwritten at once."""
+    loads = []
+    for n in range(12):
+        loads += [f"LDG.E.SYS R{40 + n}, [R{2 * (n % 3)}];", f"IADD3 R{2 * (n % 3)}, R{2 * (n % 3)}, 0x4, RZ;"]
+    found = fields("\n".join([*loads, *(f"FADD R{60 + n}, R{40 + n}, R{40 + n};" for n in range(12)), "EXIT;"]))
+    for n, one in enumerate(found[: len(loads)]):
+        under_way = {load.write for load in found[:n]} - {7}
+        assert not [board for board in under_way if board is not None and (one.wait or 0) >> board & 1], n
+    assert len({one.read for one in found} - {7}) > 1
+
+
+def estimate(kernel: Kernel) -> float:
+    """Cycles of a warp that runs each loop ten times, waits included."""
+    graph = Graph(kernel)
+    runs = [1] * len(kernel.words)
+    for loop in graph.loops:
+        for block in (graph.blocks[number] for number in loop.blocks):
+            runs[block.start : block.end] = [max(run, 10**loop.depth) for run in runs[block.start : block.end]]
+    return cycles(kernel, runs)
+
+
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("matmul", "flash attention", "softmax")]
+
+
+@pytest.mark.parametrize("name", ["grouped GEMM", *LONG])
+def test_waits_are_no_longer_than_ptxas_s(name: str) -> None:
+    """Of Triton's kernels, by the model of a single warp, which knows of no other that hides a wait."""
+    pytest.importorskip("triton", reason="Triton compiles the kernels of this test")
+    kernels = importlib.import_module("kernels_sass.bench.triton_kernels")
+    cubin = Cubin.from_bytes(bytes(kernels.compiled(name, 80, -1).asm["cubin"]))
+    made = again(cubin)[0]
+    assert not [f for f in turingas.lint(made) if f.severity != "note"]
+    assert estimate(made.texts[0]) <= MORE * estimate(cubin.texts[0])
+
+
+@pytest.mark.parametrize("name", ["sgemm", *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERS)])
+def test_codes_anew_but_for_the_main_loop(name: str) -> None:
+    cubin = sgemm_of("sm_90", OWN) if name == "sgemm" else Kernels.of("sm_90", LAYERS[name][2], {}).cubin
+    made = outside(cubin)
+    assert not [f for f in turingas.lint(made) if f.severity != "note"]
+    kept = 0
+    for old, new in zip(cubin.texts, made.texts):
+        for loop in sorted(summary(Graph(old)), key=lambda loop: -loop.share * loop.instructions)[:1]:
+            inside = slice(loop.start // WORD_BYTES, loop.end // WORD_BYTES)
+            assert new.words[inside] == old.words[inside]
+            kept += 1
+        assert [word & ~control.MASK & ~control.REUSE_MASK for word in new.words] == [
+            word & ~control.MASK & ~control.REUSE_MASK for word in old.words
+        ]
+    assert kept
