@@ -18,7 +18,7 @@ from turingas.cubin.addresses import Addresses
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.cubin.model import WORD_BYTES, Header, Kernel, Parts, RawSection, RawSymbol
-from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, SVAL, Info
+from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
@@ -176,34 +176,13 @@ def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses
             target = isa.target(word, WORD_BYTES * at)
             if target is not None:
                 wanted.add(target)
-    for code, infos in kernel.infos.items():
+    for infos in kernel.infos.values():
         for info in infos:
-            wanted.update(_addresses(code, info))
+            wanted.update(word for word, is_address in info.marked if is_address)
     lepc = isa.opcodes("LEPC")
     inside_code = [at for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0]
     # a number that is counted from an LEPC stays with it, whatever is put in before it
     return {at: f"{LEPC if words[at // WORD_BYTES] & OPCODE in lepc else ''}L_{at:04x}" for at in inside_code}
-
-
-def _addresses(code: int, info: Info) -> Iterable[int]:
-    """The addresses of instructions in an attribute."""
-    if info.format != SVAL:
-        return ()
-    if nvinfo.KINDS.get(code) == nvinfo.ADDRESSES:
-        return info.words
-    if nvinfo.NAMES.get(code) == "INDIRECT_BRANCH_TARGETS":
-        return [word for word, is_address in _branch_table(info.words) if is_address]
-    return ()
-
-
-def _branch_table(words: tuple[int, ...]) -> Iterator[tuple[int, bool]]:
-    """The words of INDIRECT_BRANCH_TARGETS, and which are addresses: branch, 0, number of targets, targets."""
-    at = 0
-    while at < len(words):
-        count = words[at + 2] if at + 2 < len(words) else 0
-        for place, word in enumerate(words[at : at + 3 + count]):
-            yield word, place not in (1, 2)
-        at += 3 + count
 
 
 def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str]:
@@ -216,11 +195,7 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
         elif len(info.value) % 4:
             yield f".info {name} hex {info.value.hex()}"
         else:
-            if nvinfo.NAMES.get(code) == "INDIRECT_BRANCH_TARGETS":
-                pairs = list(_branch_table(info.words))
-            else:
-                pairs = [(word, nvinfo.KINDS.get(code) == nvinfo.ADDRESSES) for word in info.words]
-            texts = [labels.get(word, f"{word:#x}") if is_address else f"{word:#x}" for word, is_address in pairs]
+            texts = [labels.get(word, f"{word:#x}") if is_address else f"{word:#x}" for word, is_address in info.marked]
             yield " ".join([".info", name, *texts])
 
 

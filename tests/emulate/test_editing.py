@@ -133,6 +133,38 @@ def test_a_branch_stays_with_what_is_said_of_it() -> None:
     assert "BRX" in turingas.decode([kernel.words[info.words[0] // 16]], "sm_90")[0]
 
 
+ATTRIBUTES = [
+    ("INDIRECT_BRANCH_TARGETS", "editing.sw", "sm_75"), ("SYSCALL_OFFSETS", "editing.prints", "sm_86"),
+    ("INT_WARP_WIDE_INSTR_OFFSETS", "editing.sw", "sm_70"), ("COOP_GROUP_INSTR_OFFSETS", "reduction", "sm_75"),
+    ("UNUSED_LOAD_BYTE_OFFSET", "nbody", "sm_75"), ("INSTR_REG_MAP", "mbarrier", "sm_80"),
+    ("MBARRIER_INSTR_OFFSETS", "mbarrier", "sm_90"), ("EXIT_INSTR_OFFSETS", "early_exit", "sm_90"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attribute", "name", "arch"), ATTRIBUTES, ids=[row[0] for row in ATTRIBUTES])
+def test_attributes_name_the_same_instructions(attribute: str, name: str, arch: str) -> None:
+    """What .nv.info says of an instruction follows it; what it says besides stays."""
+    subject = BY_NAME[name]
+    lines = listing(subject.source, arch)
+    at = places(lines, subject.kernel)[0]
+    told = []
+    for data in (cubin(subject.source, arch), edited(lines, at)):
+        kernel = turingas.Cubin.from_bytes(data).kernel(subject.kernel)
+        (info,) = (info for info in kernel.attributes if info.name == attribute)
+        told.append(info.marked)
+    before, after = told
+    assert any(is_address for _, is_address in before)
+    assert after == [(word + 16 if is_address else word, is_address) for word, is_address in before]
+
+
+def test_a_barrier_in_shared_memory_is_no_address_of_code() -> None:
+    """Its record: an instruction, a register, where in shared memory the barrier lies, what is done with it."""
+    words = (16, 0xFF, 16, 0x3F0100)
+    text = f".kernel k\n.info MBARRIER_INSTR_OFFSETS {' '.join(map(hex, words))}\n" + f"{NOP}\n--:-:-:-:5  EXIT;\n"
+    lines = turingas.disassemble(turingas.assemble(text, "sm_80").to_bytes()).splitlines()
+    assert any(line == ".info MBARRIER_INSTR_OFFSETS L_0010 0xff 0x10 0x3f0100" for line in lines)
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_taken_out_again(arch: str) -> None:
     """What was put in is taken out of the listing of the new cubin: the code is the old one."""

@@ -12,9 +12,11 @@ import turingas
 from tests.kernels.cases import ARCHS, CASES, Case, difference
 from tests.tools import nvrtc
 from turingas.assembler.schedule import again, listing
+from turingas.cubin import nvinfo
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
 from turingas.errors import AsmError
+from turingas.scheduler.order import put
 from turingas.scheduler.reorder import reorder
 
 SCALE = """.arch sm_90
@@ -200,3 +202,13 @@ def test_kernels_run_as_before(arch: str, source: str) -> None:
 def test_every_kernel_runs_as_before(case: Case) -> None:
     for arch in case.archs:
         check(case, arch)
+
+
+def test_records_of_attributes_stay_whole() -> None:
+    """Each begins with the address of its instruction; they stand in the order of these."""
+    records = [(0, 0xFF, 32, 9), (16, 0xFE, 8, 1)]
+    lines = ["--:-:-:-:5  NOP;", "--:-:-:-:5  NOP;", "--:-:-:-:5  EXIT;"]
+    kernel = turingas.assemble("\n".join(lines), "sm_80").kernel("kern")
+    kernel.attributes = [nvinfo.sval("MBARRIER_INSTR_OFFSETS", *records[0], *records[1])]
+    put(kernel, [1, 0, *range(2, len(kernel.words))])
+    assert kernel.attributes[0].words == (0, *records[1][1:], 16, *records[0][1:])

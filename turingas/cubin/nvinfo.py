@@ -7,7 +7,7 @@ by giving it sections with every code; payloads were compared with cubins of NVR
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from turingas.cubin.elf import Bytes
@@ -38,8 +38,8 @@ _TABLE = """
 35 SW2861232_WAR         36 SW_WAR words          37 CUDA_API_VERSION words
 38 NUM_MBARRIERS         39 MBARRIER_INSTR_OFFSETS addresses               3a COROUTINE_RESUME_ID_OFFSETS
 3b SAM_REGION_STACK_SIZE 3c PER_REG_TARGET_PERF_STATS                      3d CTA_PER_CLUSTER words
-3e EXPLICIT_CLUSTER      3f MAX_CLUSTER_RANK words                         40 INSTR_REG_MAP
-41 RESERVED_SMEM_USED    42 RESERVED_SMEM_0_SIZE  43 UCODE_SECTION_DATA    44 UNUSED_LOAD_BYTE_OFFSET
+3e EXPLICIT_CLUSTER      3f MAX_CLUSTER_RANK words                         40 INSTR_REG_MAP addresses
+41 RESERVED_SMEM_USED    42 RESERVED_SMEM_0_SIZE  43 UCODE_SECTION_DATA    44 UNUSED_LOAD_BYTE_OFFSET addresses
 45 KPARAM_INFO_V2 param  46 SYSCALL_OFFSETS addresses
 47 SW_WAR_MEMBAR_SYS_INSTR_OFFSETS addresses      48 GRAPHICS_GLOBAL_CBANK 49 SHADER_TYPE
 4a VRC_CTA_INIT_COUNT    4b TOOLS_PATCH_FUNC      4c NUM_BARRIERS          4d TEXMODE_INDEPENDENT
@@ -63,6 +63,8 @@ for _at, _word in enumerate(_words):
         NAMES[int(_word, 16)] = _words[_at + 1]
         KINDS[int(_word, 16)] = _KINDS.get([*_words, ""][_at + 2], BYTES)
 CODES = {name: code for code, name in NAMES.items()}
+#: attributes of addresses that say more of each instruction: words of a record, of which the first is the address
+RECORDS = {"MBARRIER_INSTR_OFFSETS": 4, "INSTR_REG_MAP": 3, "UNUSED_LOAD_BYTE_OFFSET": 2}
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,30 @@ class Info:
         if isinstance(self.value, int):
             return (self.value,)
         return struct.unpack_from(f"<{len(self.value) // 4}I", self.value)
+
+    @property
+    def record(self) -> int:
+        """How many words there are to each address, which comes first; 0 for an attribute without addresses."""
+        addresses = self.format == SVAL and KINDS.get(self.code) == ADDRESSES
+        return RECORDS.get(self.name, 1) if addresses else 0
+
+    @property
+    def marked(self) -> list[tuple[int, bool]]:
+        """The words, each with whether it is the address of an instruction."""
+        if self.format == SVAL and self.name == "INDIRECT_BRANCH_TARGETS":
+            return list(_branch_table(self.words))
+        record = self.record
+        return [(word, bool(record) and n % record == 0) for n, word in enumerate(self.words)]
+
+
+def _branch_table(words: tuple[int, ...]) -> Iterator[tuple[int, bool]]:
+    """Of INDIRECT_BRANCH_TARGETS: branch, 0, number of targets, targets."""
+    at = 0
+    while at < len(words):
+        count = words[at + 2] if at + 2 < len(words) else 0
+        for place, word in enumerate(words[at : at + 3 + count]):
+            yield word, place not in (1, 2)
+        at += 3 + count
 
 
 def sval(name: str, *words: int) -> Info:

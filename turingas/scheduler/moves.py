@@ -15,7 +15,6 @@ import numpy as np
 
 from turingas.cubin import addresses
 from turingas.cubin.model import WORD_BYTES, Code, Kernel
-from turingas.cubin.nvinfo import ADDRESSES, KINDS
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.effects import SCOREBOARDS
@@ -229,8 +228,8 @@ def pins(kernel: Kernel) -> frozenset[int]:
     say counts from it: relocations, addresses in .nv.info, return addresses, what names a label."""
     found = {row.address // WORD_BYTES for row in kernel.relocations}
     for info in [*kernel.attributes, *(i for infos in kernel.infos.values() for i in infos)]:
-        if KINDS.get(info.code) == ADDRESSES:
-            found |= {address // WORD_BYTES for address in info.words}
+        if info.record:
+            found |= {address // WORD_BYTES for address in info.words[:: info.record]}
     for n, i in enumerate(Graph(kernel).instructions):
         if i is None or i.shape.op.relative or any(isinstance(operand, Label) for operand in i.operands):
             found.add(n)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from turingas.cubin.model import WORD_BYTES, Kernel
-from turingas.cubin.nvinfo import ADDRESSES, KINDS, Info
+from turingas.cubin.nvinfo import Info
 
 
 def put(kernel: Kernel, order: Sequence[int]) -> None:
@@ -22,10 +22,11 @@ def put(kernel: Kernel, order: Sequence[int]) -> None:
         return WORD_BYTES * now[n] if address % WORD_BYTES == 0 and n < len(now) else address
 
     def followed(info: Info) -> Info:
-        if KINDS.get(info.code) != ADDRESSES or not isinstance(info.value, bytes):
+        size, words = info.record, info.words
+        if not size:
             return info
-        words = sorted(moved(address) for address in info.words)
-        return replace(info, value=b"".join(word.to_bytes(4, "little") for word in words))
+        records = sorted((moved(words[n]), *words[n + 1 : n + size]) for n in range(0, len(words), size))
+        return replace(info, value=b"".join(word.to_bytes(4, "little") for record in records for word in record))
 
     kernel.words = [kernel.words[n] for n in order]
     kernel.relocations[:] = [replace(row, address=moved(row.address)) for row in kernel.relocations]
