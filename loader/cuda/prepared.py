@@ -33,7 +33,7 @@ def prepared(
     twice, to look at the context and to queue the kernel."""
     gpu, module, driver = kernel.gpu, kernel.module, kernel.gpu.driver
     current, launch = driver.cuCtxGetCurrent, driver.cuLaunchKernelEx
-    handle, table, room, lock = kernel.handle, area.table, area.bytes, module._lock
+    handle, lock = kernel.handle, module._lock
     config, told = driver.CUlaunchConfig(), 0
     for name, number in zip(SIZES, numbers):
         setattr(config, name, number)
@@ -47,14 +47,14 @@ def prepared(
         with lock:  # area and configuration are one thread's, and the module stays, until the driver has read them
             if module.closed:
                 module._open()
-            pack_into(room, 0, *values)
+            pack_into(area.bytes, 0, *values)
             if stream != told:
                 config.hStream = told = stream
             if current()[1] == gpu.context:
-                (error,) = launch(config, handle, table, 0)
+                (error,) = launch(config, handle, area.table, 0)
             else:
                 with gpu.current():
-                    (error,) = launch(config, handle, table, 0)
+                    (error,) = launch(config, handle, area.table, 0)
         if error:
             raise gpu.failed(error, "cuLaunchKernelEx", kernel.name)
         gpu.kernel = kernel.name
