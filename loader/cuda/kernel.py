@@ -27,6 +27,7 @@ from turingas.launch import check_array, check_count, find, label, scalar, shape
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
+UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
 
 
 class CudaModule(Module):
@@ -144,7 +145,7 @@ class CudaKernel(Kernel):
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
         try:
             queue(handle, values)
-        except (struct.error, OverflowError, TypeError):
+        except UNFIT:
             self._explain(args)
             raise
 
@@ -161,7 +162,11 @@ class CudaKernel(Kernel):
         for param, name in zip(self.params[:count], self._labels):
             check_array(name, param.size, param.type)
         area, packer = Area(self.params, self._code.param_bytes), self._packer(last, count)
-        packer.pack_into(area.bytes, 0, *(take(value, 0) for take, value in zip(packer.takes, last)))
+        try:
+            packer.pack_into(area.bytes, 0, *(take(value, 0) for take, value in zip(packer.takes, last)))
+        except UNFIT:
+            self._explain(last, count)
+            raise
         first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
         return prepared(self, self._sizes(grid, block, shared), early, area, first.pack_into)
 
@@ -216,8 +221,8 @@ class CudaKernel(Kernel):
             warn_of_bits(self._code, number, self.params[number], value, self._labels[number])
         return Packer(self.gpu, self.params[first:], self._labels[first:], args)
 
-    def _explain(self, args: Sequence[Any]) -> None:
-        """Raise the LaunchError for arguments that do not fit their parameters."""
-        for value, param, name in zip(args, self.params, self._labels):
+    def _explain(self, args: Sequence[Any], first: int = 0) -> None:
+        """Raise the LaunchError for arguments, from ``first`` on, that do not fit their parameters."""
+        for value, param, name in zip(args, self.params[first:], self._labels[first:]):
             if kind_of(value) is None:
                 scalar(value, param.size, name, param.type)
