@@ -1,4 +1,4 @@
-"""kernels_sass.torch where PyTorch is not installed. Its own tests are in tests/kernels_sass/torch: `make test-torch`."""
+"""kernels_sass.torch without PyTorch. Its own tests are in tests/kernels_sass/torch: `make test-torch`."""
 
 from __future__ import annotations
 
