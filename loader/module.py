@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +79,23 @@ class Kernel:
         now or at a later call) for what the kernel does.
         """
         raise NotImplementedError
+
+    def prepare(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *last: Any,
+        shared: int = 0,
+        early: bool = False,
+    ) -> Callable[..., Report | None]:
+        """A launch with all settled but the first arguments, for one that is made again and again: a function of the
+        stream and a sequence of these. On a GPU the stream is a number, and they are addresses in its memory, which
+        nobody checks; on the CPU device it is None, and they are arrays.
+
+        ``last``: the numbers behind those.
+        """
+
+        def launch(stream: None, first: Sequence[Any]) -> Report | None:
+            return self.launch(grid, block, *first, *last, shared=shared, stream=stream, early=early)
+
+        return launch

@@ -307,7 +307,7 @@ def test_a_launch_takes_ten_microseconds(module, library):
             out, values = out.astype("f4"), values.astype("f4")
     kernel, driver = module.kernel("scale"), module.gpu.driver
     kernel.launch(1, 128, out, values, N, 2.0)
-    numbers = (1, 1, 1, 128, 1, 1, 0, 0, kernel._table_address, 0)
+    numbers = (1, 1, 1, 128, 1, 1, 0, 0, kernel._area.table, 0)
     ours, bare = [], []
     for _ in range(20):
         for times, launch in (

@@ -50,6 +50,7 @@ class Driver:
         self.handles: dict[int, Any] = {}
         self.calls: collections.Counter[str] = collections.Counter()
         self.launches: list[tuple[Any, ...]] = []
+        self.early = 0  # launches that may begin before the one before has ended
         self.streams: set[int] = set()
         self.copying: set[int] = set()  # streams with a copy from the host that nobody has waited for
         self.captured: dict[int, list[Any]] = {}
@@ -154,24 +155,6 @@ class Driver:
         assert kind == self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self.handles[handle][2] = value
 
-    def do_cuLaunchKernel(self, handle: int, *numbers: int) -> Any:
-        (*shape, shared, stream, table, extra) = numbers
-        module, kernel, most = self.handles[handle]
-        assert module.device is self.here() and extra == 0
-        assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
-        if shared > most:
-            return ERRORS.CUDA_ERROR_INVALID_VALUE
-        params = sorted(kernel.params, key=lambda p: p.offset)
-        pointers = (ctypes.c_void_p * len(params)).from_address(table)
-        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
-        launch = (module, kernel.name, shape[:3], shape[3:], args, shared)
-        self.launches.append((kernel.name, tuple(shape), shared, stream))
-        if stream in self.captured:
-            self.captured[stream].append(launch)
-        else:
-            self.run(launch)
-        return None
-
     class CUlaunchConfig:
         """With the other two what cuLaunchKernelEx takes."""
 
@@ -184,10 +167,28 @@ class Driver:
     CUlaunchAttributeID = enum("CUlaunchAttributeID", CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
 
     def do_cuLaunchKernelEx(self, config: Any, handle: int, table: int, extra: int) -> Any:
-        (early,) = config.attrs
-        assert config.numAttrs == 1 and early.id == 6 and early.value.programmaticStreamSerializationAllowed == 1
-        sizes = [getattr(config, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
-        return self.do_cuLaunchKernel(handle, *sizes, config.sharedMemBytes, config.hStream, table, extra)
+        early = bool(config.attrs)
+        assert config.numAttrs == len(config.attrs) <= 1 and extra == 0
+        assert not early or config.attrs[0].id == 6
+        assert not early or config.attrs[0].value.programmaticStreamSerializationAllowed == 1
+        shape = [getattr(config, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
+        shared, stream = config.sharedMemBytes, config.hStream
+        module, kernel, most = self.handles[handle]
+        assert module.device is self.here()
+        assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
+        if shared > most:
+            return ERRORS.CUDA_ERROR_INVALID_VALUE
+        params = sorted(kernel.params, key=lambda p: p.offset)
+        pointers = (ctypes.c_void_p * len(params)).from_address(table)
+        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
+        launch = (module, kernel.name, shape[:3], shape[3:], args, shared)
+        self.launches.append((kernel.name, tuple(shape), shared, stream))
+        self.early += early
+        if stream in self.captured:
+            self.captured[stream].append(launch)
+        else:
+            self.run(launch)
+        return None
 
     def run(self, launch: tuple[Any, ...]) -> None:
         module, *rest = launch
@@ -270,4 +271,4 @@ class Driver:
 #: functions that answer even after a fault
 FREE = {"cuGetErrorName", "cuGetErrorString", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
         "cuDriverGetVersion"}  # fmt: skip
-VOID = {"cuInit", "cuLaunchKernel", "cuLaunchKernelEx"}  # with those that return None: functions without a result
+VOID = {"cuInit", "cuLaunchKernelEx"}  # with those that return None: functions without a result

@@ -13,8 +13,7 @@ import pytest
 import loader
 import turingas
 from loader import cuda, timing
-from loader.cuda import Buffer, CudaError, Graph, Stream, gpu
-from loader.cuda import kernel as kernels
+from loader.cuda import Buffer, CudaError, Graph, Stream, gpu, prepared
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
@@ -85,9 +84,9 @@ def test_a_launch(driver, cubin, grid):
 
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
-    """From sm_90 (here: 7) on the driver is told so, each time with what was made at first; else nothing changes."""
-    assert kernels.EARLY == 9
-    monkeypatch.setattr(kernels, "EARLY", since)
+    """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
+    assert prepared.EARLY == 9
+    monkeypatch.setattr(prepared, "EARLY", since)
     kernel, stream = loader.load(cubin).kernel("add"), Stream()
     for scale, options in ((2.0, {"early": True}), (3.0, {"early": True, "stream": stream}), (4.0, {"early": False})):
         for _ in range(2):
@@ -95,14 +94,8 @@ def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
             kernel.launch(2, 32, out, values, N, scale, **options)
             stream.synchronize()
             assert (out.numpy() == scale * np.arange(N)).all()
-    early = 4 if since == 7 else 0
-    assert (driver.calls["cuLaunchKernelEx"], driver.calls["cuLaunchKernel"]) == (early, 6 - early)
-    assert {launch[3] for launch in driver.launches} == {0, stream.handle} and len(kernel._early) == early // 2
-    driver.fails["cuLaunchKernelEx"] = 1
-    if early:
-        with pytest.raises(CudaError, match="cuLaunchKernelEx"):
-            kernel.launch(2, 32, *arrays(), N, 2.0, early=True)
-    driver.fails.clear()
+    assert driver.early == (4 if since == 7 else 0) and len(driver.launches) == 6
+    assert [launch[3] for launch in driver.launches] == [0, 0, stream.handle, stream.handle, 0, 0]
     here = [np.zeros(N, np.float32), np.ones(N, np.float32)]
     loader.load(cubin, "cpu").kernel("add").launch(2, 32, *here, N, 2.0, early=True)
     assert (here[0] == 2).all()
@@ -202,7 +195,63 @@ def test_nothing_hidden_in_a_launch(driver, cubin):
     kernel.launch(2, 32, out, values, N, 2.0)
     driver.calls.clear()
     kernel.launch(2, 32, out, values, N, 2.0)
-    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernel": 1}
+    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 1}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_a_prepared_launch(driver, cubin, device):
+    """It keeps numbers of its own, and takes first arguments and a stream each time."""
+    kernel = loader.load(cubin, device).kernel("add")
+    driver.thread.stack = [1000]  # of another GPU
+    twice, thrice = (kernel.prepare(2, (32, 1), N, float(scale)) for scale in (2, 3))
+    with Stream(device if device != "cpu" else "cuda:0") as stream:
+        streams = [0, stream.handle, 0]
+        for factor, launch, handle in zip((2, 3, 2), (twice, thrice, twice), streams):
+            if device == "cpu":
+                out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
+                launch(None, (out, values))
+            else:
+                there, values = arrays(device)
+                launch(handle, (there.address, values.address))
+                kernel.launch(2, 32, *arrays(device), N, 7.0)  # has an area of its own
+                out = there.numpy()
+            assert (out == factor * np.arange(N)).all()
+    if device != "cpu":
+        assert [launch[3] for launch in driver.launches[::2]] == streams and driver.thread.stack == [1000]
+        for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
+                              ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
+                              ((1 << 40, 2.0), "out of range")):  # fmt: skip
+            if message is None:
+                kernel.prepare(2, 32, *last)(0, (there.address,))
+                continue
+            with pytest.raises(LaunchError, match=message):
+                kernel.prepare(2, 32, *last)
+        for sizes in ((0, 32), (2, 2048)):
+            with pytest.raises(LaunchError):
+                kernel.prepare(*sizes, N, 2.0)
+        kernel.module.close()
+        with pytest.raises(LaunchError, match="the module is closed"):
+            twice(0, (there.address, values.address))
+        with pytest.raises(LaunchError, match="the module is closed"):
+            kernel.prepare(2, 32, N, 2.0)
+
+
+def test_prepared_launches_and_threads(driver, cubin):
+    """All share one area of parameters; each thread's launch has its own arguments."""
+    launch, wrong = loader.load(cubin).kernel("add").prepare(2, 32, N, 2.0), []
+
+    def work(start):
+        out, values = Buffer(N), Buffer.of(np.arange(start, start + N, dtype=np.float32))
+        for _ in range(20):
+            launch(0, (out.fill(0).address, values.address))
+            wrong.extend(out.numpy() != 2 * np.arange(start, start + N))
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 4 * 20 * N and not any(wrong)
 
 
 def test_the_callers_context_stays(driver, cubin):
@@ -303,8 +352,8 @@ def test_a_fault_found_at_the_next_launch_is_the_one_befores(driver, cubin):
 
 def test_an_error_that_is_no_fault(driver, cubin):
     kernel = loader.load(cubin).kernel("other")
-    driver.fails["cuLaunchKernel"] = 1
-    with pytest.raises(CudaError, match=r"^other: CUDA_ERROR_INVALID_VALUE \(1\): what 1 means \(cuLaunchKernel on"):
+    driver.fails["cuLaunchKernelEx"] = 1
+    with pytest.raises(CudaError, match=r"^other: CUDA_ERROR_INVALID_VALUE \(1\): what 1 means \(cuLaunchKernelEx on"):
         kernel.launch(1, 1)
     driver.fails.clear()
     kernel.launch(1, 1)
