@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from turingas.cubin.model import Param
 
 if TYPE_CHECKING:
+    from loader.cuda.gpu import Device
     from loader.cuda.kernel import CudaKernel
+    from turingas.launch import Three
 
 EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
@@ -26,9 +28,9 @@ class Area:
 
 
 def prepared(
-    kernel: CudaKernel, numbers: Sequence[int], early: bool, area: Area, pack_into: Callable[..., None]
+    kernel: CudaKernel, numbers: Sequence[int], attributes: Sequence[Any], area: Area, pack_into: Callable[..., None]
 ) -> Callable[..., None]:
-    """A launch of which ``numbers``, grid, block and dynamic shared memory, and ``early`` are settled and checked: a
+    """A launch of which ``numbers``, grid, block and dynamic shared memory, and ``attributes`` are settled: a
     function of the stream, as a number, and of the values that ``pack_into`` puts into the area. It calls the driver
     twice, to look at the context and to queue the kernel."""
     gpu, module, driver = kernel.gpu, kernel.module, kernel.gpu.driver
@@ -37,8 +39,7 @@ def prepared(
     config, told = driver.CUlaunchConfig(), 0
     for name, number in zip(SIZES, numbers):
         setattr(config, name, number)
-    attributes = [_begins_early(driver)] if early and gpu.major >= EARLY else []
-    config.hStream, config.attrs, config.numAttrs = told, attributes, len(attributes)
+    config.hStream, config.attrs, config.numAttrs = told, list(attributes), len(attributes)
 
     def queue(stream: int, values: Sequence[Any]) -> None:
         nonlocal told
@@ -62,10 +63,27 @@ def prepared(
     return queue
 
 
-def _begins_early(driver: Any) -> Any:
-    """The attribute of a launch that may begin before the kernel before it has ended."""
-    value, made = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute()
-    value.programmaticStreamSerializationAllowed = 1
-    made.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    made.value = value
-    return made
+def launch_attributes(gpu: Device, early: bool, cluster: Three | None, cooperative: bool) -> list[Any]:
+    """What the driver is told of a launch besides: that it may begin before the kernel before it has ended (where that
+    can be), the blocks of a cluster, that all blocks run at once."""
+    driver, found = gpu.driver, []
+
+    def add(name: str) -> Any:
+        made = driver.CUlaunchAttribute()
+        made.id = getattr(driver.CUlaunchAttributeID, "CU_LAUNCH_ATTRIBUTE_" + name)
+        found.append(made)
+        return driver.CUlaunchAttributeValue()
+
+    if early and gpu.major >= EARLY:
+        value = add("PROGRAMMATIC_STREAM_SERIALIZATION")
+        value.programmaticStreamSerializationAllowed = 1
+        found[-1].value = value
+    if cluster is not None:
+        value = add("CLUSTER_DIMENSION")
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
+        found[-1].value = value
+    if cooperative:
+        value = add("COOPERATIVE")
+        value.cooperative = 1
+        found[-1].value = value
+    return found
