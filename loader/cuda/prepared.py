@@ -34,11 +34,7 @@ def prepared(
     gpu, module, driver = kernel.gpu, kernel.module, kernel.gpu.driver
     current, launch = driver.cuCtxGetCurrent, driver.cuLaunchKernelEx
     handle, lock = kernel.handle, module._lock
-    config, told = driver.CUlaunchConfig(), 0
-    for name, number in zip(SIZES, numbers):
-        setattr(config, name, number)
-    attributes = [_begins_early(driver)] if early and gpu.major >= EARLY else []
-    config.hStream, config.attrs, config.numAttrs = told, attributes, len(attributes)
+    config, told = configuration(driver, numbers, early and gpu.major >= EARLY), 0
 
     def queue(stream: int, values: Sequence[Any]) -> None:
         nonlocal told
@@ -60,6 +56,16 @@ def prepared(
         gpu.kernel = kernel.name
 
     return queue
+
+
+def configuration(driver: Any, numbers: Sequence[int], early: bool = False) -> Any:
+    """The CUlaunchConfig of a launch on the default stream."""
+    made = driver.CUlaunchConfig()
+    for name, number in zip(SIZES, numbers):
+        setattr(made, name, number)
+    attributes = [_begins_early(driver)] if early else []
+    made.hStream, made.attrs, made.numAttrs = 0, attributes, len(attributes)
+    return made
 
 
 def _begins_early(driver: Any) -> Any:
