@@ -13,6 +13,8 @@ except ImportError as error:
                       'pip install torch, or in a checkout pip install ".[torch]"') from error  # fmt: skip
 
 from kernels_sass.torch.layer import Conv2d
+from kernels_sass.torch.network import convert
 from kernels_sass.torch.operator import conv2d
+from kernels_sass.torch.report import Report
 
-__all__ = ["Conv2d", "conv2d"]
+__all__ = ["Conv2d", "Report", "conv2d", "convert"]

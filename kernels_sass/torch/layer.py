@@ -46,6 +46,19 @@ def arguments_of(layer: torch.nn.Conv2d) -> dict[str, Any]:
     return {name: getattr(layer, name) for name in CAN}
 
 
+def of(kind: Any, weight: torch.Tensor, bias: torch.Tensor | None, arguments: Mapping[str, Any], **more: Any) -> Any:
+    """A layer of a kind, torch.nn.Conv2d or what has its arguments, with these very parameters."""
+    made = kind(weight.shape[1] * arguments["groups"], weight.shape[0], **arguments, bias=bias is not None,
+                device="meta", **more)  # fmt: skip
+    made.weight = _parameter(weight)
+    made.bias = None if bias is None else _parameter(bias)
+    return made
+
+
+def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, False)
+
+
 class Conv2d(torch.nn.Conv2d):
     """torch.nn.Conv2d whose filters of 3 x 3 with stride 1 are computed by kernels in SASS, with ReLU and the addition
     of a residual in them: act(convolution + bias + residual).
@@ -86,14 +99,8 @@ class Conv2d(torch.nn.Conv2d):
         """The layer for one of PyTorch's, whose weight and bias it shares; or with the batch norm ``bn`` behind it
         folded into copies of them, in float64 and rounded once. LaunchError if ``bn`` is in training mode, has no
         statistics, or is for another number of channels."""
-        arguments = arguments_of(conv)
-        made = cls(conv.in_channels, conv.out_channels, **arguments, bias=conv.bias is not None or bn is not None,
-                   device="meta", activation=activation)  # fmt: skip
-        if bn is None:
-            made.weight, made.bias = conv.weight, conv.bias
-        else:
-            weight, bias = folded(conv.weight, conv.bias, bn)
-            made.weight, made.bias = torch.nn.Parameter(weight, False), torch.nn.Parameter(bias, False)
+        weight, bias = (conv.weight, conv.bias) if bn is None else folded(conv.weight, conv.bias, bn)
+        made: Conv2d = of(cls, weight, bias, arguments_of(conv), activation=activation)
         return made.train(conv.training)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -142,7 +149,6 @@ def folded(weight: torch.Tensor, bias: torch.Tensor | None, bn: Any) -> tuple[to
         if bias is not None:
             shift = shift + bias.double() * scale
         by_filter = weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))
-        made = by_filter.to(weight.dtype, memory_format=torch.preserve_format), shift.to(weight.dtype)
-    return made
+        return by_filter.to(weight.dtype), shift.to(weight.dtype)
 
 

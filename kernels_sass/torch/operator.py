@@ -160,11 +160,6 @@ class Prepared:
             found = self.layers[key] = made, None if bias is None else bias.detach(), version
         return found[0]
 
-    def nbytes(self) -> int:
-        """What the prepared filters take, about: of each layer for one kernel."""
-        k, c = self.held.shape[:2]
-        return 4 * conv.filter_floats(c, k) * (len(self.layers) + len(self.kept))
-
 
 _PREPARED: Any = WeakTensorKeyDictionary()
 _LOCK = threading.RLock()

@@ -22,6 +22,7 @@ BENCHES = {
     "ffma": "kernels_sass.micro.micro:REGISTERS",
     "hmma": "kernels_sass.micro.micro:TENSOR",
     "roofline": "kernels_sass.bench.roofline:BENCH",
+    "networks": "kernels_sass.bench.networks:BENCH",
     "resnet": "kernels_sass.bench.resnet:BENCH",
     "tune": "kernels_sass.bench.tune:BENCH",
     "assembler": "turingas.speed:BENCH",

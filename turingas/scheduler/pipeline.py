@@ -1,0 +1,379 @@
+"""Loops of one block whose rounds overlap: modulo scheduling under predicates.
+
+::
+
+    loop:                          ISETP.EQ.AND P0, PT, RZ, RZ, PT     # this round is wanted
+        LDG R4, [R2]               ISETP.NE.AND P2, PT, RZ, RZ, PT     # and the one before is not: there is none
+        FFMA R9, R4, R4, R9    loop_rounds:
+        IADD3 R8, R8, -1, RZ       @P0 LDG R4, [R2]
+        ISETP P0, PT, R8, RZ, PT   @P2 FFMA R9, R5, R5, R9             # of the round before
+        @P0 BRA loop               ISETP P2, PT, R8, RZ, P0            # is the next one wanted?
+                                   @P2 LDG R5, [R2]
+                                   @P0 FFMA R9, R4, R4, R9
+                                   ISETP P0, PT, R8, RZ, P2
+                                   @P2 BRA loop_rounds
+
+1. **Rounds under predicates.** The body is written down for ``U`` rounds. Each has a predicate that tells whether the
+   loop comes to it, which the compare of the round before leaves: that of the branch back, and the round's own
+   predicate. What has an effect outside of its round has its round's predicate as guard; what has none runs unguarded.
+   So the code is right for any number of rounds, without code before the loop or behind it.
+2. **Registers.** A value that lives within a round has a register in each of the ``U``, as far as there are free ones.
+3. **Order.** ``depends`` tells which instruction of these rounds, laid one behind the other, must stay behind which;
+   modulo.py finds a time for each, and the instructions of all rounds stand in the order of their times. What comes
+   later than the end of the ``U`` rounds is done in the next pass, where the predicates tell of which round it is. In
+   the first pass there is no round before; so nothing may be ``U`` rounds late, and what leaves something for the next
+   round unguarded, or has that round's predicate, runs while its own is the youngest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.flow.graph import Graph
+from turingas.isa import control
+from turingas.isa.arch import SPARE_REGISTERS
+from turingas.isa.effects import FIRST, FIXED, PREDICATES, Effects
+from turingas.isa.instruction import Instruction, Label
+from turingas.scheduler.depends import expected, is_wall, named
+from turingas.scheduler.given import NEUTRAL
+from turingas.scheduler.modulo import ISSUE, START, Arc, Modulo
+from turingas.scheduler.rename import Value, live, values
+from turingas.scheduler.reorder import Model
+from turingas.scheduler.ways import Ways
+
+ROUNDS = (2, 3, 4)  # under way at the same time, at most
+GAIN = 0.97  # of the cycles of a round: what is no shorter is left as it is
+LARGEST = 1024  # instructions of a loop, with those of all rounds
+GUARD = 12  # place in the word
+
+#: pipes of instructions that do nothing but compute
+PURE = ("fma", "alu", "half", "fp64", "xu", "uniform", "umove")
+BACK = re.compile(r"@!?P\d BRA \S+$")
+COMPARES = ("ISETP", "FSETP", "DSETP")
+
+
+class Stays(Exception):
+    """A loop is left as it is, and why."""
+
+
+class Line(NamedTuple):
+    """An instruction of the new loop: its text, and the number of the one that it stands for."""
+
+    text: str
+    n: int
+
+
+@dataclass
+class Pipelined:
+    """``before``: what is put before the loop; ``lines``: the loop, but for the branch back, whose guard is ``back``;
+    ``note``: what was gained."""
+
+    before: list[str]
+    lines: list[Line]
+    back: str
+    note: str
+
+
+def loops(ways: Ways) -> Iterator[tuple[int, int, str]]:
+    """The innermost loops, the last one first: the first instruction, the one behind the last, and why it must be left
+    as it is."""
+    graph = ways.graph
+    outer = {loop.parent for loop in graph.loops}
+    known = named(graph.kernel, graph) is not None
+    for loop in sorted((loop for n, loop in enumerate(graph.loops) if n not in outer), key=lambda loop: -loop.header):
+        start, end = graph.blocks[loop.header].start, max(graph.blocks[number].end for number in loop.blocks)
+        why = "where the kernel's indirect branches lead is not known" if not known else ""
+        if len(loop.blocks) > 1:
+            why = f"it is {len(loop.blocks)} blocks, and only a loop of one can be"
+        if end - start > 1:
+            yield start, end, why
+
+
+def pipelined(kernel: Kernel, ways: Ways, start: int, free: Sequence[bool], registers: int) -> Pipelined:
+    """The loop of one block that begins with instruction ``start``, its rounds overlapping. ``free``: the instructions
+    of which nothing is given; ``registers``: how many the kernel may use. Stays, if it cannot be done or the model
+    finds nothing to gain."""
+    loop = _Loop(kernel, ways, ways.graph.block_of(start), free)
+    best: tuple[float, _Rounds, list[tuple[int, int]]] | None = None
+    least, why = GAIN * loop.cycles, ""
+    for count in ROUNDS:
+        try:
+            rounds = _Rounds(loop, count, registers)
+        except Stays:
+            if not why:
+                raise
+            break
+        order = rounds.order(int(least * 1.5) + 1)
+        why = rounds.bound()
+        if order is not None:
+            cycles = loop.time(rounds.words(order), rounds.back) / count
+            if cycles <= least and rounds.under_way > 1:
+                best, least = (cycles, rounds, order), GAIN * cycles
+    if best is None:
+        raise Stays(f"it takes {loop.cycles} cycles a round by the model, and would not take less: {why}")
+    cycles, rounds, order = best
+    return rounds.made(order, f"{cycles:.0f} cycles a round by the model instead of {loop.cycles}; {rounds.bound()}")
+
+
+class _Loop:
+    """A loop of one block: what is known of it before a number of rounds is chosen."""
+
+    def __init__(self, kernel: Kernel, ways: Ways, number: int, free: Sequence[bool]) -> None:
+        self.kernel, self.ways, self.number, graph = kernel, ways, number, ways.graph
+        self.isa, block = graph.isa, graph.blocks[number]
+        self.start, self.branch = block.start, block.end - 1
+        self.members = range(block.start, self.branch)
+        self.i: dict[int, Instruction] = {}
+        self.facts: dict[int, Effects] = {}
+        fixed = {row.address // WORD_BYTES for row in kernel.relocations}
+        for n in (*self.members, self.branch):
+            i, facts = graph.instructions[n], ways.facts[n]
+            if i is None or facts is None or n in fixed:
+                raise Stays(f"nobody knows what {graph.text(n)} does")
+            if not free[n]:
+                raise Stays(f"{i.base} has a control code of yours")
+            self.i[n], self.facts[n] = i, facts
+        back = self.i[self.branch]
+        if not BACK.match(graph.text(self.branch)):
+            raise Stays("its branch back is not @P BRA")
+        if number not in block.previous or len(block.next) != 2 or block.taken != number:
+            raise Stays("it is left from elsewhere")
+        self.index, self.inv = back.guard.index, back.guard.inv
+        self.register = FIRST["P"] + self.index
+        for n in self.members:
+            if is_wall(self.i[n]) or any(isinstance(o, Label) for o in self.i[n].operands):
+                raise Stays(f"nothing moves across {self.i[n].base}")
+        self.compare = self._compare()
+        ahead, behind = live(ways)
+        self.behind = behind[number]
+        others = [to for to in block.next if to != number]
+        self.left = ahead[others[0]]  # what those behind the loop read
+        self.touched = 0
+        self.before = 0  # what a round reads of the one before
+        written = 0
+        for n in self.members:
+            self.before |= self.facts[n].read & ~written
+            self.touched |= self.facts[n].read | self.facts[n].written
+            if self.facts[n].guard is None:
+                written |= self.facts[n].written
+        self.unguarded = self._unguarded()
+        self.joined = {self.compare: self.inv}  # compares that take their round's predicate, and for which sense
+        self.late = self._guards()
+        may = [True] * len(graph.instructions)
+        self.values = [v for v in values(ways, block.start, block.end, self.behind, may)[0] if not v.stays]
+        self.values.sort(key=lambda value: -self._latency(value))
+        bare = [kernel.words[n] & ~control.MASK | NEUTRAL for n in self.members]
+        self.cycles = self.time(bare, f"@{'!' * self.inv}P{self.index}")
+
+    def _compare(self) -> int:
+        """The instruction that says whether another round comes."""
+        found = [n for n in self.members if self.facts[n].written >> self.register & 1]
+        name = f"P{self.index}"
+        if len(found) != 1:
+            raise Stays(f"{len(found)} instructions write {name}, by which it goes on")
+        if not self._spare(found[0]):
+            text = self.isa.decode(self.kernel.words[found[0]])
+            other = f"ISETP.LT.AND {name}, PT, R0, R1, PT could"
+            raise Stays(f"{text} cannot take the predicate of its round, too: {other}")
+        return found[0]
+
+    def _spare(self, n: int) -> bool:
+        """Whether it is a compare with one result, and with a predicate among its operands that says nothing."""
+        text = self.isa.decode(self.kernel.words[n])
+        parts = operands(text)
+        neutral = len(parts) > 4 and (".AND" in text and parts[4] == "PT" or ".OR" in text and parts[4] == "!PT")
+        return neutral and text.startswith(COMPARES) and parts[1] == "PT"
+
+    def _unguarded(self) -> set[int]:
+        """What may run in rounds that there are not: it computes, and leaves nothing to those behind the loop; what it
+        leaves to the next round comes from nothing that is guarded."""
+        found: set[int] = set()
+        guarded = 0  # registers whose values may be those of an earlier round
+        for n in self.members:
+            i, facts = self.i[n], self.facts[n]
+            pure = i.op.pipe in PURE and not {"lanes", "special"} & set(i.op.traits)
+            if n == self.compare or pure and not facts.written & (self.left | 1 << self.register) and not (
+                facts.written & self.before and facts.read & guarded
+            ):
+                found.add(n)
+                guarded = guarded & ~facts.written | (facts.written if facts.read & guarded else 0)
+            else:
+                guarded |= facts.written
+        return found
+
+    def _guards(self) -> dict[int, int]:
+        """For what is guarded, the round after its own whose predicate that is."""
+        late: dict[int, int] = {}
+        for n in self.members:
+            i, facts = self.i[n], self.facts[n]
+            other = [o for o in i.reads if o.file == "P" and o.first == self.index and o.what != "guard"]
+            if other and n != self.compare:
+                raise Stays(f"{i.base} reads P{self.index}, by which it goes on")
+            mine = facts.guard == (self.register, self.inv)
+            if facts.guard is not None and facts.guard[0] == self.register and not (mine and n > self.compare):
+                raise Stays(f"{i.base} has P{self.index} for a guard, by which it goes on, before that is known")
+            if mine:
+                late[n] = 1
+                self.unguarded.discard(n)
+            elif n not in self.unguarded:
+                if facts.guard is not None:
+                    self._join(n, *facts.guard)
+                    continue
+                if i.guard.file != "P":
+                    raise Stays(f"{i.base} cannot have P{self.index} for a guard")
+                late[n] = 0
+        return late
+
+    def _join(self, n: int, register: int, inv: bool) -> None:
+        """What is guarded by something else: the compare that this comes from takes the round's predicate, too."""
+        writers = [m for m in self.members if self.facts[m].written >> register & 1]
+        ok = len(writers) == 1 and writers[0] < n and writers[0] in self.unguarded and self._spare(writers[0])
+        if not ok or self.joined.setdefault(writers[0], inv) != inv:
+            why = "does not come from one compare of its round that could take another predicate"
+            raise Stays(f"{self.ways.graph.text(n)} has a guard of its own, which {why}")
+
+    def _latency(self, value: Value) -> int:
+        facts = self.facts[value.start]
+        return max(expected(facts.i) if role != FIXED else 0 for _, role in facts.writes.values())
+
+    def time(self, words: Sequence[int], back: str) -> int:
+        """Cycles until the next round begins, of a loop that is one block, by the model: as it is, or in a better
+        order."""
+        branch = self.isa.encode(f"{back} BRA 0x0", WORD_BYTES * len(words)) | NEUTRAL
+        model = Model(self.alone([*words, branch]), 0, ())
+        given, late = model.cost(model.members, {}, True)
+        return min([given[1], *(model.cost(model.arrange(late, pair), {}, True)[0][1] for pair in (False, True))])
+
+    def alone(self, words: Sequence[int]) -> Ways:
+        """The words, and nothing else."""
+        code = Code(words=[*words, self.isa.encode("EXIT") | NEUTRAL])
+        return Ways(Graph(replace(self.kernel, code=code, relocations=[], attributes=[], infos={}, lines=[])))
+
+
+class _Rounds:
+    """A loop written down for ``count`` rounds."""
+
+    def __init__(self, loop: _Loop, count: int, registers: int) -> None:
+        self.loop, self.count, self.isa = loop, count, loop.isa
+        if count * len(loop.members) > LARGEST:
+            raise Stays(f"it would be {count * len(loop.members)} instructions, more than {LARGEST}")
+        self.predicates = self._predicates()
+        self.shifts, self.more = self._copies(registers)
+        self.word = {(n, k): self._word(n, k) for k in range(count) for n in loop.members}
+        size = len(loop.members)
+        sequence = [self.word[n, k] for _ in range(2) for k in range(count) for n in loop.members]
+        model = Model(loop.alone(sequence), 0, ())
+        arcs: dict[tuple[int, int, int], int] = {}
+        for edge in model.edges:
+            (r, first), (s, second) = divmod(edge.first, size), divmod(edge.second, size)
+            if r < count and s < 2 * count:
+                key = first, second, s - r
+                arcs[key] = max(arcs.get(key, 0), edge.cycles)
+        uses = [[(ISSUE, model.least[v]), model.pipe[v]] for v in range(size)]
+        begin = [n == loop.compare or loop.late.get(n) or n in loop.unguarded and loop.facts[n].written & loop.before
+                 for n in loop.members]  # fmt: skip
+        ends = [Arc(v, START, 1, 1 if first else count) for v, first in enumerate(begin)]
+        self.modulo = Modulo(uses, [*(Arc(u, v, cycles, d) for (u, v, d), cycles in arcs.items()), *ends])
+        self.ii = 0
+        self.under_way = 0
+
+    def _predicates(self) -> list[int]:
+        """That of each round; the first is the loop's own."""
+        loop = self.loop
+        busy = loop.touched | loop.left | loop.behind
+        free = [n for n in range(PREDICATES) if not busy >> FIRST["P"] + n & 1 and n != loop.index]
+        if len(free) < self.count - 1:
+            more = f"{self.count - 1} more predicates, and {len(free)} are free"
+            raise Stays(f"{self.count} rounds at a time need {more}")
+        return [loop.index, *free[: self.count - 1]]
+
+    def _copies(self, registers: int) -> tuple[dict[int, dict[tuple[int, int], int]], int]:
+        """For each round but the first, what is added to a register: by the instruction and the place in its word; and
+        how many registers that takes. Values that take longest to come go first."""
+        loop, count = self.loop, self.count
+        free = (1 << max(registers - SPARE_REGISTERS, 0)) - 1 & ~loop.touched & ~loop.behind & ~loop.left
+        shifts: dict[int, dict[tuple[int, int], int]] = {k: {} for k in range(1, count)}
+        more = 0
+        for value in loop.values:
+            size, step = value.last - value.first + 1, max(value.align, 2)  # the bank stays
+            places: list[int] = []
+            left = free
+            for first in range(value.first % step, 256 - size, step):
+                mask = (1 << size) - 1 << first
+                if left & mask == mask and len(places) < count - 1:
+                    places.append(first)
+                    left &= ~mask
+            if len(places) == count - 1:
+                free, more = left, more + size * len(places)
+                for k, first in enumerate(places, 1):
+                    shifts[k].update(dict.fromkeys(value.touched, first - value.first))
+        return shifts, more
+
+    def _word(self, n: int, k: int) -> int:
+        """Instruction ``n`` in the round ``k``."""
+        loop = self.loop
+        word = loop.kernel.words[n] & ~control.MASK | NEUTRAL
+        word += sum(by << place for (m, place), by in self.shifts.get(k, {}).items() if m == n)
+        if n in loop.joined:
+            parts, inv = operands(text := self.isa.decode(word)), loop.joined[n]
+            parts[4] = f"{'!' * (inv != loop.inv)}P{self._predicate(k)}"
+            if n == loop.compare:
+                parts[0] = f"P{self._predicate(k + 1)}"
+            head = text.split()[0].replace(*((".AND", ".OR") if inv else (".OR", ".AND")))
+            return self.isa.encode(f"{head} {', '.join(parts)}") | NEUTRAL
+        if n in loop.late:
+            word = word & ~(15 << GUARD) | (self._predicate(k + loop.late[n]) | loop.inv << 3) << GUARD
+        return word
+
+    def _predicate(self, k: int) -> int:
+        return self.predicates[k % self.count]
+
+    def order(self, most: int) -> list[tuple[int, int]] | None:
+        """The instructions of all rounds, each with its round, in the order of a schedule; None if none is found."""
+        found = self.modulo.schedule(most)
+        if found is None:
+            return None
+        self.ii, length = found.ii, found.ii * self.count
+        self.under_way = 1 + max(found.time) // found.ii
+        late = [k for k in range(self.count) if any(t + k * found.ii >= length for t in found.time)]
+        #: whose predicate says that the loop goes on: the first round of which something is left to do
+        self.last = self._predicate(late[0] if late else self.count)
+        when = {(n, k): (t + k * found.ii) % length
+                for k in range(self.count) for n, t in zip(self.loop.members, found.time)}  # fmt: skip
+        return sorted(when, key=lambda which: when[which])
+
+    @property
+    def back(self) -> str:
+        """The guard of the branch back."""
+        return f"@{'!' * self.loop.inv}P{self.last}"
+
+    def words(self, order: Sequence[tuple[int, int]]) -> list[int]:
+        """Their words."""
+        return [self.word[which] for which in order]
+
+    def bound(self) -> str:
+        """What keeps rounds from following each other sooner."""
+        least = f"{self.modulo.least} cycles"
+        if what := self.modulo.bound:
+            return f"{least} of {what}"
+        bases = [self.loop.i[self.loop.members[v]].base for v in self.modulo.chain]
+        return f"{least} that {', '.join(dict.fromkeys(bases))} take"
+
+    def made(self, order: Sequence[tuple[int, int]], cycles: str) -> Pipelined:
+        """The lines."""
+        loop = self.loop
+        wanted = [f"ISETP.{'EQ' if (k == 0) != loop.inv else 'NE'}.AND P{p}, PT, RZ, RZ, PT"
+                  for k, p in enumerate(self.predicates)]  # fmt: skip
+        lines = [Line(self.isa.decode(self.word[which]), which[0]) for which in order]
+        more = f"{self.more or 'no'} more register{'s' * (self.more != 1)}"
+        return Pipelined(wanted, lines, self.back, f"{self.under_way} rounds under way, {more}: {cycles}")
+
+
+def operands(text: str) -> list[str]:
+    """What stands behind guard and mnemonic."""
+    rest = text.partition(" ")[2] if text.startswith("@") else text
+    return rest.partition(" ")[2].split(", ")
