@@ -17,6 +17,7 @@ BENCHES = {
     "schedule": "kernels_sass.bench.sweep:BENCH",
     "counters": "kernels_sass.bench.counters:BENCH",
     "shapes": "kernels_sass.bench.shapes:BENCH",
+    "host": "kernels_sass.bench.host:BENCH",
     "smem": "kernels_sass.micro.micro:SMEM",
     "ffma": "kernels_sass.micro.micro:REGISTERS",
     "hmma": "kernels_sass.micro.micro:TENSOR",
