@@ -186,7 +186,7 @@ class Instruction(NamedTuple):
 
     def text(self) -> str:
         """nvdisasm's text."""
-        return self.shape.form.plain(self.word, self.address, None)
+        return self.shape.form.plain((self.word,), self.address, None)[0]
 
 
 #: what an Instruction has behind its control code

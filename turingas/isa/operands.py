@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
+from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Register, Target
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
@@ -106,9 +106,6 @@ class Operand:
         self.only: Field | None = self.fields[0] if alone else None
         self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
         self.bits = Bits(self)
-        #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
-        self.proven: set[bytes] = set()
-        self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
 
@@ -132,7 +129,8 @@ class Operand:
 
     @functools.cached_property
     def exact(self) -> Show:
-        """Bits -> the text that determines them. Of an operand with a target: ``located``."""
+        """Bits -> the text that determines them; Unprintable where there is none. Of an operand with a target:
+        ``located``."""
         return _shower(self.pieces, False)
 
     @functools.cached_property
@@ -153,21 +151,6 @@ class Operand:
         for f, part in zip(self.fields, match.groups()):
             bits |= (f.default or 0) if part is None else f.encode(part)
         return bits
-
-    def checked(self, bits: int, plain: bool = False) -> str:
-        """The text of these bits; Unprintable when the exact text would not encode to them again."""
-        if type(self.only) is Register:
-            return self.only.checked(bits)
-        exact = self.exact(bits)
-        if not self.exacting:
-            kind = exact.encode().translate(None, DIGITS)
-            if kind not in self.proven:
-                if self.encode(exact) != bits:
-                    raise Unprintable
-                self.proven.add(kind)
-        elif self.encode(exact) != bits:
-            raise Unprintable
-        return self.plain(bits) if plain else exact
 
     def located(self, plain: bool, word: int, address: int, labels: Mapping[int, str] | None) -> str:
         """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
@@ -289,27 +272,24 @@ class Texts(dict[int, str]):
         self._register = first.only if type(first.only) is Register and not (self._several or size) else None
 
     def __missing__(self, bits: int) -> str:
-        if self._register is not None:
-            if not self:
-                self.update({at: self.lead + name + self.trail for at, name in self._register.texts().items()})
-                if bits in self:
-                    return self[bits]
-            return remember(self, bits, self.lead + self._register.checked(bits) + self.trail)
+        if not self and self._register is not None:
+            self.update(self._register.texts(self.lead, self.trail))
+            if bits in self:
+                return self[bits]
         words = self.size.span(bits) if self.size else 1
-        if self._several:
-            text = self._run(bits, words)
-        else:
-            operand = self.operands[0]
-            text = operand.sized(words).checked(bits & operand.mask, self.plain)
+        text = self._run(bits, words) if self._several else self._show(self.operands[0], words)(bits)
         return remember(self, bits, self.lead + text + self.trail if text else text)
+
+    def _show(self, operand: Operand, words: int) -> Show:
+        sized = operand.sized(words) if operand.variable else operand
+        return sized.plain if self.plain else sized.exact
 
     def _run(self, bits: int, words: int) -> str:
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
-            own = bits & operand.mask
-            said = not operand.optional or own != operand.default
-            text = operand.sized(words).checked(own, self.plain)
+            said = not operand.optional or bits & operand.mask != operand.default
+            text = self._show(operand, words)(bits)
             if said:
                 last = n + 1
             shown.append(text if said or not self.plain else "")
