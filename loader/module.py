@@ -32,6 +32,20 @@ class Module:
         ``loader.cuda.Buffer`` on a GPU. LaunchError when there is none."""
         raise NotImplementedError
 
+    def queue(self, launches: Sequence[Any]) -> Callable[..., None]:
+        """What ``Kernel.prepare`` gave for kernels of this module, made ready to be launched one behind the other,
+        again and again: a function of the stream and of the first arguments of each. On a GPU the stream is a number
+        and arguments are addresses there, which nobody checks; on the CPU device they are arrays.
+
+        Several threads that call it must hold a lock, which keeps the module from being closed too.
+        """
+
+        def run(stream: int | None, given: Sequence[Sequence[Any]]) -> None:
+            for launch, first in zip(launches, given):
+                launch(first)
+
+        return run
+
     def synchronize(self) -> None:
         """Wait until the device has done what it was told. CudaError for what a kernel did wrong."""
 
@@ -92,15 +106,7 @@ class Kernel:
         *last: Any,
         shared: int = 0,
         early: bool = False,
-    ) -> Callable[..., Report | None]:
-        """A launch with all settled but the first arguments, for one that is made again and again: a function of the
-        stream and a sequence of these. On a GPU the stream is a number, and they are addresses in its memory, which
-        nobody checks; on the CPU device it is None, and they are arrays.
-
-        ``last``: the numbers behind those.
-        """
-
-        def launch(stream: None, first: Sequence[Any]) -> Report | None:
-            return self.launch(grid, block, *first, *last, shared=shared, stream=stream, early=early)
-
-        return launch
+    ) -> Any:
+        """A launch with all settled but the first arguments, for ``Module.queue``. ``last``: the numbers behind
+        those."""
+        return lambda first: self.launch(grid, block, *first, *last, shared=shared, early=early)

@@ -16,7 +16,7 @@ from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer, layout
-from loader.cuda.prepared import Area, launch_attributes, prepared
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
 from loader.cuda.streams import handle_of
 from loader.module import Kernel, Module
 from turingas.cubin.cubin import Cubin
@@ -28,6 +28,7 @@ TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
+Queue = Callable[[int, Sequence[Sequence[Any]]], None]
 UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
 
 
@@ -82,6 +83,9 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
+    def queue(self, launches: Sequence[Prepared]) -> Queue:
+        return queue(launches)
+
     def synchronize(self) -> None:
         self.gpu.synchronize()
 
@@ -109,7 +113,7 @@ class CudaKernel(Kernel):
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
         self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
-        self._ready: dict[Any, tuple[Callable[..., None], Packer]] = {}
+        self._ready: dict[Any, tuple[Queue, Packer]] = {}
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -140,14 +144,15 @@ class CudaKernel(Kernel):
             found = None
         if found is None or options:
             found = self._prepare(key, args, options)
-        queue, packer = found
+        run, packer = found
         if stream is None:
             handle = 0 if packer.ask is None else packer.ask(args[packer.first])
         else:
             handle = stream if type(stream) is int else handle_of(stream)
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
         try:
-            queue(handle, values)
+            with self.module._lock:
+                run(handle, (values,))
         except UNFIT:
             self._explain(args)
             raise
@@ -159,7 +164,7 @@ class CudaKernel(Kernel):
         *last: Any,
         shared: int = 0,
         early: bool = False,
-    ) -> Callable[..., None]:
+    ) -> Prepared:
         count = len(self.params) - len(last)
         check_count(self.name, self.params, (0,) * max(count, 0) + last)
         for param, name in zip(self.params[:count], self._labels):
@@ -172,11 +177,12 @@ class CudaKernel(Kernel):
             raise
         first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
         numbers = self._sizes(grid, block, shared)
-        return prepared(self, numbers, self._attributes(numbers, early, None, False), area, first.pack_into)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, early, None, False))
+        return Prepared(self, config, area, first.pack_into)
 
     # -- preparation
 
-    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Callable[..., None], Packer]:
+    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Queue, Packer]:
         """What ``launch`` does not have to find out again."""
         if self.gpu.lost is not None:
             raise self.gpu.gone()
@@ -189,7 +195,8 @@ class CudaKernel(Kernel):
         if packer is None:
             check_count(self.name, self.params, args)
             packer = self._packers[tuple(types)] = self._packer(args)
-        found = prepared(self, numbers, attributes, self._area, packer.pack_into), packer
+        one = Prepared(self, configuration(self.gpu, numbers, attributes), self._area, packer.pack_into)
+        found = queue([one]), packer
         if len(self._ready) >= SHAPES:
             self._ready.clear()
         with contextlib.suppress(TypeError):
