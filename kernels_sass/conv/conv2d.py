@@ -306,8 +306,8 @@ class Conv2d:
 
 
 #: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, the filters
-#: for these kernels, and each launch, ready for its pointers.
-Part = tuple[slice | None, tuple[int, int], Shape, Any, list[Callable[..., Any]]]
+#: for these kernels, and what queues the launches, given the stream and the pointers of each.
+Part = tuple[slice | None, tuple[int, int], Shape, Any, Callable[..., None]]
 
 
 class Plan:
@@ -396,10 +396,11 @@ class _Place:
             splits = SPLITS if free else (part.splits,)
             sizes = split(part, self.device, tuple(kernels), splits)
             mine = kernels[sizes.kernel]
-            queued = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *one.numbers, shared=one.shared,
-                                               early=one.early)
-                      for one in launches(self.method, sizes, self.sms, relu)]  # fmt: skip
-            found.append((None if part is shape else images, steps, sizes, self.u[sizes.kernel], queued))
+            ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *one.numbers, shared=one.shared,
+                                              early=one.early)
+                     for one in launches(self.method, sizes, self.sms, relu)]  # fmt: skip
+            queue = mine[sizes.kernel].module.queue(ready)
+            found.append((None if part is shape else images, steps, sizes, self.u[sizes.kernel], queue))
         plan.floats, plan.parts = max(sizes.floats for _, _, sizes, _, _ in found), found
         plan.place = self  # last: from here on other threads take it
 
@@ -411,13 +412,12 @@ class _Place:
                 raise LaunchError("the layer is closed")
             if partial is None and plan.floats:
                 partial = self._keep(plan.floats)
-            for images, steps, sizes, u, queued in plan.parts:
+            for images, steps, sizes, u, queue in plan.parts:
                 mine, ours, added = x, y, residual
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     added = _part(residual, images, steps[1])
-                for launch, given in zip(queued, pointers(sizes, mine, u, ours, self.bias, added, partial)):
-                    launch(stream, given)
+                queue(stream, pointers(sizes, mine, u, ours, self.bias, added, partial))
 
     def _keep(self, floats: int) -> int:
         """Memory for so many partial results, the same each time: for the default stream alone."""

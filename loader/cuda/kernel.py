@@ -6,7 +6,7 @@ import contextlib
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,19 @@ from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer, layout
-from loader.cuda.prepared import Area, prepared
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
 from loader.cuda.streams import handle_of
 from loader.module import Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
-from turingas.launch import check_array, check_count, find, label, scalar, shape, warn_of_bits
+from turingas.launch import check_array, check_count, cluster_of, find, label, scalar, shape, warn_of_bits
 
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
+PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
+Queue = Callable[[int, Sequence[Sequence[Any]]], None]
 UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
 
 
@@ -81,6 +83,9 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
+    def queue(self, launches: Sequence[Prepared]) -> Queue:
+        return queue(launches)
+
     def synchronize(self) -> None:
         self.gpu.synchronize()
 
@@ -108,7 +113,7 @@ class CudaKernel(Kernel):
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
         self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
-        self._ready: dict[Any, tuple[Callable[..., None], Packer]] = {}
+        self._ready: dict[Any, tuple[Queue, Packer]] = {}
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -128,23 +133,26 @@ class CudaKernel(Kernel):
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         **options: Any,
     ) -> None:
-        key = grid, block, shared, early, *map(type, args)
+        key = grid, block, shared, early, cluster, cooperative, *map(type, args)
         try:
             found = self._ready.get(key)
         except TypeError:  # a list
             found = None
         if found is None or options:
             found = self._prepare(key, args, options)
-        queue, packer = found
+        run, packer = found
         if stream is None:
             handle = 0 if packer.ask is None else packer.ask(args[packer.first])
         else:
             handle = stream if type(stream) is int else handle_of(stream)
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
         try:
-            queue(handle, values)
+            with self.module._lock:
+                run(handle, (values,))
         except UNFIT:
             self._explain(args)
             raise
@@ -156,7 +164,7 @@ class CudaKernel(Kernel):
         *last: Any,
         shared: int = 0,
         early: bool = False,
-    ) -> Callable[..., None]:
+    ) -> Prepared:
         count = len(self.params) - len(last)
         check_count(self.name, self.params, (0,) * max(count, 0) + last)
         for param, name in zip(self.params[:count], self._labels):
@@ -168,23 +176,27 @@ class CudaKernel(Kernel):
             self._explain(last, count)
             raise
         first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
-        return prepared(self, self._sizes(grid, block, shared), early, area, first.pack_into)
+        numbers = self._sizes(grid, block, shared)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, early, None, False))
+        return Prepared(self, config, area, first.pack_into)
 
     # -- preparation
 
-    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Callable[..., None], Packer]:
+    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Queue, Packer]:
         """What ``launch`` does not have to find out again."""
         if self.gpu.lost is not None:
             raise self.gpu.gone()
         if options:
             raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
-        grid, block, shared, early, *types = key
+        grid, block, shared, early, cluster, cooperative, *types = key
         numbers = self._sizes(grid, block, shared)
+        attributes = self._attributes(numbers, early, cluster, cooperative)
         packer = self._packers.get(tuple(types))
         if packer is None:
             check_count(self.name, self.params, args)
             packer = self._packers[tuple(types)] = self._packer(args)
-        found = prepared(self, numbers, early, self._area, packer.pack_into), packer
+        one = Prepared(self, configuration(self.gpu, numbers, attributes), self._area, packer.pack_into)
+        found = queue([one]), packer
         if len(self._ready) >= SHAPES:
             self._ready.clear()
         with contextlib.suppress(TypeError):
@@ -214,6 +226,17 @@ class CudaKernel(Kernel):
                 self.gpu.call("cuFuncSetAttribute", self.handle, kind, most, kernel=self.name)
                 self._dynamic = most
             return *grid3, *block3, int(shared)
+
+    def _attributes(
+        self, numbers: tuple[int, ...], early: bool, cluster: int | Sequence[int] | None, cooperative: bool
+    ) -> list[Any]:
+        """What ``cuLaunchKernelEx`` is told besides; more blocks of a cluster than every GPU has are asked for."""
+        given = None if cluster is None else tuple(cluster) if isinstance(cluster, Iterable) else (cluster,)
+        found = cluster_of(self._code, (numbers[0], numbers[1], numbers[2]), given)
+        if found is not None and found[0] * found[1] * found[2] > PORTABLE:
+            kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self.gpu.call("cuFuncSetAttribute", self.handle, kind, 1, kernel=self.name)
+        return launch_attributes(self.gpu, early, None if cluster is None else found, cooperative)
 
     def _packer(self, args: Sequence[Any], first: int = 0) -> Packer:
         """For arguments of these types, which are those from ``first`` on."""

@@ -82,6 +82,36 @@ def test_a_launch(driver, cubin, grid):
     assert out.freed and values.freed
 
 
+CLUSTERS = """
+.arch sm_90
+.kernel rank
+<params>
+out, 8
+</params>
+S2R R0, SR_CgaCtaId;
+S2R R2, SR_CTAID.X;
+MOV R4, 0x4;
+IMAD.WIDE.U32 R2, R2, R4, out;
+STG.E [R2], R0;
+EXIT;
+"""
+
+
+def test_clusters_and_cooperative_launches(install):
+    """What the driver is told; and what no driver would take is told before."""
+    gpus = install(Driver(1, 9, 0))
+    kernel, out = loader.load(turingas.assemble(CLUSTERS)).kernel(), Buffer(16, np.int32)
+    for cluster, cooperative in ((4, False), ([4, 1, 1], False), (16, True), (None, True)):
+        out.fill(0xFF)
+        kernel.launch(16, 1, out, cluster=cluster, cooperative=cooperative)
+        size = {None: 1, 16: 16}.get(cluster if isinstance(cluster, int | None) else 4, 4)
+        assert out.numpy().tolist() == [n % size for n in range(16)]
+    assert [told.get("cluster") for told in gpus.told] == [(4, 1, 1), (4, 1, 1), (16, 1, 1), None]
+    assert [told.get("cooperative") for told in gpus.told] == [None, None, True, True]
+    with pytest.raises(LaunchError, match="must be a multiple of 3"):
+        kernel.launch(16, 1, out, cluster=3)
+
+
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
     """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
@@ -203,26 +233,37 @@ def test_a_prepared_launch(driver, cubin, device):
     """It keeps numbers of its own, and takes first arguments and a stream each time."""
     kernel = loader.load(cubin, device).kernel("add")
     driver.thread.stack = [1000]  # of another GPU
-    twice, thrice = (kernel.prepare(2, (32, 1), N, float(scale)) for scale in (2, 3))
+    ready = [kernel.prepare(2, (32, 1), N, float(scale)) for scale in (2, 3)]
+    twice, thrice, both = (kernel.module.queue(which) for which in (ready[:1], ready[1:], ready))
     with Stream(device if device != "cpu" else "cuda:0") as stream:
         streams = [0, stream.handle, 0]
         for factor, launch, handle in zip((2, 3, 2), (twice, thrice, twice), streams):
             if device == "cpu":
                 out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
-                launch(None, (out, values))
+                launch(None, ((out, values),))
             else:
                 there, values = arrays(device)
-                launch(handle, (there.address, values.address))
+                launch(handle, ((there.address, values.address),))
                 kernel.launch(2, 32, *arrays(device), N, 7.0)  # has an area of its own
                 out = there.numpy()
             assert (out == factor * np.arange(N)).all()
-    if device != "cpu":
+    if device == "cpu":
+        third = np.zeros(N, np.float32)
+        both(None, ((out, values), (third, out)))
+        assert (third == 3 * out).all() and (out == 2 * values).all()
+    else:
         assert [launch[3] for launch in driver.launches[::2]] == streams and driver.thread.stack == [1000]
+        third = Buffer(N, np.float32, device)
+        driver.thread.stack = [1001]
+        driver.calls.clear()
+        both(0, ((there.address, values.address), (third.address, there.address)))
+        assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
+        assert (third.numpy() == 6 * np.arange(N)).all()
         for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
                               ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
                               ((1 << 40, 2.0), "out of range")):  # fmt: skip
             if message is None:
-                kernel.prepare(2, 32, *last)(0, (there.address,))
+                kernel.module.queue([kernel.prepare(2, 32, *last)])(0, ((there.address,),))
                 continue
             with pytest.raises(LaunchError, match=message):
                 kernel.prepare(2, 32, *last)
@@ -231,19 +272,22 @@ def test_a_prepared_launch(driver, cubin, device):
                 kernel.prepare(*sizes, N, 2.0)
         kernel.module.close()
         with pytest.raises(LaunchError, match="the module is closed"):
-            twice(0, (there.address, values.address))
+            twice(0, ((there.address, values.address),))
         with pytest.raises(LaunchError, match="the module is closed"):
             kernel.prepare(2, 32, N, 2.0)
 
 
 def test_prepared_launches_and_threads(driver, cubin):
-    """All share one area of parameters; each thread's launch has its own arguments."""
-    launch, wrong = loader.load(cubin).kernel("add").prepare(2, 32, N, 2.0), []
+    """All share one area of parameters; under a lock each thread's launch has its own arguments."""
+    kernel, lock, wrong = loader.load(cubin).kernel("add"), threading.Lock(), []
+    launch = kernel.module.queue([kernel.prepare(2, 32, N, 2.0)])
 
     def work(start):
         out, values = Buffer(N), Buffer.of(np.arange(start, start + N, dtype=np.float32))
         for _ in range(20):
-            launch(0, (out.fill(0).address, values.address))
+            out.fill(0)
+            with lock:
+                launch(0, ((out.address, values.address),))
             wrong.extend(out.numpy() != 2 * np.arange(start, start + N))
 
     threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]

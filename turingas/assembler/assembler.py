@@ -260,7 +260,7 @@ class Assembler(Directives):
         kernel, lines = draft.kernel, draft.lines
         if not gaps and self.keep:
             return
-        from turingas.scheduler.codes import codes  # most sources have all their codes
+        from turingas.scheduler.rebank import coded  # most sources have all their codes
 
         kernel.attributes += self._told(draft)
         fields = [whole(word) for word in kernel.words]
@@ -275,7 +275,12 @@ class Assembler(Directives):
             if at in gaps or not (self.keep or off):
                 fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
         fields = self._reorder(draft, fields)
-        result = codes(kernel, fields, self.yields)
+        other = [at < len(lines) and field == NOTHING and (draft.scheduled(at) == RENAME or self.rename) for at, field
+                 in zip(draft.order or range(len(fields)), fields)]  # fmt: skip
+        result = coded(kernel, fields, self.yields, other)
+        lines = draft.lines
+        differ = [at for at, (old, new) in enumerate(zip(kernel.words, result.words)) if (old ^ new) & ~control.MASK]
+        draft.renamed |= {draft.order[at] if draft.order else at for at in differ}
         kernel.attributes.clear()
         kernel.words = result.words
         for at, text in result.notes:

@@ -18,9 +18,9 @@ from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
-from turingas.scheduler.codes import codes
 from turingas.scheduler.given import NOTHING, YIELD, Given, whole
 from turingas.scheduler.order import put
+from turingas.scheduler.rebank import coded
 from turingas.scheduler.reorder import Result as Reordered
 from turingas.scheduler.reorder import reorder as reordered
 from turingas.source import parse, rotate
@@ -97,7 +97,7 @@ def again(
             found = _reorder(kernel, fields, rename)
             orders[kernel.section] = found.order
             notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
-        result = codes(kernel, fields, yields)
+        result = coded(kernel, fields, yields, [one == NOTHING for one in fields] if rename else None)
         errors += [
             AsmError(f"{kernel.name}, {WORD_BYTES * at:#06x}: {message}", hint=hint)
             for at, message, hint in result.problems

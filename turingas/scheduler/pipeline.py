@@ -36,10 +36,11 @@ from turingas.cubin.model import WORD_BYTES, Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import SPARE_REGISTERS
-from turingas.isa.effects import FIRST, FIXED, PREDICATES, Effects
+from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
 from turingas.isa.instruction import Instruction, Label
+from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import expected, is_wall, named
-from turingas.scheduler.given import NEUTRAL
+from turingas.scheduler.given import NEUTRAL, NOTHING
 from turingas.scheduler.modulo import ISSUE, START, Arc, Modulo
 from turingas.scheduler.rename import Value, live, values
 from turingas.scheduler.reorder import Model
@@ -49,6 +50,8 @@ ROUNDS = (2, 3, 4)  # under way at the same time, at most
 GAIN = 0.97  # of the cycles of a round: what is no shorter is left as it is
 LARGEST = 1024  # instructions of a loop, with those of all rounds
 GUARD = 12  # place in the word
+READ = 12  # cycles until a queue with nothing else to do has read its sources
+PASSES = 6  # of a loop, of which the last one tells how long one takes
 
 #: pipes of instructions that do nothing but compute
 PURE = ("fma", "alu", "half", "fp64", "xu", "uniform", "umove")
@@ -117,6 +120,20 @@ def pipelined(kernel: Kernel, ways: Ways, start: int, free: Sequence[bool], regi
         raise Stays(f"it takes {loop.cycles} cycles a round by the model, and would not take less: {why}")
     cycles, rounds, order = best
     return rounds.made(order, f"{cycles:.0f} cycles a round by the model instead of {loop.cycles}; {rounds.bound()}")
+
+
+def issued(code: Sequence[Instruction]) -> list[tuple[int, int]]:
+    """For instructions that one warp runs one after the other, with their control codes: the cycle when each could be
+    issued, and when it is, behind what it waits for."""
+    done, found, now = [0] * SCOREBOARDS, list[tuple[int, int]](), 0
+    for i in code:
+        at = max([now, *[done[sb] for sb in range(SCOREBOARDS) if i.control.wait >> sb & 1]])
+        found.append((now, at))
+        for sb, cycles in ((i.control.write, expected(i)), (i.control.read, READ)):
+            if sb < SCOREBOARDS:
+                done[sb] = max(done[sb], at + cycles)
+        now = at + i.control.stall
+    return found
 
 
 class _Loop:
@@ -241,12 +258,20 @@ class _Loop:
         return max(expected(facts.i) if role != FIXED else 0 for _, role in facts.writes.values())
 
     def time(self, words: Sequence[int], back: str) -> int:
-        """Cycles until the next round begins, of a loop that is one block, by the model: as it is, or in a better
-        order."""
+        """Cycles from pass to pass of a loop that is one block, for one warp with codes as the scheduler makes them: as
+        it is, or in a better order."""
         branch = self.isa.encode(f"{back} BRA 0x0", WORD_BYTES * len(words)) | NEUTRAL
-        model = Model(self.alone([*words, branch]), 0, ())
-        given, late = model.cost(model.members, {}, True)
-        return min([given[1], *(model.cost(model.arrange(late, pair), {}, True)[0][1] for pair in (False, True))])
+        model = Model(self.alone(whole := [*words, branch]), 0, ())
+        late = model.cost(model.members, {}, True)[1]
+        orders = (model.members, *(model.arrange(late, pair) for pair in (False, True)))
+        return min(self._passes([whole[n] for n in order]) for order in orders)
+
+    def _passes(self, words: Sequence[int]) -> int:
+        kernel = self.alone(words).graph.kernel
+        graph = Graph(replace(kernel, code=Code(words=codes(kernel, [NOTHING] * len(kernel.words)).words)))
+        code = [i for i in graph.instructions[: len(words)] if i is not None]
+        at = [at for _, at in issued(code * PASSES)]
+        return at[-len(code)] - at[-2 * len(code)]
 
     def alone(self, words: Sequence[int]) -> Ways:
         """The words, and nothing else."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from kernels_sass.conv import Conv2d
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # what is small is slower with threads that others keep waiting
+
+from kernels_sass.conv import Conv2d  # noqa: E402
 
 
 @pytest.fixture
