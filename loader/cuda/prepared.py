@@ -42,8 +42,8 @@ def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]
     thread's meanwhile, and the module stays: who calls it holds a lock for both."""
     gpu, module = launches[0].kernel.gpu, launches[0].kernel.module
     current, told = gpu.driver.cuCtxGetCurrent, 0
-    first, *others = map(_step, launches)
-    more = list(enumerate(others, 1))
+    steps = list(map(_step, launches))
+    first, more = steps[0], list(enumerate(steps))[1:]
 
     def run(stream: int, given: Sequence[Sequence[Any]]) -> None:
         nonlocal told
@@ -51,16 +51,18 @@ def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]
             raise gpu.gone()
         if module.closed:
             module._open()
-        if current()[1] != gpu.context:
-            with gpu.current():
-                return run(stream, given)
         if stream != told:
             for one in launches:
                 one.config.hStream = stream
             told = stream
-        first(given[0])
-        for number, step in more:
-            step(given[number])
+        if current()[1] == gpu.context:  # in old cuda-python never equal: right all the same
+            first(given[0])
+            for number, step in more:
+                step(given[number])
+        else:
+            with gpu.current():
+                for step, values in zip(steps, given):
+                    step(values)
 
     return run
 

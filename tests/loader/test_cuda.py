@@ -275,6 +275,26 @@ def test_the_callers_context_stays(driver, cubin):
     assert driver.thread.stack == [1000]
 
 
+def test_contexts_that_do_not_compare(driver, cubin, monkeypatch):
+    """As objects of old cuda-python, which are equal to themselves alone."""
+
+    class Context:
+        def __init__(self, number):
+            self.number = number
+
+        def __int__(self):
+            return self.number
+
+    number = driver.do_cuCtxGetCurrent
+    monkeypatch.setattr(driver, "do_cuCtxGetCurrent", lambda: Context(number()), raising=False)
+    monkeypatch.setattr(driver, "here", lambda: driver.devices[number() - 1000])
+    kernel, (out, values) = loader.load(cubin).kernel("add"), arrays()
+    for stack in ([0], [1000], [1001]):
+        driver.thread.stack = stack[:]
+        kernel.launch(2, 32, out.fill(0), values, N, 2.0)
+        assert driver.thread.stack == stack and (out.numpy() == 2 * np.arange(N)).all()
+
+
 # ---- architectures, drivers --------------------------------------------------------------------------------------
 
 
