@@ -11,6 +11,7 @@ from turingas.cubin.model import Param
 if TYPE_CHECKING:
     from loader.cuda.gpu import Device
     from loader.cuda.kernel import CudaKernel
+    from turingas.launch import Three
 
 EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
@@ -82,21 +83,37 @@ def _step(one: Prepared) -> Callable[[Sequence[Any]], None]:
     return step
 
 
-def configuration(gpu: Device, numbers: Sequence[int], early: bool = False) -> Any:
+def configuration(gpu: Device, numbers: Sequence[int], attributes: Sequence[Any] = ()) -> Any:
     """The CUlaunchConfig of a launch on the default stream; ``numbers``: grid, block and dynamic shared memory."""
     driver = gpu.driver
     made = driver.CUlaunchConfig()
     for name, number in zip(SIZES, numbers):
         setattr(made, name, number)
-    attributes = [_begins_early(driver)] if early and gpu.major >= EARLY else []
-    made.hStream, made.attrs, made.numAttrs = 0, attributes, len(attributes)
+    made.hStream, made.attrs, made.numAttrs = 0, list(attributes), len(attributes)
     return made
 
 
-def _begins_early(driver: Any) -> Any:
-    """The attribute of a launch that may begin before the kernel before it has ended."""
-    value, made = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute()
-    value.programmaticStreamSerializationAllowed = 1
-    made.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    made.value = value
-    return made
+def launch_attributes(gpu: Device, early: bool, cluster: Three | None, cooperative: bool) -> list[Any]:
+    """What the driver is told of a launch besides: that it may begin before the kernel before it has ended (where that
+    can be), the blocks of a cluster, that all blocks run at once."""
+    driver, found = gpu.driver, []
+
+    def add(name: str) -> Any:
+        made = driver.CUlaunchAttribute()
+        made.id = getattr(driver.CUlaunchAttributeID, "CU_LAUNCH_ATTRIBUTE_" + name)
+        found.append(made)
+        return driver.CUlaunchAttributeValue()
+
+    if early and gpu.major >= EARLY:
+        value = add("PROGRAMMATIC_STREAM_SERIALIZATION")
+        value.programmaticStreamSerializationAllowed = 1
+        found[-1].value = value
+    if cluster is not None:
+        value = add("CLUSTER_DIMENSION")
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
+        found[-1].value = value
+    if cooperative:
+        value = add("COOPERATIVE")
+        value.cooperative = 1
+        found[-1].value = value
+    return found

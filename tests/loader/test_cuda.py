@@ -82,6 +82,36 @@ def test_a_launch(driver, cubin, grid):
     assert out.freed and values.freed
 
 
+CLUSTERS = """
+.arch sm_90
+.kernel rank
+<params>
+out, 8
+</params>
+S2R R0, SR_CgaCtaId;
+S2R R2, SR_CTAID.X;
+MOV R4, 0x4;
+IMAD.WIDE.U32 R2, R2, R4, out;
+STG.E [R2], R0;
+EXIT;
+"""
+
+
+def test_clusters_and_cooperative_launches(install):
+    """What the driver is told; and what no driver would take is told before."""
+    gpus = install(Driver(1, 9, 0))
+    kernel, out = loader.load(turingas.assemble(CLUSTERS)).kernel(), Buffer(16, np.int32)
+    for cluster, cooperative in ((4, False), ([4, 1, 1], False), (16, True), (None, True)):
+        out.fill(0xFF)
+        kernel.launch(16, 1, out, cluster=cluster, cooperative=cooperative)
+        size = {None: 1, 16: 16}.get(cluster if isinstance(cluster, int | None) else 4, 4)
+        assert out.numpy().tolist() == [n % size for n in range(16)]
+    assert [told.get("cluster") for told in gpus.told] == [(4, 1, 1), (4, 1, 1), (16, 1, 1), None]
+    assert [told.get("cooperative") for told in gpus.told] == [None, None, True, True]
+    with pytest.raises(LaunchError, match="must be a multiple of 3"):
+        kernel.launch(16, 1, out, cluster=3)
+
+
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
     """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
