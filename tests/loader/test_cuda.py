@@ -259,6 +259,11 @@ def test_a_prepared_launch(driver, cubin, device):
         both(0, ((there.address, values.address), (third.address, there.address)))
         assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
         assert (third.numpy() == 6 * np.arange(N)).all()
+        with Stream(device) as stream:  # a prepared launch may stand in several queues
+            for which, handle in ((twice, stream.handle), (both, 0), (both, stream.handle), (twice, 0)):
+                which(handle, [(there.address, values.address)] * 2)
+                told = [launch[3] for launch in driver.launches[-2 if which is both else -1 :]]
+                assert set(told) == {handle}
         for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
                               ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
                               ((1 << 40, 2.0), "out of range")):  # fmt: skip
