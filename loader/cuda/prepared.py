@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from turingas.cubin.model import Param
 
@@ -27,14 +28,16 @@ class Area:
         self.table = ctypes.addressof(self._table)
 
 
-class Prepared(NamedTuple):
+@dataclass(eq=False)
+class Prepared:
     """A launch of which grid, block, shared memory and ``early`` are settled and checked, in ``config``; ``pack_into``
-    puts what is given each time into the area."""
+    puts what is given each time into the area. ``stream``: the one that the configuration has."""
 
     kernel: CudaKernel
     config: Any
     area: Area
     pack_into: Callable[..., None]
+    stream: int = 0
 
 
 def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]]], None]:
@@ -42,36 +45,35 @@ def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]
     is given. It calls the driver once to look at the context, and once for each. Areas and configurations are one
     thread's meanwhile, and the module stays: who calls it holds a lock for both."""
     gpu, module = launches[0].kernel.gpu, launches[0].kernel.module
-    current, told = gpu.driver.cuCtxGetCurrent, 0
-    first, *others = map(_step, launches)
-    more = list(enumerate(others, 1))
+    current = gpu.driver.cuCtxGetCurrent
+    steps = list(map(_step, launches))
+    first, more = steps[0], list(enumerate(steps))[1:]
 
     def run(stream: int, given: Sequence[Sequence[Any]]) -> None:
-        nonlocal told
         if gpu.lost is not None:
             raise gpu.gone()
         if module.closed:
             module._open()
-        if current()[1] != gpu.context:
+        if current()[1] == gpu.context:  # in old cuda-python never equal: right all the same
+            first(stream, given[0])
+            for number, step in more:
+                step(stream, given[number])
+        else:
             with gpu.current():
-                return run(stream, given)
-        if stream != told:
-            for one in launches:
-                one.config.hStream = stream
-            told = stream
-        first(given[0])
-        for number, step in more:
-            step(given[number])
+                for step, values in zip(steps, given):
+                    step(stream, values)
 
     return run
 
 
-def _step(one: Prepared) -> Callable[[Sequence[Any]], None]:
+def _step(one: Prepared) -> Callable[[int, Sequence[Any]], None]:
     """Pack and launch; all that it needs is at hand, since each look-up of a name is time."""
     gpu, handle, name = one.kernel.gpu, one.kernel.handle, one.kernel.name
     config, area, pack_into, launch = one.config, one.area, one.pack_into, gpu.driver.cuLaunchKernelEx
 
-    def step(values: Sequence[Any]) -> None:
+    def step(stream: int, values: Sequence[Any]) -> None:
+        if stream != one.stream:
+            config.hStream = one.stream = stream
         pack_into(area.bytes, 0, *values)
         (error,) = launch(config, handle, area.table, 0)
         if error:

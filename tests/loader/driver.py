@@ -62,15 +62,17 @@ class Driver:
         self.next = 1
         self.thread = threading.local()
         self.missing: Exception | None = None
+        self.busy = threading.RLock()  # many threads may call a driver, the CPU device's memory one at a time
 
     def __getattr__(self, name: str) -> Any:
         """cuX: counted; fails where it is told to, and always after a fault."""
         function = object.__getattribute__(self, "do_" + name)
 
         def called(*args: Any) -> tuple[Any, ...]:
-            self.calls[name] += 1
-            error = self.fails.get(name) or (self.sticky if name not in FREE else 0)
-            found = ERRORS(error) if error else function(*args)
+            with self.busy:
+                self.calls[name] += 1
+                error = self.fails.get(name) or (self.sticky if name not in FREE else 0)
+                found = ERRORS(error) if error else function(*args)
             if isinstance(found, ERRORS):  # with a None for each result
                 return (found,) if name in VOID or function.__annotations__["return"] == "None" else (found, None)
             return (ERRORS.CUDA_SUCCESS, *(found if isinstance(found, tuple) else () if found is None else (found,)))

@@ -259,6 +259,11 @@ def test_a_prepared_launch(driver, cubin, device):
         both(0, ((there.address, values.address), (third.address, there.address)))
         assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
         assert (third.numpy() == 6 * np.arange(N)).all()
+        with Stream(device) as stream:  # a prepared launch may stand in several queues
+            for which, handle in ((twice, stream.handle), (both, 0), (both, stream.handle), (twice, 0)):
+                which(handle, [(there.address, values.address)] * 2)
+                told = [launch[3] for launch in driver.launches[-2 if which is both else -1 :]]
+                assert set(told) == {handle}
         for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
                               ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
                               ((1 << 40, 2.0), "out of range")):  # fmt: skip
@@ -303,6 +308,26 @@ def test_the_callers_context_stays(driver, cubin):
     driver.thread.stack = [1000]
     loader.load(cubin, "cuda:1").kernel("add").launch(2, 32, out, values, N, 2.0)
     assert driver.thread.stack == [1000]
+
+
+def test_contexts_that_do_not_compare(driver, cubin, monkeypatch):
+    """As objects of old cuda-python, which are equal to themselves alone."""
+
+    class Context:
+        def __init__(self, number):
+            self.number = number
+
+        def __int__(self):
+            return self.number
+
+    number = driver.do_cuCtxGetCurrent
+    monkeypatch.setattr(driver, "do_cuCtxGetCurrent", lambda: Context(number()), raising=False)
+    monkeypatch.setattr(driver, "here", lambda: driver.devices[number() - 1000])
+    kernel, (out, values) = loader.load(cubin).kernel("add"), arrays()
+    for stack in ([0], [1000], [1001]):
+        driver.thread.stack = stack[:]
+        kernel.launch(2, 32, out.fill(0), values, N, 2.0)
+        assert driver.thread.stack == stack and (out.numpy() == 2 * np.arange(N)).all()
 
 
 # ---- architectures, drivers --------------------------------------------------------------------------------------
