@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from turingas.cubin.model import Param
 
 if TYPE_CHECKING:
     from loader.cuda.gpu import Device
-    from loader.cuda.kernel import CudaKernel
     from turingas.launch import Three
 
 EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
@@ -28,12 +27,33 @@ class Area:
         self.table = ctypes.addressof(self._table)
 
 
+class Loaded(Protocol):
+    """A module that holds kernels."""
+
+    closed: bool
+
+    def _open(self) -> None:
+        """LaunchError if it is closed."""
+
+
+class Launched(Protocol):
+    """A kernel, as a launch knows it."""
+
+    gpu: Device
+    name: str
+
+    @property
+    def module(self) -> Loaded: ...
+    @property
+    def handle(self) -> Any: ...
+
+
 @dataclass(eq=False)
 class Prepared:
     """A launch of which grid, block, shared memory and ``early`` are settled and checked, in ``config``; ``pack_into``
     puts what is given each time into the area. ``stream``: the one that the configuration has."""
 
-    kernel: CudaKernel
+    kernel: Launched
     config: Any
     area: Area
     pack_into: Callable[..., None]

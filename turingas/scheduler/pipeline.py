@@ -40,6 +40,7 @@ from turingas.isa import control
 from turingas.isa.arch import SPARE_REGISTERS
 from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
 from turingas.isa.instruction import Instruction, Label
+from turingas.isa.table import OPS
 from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import expected, is_wall, named
 from turingas.scheduler.given import NEUTRAL, NOTHING
@@ -58,7 +59,7 @@ PASSES = 6  # of a loop, of which the last one tells how long one takes
 #: pipes of instructions that do nothing but compute
 PURE = ("fma", "alu", "half", "fp64", "xu", "uniform", "umove")
 BACK = re.compile(r"@!?P\d BRA \S+$")
-COMPARES = ("ISETP", "FSETP", "DSETP")
+COMPARES = tuple(base for base, op in OPS.items() if "compare" in op.traits)
 
 
 class Stays(Exception):
