@@ -13,7 +13,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-torch test-gpu try bench readme docs clean
+.PHONY: demo cudnn test test-slow test-torch test-gpu try bench bench-host readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -71,6 +71,10 @@ $(TORCH)/installed: pyproject.toml
 test-gpu: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pytest -q -m gpu
+
+# what a call costs the host, layers at random, and the tests of both: needs a GPU with PyTorch and cuDNN
+bench-host: $(STAMP)
+	PYTHON=$(BIN)/python tests/gpu/host.sh build/host
 
 bench: $(STAMP)
 	$(BIN)/turingas bench assembler --json build/assembler.json

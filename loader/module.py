@@ -76,6 +76,8 @@ class Kernel:
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         **options: Any,
     ) -> Report | None:
         """Run the kernel.
@@ -85,6 +87,9 @@ class Kernel:
         dynamic shared memory in bytes. ``stream``: where a GPU queues it, see ``loader.cuda``. ``early``: from sm_90 on
         the kernel may begin before the one before it in the stream has ended (programmatic dependent launch), and must
         wait for that itself, by ACQBULK, before it touches memory; elsewhere it makes no difference.
+        ``cluster``: blocks of a cluster, one to three numbers that divide those of the grid, from sm_90 on; None: as
+        the kernel was compiled (``__cluster_dims__``), else no clusters. ``cooperative``: all blocks run at once, and
+        may wait for each other (grid groups of CUDA's cooperative groups).
 
         On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` are
         those of ``loader.cpu.CpuKernel.launch``. A GPU has only been told, and the answer is None.

@@ -42,6 +42,9 @@ def inference(gpu: Device) -> Iterator[None]:
 class Caller(Contender):
     """A contender that is called for a copy of the data."""
 
+    def begin(self) -> None:
+        """What is done once all are prepared, and nothing has been timed."""
+
     def call(self, copy: int) -> None:
         """As a program does."""
         raise NotImplementedError
@@ -104,9 +107,13 @@ class Cudnn(cudnn.Cudnn, Caller):
 
     def prepare(self, data: Data) -> None:
         super().prepare(data)
-        cudnn.call("cudnnSetStream", self.handle, 0)
+        self.begin()
         self.given = [self.arguments(copy) for copy in range(data.copies)]
         self.forward = cudnn.library().cudnnConvolutionForward
+
+    def begin(self) -> None:
+        """On the default stream. All algorithms share one handle, and one that was refused has left it on another."""
+        cudnn.call("cudnnSetStream", self.handle, 0)
 
     def call(self, copy: int) -> None:
         if status := self.forward(*self.given[copy]):
@@ -141,6 +148,8 @@ def compare(data: Data, callers: Sequence[Caller], seed: int = 0) -> tuple[list[
                         raise
                     row["status"] = str(why).splitlines()[0]
                     one.close()
+            for one in ready:
+                one.begin()
             times: dict[str, list[float]] = {one.name: [] for one in ready}
             with timing.Events(gpu, 1) as made:
                 (events,) = made.pairs

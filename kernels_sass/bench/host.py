@@ -234,8 +234,10 @@ def show(found: results.Json) -> None:
         us = row["us"]
         ratio = f"{us[OURS] / us[ALONE]:.2f}" if OURS in us else "-"
         cells = [f"{us[one]:.1f}" if one in us else "-" for one in names]
-        made.add_row(name, *([*cells, ratio] if us else [row["status"]]))
+        made.add_row(name, *cells, ratio)
     results.console().print(made)
+    for told in failures(found):
+        results.console().print(told)
     for name, one in found["summary"].items():
         each = (f"{key} {us:.2f}" if not isinstance(us, list) else f"{key} {us[0]:.1f} to {us[1]:.1f}"
                 for key, us in one.items())  # fmt: skip

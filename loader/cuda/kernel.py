@@ -6,7 +6,7 @@ import contextlib
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,17 @@ from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer, layout
-from loader.cuda.prepared import Area, Prepared, configuration, queue
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
 from loader.cuda.streams import handle_of
 from loader.module import Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
-from turingas.launch import check_array, check_count, find, label, scalar, shape, warn_of_bits
+from turingas.launch import check_array, check_count, cluster_of, find, label, scalar, shape, warn_of_bits
 
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
+PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
 Queue = Callable[[int, Sequence[Sequence[Any]]], None]
 UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
@@ -132,9 +133,11 @@ class CudaKernel(Kernel):
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         **options: Any,
     ) -> None:
-        key = grid, block, shared, early, *map(type, args)
+        key = grid, block, shared, early, cluster, cooperative, *map(type, args)
         try:
             found = self._ready.get(key)
         except TypeError:  # a list
@@ -173,7 +176,8 @@ class CudaKernel(Kernel):
             self._explain(last, count)
             raise
         first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
-        config = configuration(self.gpu, self._sizes(grid, block, shared), early)
+        numbers = self._sizes(grid, block, shared)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, early, None, False))
         return Prepared(self, config, area, first.pack_into)
 
     # -- preparation
@@ -184,13 +188,14 @@ class CudaKernel(Kernel):
             raise self.gpu.gone()
         if options:
             raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
-        grid, block, shared, early, *types = key
+        grid, block, shared, early, cluster, cooperative, *types = key
         numbers = self._sizes(grid, block, shared)
+        attributes = self._attributes(numbers, early, cluster, cooperative)
         packer = self._packers.get(tuple(types))
         if packer is None:
             check_count(self.name, self.params, args)
             packer = self._packers[tuple(types)] = self._packer(args)
-        one = Prepared(self, configuration(self.gpu, numbers, early), self._area, packer.pack_into)
+        one = Prepared(self, configuration(self.gpu, numbers, attributes), self._area, packer.pack_into)
         found = queue([one]), packer
         if len(self._ready) >= SHAPES:
             self._ready.clear()
@@ -221,6 +226,17 @@ class CudaKernel(Kernel):
                 self.gpu.call("cuFuncSetAttribute", self.handle, kind, most, kernel=self.name)
                 self._dynamic = most
             return *grid3, *block3, int(shared)
+
+    def _attributes(
+        self, numbers: tuple[int, ...], early: bool, cluster: int | Sequence[int] | None, cooperative: bool
+    ) -> list[Any]:
+        """What ``cuLaunchKernelEx`` is told besides; more blocks of a cluster than every GPU has are asked for."""
+        given = None if cluster is None else tuple(cluster) if isinstance(cluster, Iterable) else (cluster,)
+        found = cluster_of(self._code, (numbers[0], numbers[1], numbers[2]), given)
+        if found is not None and found[0] * found[1] * found[2] > PORTABLE:
+            kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self.gpu.call("cuFuncSetAttribute", self.handle, kind, 1, kernel=self.name)
+        return launch_attributes(self.gpu, early, None if cluster is None else found, cooperative)
 
     def _packer(self, args: Sequence[Any], first: int = 0) -> Packer:
         """For arguments of these types, which are those from ``first`` on."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from turingas.cubin.model import Param
 
 if TYPE_CHECKING:
     from loader.cuda.gpu import Device
-    from loader.cuda.kernel import CudaKernel
+    from turingas.launch import Three
 
 EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
@@ -26,14 +27,37 @@ class Area:
         self.table = ctypes.addressof(self._table)
 
 
-class Prepared(NamedTuple):
-    """A launch of which grid, block, shared memory and ``early`` are settled and checked, in ``config``; ``pack_into``
-    puts what is given each time into the area."""
+class Loaded(Protocol):
+    """A module that holds kernels."""
 
-    kernel: CudaKernel
+    closed: bool
+
+    def _open(self) -> None:
+        """LaunchError if it is closed."""
+
+
+class Launched(Protocol):
+    """A kernel, as a launch knows it."""
+
+    gpu: Device
+    name: str
+
+    @property
+    def module(self) -> Loaded: ...
+    @property
+    def handle(self) -> Any: ...
+
+
+@dataclass(eq=False)
+class Prepared:
+    """A launch of which grid, block, shared memory and ``early`` are settled and checked, in ``config``; ``pack_into``
+    puts what is given each time into the area. ``stream``: the one that the configuration has."""
+
+    kernel: Launched
     config: Any
     area: Area
     pack_into: Callable[..., None]
+    stream: int = 0
 
 
 def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]]], None]:
@@ -41,36 +65,35 @@ def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]
     is given. It calls the driver once to look at the context, and once for each. Areas and configurations are one
     thread's meanwhile, and the module stays: who calls it holds a lock for both."""
     gpu, module = launches[0].kernel.gpu, launches[0].kernel.module
-    current, told = gpu.driver.cuCtxGetCurrent, 0
-    first, *others = map(_step, launches)
-    more = list(enumerate(others, 1))
+    current = gpu.driver.cuCtxGetCurrent
+    steps = list(map(_step, launches))
+    first, more = steps[0], list(enumerate(steps))[1:]
 
     def run(stream: int, given: Sequence[Sequence[Any]]) -> None:
-        nonlocal told
         if gpu.lost is not None:
             raise gpu.gone()
         if module.closed:
             module._open()
-        if current()[1] != gpu.context:
+        if current()[1] == gpu.context:  # in old cuda-python never equal: right all the same
+            first(stream, given[0])
+            for number, step in more:
+                step(stream, given[number])
+        else:
             with gpu.current():
-                return run(stream, given)
-        if stream != told:
-            for one in launches:
-                one.config.hStream = stream
-            told = stream
-        first(given[0])
-        for number, step in more:
-            step(given[number])
+                for step, values in zip(steps, given):
+                    step(stream, values)
 
     return run
 
 
-def _step(one: Prepared) -> Callable[[Sequence[Any]], None]:
+def _step(one: Prepared) -> Callable[[int, Sequence[Any]], None]:
     """Pack and launch; all that it needs is at hand, since each look-up of a name is time."""
     gpu, handle, name = one.kernel.gpu, one.kernel.handle, one.kernel.name
     config, area, pack_into, launch = one.config, one.area, one.pack_into, gpu.driver.cuLaunchKernelEx
 
-    def step(values: Sequence[Any]) -> None:
+    def step(stream: int, values: Sequence[Any]) -> None:
+        if stream != one.stream:
+            config.hStream = one.stream = stream
         pack_into(area.bytes, 0, *values)
         (error,) = launch(config, handle, area.table, 0)
         if error:
@@ -80,21 +103,37 @@ def _step(one: Prepared) -> Callable[[Sequence[Any]], None]:
     return step
 
 
-def configuration(gpu: Device, numbers: Sequence[int], early: bool = False) -> Any:
+def configuration(gpu: Device, numbers: Sequence[int], attributes: Sequence[Any] = ()) -> Any:
     """The CUlaunchConfig of a launch on the default stream; ``numbers``: grid, block and dynamic shared memory."""
     driver = gpu.driver
     made = driver.CUlaunchConfig()
     for name, number in zip(SIZES, numbers):
         setattr(made, name, number)
-    attributes = [_begins_early(driver)] if early and gpu.major >= EARLY else []
-    made.hStream, made.attrs, made.numAttrs = 0, attributes, len(attributes)
+    made.hStream, made.attrs, made.numAttrs = 0, list(attributes), len(attributes)
     return made
 
 
-def _begins_early(driver: Any) -> Any:
-    """The attribute of a launch that may begin before the kernel before it has ended."""
-    value, made = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute()
-    value.programmaticStreamSerializationAllowed = 1
-    made.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    made.value = value
-    return made
+def launch_attributes(gpu: Device, early: bool, cluster: Three | None, cooperative: bool) -> list[Any]:
+    """What the driver is told of a launch besides: that it may begin before the kernel before it has ended (where that
+    can be), the blocks of a cluster, that all blocks run at once."""
+    driver, found = gpu.driver, []
+
+    def add(name: str) -> Any:
+        made = driver.CUlaunchAttribute()
+        made.id = getattr(driver.CUlaunchAttributeID, "CU_LAUNCH_ATTRIBUTE_" + name)
+        found.append(made)
+        return driver.CUlaunchAttributeValue()
+
+    if early and gpu.major >= EARLY:
+        value = add("PROGRAMMATIC_STREAM_SERIALIZATION")
+        value.programmaticStreamSerializationAllowed = 1
+        found[-1].value = value
+    if cluster is not None:
+        value = add("CLUSTER_DIMENSION")
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
+        found[-1].value = value
+    if cooperative:
+        value = add("COOPERATIVE")
+        value.cooperative = 1
+        found[-1].value = value
+    return found

@@ -82,6 +82,36 @@ def test_a_launch(driver, cubin, grid):
     assert out.freed and values.freed
 
 
+CLUSTERS = """
+.arch sm_90
+.kernel rank
+<params>
+out, 8
+</params>
+S2R R0, SR_CgaCtaId;
+S2R R2, SR_CTAID.X;
+MOV R4, 0x4;
+IMAD.WIDE.U32 R2, R2, R4, out;
+STG.E [R2], R0;
+EXIT;
+"""
+
+
+def test_clusters_and_cooperative_launches(install):
+    """What the driver is told; and what no driver would take is told before."""
+    gpus = install(Driver(1, 9, 0))
+    kernel, out = loader.load(turingas.assemble(CLUSTERS)).kernel(), Buffer(16, np.int32)
+    for cluster, cooperative in ((4, False), ([4, 1, 1], False), (16, True), (None, True)):
+        out.fill(0xFF)
+        kernel.launch(16, 1, out, cluster=cluster, cooperative=cooperative)
+        size = {None: 1, 16: 16}.get(cluster if isinstance(cluster, int | None) else 4, 4)
+        assert out.numpy().tolist() == [n % size for n in range(16)]
+    assert [told.get("cluster") for told in gpus.told] == [(4, 1, 1), (4, 1, 1), (16, 1, 1), None]
+    assert [told.get("cooperative") for told in gpus.told] == [None, None, True, True]
+    with pytest.raises(LaunchError, match="must be a multiple of 3"):
+        kernel.launch(16, 1, out, cluster=3)
+
+
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
     """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
@@ -229,6 +259,11 @@ def test_a_prepared_launch(driver, cubin, device):
         both(0, ((there.address, values.address), (third.address, there.address)))
         assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
         assert (third.numpy() == 6 * np.arange(N)).all()
+        with Stream(device) as stream:  # a prepared launch may stand in several queues
+            for which, handle in ((twice, stream.handle), (both, 0), (both, stream.handle), (twice, 0)):
+                which(handle, [(there.address, values.address)] * 2)
+                told = [launch[3] for launch in driver.launches[-2 if which is both else -1 :]]
+                assert set(told) == {handle}
         for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
                               ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
                               ((1 << 40, 2.0), "out of range")):  # fmt: skip
@@ -273,6 +308,26 @@ def test_the_callers_context_stays(driver, cubin):
     driver.thread.stack = [1000]
     loader.load(cubin, "cuda:1").kernel("add").launch(2, 32, out, values, N, 2.0)
     assert driver.thread.stack == [1000]
+
+
+def test_contexts_that_do_not_compare(driver, cubin, monkeypatch):
+    """As objects of old cuda-python, which are equal to themselves alone."""
+
+    class Context:
+        def __init__(self, number):
+            self.number = number
+
+        def __int__(self):
+            return self.number
+
+    number = driver.do_cuCtxGetCurrent
+    monkeypatch.setattr(driver, "do_cuCtxGetCurrent", lambda: Context(number()), raising=False)
+    monkeypatch.setattr(driver, "here", lambda: driver.devices[number() - 1000])
+    kernel, (out, values) = loader.load(cubin).kernel("add"), arrays()
+    for stack in ([0], [1000], [1001]):
+        driver.thread.stack = stack[:]
+        kernel.launch(2, 32, out.fill(0), values, N, 2.0)
+        assert driver.thread.stack == stack and (out.numpy() == 2 * np.arange(N)).all()
 
 
 # ---- architectures, drivers --------------------------------------------------------------------------------------

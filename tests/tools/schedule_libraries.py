@@ -158,12 +158,14 @@ def look(kernel: Kernel, order: str = "given") -> Seen:
         return seen
     made = Graph(replace(kernel, code=Code(words=result.words)))
     seen.ratio = cycles(made, result.words) / cycles(made, old)
-    known = Counter(f.kind for f in lint_graph(graph) if f.severity != "note")  # not of the codes, then
-    for f in lint_graph(made):
-        known[f.kind] -= f.severity != "note"
-        if f.severity != "note" and known[f.kind] < 0:
-            seen.found[f.kind] = seen.found.get(f.kind, 0) + 1
-            seen.example = seen.example or str(f)
+    wrong = [f for f in lint_graph(made) if f.severity != "note"]
+    if wrong:
+        known = Counter(f.kind for f in lint_graph(graph) if f.severity != "note")  # not of the codes, then
+        for f in wrong:
+            known[f.kind] -= 1
+            if known[f.kind] < 0:
+                seen.found[f.kind] = seen.found.get(f.kind, 0) + 1
+                seen.example = seen.example or str(f)
     return seen
 
 

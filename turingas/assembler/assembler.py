@@ -231,12 +231,14 @@ class Assembler(Directives):
                 for at, line in enumerate(draft.lines)]  # fmt: skip
         asked = {PIPELINE} | ({CODES, REORDER, RENAME} if self.pipeline else set())
         labels = {address // WORD_BYTES for address in draft.labels.values()}
-        for start, end, why in pipeline.loops(ways := bare(kernel, words)):
+        ways = bare(kernel, words)
+        numbered = _numbered(draft, ways.graph)
+        for start, end, why in pipeline.loops(ways):  # the last one first: those before keep their places
             first, last = draft.lines[start], draft.lines[end - 1]
             if isinstance(first, int) or isinstance(last, int) or draft.scheduled(start) not in asked:
                 continue
             try:
-                if why or _numbered(draft, ways.graph):
+                if why or numbered:
                     raise pipeline.Stays(why or "a branch of the kernel leads to a number, not to a label")
                 if len({draft.scheduled(at) for at in range(start, end)}) > 1 or labels & {*range(start + 1, end)}:
                     raise pipeline.Stays("a label or another .schedule stands in it")

@@ -247,11 +247,11 @@ def _with_code(text: str, start: int, end: int, item: Instruction, word: int, is
     form = isa.explain(word)
     loose = word & form.loose if form is not None else 0
     code = control.show(word, loose)
-    body = text[end:]
+    body, stop, rest = text[end:].partition(";")
+    body = body.replace(".reuse", "")  # what is kept of them is in the word
     if form is not None and word & control.REUSE_MASK & ~loose:
-        stop = body.find(";")
-        stop = len(body) if stop < 0 else stop
-        body = _flagged(body[:stop], item, word, isa) + body[stop:]
+        body = _flagged(body, item, word, isa)
+    body += stop + rest
     return f"{text[:start]}{code}  {body.lstrip()}"
 
 

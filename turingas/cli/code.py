@@ -81,6 +81,8 @@ def schedule(
         data = read(file)
         binary = output.endswith(".cubin")
         if data.startswith(ELF):
+            if pipeline:
+                raise click.UsageError("--pipeline is for sources; `turingas disassemble` makes one of a cubin")
             cubin = as_cubin(data)
             cubin, notes = again(sources.told(cubin), yields, reorder, rename) if every else (cubin, [])
             made = cubin.to_bytes() if binary else taken_apart(cubin).encode("utf-8", "surrogateescape")

@@ -70,9 +70,11 @@ class Decoder:
             seen = self._seen(not control_code)
             some = words[start : start + TOGETHER]
             keys = [word & NOT_CODE for word in some]
-            if None in map(seen.get, keys):
+            try:
+                texts = list(map(seen.__getitem__, keys))
+            except KeyError:
                 self._write(seen, keys, not control_code)
-            texts = list(map(seen.__getitem__, keys))
+                texts = list(map(seen.__getitem__, keys))
             done = texts
             if control_code:
                 try:

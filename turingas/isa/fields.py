@@ -228,24 +228,25 @@ class Register(Field):
         if zero:
             self.default = self.last << pos
 
-    def quick(self, text: str) -> int | None:
-        index = self._names.get(text)
+    def signs(self, text: str) -> tuple[int, str]:
+        """The bits of the signs that a text carries, and the text without them."""
         bits = 0
-        if index is None:
-            if self.reuse is not None and text.endswith(".reuse"):
-                bits, text = 1 << self.reuse, text[:-6]
-            if self.neg is not None and text[:1] == "-":
-                bits, text = bits | 1 << self.neg, text[1:]
-            elif self.inv is not None and text[:1] == self.mark:
-                bits, text = bits | 1 << self.inv, text[1:]
-            if self.abs is not None and text[:1] == "|" == text[-1:]:
-                bits, text = bits | 1 << self.abs, text[1:-1]
-            index = self._names.get(text)
-            if index is None:
-                return None
-        if self.suffix is not None or not _fits(index, self.words, self.count, self.last):
+        if self.reuse is not None and text[-6:] == ".reuse":
+            bits, text = 1 << self.reuse, text[:-6]
+        if self.neg is not None and text[:1] == "-":
+            bits, text = bits | 1 << self.neg, text[1:]
+        elif self.inv is not None and text[:1] == self.mark:
+            bits, text = bits | 1 << self.inv, text[1:]
+        if self.abs is not None and text[:1] == "|" == text[-1:]:
+            bits, text = bits | 1 << self.abs, text[1:-1]
+        return bits, text
+
+    def quick(self, text: str) -> int | None:
+        signs, name = self.signs(text)
+        index = self._names.get(name)
+        if index is None or self.suffix is not None or not _fits(index, self.words, self.count, self.last):
             return None
-        return bits | index << self.pos
+        return signs | index << self.pos
 
     def encode(self, text: str) -> int:
         bits = 0

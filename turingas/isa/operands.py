@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Register, Target
+from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
@@ -247,17 +247,39 @@ class Bits(dict[str, int]):
     def __init__(self, operand: Operand) -> None:
         self.operand = operand
         self._registers = [f for f in operand.fields if isinstance(f, Register) and f.prefix == "R"]
+        self._register = operand.only if type(operand.only) is Register else None
+        self._names: Mapping[str, int] = {}
+        #: the offset of an address, if that is written last
+        *_, (kind, group), end = [("", []), *operand.pieces]
+        last = group[0][1] if kind == "group" and end == ("text", "]") else None
+        self._offset = last if type(last) is Offset else None
 
     def __missing__(self, text: str) -> int:
-        only = self.operand.only
-        if not self and type(only) is Register:
-            self.update(only.names())
-            if text in self:
-                return self[text]
-        bits = self.operand.encode(text.strip())
-        for f in self._registers:
-            bits |= f.end(bits)
+        bits = self._like_another(text)
+        if bits is None:
+            bits = self.operand.encode(text.strip())
+            for f in self._registers:
+                bits |= f.end(bits)
         return remember(self, text, bits)
+
+    def _like_another(self, text: str) -> int | None:
+        """The bits of a register with signs, and of an address with an offset, by those of the same without; None of
+        other texts, right or wrong."""
+        if self._register is not None:
+            if not self:
+                self._names = self._register.names()
+                self.update(self._names)
+            signs, name = self._register.signs(text)
+            bits = self._names.get(name)
+            return None if bits is None else bits | signs
+        if self._offset is not None and "-" not in text and text[-1:] == "]":
+            address, _, offset = text[:-1].rpartition("+")
+            if offset[:2] == "0x" and not address.rpartition("+")[2][:1].isdigit():  # not the second offset
+                try:
+                    return self[address + "]"] | self._offset.encode(offset)
+                except ValueError:
+                    pass
+        return None
 
 
 class Texts(dict[int, str]):

@@ -20,13 +20,15 @@
 2. **Registers.** A value that lives within a round has a register in each of the ``U``, as far as there are free ones.
 3. **Order.** ``depends`` tells which instruction of these rounds, laid one behind the other, must stay behind which;
    modulo.py finds a time for each, and the instructions of all rounds stand in the order of their times. What comes
-   later than the end of the ``U`` rounds is done in the next pass, where the predicates tell of which round it is. In
-   the first pass there is no round before; so nothing may be ``U`` rounds late, and what leaves something for the next
-   round unguarded, or has that round's predicate, runs while its own is the youngest.
+   later than the end of the ``U`` rounds is done in the next pass, where the predicates tell of which round it is.
+   In the first pass there is no round before (guards that rounds compute begin as what keeps from running); so
+   nothing may be ``U`` rounds late, and what leaves something for the next round unguarded, or has that round's
+   predicate, runs while its own is the youngest.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +40,7 @@ from turingas.isa import control
 from turingas.isa.arch import SPARE_REGISTERS
 from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
 from turingas.isa.instruction import Instruction, Label
+from turingas.isa.table import OPS
 from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import expected, is_wall, named
 from turingas.scheduler.given import NEUTRAL, NOTHING
@@ -48,7 +51,7 @@ from turingas.scheduler.ways import Ways
 
 ROUNDS = (2, 3, 4)  # under way at the same time, at most
 GAIN = 0.97  # of the cycles of a round: what is no shorter is left as it is
-LARGEST = 1024  # instructions of a loop, with those of all rounds
+LARGEST = 640  # instructions of a loop, with those of all rounds
 GUARD = 12  # place in the word
 READ = 12  # cycles until a queue with nothing else to do has read its sources
 PASSES = 6  # of a loop, of which the last one tells how long one takes
@@ -56,7 +59,7 @@ PASSES = 6  # of a loop, of which the last one tells how long one takes
 #: pipes of instructions that do nothing but compute
 PURE = ("fma", "alu", "half", "fp64", "xu", "uniform", "umove")
 BACK = re.compile(r"@!?P\d BRA \S+$")
-COMPARES = ("ISETP", "FSETP", "DSETP")
+COMPARES = tuple(base for base, op in OPS.items() if "compare" in op.traits)
 
 
 class Stays(Exception):
@@ -100,10 +103,13 @@ def pipelined(kernel: Kernel, ways: Ways, start: int, free: Sequence[bool], regi
     """The loop of one block that begins with instruction ``start``, its rounds overlapping. ``free``: the instructions
     of which nothing is given; ``registers``: how many the kernel may use. Stays, if it cannot be done or the model
     finds nothing to gain."""
-    loop = _Loop(kernel, ways, ways.graph.block_of(start), free)
     best: tuple[float, _Rounds, list[tuple[int, int]]] | None = None
-    least, why = GAIN * loop.cycles, ""
-    for count in ROUNDS:
+    both = [_Loop(kernel, ways, ways.graph.block_of(start), free, ahead) for ahead in (True, False)]
+    if both[0].unguarded == both[1].unguarded:
+        both.pop()
+    was = both[0].cycles
+    least, why = GAIN * was, ""
+    for count, loop in itertools.product(ROUNDS, both):
         try:
             rounds = _Rounds(loop, count, registers)
         except Stays:
@@ -117,9 +123,9 @@ def pipelined(kernel: Kernel, ways: Ways, start: int, free: Sequence[bool], regi
             if cycles <= least and rounds.under_way > 1:
                 best, least = (cycles, rounds, order), GAIN * cycles
     if best is None:
-        raise Stays(f"it takes {loop.cycles} cycles a round by the model, and would not take less: {why}")
+        raise Stays(f"it takes {was} cycles a round by the model, and would not take less: {why}")
     cycles, rounds, order = best
-    return rounds.made(order, f"{cycles:.0f} cycles a round by the model instead of {loop.cycles}; {rounds.bound()}")
+    return rounds.made(order, f"{cycles:.0f} cycles a round by the model instead of {was}; {rounds.bound()}")
 
 
 def issued(code: Sequence[Instruction]) -> list[tuple[int, int]]:
@@ -137,9 +143,10 @@ def issued(code: Sequence[Instruction]) -> list[tuple[int, int]]:
 
 
 class _Loop:
-    """A loop of one block: what is known of it before a number of rounds is chosen."""
+    """A loop of one block: what is known of it before a number of rounds is chosen. ``ahead``: whether what counts from
+    round to round may run unguarded, and then ahead of all else of its round; if not, only what the compare needs."""
 
-    def __init__(self, kernel: Kernel, ways: Ways, number: int, free: Sequence[bool]) -> None:
+    def __init__(self, kernel: Kernel, ways: Ways, number: int, free: Sequence[bool], ahead: bool) -> None:
         self.kernel, self.ways, self.number, graph = kernel, ways, number, ways.graph
         self.isa, block = graph.isa, graph.blocks[number]
         self.start, self.branch = block.start, block.end - 1
@@ -165,10 +172,10 @@ class _Loop:
             if is_wall(self.i[n]) or any(isinstance(o, Label) for o in self.i[n].operands):
                 raise Stays(f"nothing moves across {self.i[n].base}")
         self.compare = self._compare()
-        ahead, behind = live(ways)
+        live_before, behind = live(ways)
         self.behind = behind[number]
         others = [to for to in block.next if to != number]
-        self.left = ahead[others[0]]  # what those behind the loop read
+        self.left = live_before[others[0]]  # what those behind the loop read
         self.touched = 0
         self.before = 0  # what a round reads of the one before
         written = 0
@@ -177,11 +184,13 @@ class _Loop:
             self.touched |= self.facts[n].read | self.facts[n].written
             if self.facts[n].guard is None:
                 written |= self.facts[n].written
-        self.unguarded = self._unguarded()
-        self.joined = {self.compare: self.inv}  # compares that take their round's predicate, and for which sense
+        self.unguarded = self._unguarded(ahead)
+        #: compares that take their round's predicate, or that of the next one, and for which sense
+        self.joined = {self.compare: (self.inv, 0)}
+        self.joined |= {n: (False, 1) for n in self.members if self._follows(n)}
         self.late = self._guards()
         may = [True] * len(graph.instructions)
-        self.values = [v for v in values(ways, block.start, block.end, self.behind, may)[0] if not v.stays]
+        self.values = _together(values(ways, block.start, block.end, self.behind, may, sums=True)[0])
         self.values.sort(key=lambda value: -self._latency(value))
         bare = [kernel.words[n] & ~control.MASK | NEUTRAL for n in self.members]
         self.cycles = self.time(bare, f"@{'!' * self.inv}P{self.index}")
@@ -205,21 +214,38 @@ class _Loop:
         neutral = len(parts) > 4 and (".AND" in text and parts[4] == "PT" or ".OR" in text and parts[4] == "!PT")
         return neutral and text.startswith(COMPARES) and parts[1] == "PT"
 
-    def _unguarded(self) -> set[int]:
+    def _follows(self, n: int) -> bool:
+        """Whether it is a compare that holds only if another round comes."""
+        text = self.isa.decode(self.kernel.words[n])
+        parts = operands(text)
+        named = len(parts) > 4 and ".AND" in text and parts[1] == "PT" and parts[4] == f"P{self.index}"
+        return named and text.startswith(COMPARES) and n > self.compare and not self.inv
+
+    def _unguarded(self, ahead: bool) -> set[int]:
         """What may run in rounds that there are not: it computes, and leaves nothing to those behind the loop; what it
         leaves to the next round comes from nothing that is guarded."""
         found: set[int] = set()
+        needed = self._needed()
         guarded = 0  # registers whose values may be those of an earlier round
         for n in self.members:
             i, facts = self.i[n], self.facts[n]
             pure = i.op.pipe in PURE and not {"lanes", "special"} & set(i.op.traits)
             if n == self.compare or pure and not facts.written & (self.left | 1 << self.register) and not (
-                facts.written & self.before and facts.read & guarded
+                facts.written & self.before and (facts.read & guarded or not ahead and n not in needed)
             ):
                 found.add(n)
                 guarded = guarded & ~facts.written | (facts.written if facts.read & guarded else 0)
             else:
                 guarded |= facts.written
+        return found
+
+    def _needed(self) -> set[int]:
+        """What the compare follows from, in its round."""
+        found, wanted = {self.compare}, self.facts[self.compare].read
+        for n in range(self.compare - 1, self.start - 1, -1):
+            if self.facts[n].written & wanted:
+                found.add(n)
+                wanted |= self.facts[n].read
         return found
 
     def _guards(self) -> dict[int, int]:
@@ -228,7 +254,7 @@ class _Loop:
         for n in self.members:
             i, facts = self.i[n], self.facts[n]
             other = [o for o in i.reads if o.file == "P" and o.first == self.index and o.what != "guard"]
-            if other and n != self.compare:
+            if other and n not in self.joined:
                 raise Stays(f"{i.base} reads P{self.index}, by which it goes on")
             mine = facts.guard == (self.register, self.inv)
             if facts.guard is not None and facts.guard[0] == self.register and not (mine and n > self.compare):
@@ -248,14 +274,16 @@ class _Loop:
     def _join(self, n: int, register: int, inv: bool) -> None:
         """What is guarded by something else: the compare that this comes from takes the round's predicate, too."""
         writers = [m for m in self.members if self.facts[m].written >> register & 1]
-        ok = len(writers) == 1 and writers[0] < n and writers[0] in self.unguarded and self._spare(writers[0])
-        if not ok or self.joined.setdefault(writers[0], inv) != inv:
+        ok = len(writers) == 1 and writers[0] < n and writers[0] in self.unguarded and not self.before >> register & 1
+        ok = ok and (self._spare(writers[0]) or self._follows(writers[0]))
+        if not ok or self.joined.setdefault(writers[0], (inv, 0))[0] != inv:
             why = "does not come from one compare of its round that could take another predicate"
             raise Stays(f"{self.ways.graph.text(n)} has a guard of its own, which {why}")
 
     def _latency(self, value: Value) -> int:
-        facts = self.facts[value.start]
-        return max(expected(facts.i) if role != FIXED else 0 for _, role in facts.writes.values())
+        """Cycles that the slowest of it takes to come, if that is told by a scoreboard."""
+        slow = [self.facts[n] for n, _ in value.touched]
+        return max([0, *[expected(one.i) for one in slow if any(role != FIXED for _, role in one.writes.values())]])
 
     def time(self, words: Sequence[int], back: str) -> int:
         """Cycles from pass to pass of a loop that is one block, for one warp with codes as the scheduler makes them: as
@@ -299,9 +327,10 @@ class _Rounds:
                 key = first, second, s - r
                 arcs[key] = max(arcs.get(key, 0), edge.cycles)
         uses = [[(ISSUE, model.least[v]), model.pipe[v]] for v in range(size)]
-        begin = [n == loop.compare or loop.late.get(n) or n in loop.unguarded and loop.facts[n].written & loop.before
-                 for n in loop.members]  # fmt: skip
-        ends = [Arc(v, START, 1, 1 if first else count) for v, first in enumerate(begin)]
+        begin = {loop.compare, *(n for n, late in loop.late.items() if late)}
+        begin |= {n for n, (_, late) in loop.joined.items() if late}
+        begin |= {n for n in loop.unguarded if loop.facts[n].written & loop.before}
+        ends = [Arc(v, START, 1, 1 if n in begin else count) for v, n in enumerate(loop.members)]
         self.modulo = Modulo(uses, [*(Arc(u, v, cycles, d) for (u, v, d), cycles in arcs.items()), *ends])
         self.ii = 0
         self.under_way = 0
@@ -344,8 +373,9 @@ class _Rounds:
         word = loop.kernel.words[n] & ~control.MASK | NEUTRAL
         word += sum(by << place for (m, place), by in self.shifts.get(k, {}).items() if m == n)
         if n in loop.joined:
-            parts, inv = operands(text := self.isa.decode(word)), loop.joined[n]
-            parts[4] = f"{'!' * (inv != loop.inv)}P{self._predicate(k)}"
+            parts = operands(text := self.isa.decode(word))
+            inv, late = loop.joined[n]
+            parts[4] = f"{'!' * (inv != loop.inv)}P{self._predicate(k + late)}"
             if n == loop.compare:
                 parts[0] = f"P{self._predicate(k + 1)}"
             head = text.split()[0].replace(*((".AND", ".OR") if inv else (".OR", ".AND")))
@@ -391,11 +421,30 @@ class _Rounds:
     def made(self, order: Sequence[tuple[int, int]], cycles: str) -> Pipelined:
         """The lines."""
         loop = self.loop
-        wanted = [f"ISETP.{'EQ' if (k == 0) != loop.inv else 'NE'}.AND P{p}, PT, RZ, RZ, PT"
-                  for k, p in enumerate(self.predicates)]  # fmt: skip
+        starts = {f"P{p}": (k == 0) != loop.inv for k, p in enumerate(self.predicates)}
+        for n, (inv, _) in loop.joined.items():  # what waits for them in the first pass, for rounds that there are not
+            if n != loop.compare:
+                starts[operands(self.isa.decode(loop.kernel.words[n]))[0]] = inv
+        wanted = [f"ISETP.{'EQ' if true else 'NE'}.AND {p}, PT, RZ, RZ, PT" for p, true in starts.items()]
         lines = [Line(self.isa.decode(self.word[which]), which[0]) for which in order]
         more = f"{self.more or 'no'} more register{'s' * (self.more != 1)}"
         return Pipelined(wanted, lines, self.back, f"{self.under_way} rounds under way, {more}: {cycles}")
+
+
+def _together(found: Sequence[Value]) -> list[Value]:
+    """Values that one register holds, one after the other, as one; without those of which one must stay."""
+    made: list[Value] = []
+    for value in found:
+        shared = [one for one in made if one.first <= value.last and value.first <= one.last]
+        whole = Value(value.first, value.last, value.start, value.end, value.align, value.stays, list(value.touched))
+        for one in shared:
+            made.remove(one)
+            whole.first, whole.last = min(whole.first, one.first), max(whole.last, one.last)
+            whole.start, whole.end = min(whole.start, one.start), max(whole.end, one.end)
+            whole.align, whole.stays = max(whole.align, one.align), whole.stays or one.stays
+            whole.touched += one.touched
+        made.append(whole)
+    return [one for one in made if not one.stays]
 
 
 def operands(text: str) -> list[str]:

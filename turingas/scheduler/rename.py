@@ -95,8 +95,11 @@ def renamed(kernel: Kernel, ways: Ways, may: Sequence[bool]) -> list[int]:
     return words
 
 
-def values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) -> tuple[list[Value], int]:
-    """The values of a block, in the order of the code, and all the registers that it touches."""
+def values(
+    ways: Ways, start: int, end: int, behind: int, may: Sequence[bool], sums: bool = False
+) -> tuple[list[Value], int]:
+    """The values of a block, in the order of the code, and all the registers that it touches. ``sums``: whether what
+    is added to in place may be moved, too."""
     values: list[Value] = []
     now: dict[int, Value | None] = {}  # register -> the value that it holds; None: one from before the block
     touched = 0
@@ -124,7 +127,8 @@ def values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) -
             named = places.get((access.first, True), [])
             if this.guard is None:
                 value = Value(access.first, access.first + access.count - 1, n, n, 1)
-                value.stays = bool(_mask(i.reads) & _mask([access]))  # a sum: it must wait for the one before anyway
+                #: a sum must wait for the one before anyway
+                value.stays = not sums and bool(_mask(i.reads) & _mask([access]))
                 values.append(value)
             else:  # what was there may stay
                 value = _join([now.get(register) for register in registers])
