@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from turingas.cli import bench, code, device, lint, listing
+from turingas.cli import bench, code, device, lint, listing, lsp
 from turingas.cli.output import Commands
 
 
@@ -30,5 +30,6 @@ for _command in (
     *(code.assemble, code.schedule, code.extract, listing.disassemble, lint.check, lint.lint, code.info, code.isa),
     *(device.run, device.validate, device.tune, device.kernels),
     bench.bench,
+    lsp.lsp,
 ):
     main.add_command(_command)

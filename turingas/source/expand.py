@@ -92,7 +92,7 @@ class _Expander:
         self.python.sources.setdefault(file, written)
         source = Source(file, written, parent)
         marked = {n for mark in _MARKS if mark in text for n, raw in enumerate(written, 1) if mark in raw}
-        comments = _Comments(self.errors)
+        comments = Comments(self.errors)
         code: list[str] = []
         opening: Origin | None = None  # of the <code> block that the line is in
         for number, raw in enumerate(written, 1):
@@ -133,7 +133,7 @@ class _Expander:
         except AsmError as error:
             self.errors.append(error)
             return
-        comments = _Comments(self.errors)
+        comments = Comments(self.errors)
         source = Source(opening.file, split_text(text), block=opening)
         for number, raw in enumerate(source.lines, 1):
             if not raw or raw.isspace():
@@ -218,7 +218,7 @@ class _Expander:
         return "".join(parts) + text[at:]
 
 
-class _Comments:
+class Comments:
     """Takes comments off lines: '#', '//' and '/* */', the last over several lines. {expressions}, "strings" stay."""
 
     def __init__(self, errors: list[AsmError]) -> None:
