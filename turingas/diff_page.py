@@ -40,8 +40,8 @@ def page(diff: Diff) -> str:
 
 def _function(one: FunctionDiff) -> Iterator[str]:
     renamed = f", {escape(one.renamed)} in A" if one.renamed else ""
-    folded = " open" if one.status == "changed" else ""
-    yield f"<details{folded}><summary>{escape(one.name)}: {one.status}{renamed}</summary>"
+    unfolded = " open" if one.status == "changed" else ""
+    yield f"<details{unfolded}><summary>{escape(one.name)}: {one.status}{renamed}</summary>"
     yield "<ul>"
     for name, (before, after) in one.resources.items():
         yield f'<li class="{"plus" if after < before else "minus"}">{name}: {before} &rarr; {after}</li>'
