@@ -19,6 +19,7 @@ from torch.utils import _pytree as trees
 from kernels_sass import conv
 from kernels_sass.torch import nodes, tune
 from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable
+from kernels_sass.torch.operator import unable
 from kernels_sass.torch.report import Report, Row
 from kernels_sass.torch.table import NORM, OURS, RELU, RESIDUAL, TABLE, Entry, Found
 from turingas.errors import LaunchError
@@ -46,8 +47,9 @@ def convert(
     """
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    call = _call(example_input)
-    report = Report()
+    call, report = _call(example_input), Report()
+    if (one := next(model.parameters(), None)) is not None:
+        unable(one.device, one.dtype)  # raises, if there is a GPU that cannot be reached
     if model.training and not isinstance(model, GraphModule):
         report.rows = _left(model, "training mode")
         report.notes.append("the network is in training mode: call eval() before convert()")
@@ -114,10 +116,12 @@ def _compare(found: Any, wanted: Any, report: Report) -> str:
     (mine, shape), (theirs, other) = trees.tree_flatten(found), trees.tree_flatten(wanted)
     if shape != other:
         return "its results have another form"
+    pairs = [pair for pair in zip(mine, theirs) if isinstance(pair[1], torch.Tensor) and pair[1].is_floating_point()]
+    if not pairs:
+        report.notes.append("nothing was compared: its results are no tensors that torch.utils._pytree knows of")
+        return ""
     report.difference = report.relative = 0.0
-    for one, two in zip(mine, theirs):
-        if not isinstance(two, torch.Tensor) or not two.is_floating_point():
-            continue
+    for one, two in pairs:
         if one.shape != two.shape or one.dtype != two.dtype:
             return f"a result is {one.dtype} {tuple(one.shape)}, not {two.dtype} {tuple(two.shape)}"
         if two.numel():

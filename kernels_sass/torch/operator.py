@@ -56,6 +56,8 @@ def conv2d(
 
 def layout_of(x: torch.Tensor) -> str | None:
     """The order in which x lies in memory; None: in none of ours."""
+    if x.is_contiguous():  # NCHW, the first and the quickest to tell
+        return "NCHW"
     return next((layout for layout, axes in AXES.items() if x.permute(axes).is_contiguous()), None)
 
 
@@ -85,7 +87,8 @@ def sizes(x: Any, weight: Any, bias: Any, residual: Any, padding: int) -> tuple[
 
 
 def unable(device: torch.device, dtype: torch.dtype) -> str:
-    """Why no kernel of ours can take tensors of a type on a device; "" if one can."""
+    """Why no kernel of ours can take tensors of a type on a device; "" if one can. LaunchError where the GPU cannot be
+    reached, as without cuda-python."""
     if dtype is not torch.float32:
         return f"{str(dtype).removeprefix('torch.')}, not float32"
     if device.type == "cuda":
@@ -98,8 +101,9 @@ _UNABLE: dict[int, str] = {}  # by the number of the GPU
 
 def _unable(number: int) -> str:
     if number not in _UNABLE:
+        gpu = cuda.device_named(f"cuda:{number}")
         try:
-            conv.choose(conv.arch_of(cuda.device_named(f"cuda:{number}")))
+            conv.choose(conv.arch_of(gpu))
             _UNABLE[number] = ""
         except LaunchError as error:
             _UNABLE[number] = error.message

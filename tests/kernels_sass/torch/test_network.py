@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from kernels_sass.torch import Conv2d, convert, tune  # noqa: E402
+from kernels_sass.torch import Conv2d, convert, network, tune  # noqa: E402
 from kernels_sass.torch import table as entries  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
@@ -382,6 +382,31 @@ def test_parts(kernels):
     for n in (1, 2):
         torch.testing.assert_close(made(x[:n], count), model(x[:n], count), atol=1e-5, rtol=1e-5)
     assert isinstance(made.alone, Conv2d) and type(model.alone) is nn.Conv2d
+
+
+def test_results_of_other_kinds(kernels):
+    """What nobody can look into is not said to be compared."""
+
+    class Result:
+        def __init__(self, y):
+            self.y = y
+
+    x = torch.randn(1, 4, 6, 6)
+    model = through(lambda self, x: Result(self.part(x)), part=nn.Sequential(c(), nn.ReLU()))
+    made, report = convert(model, x)
+    assert report.difference is None and "nothing was compared" in report.notes[-1] and len(report.replaced) == 1
+    torch.testing.assert_close(made(x).y, model(x).y, atol=1e-5, rtol=1e-5)
+
+
+def test_a_gpu_that_cannot_be_reached(monkeypatch):
+    """As without cuda-python: told, and not taken for a GPU without kernels."""
+
+    def missing(device, dtype):
+        raise LaunchError("cuda-python is not installed")
+
+    monkeypatch.setattr(network, "unable", missing)
+    with pytest.raises(LaunchError, match="cuda-python is not installed"):
+        convert(Small().eval(), torch.randn(1, 3, 16, 16))
 
 
 def test_what_the_model_raises():
