@@ -163,7 +163,7 @@ class Converted(torch.nn.Module):
     def train(self, mode: bool = True) -> Converted:
         """As any module's; warns if batch norms that are folded in may have learned meanwhile."""
         if not mode and self.learned and self.training:
-            text = "the network was called in training mode: the batch norms that convert() folded may have learned, and "
+            text = "the network was called in training mode: batch norms that convert() folded may have learned, and "
             warnings.warn(text + "PyTorch computes it; convert it again", RuntimeWarning, stacklevel=3)
         return super().train(mode)
 
