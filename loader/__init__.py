@@ -6,10 +6,10 @@ Nothing here needs a GPU, a driver or cuda-python to be imported.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from loader import cuda
-from loader.module import CPU, Kernel, Module
+from loader.module import CPU, Given, Kernel, Module
 from loader.sources import found
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -17,9 +17,9 @@ from turingas.errors import LaunchError
 if TYPE_CHECKING:
     from loader.cpu import CpuModule
 
-#: what ``load`` takes: a path, bytes, a Cubin, or a compiled kernel of another library (``loader.sources``)
-Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin | Any"
-__all__ = ["Kernel", "Module", "devices", "load"]
+#: what ``load`` takes; what it takes of Triton's and CuPy's, which have no types, stands in ``loader.sources``
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin"
+__all__ = ["Given", "Kernel", "Module", "devices", "load"]
 
 
 def devices() -> list[str]:

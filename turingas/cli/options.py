@@ -124,6 +124,16 @@ class Sources:
         with ended_at_once():
             return assemble(decode(source, name), self.arch, filename=name, **options)
 
+    def expanded(self, file: str, source: bytes) -> str:
+        """A source file with what its inline Python and includes stand for."""
+        from turingas.assembler.assembler import expanded
+        from turingas.source.lines import decode
+
+        name = "<stdin>" if file == "-" else file
+        with ended_at_once():
+            text = decode(source, name)
+            return expanded(text, self.arch, self.defines, self.include, name, self.python)
+
     def told(self, cubin: Any) -> Any:
         """A cubin that was read; LaunchError when --arch asks for another architecture than it is of."""
         given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
