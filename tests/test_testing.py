@@ -11,7 +11,7 @@ import pytest
 import turingas
 from turingas import testing
 from turingas.errors import LaunchError
-from turingas.testing import launch, plugin, settings  # here, for what is first imported in a test is forgotten behind it
+from turingas.testing import launch, settings  # now: what a test imports first, pytester forgets
 from turingas.testing import triton as on_cpu
 
 triton = pytest.importorskip("triton", reason="Triton compiles the kernels of these tests")
@@ -298,6 +298,8 @@ def test_the_example(pytester, monkeypatch):
 
 
 def test_the_workflow_of_the_page():
+    from turingas.testing import plugin
+
     yaml = pytest.importorskip("yaml", reason="comes with mkdocs")
     page = (ROOT / "docs/testing.md").read_text()
     found = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
