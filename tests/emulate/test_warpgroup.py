@@ -88,6 +88,59 @@ def test_not_finite() -> None:
     assert np.isfinite(got[0, 3:].view(np.float32)).all()
 
 
+# ---- late ------------------------------------------------------------------------------------------------------------
+
+LATE = wgmma.Product(8, ("F16", "F16", "F32"))
+WAIT = "WARPGROUP.DEPBAR.LE gsb0, 0x0;\n"
+
+
+def late(old: str, new: str, **options: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+    """The kernel of LATE with a line changed: what it stores, what it should, what C was, and findings."""
+    x = wgmma.operands(np.random.default_rng(9), LATE, 2)
+    source = LATE.source()
+    assert old in source
+    cubin = turingas.assemble(source.replace(old, new))
+    out = np.zeros_like(x.accumulators)
+    args = [out, x.image, x.in_registers, x.accumulators, x.uniform]
+    report = launch(cubin, "product", 2, wgmma.THREADS, args, **options)
+    kinds = [hazard.kind for hazard in report.hazards]
+    return (
+        out.view(np.float32),
+        wgmma.to_lanes(LATE, run(LATE, x)).view(np.float32),
+        x.accumulators.view(np.float32),
+        kinds,
+    )
+
+
+def test_a_product_comes_when_it_was_waited_for() -> None:
+    out, right, c, _ = late(WAIT, "")
+    assert (out == c).all()
+    out, right, c, _ = late(WAIT, "WARPGROUP.DEPBAR.LE gsb0, 0x1;\n")
+    assert (out == c).all()
+    product = LATE.text + ";\n"
+    two = product + "IADD3 R12, R12, 0x1, RZ;\n" + product.replace("R24", "R28") + "WARPGROUP.DEPBAR.LE gsb0, 0x1;\n"
+    out, right, _, _ = late(product + WAIT, two)
+    assert (out == right).all()  # the second one is still under way
+
+
+def test_a_product_reads_when_it_was_waited_for() -> None:
+    out, right, _, _ = late(WAIT, "STS.128 [R6], RZ;\nBAR.SYNC.DEFER_BLOCKING 0x0;\n" + WAIT)
+    assert (out != right).any()
+    out, right, _, _ = late(WAIT, WAIT + "STS.128 [R6], RZ;\n")
+    assert (out == right).all()
+
+
+def test_strict_sees_what_is_done_beside_a_product() -> None:
+    assert late(WAIT, WAIT, strict=True)[3] == []
+    assert "raw" in late(WAIT, "", strict=True)[3]
+    assert "waw" in late(WAIT, "MOV R25, RZ;\n" + WAIT, strict=True)[3]
+    assert late(WAIT, WAIT + "MOV R25, RZ;\n", strict=True)[3] == []
+    assert late("WARPGROUP.ARRIVE;\n", "", strict=True)[3] == ["no-arrive"]
+    assert late("WARPGROUP.ARRIVE;\n", "WARPGROUP.ARRIVE;\nMOV R24, RZ;\n", strict=True)[3] == ["no-arrive"]
+    in_registers = "HGMMA.64x8x16.F32 R24, R8, gdesc[UR8], R24, UP0, gsb0;\n"
+    assert late(LATE.text + ";\n", in_registers + "MOV R9, RZ;\n", strict=True)[3] == ["war"]
+
+
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
 
 HEAD = """
