@@ -64,6 +64,21 @@ def test_product(p: wgmma.Product) -> None:
         assert exact(int(got[block, row, column]), kind) == core("sm_90a", p.kinds, pairs, added), (block, row, column)
 
 
+def test_what_a_gpu_is_compared_by() -> None:
+    """As tests/gpu/test_warpgroup.py does it, with the CPU device in the GPU's place, and one that gets a bit wrong."""
+    p = wgmma.Product(8, ("BF16", "BF16", "F32"), (None, 0))
+
+    def same(cubin: bytes, blocks: int, args: list[np.ndarray]) -> None:
+        launch(cubin, "product", blocks, wgmma.THREADS, args)
+
+    def other(cubin: bytes, blocks: int, args: list[np.ndarray]) -> None:
+        same(cubin, blocks, args)
+        args[0][0, 5, 1] ^= 1
+
+    assert wgmma.differ(p, 2, wgmma.any_codes, same) == 0
+    assert wgmma.differ(p, 2, wgmma.any_codes, other) == 1
+
+
 def test_base_offset() -> None:
     """A swizzle whose pattern begins in the middle of a kilobyte."""
     p = wgmma.Product(8, ("F16", "F16", "F32"), (None, 128))
