@@ -267,3 +267,35 @@ def test_registers_that_are_not_there(numbers: tuple[int, int, int], message: st
 def test_registers_that_nobody_gives() -> None:
     with pytest.raises(DeviceError, match="its budget"):
         move(48, budget=5000)
+
+
+# ---- parts of a warp that do something together ----------------------------------------------------------------------
+
+COLLECTIVE = """
+.arch sm_90a
+.kernel k
+.param out 8
+S2R R0, SR_TID.X;
+ULDC.64 UR4, c[0x0][0x208];
+LDC.64 R2, c[0x0][0x210];
+IMAD.WIDE.U32 R2, R0, 0x4, R2;
+MOV R4, 0xffffffff;
+ISETP.GT.AND P0, PT, R0, 0xf, PT;
+@P0 BRA there;
+NANOSLEEP 0x10;
+IADD3 R6, R0, 0x1, RZ;
+there:
+WARPSYNC.COLLECTIVE R4, done;
+SHFL.BFLY PT, R5, R0, 0x10, 0x1f;
+ENDCOLLECTIVE;
+done:
+STG.E desc[UR4][R2.64], R5;
+EXIT;
+"""
+
+
+def test_collective() -> None:
+    """The halves of a warp come apart, and exchange their numbers."""
+    out = np.zeros(32, np.uint32)
+    launch(turingas.assemble(COLLECTIVE), "k", 1, 32, [out])
+    assert (out == np.arange(32) ^ 16).all()
