@@ -206,6 +206,11 @@ _sm_90 = child(
     max_warps=64, max_blocks=32, tensor_sums="cut", newer_elf=True, code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
+_sm_100 = child(
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", gone=(r"^[HIQB]GMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA"),
+    param_base=0x380, wide_param_base=0x380,
+)
+child("sm_120", _sm_100)
 
 NAMES = tuple(ARCHS)
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
@@ -246,6 +251,7 @@ def since(name: str) -> Archs:
 
 ALL, XAVIER, TURING = since("sm_70"), since("sm_72"), since("sm_75")
 AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), since("sm_90")
+BLACKWELL, RTX = since("sm_100"), since("sm_120")  # both generations of Blackwell; the one of GeForce
 
 
 def arch(name: str | int) -> Arch:

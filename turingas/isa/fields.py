@@ -313,6 +313,29 @@ class Register(Field):
         return self.decode(word)
 
 
+class Following(Register):
+    """The register behind one that stands at the same bits: an instruction reads both, and writes both in its text."""
+
+    def __init__(self, prefix: str, pos: int, width: int, zero: str) -> None:
+        super().__init__(prefix, pos, width, zero)
+        self.default = None
+
+    def decode(self, word: int) -> str:
+        index = self.get(word) + 1
+        return self._texts.get(index) or self._texts[self.last]
+
+    def checked(self, word: int) -> str:
+        return self.decode(word)
+
+    def encode(self, text: str) -> int:
+        """No bits: those are the other's. ValueError for what is no register."""
+        super().encode(text)
+        return 0
+
+    def quick(self, text: str) -> int | None:
+        return None if super().quick(text) is None else 0
+
+
 LONGEST = 100  # characters of a number
 INTEGER = r"-?(?:0[xX][0-9a-fA-F]+|[0-9]+)"
 _IS_INTEGER = re.compile(INTEGER).fullmatch

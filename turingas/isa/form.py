@@ -153,11 +153,12 @@ class Form:
         once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
+        self.following = any(o.following for o in once)
         self.value = 0
         for pos, bits in fixed.items():
             self.value |= bits << pos
         self.known = self._claim(
-            [part.mask for part in self.name if not isinstance(part, str)] + [o.mask for o in once]
+            [part.mask for part in self.name if not isinstance(part, str)] + [o.claims for o in once]
         )
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
         self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~self.known

@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target, Unprintable
+from turingas.isa.fields import (
+    Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target, Unprintable,
+)  # fmt: skip
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
@@ -93,10 +95,13 @@ class Operand:
     def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
         self.pieces, self.optional, self.source = pieces, optional, source
         self.fields = list(fields_of(pieces))
-        masks = [f.mask for f in self.fields]
-        self.mask = functools.reduce(operator.or_, masks, 0)
-        if sum(masks) != self.mask:
+        #: registers that must be those behind others of the instruction: they read bits that those have claimed
+        self.following = [n for n, f in enumerate(self.fields) if isinstance(f, Following)]
+        masks = [f.mask for f in self.fields if not isinstance(f, Following)]
+        self.claims = functools.reduce(operator.or_, masks, 0)
+        if sum(masks) != self.claims:
             raise AssertionError(f"{source}: bits are claimed twice")
+        self.mask = functools.reduce(operator.or_, [f.mask for f in self.fields], 0)
         self.target = next((f for f in self.fields if isinstance(f, Target)), None)
         self.default = 0
         for f in self.fields:
@@ -162,10 +167,10 @@ class Operand:
         if not self.exacting:
             kind = exact.encode().translate(None, DIGITS)
             if kind not in self.proven:
-                if self.encode(exact) != bits:
+                if self.encode(exact) != bits & self.claims:
                     raise Unprintable
                 self.proven.add(kind)
-        elif self.encode(exact) != bits:
+        elif self.encode(exact) != bits & self.claims:
             raise Unprintable
         return self.plain(bits) if plain else exact
 
@@ -183,6 +188,13 @@ class Operand:
         """What stands in each of its texts."""
         registers = [value.prefix for kind, value in self.pieces if kind == "field" and isinstance(value, Register)]
         return registers + [value.strip() for kind, value in self.pieces if kind == "text"]
+
+    def follows(self, text: str, word: int) -> str:
+        """What must stand in the text of an operand with ``following`` registers instead of what does; "" if nothing."""
+        match = self.regex.fullmatch(text)
+        assert match is not None
+        meant = [(match[n + 1], self.fields[n].decode(word)) for n in self.following]
+        return next((needed for said, needed in meant if said != needed), "")
 
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""

@@ -2,12 +2,13 @@
 
 import functools
 
-from turingas.isa.arch import AMPERE, HOPPER
+from turingas.isa.arch import AMPERE, BLACKWELL, HOPPER
 from turingas.isa.fields import Enum, flag
 from turingas.isa.grammar import not_zero, register, rows
 from turingas.isa.op import Spans, op, wide_address
 
 AMPERE_ONLY = AMPERE - HOPPER
+HOPPER_ONLY = HOPPER - BLACKWELL
 DESC = {76: 1}  # an L2 cache policy follows
 
 NO_RZ = {"Ra2": not_zero}
@@ -20,7 +21,8 @@ ROWS = rows(
     ("SYNCS.LD.64 URd2, [URa(off)]",                                  0x19B2, {"guard": "UP"}, HOPPER),
     ("SYNCS.LD.64{watch} Rd2, [(Ra+)URc(off)]",                       0x15B1, {73: 1}, HOPPER),
     ("SYNCS.ARRIVE.TRANS64{arrive}{optout}{count} Rd2, [(Ra+)URc(off)], Rb", 0x19A7, {}, HOPPER),
-    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {70: 1}, HOPPER),
+    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {70: 1}, HOPPER_ONLY),
+    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {76: 1}, BLACKWELL),
     ("SYNCS.CCTL{ivwb} [(Ra+)URc(off)]",                              0x19B1, {}, HOPPER),
     ("SYNCS.CCTL{ivwb}ALL",                                           0x09B1, {}, HOPPER),
     ("ARRIVES.LDGSTSBAR.64 [(Ra+)URc(off)]",                          0x19B0, {73: 5}, AMPERE_ONLY),
@@ -42,10 +44,10 @@ ROWS = rows(
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
     # ---- tensor copies: [shared address, mbarrier, coordinates ...], [tensor map]
-    ("UTMALDG{dim} [URb4], [URa2]",                                   0x15B4, {}, HOPPER),
-    ("UTMALDG{dim} [URb4], [URa2], desc[URp2]",                       0x15B4, DESC, HOPPER),
-    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc",           0x13B4, {}, HOPPER),
-    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
+    ("UTMALDG{dim}{cta2} [URb4], [URa2]",                             0x15B4, {}, HOPPER),
+    ("UTMALDG{dim}{cta2} [URb4], [URa2], desc[URp2]",                 0x15B4, DESC, HOPPER),
+    ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc",       0x13B4, {}, HOPPER),
+    ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
     ("UTMASTG{dim_s}{im2col} [URbw], [URa2]",                         0x13B5, {}, HOPPER),
     ("UTMASTG{dim_s}{im2col} [URbw], [URa2], desc[URp2]",             0x13B5, DESC, HOPPER),
     ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2]",                 0x13B6, {}, HOPPER),
@@ -66,8 +68,8 @@ ROWS = rows(
         "count": Enum(84, 3, ("", ".A1T0", ".A0T1", ".A0TR", ".A0TX", ".ART0")),
         "arrive": Enum(73, 2, ("", ".TMASK", ".RED")), "optout": flag(75, ".OPTOUT"),
         "watch": flag(74, ".WATCH"), "trywait": flag(72, ".TRYWAIT"), "ivwb": Enum(72, 1, (".IV", ".WB")),
-        "arvcnt": Enum(70, 2, ("", ".ARVCNT", ".TRANSCNT")),
-        "view": Enum(72, 1, (".S", ".G")),
+        "arvcnt": lambda arch: Enum(76 if arch in BLACKWELL else 70, 2, ("", ".ARVCNT", ".TRANSCNT")),
+        "view": lambda arch: Enum(72, 2, (".S", ".G", ".T") if arch in BLACKWELL else (".S", ".G")),
         "stsize": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}, spans={".64": 2, ".128": 4}),
         "redop": Enum(87, 3, (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR")),
         "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
@@ -77,7 +79,8 @@ ROWS = rows(
         "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
-        "im2col": flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),
+        "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in BLACKWELL else Enum(85, 1, ("",)),
+        "mode": lambda arch: Enum(82, 3, ("", ".IM2COL", ".W128", ".W", ".GATHER4")) if arch in BLACKWELL else flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),
         # the first operand's registers: an address (UTMASTG, UTMAREDG) and the coordinates, rounded up to 2, 4 or 8
         "dim": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D")),
         "dim_s": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D"),

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from turingas.isa.arch import ADA, ALL, AMPERE, HOPPER, TURING, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, HOPPER, TURING, Archs
 from turingas.isa.fields import BitSet, Enum, Number, Target, flag
 from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op
@@ -43,6 +43,7 @@ def _targets(*low: tuple[int, int]) -> dict[str, OfArch]:
 
 
 VOLTA_TO_ADA = ALL - HOPPER
+TO_HOPPER = ALL - BLACKWELL
 TURING_TO_ADA = TURING - HOPPER
 AMPERE_TO_ADA = AMPERE - HOPPER
 OLD = _targets()
@@ -176,9 +177,12 @@ ROWS = rows(
         3: ".TRAP", 4: ".INT"})}),
 
     # ---- convergence
-    ("BSSY !Pp?, Bd, near",                             0x0945, {},               ALL),
-    ("BSYNC !Pp?, Bd",                                  0x0941, {},               ALL),
-    ("BREAK !Pp?, Bd",                                  0x0942, {},               ALL),
+    ("BSSY !Pp?, Bd, near",                             0x0945, {},               TO_HOPPER),
+    ("BSYNC !Pp?, Bd",                                  0x0941, {},               TO_HOPPER),
+    ("BREAK !Pp?, Bd",                                  0x0942, {},               TO_HOPPER),
+    ("BSSY{rely} !Pp?, Bd, near",                       0x0945, {},               BLACKWELL),
+    ("BSYNC{rely} !Pp?, Bd",                            0x0941, {},               BLACKWELL),
+    ("BREAK{rely} !Pp?, Bd",                            0x0942, {},               BLACKWELL),
     ("YIELD !Pp?",                                      0x0946, {},               ALL),
     ("WARPSYNC !Pp?, Rb",                               0x0348, {},               ALL - AMPERE),
     ("WARPSYNC{excl8} !Pp?, Rb",                        0x0348, {},               AMPERE_TO_ADA),
@@ -253,7 +257,8 @@ ROWS = rows(
     # ---- waiting
     ("DEPBAR set?",                                     0x091A, {},               ALL, {"set": BitSet(32, 6)}),
     ("DEPBAR.LE sb, n6, set?",                          0x091A, {47: 1},          ALL, {"set": BitSet(32, 6)}),
-    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          HOPPER, {"set": BitSet(38, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          HOPPER - BLACKWELL, {"set": BitSet(38, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          BLACKWELL, {"set": BitSet(48, 6)}),
     ("NANOSLEEP{rand}{warp} !Pp?, imm",                 0x095D, {},               VOLTA_TO_ADA),
     ("NANOSLEEP{rand}{warp} !Pp?, Rb",                  0x035D, {},               VOLTA_TO_ADA),
     ("NANOSLEEP{rand}{warp} !Pp?, cb",                  0x0B5D, {},               VOLTA_TO_ADA),
@@ -279,6 +284,7 @@ ROWS = rows(
     ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},               ALL),
     ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},               ALL),
     ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},               AMPERE),
+    ("CREDUX{least}{of}{nan} URd, Ra",                  0x02CC, {},               BLACKWELL),
     ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},               HOPPER),
     ("ELECT{ignorekill} Pu, URd, threads",              0x182F, {},               HOPPER),
     ("WARPGROUP.ARRIVE",                                0x09C5, {},               HOPPER),
@@ -300,8 +306,10 @@ ROWS = rows(
     ("R2P PR, Ra{byte}, pmask?",                        0x0804, {},               ALL),
     ("R2UR Pu?, URd, Ra",                               0x03C2, {},               TURING_TO_ADA),
     ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},          TURING_TO_ADA),
-    ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER),
-    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},          HOPPER),
+    ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER - BLACKWELL),
+    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},          HOPPER - BLACKWELL),
+    ("R2UR{fill} Pu?, URd, Ra",                         0x02CA, {},               BLACKWELL),
+    ("R2UR.OR{fill} Pu, URd, Ra",                       0x02CA, {84: 1},          BLACKWELL),
     ("SETCTAID{dim} Ra",                                0x031F, {},               ALL),
     ("GETLMEMBASE Rd",                                  0x03C0, {},               ALL),
     ("SETLMEMBASE Ra",                                  0x03C1, {},               ALL),
@@ -327,6 +335,9 @@ ROWS = rows(
         "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
         "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
         "ignorekill": flag(85, ".IGNOREKILL"), "threads": register("UR", 24, inv=72),
+        "fill": Enum(86, 2, ("", ".FILL", ".BROADCAST")), "rely": Enum(72, 2, ("", ".RELIABLE", ".RECONVERGENT")),
+        "least": Enum(78, 2, (".MAX", ".MAXABS", ".MIN", ".MINABS")), "of": Enum(73, 2, ("", ".S32", ".F32")),
+        "nan": flag(77, ".NAN"),
         "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
         "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),
@@ -392,6 +403,8 @@ OPS = {
                  "MATCH.ANY R0, R1", opaque=True, traits="lanes"),
     "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
                 "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True, traits="lanes"),
+    "CREDUX": lsu("the smallest or largest number of the warp", "redux.sync.min, redux.sync.max.abs.NaN.f32",
+                  "CREDUX.MIN UR4, R0", kin="REDUX", traits="lanes"),
     "REDUX": lsu("reduces an integer over the warp", "redux.sync, __reduce_add_sync", "REDUX.SUM UR4, R0", kin="SHFL",
                  traits="lanes"),
     "ELECT": alu("picks one lane of the warp", "elect.sync", "ELECT P0, URZ, PT", opaque=True, traits="lanes"),

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, XAVIER
+from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -16,6 +16,7 @@ def shift(value: int) -> bool:
 
 FIELDS = {
     "u32": Enum(73, 1, (".U32", "")),
+    "spill": Enum(88, 1, ("", ".SPILL")),
     "lanes": Number(72, 4, default=15),  # which bytes MOV writes
     "lut": Number(72, 8),
     "plut": Number(((64, 3), (72, 5)), 8),
@@ -41,19 +42,23 @@ FIELDS = {
     "v16": Enum(73, 1, ("", ".16x2")),
 }
 
+TO_HOPPER = ALL - BLACKWELL
 PLAIN: dict[Any, Any] = {81: 7, 87: 15}  # IMAD: no carry out, none in
 NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
 
 ROWS = rows(
-    ("MOV Rd, Sb, lanes?",                                             0x002, {}, ALL),
+    ("MOV Rd, Sb, lanes?",                                             0x002, {}, TO_HOPPER),
+    ("MOV{spill} Rd, Sb, lanes?",                                      0x002, {}, BLACKWELL),
     ("SEL Rd, Ra, Sb, !Pp",                                            0x007, {}, ALL),
     ("IABS Rd, Ib",                                                    0x013, {}, ALL),
     ("BREV Rd, Sb",                                                    0x101, {}, ALL),
     ("POPC Rd, ~Sb",                                                   0x109, {}, ALL),
     ("FLO{u32}{sh} Rd, Pu?, ~Sb",                                      0x100, {}, ALL, {"sh": Enum(74, 1, ("", ".SH"))}),
     # ---- add, multiply
-    ("IADD3.X Rd, Pu?, Pv?, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                  0x010, {74: 1}, ALL),
-    ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, ALL),
+    ("IADD3.X Rd, Pu?, Pv?, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                  0x010, {74: 1}, TO_HOPPER),
+    ("IADD3.X Rd, Pu, Pv, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                    0x010, {74: 1}, BLACKWELL),
+    ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, TO_HOPPER),
+    ("IADD3 Rd, Pu, Pv, -Ra, -Ib, -Rc",                                0x010, NOT_X, BLACKWELL),
     *((f"IMAD.MOV{{u32}} Rd, Ra, {sources}", opcode, {**PLAIN, zero: "RZ"}, ALL) for sources, opcode, zeros in (
         ("Rb, -Rc", 0x224, ("Ra", "Rb")), ("Rb_c, simm", 0x424, ("Ra", "Rb_c")), ("Rb_c, -cb", 0x624, ("Ra", "Rb_c")),
         ("simm, -Rc", 0x824, ("Ra",)), ("cb, -Rc", 0xA24, ("Ra",))) for zero in zeros),
@@ -96,8 +101,10 @@ ROWS = rows(
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
     ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING | XAVIER),
-    ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),
-    ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER),
+    ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER - BLACKWELL),
+    ("VIMNMX{vtype32}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                  0x048, {}, BLACKWELL),
+    ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER - BLACKWELL),
+    ("VIMNMX{v16x2}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                    0x048, {73: 1}, BLACKWELL),
     ("VIMNMX3{vtype}{relu} Rd, Ra, Sb, Rc, !Pp",                       0x00F, {}, HOPPER),
     ("VIADDMNMX{vtype}{relu} Rd, Ra, -Sb, Sc, !Pp",                    0x046, {}, HOPPER),
     ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER),

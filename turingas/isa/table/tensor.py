@@ -7,7 +7,7 @@ with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` 
 
 import functools
 
-from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
+from turingas.isa.arch import BLACKWELL, ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
 from turingas.isa.op import op
@@ -202,6 +202,9 @@ for text, sources, opcode, fixed in THIRD:
 TILES: dict[str, OfArch] = {
     "tile": Enum(78, 2, (".M88", ".MT88", ".M816", ".M832")),
     "tile88": Enum(78, 1, (".M88", ".MT88")),
+    "bits": Enum(75, 3, {0: ".16", 5: ".U4x16P64TO8", 6: ".U6x16P32TO8", 7: ".8"}),
+    "tile5": Enum(78, 3, (".M88", ".MT88", ".M816", ".M832", ".MT1616")),
+    "half": Enum(75, 1, (".16", ".8")), "tile3": Enum(78, 2, (".M88", ".MT88", ".MT168")),
     "tilem": Enum(78, 2, (".MT88", ".M832", ".M864", None)),
     "n": Enum(72, 2, ("", ".2", ".4", None), spans={".2": 2, ".4": 4}),
     "low": Alone(40, 24), "signed": Alone(40, 24, signed=True), "up": Offset(40, 24, signed=False),
@@ -211,15 +214,23 @@ TILES: dict[str, OfArch] = {
 MOVES = rows(
     # without a register the offset is unsigned on sm_75
     ("LDSM.16{tile}{n} Rdw, [low]",           0x83B,  {24: 255, "low": bool, "reuse": False},    TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          TURING),
+    ("LDSM.16{tile}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, AMPERE - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, BLACKWELL),
+    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          TURING - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          BLACKWELL),
     ("LDSM.16{tile}{n} Rdw, [URb(up)]",       0x183B, {24: 255, "reuse": False},                 TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          TURING),
-    ("STSM.16{tile88}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, HOPPER),
-    ("STSM.16{tile88}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          HOPPER),
-    ("STSM.16{tile88}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 HOPPER),
-    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER),
+    ("LDSM.16{tile}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 AMPERE - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 BLACKWELL),
+    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          TURING - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          BLACKWELL),
+    ("STSM.16{tile88}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, BLACKWELL),
+    ("STSM.16{tile88}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          BLACKWELL),
+    ("STSM.16{tile88}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 BLACKWELL),
+    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          BLACKWELL),
     ("MOVM.16{tilem} Rd, Ra",                 0x23A,  {"reuse": False},                          TURING),
     fields=TILES,
 )

@@ -2,9 +2,9 @@
 
 import functools
 
-from turingas.isa.arch import HOPPER, TURING, Arch
-from turingas.isa.fields import Constant, Enum, Number, Offset, Target, flag
-from turingas.isa.grammar import field_of, register, rows
+from turingas.isa.arch import BLACKWELL, HOPPER, TURING, Arch
+from turingas.isa.fields import Alone, Constant, Enum, Number, Offset, Target, flag
+from turingas.isa.grammar import behind, field_of, register, rows
 from turingas.isa.op import op
 
 
@@ -20,6 +20,8 @@ NO_Q = {77: 15}
 NO_P = {87: 15}
 NO_C = {64: "URZ"}  # a source c that the form does not read is URZ
 
+TO_HOPPER = TURING - BLACKWELL
+
 # fmt: off
 ROWS = rows(
     # text                                                        opcode  fixed           architectures
@@ -29,14 +31,22 @@ ROWS = rows(
     ("USEL URd, URa, imm, !UPp",                                  0x1887, {}, TURING),
 
     # ---- integer arithmetic
-    ("UIADD3 URd, UPu?, UPv?, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, TURING),
-    ("UIADD3 URd, UPu?, UPv?, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, TURING),
-    ("UIADD3.X URd, UPu?, UPv?, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, TURING),
-    ("UIADD3.X URd, UPu?, UPv?, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, TURING),
-    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, TURING),
-    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, TURING),
-    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, TURING),
-    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, TURING),
+    ("UIADD3 URd, UPu?, UPv?, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3 URd, UPu?, UPv?, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, TO_HOPPER),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, TO_HOPPER),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, TO_HOPPER),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, TO_HOPPER),
+    ("UIADD3 URd, UPu, UPv, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3 URd, UPu, UPv, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.X URd, UPu, UPv, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, BLACKWELL),
+    ("UIADD3.X URd, UPu, UPv, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, BLACKWELL),
+    ("UIADD3.64 URd2, UPu, UPv, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.64 URd2, UPu, UPv, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.64.X URd2, UPu, UPv, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, BLACKWELL),
+    ("UIADD3.64.X URd2, UPu, UPv, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, BLACKWELL),
     ("UIMAD{u32} URd, URa, URb, -URc",                            0x12A4, NO_P | {81: 7}, TURING),
     ("UIMAD{u32} URd, URa, simm, -URc",                           0x18A4, NO_P | {81: 7}, TURING),
     ("UIMAD{u32} URd, URa, URb_c, simm",                          0x14A4, NO_P | {81: 7}, TURING),
@@ -109,7 +119,12 @@ ROWS = rows(
     ("ULDC{size} URdw, cx",                                       0x1AB9, {}, TURING),
     ("ULDC{size} URdw, c[bank][URa(coff)]",                       0x1ABB, {}, TURING),
 
+    ("LDCU{sizes}{texunpack} URdw, c[bank][cuat]",                            0x17AC, {24: "URZ", "cuat": bool, "guard": "UP"}, BLACKWELL),
+    ("LDCU{sizes}{texunpack} URdw, c[bank][URa(cuoff)]",                      0x17AC, {"guard": "UP"}, BLACKWELL),
+
     # ---- the warp and its resources
+    ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "P"}, BLACKWELL),
+    ("UGETNEXTWORKID{cast} [URa], [URg]",                         0x13CA, {}, BLACKWELL),
     ("USETMAXREG.DEALLOC.CTAPOOL count",                          0x19C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.DEALLOC.CTAPOOL URb",                            0x13C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.TRY_ALLOC.CTAPOOL UPu, count",                   0x19C8, {73: 1, 74: 1}, HOPPER),
@@ -136,9 +151,12 @@ ROWS = rows(
         "lr": Enum(76, 1, (".L", ".R")), "hi": flag(80, ".HI"), "wrap": flag(75, ".W"), "sh": flag(74, ".SH"),
         "shtype": Enum(73, 2, (".S64", ".U64", ".S32", ".U32")),
         "h1": flag(72, ".H1"), "rz": Enum(79, 3, {0: "", 3: ".RZ"}),
+        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17),
+        "texunpack": flag(80, ".TEXUNPACK"), "cast": Enum(72, 1, (".SELFCAST", ".BROADCAST")), "URg": behind(24),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
         "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
+        "sizes": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64", ".128"), spans={".64": 2, ".128": 4}),
         "const": Constant(byte=True), "cx": Bindless, "bank": Number(54, 5), "coff": Offset(38, 16),
         "count": Number(32, 10), "bytes": Number(32, 20),
         "target": Target(((24, 58),)),
@@ -176,6 +194,12 @@ OPS = {
                    traits="lanes"),
     "ULDC": umove("loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]",
                   kin="MOV", space="constant"),
+    "LDCU": op("constant", "loads uniform registers from constant memory", "ld.param, ld.const",
+               "LDCU UR4, c[0x0][0x380]", kin="ULDC", space="constant"),
+    "UVIRTCOUNT": branch("gives up what the warp has of a pool", "part of tcgen05.alloc",
+                         "UVIRTCOUNT.DEALLOC.SMPOOL 0x80"),
+    "UGETNEXTWORKID": branch("asks for the next block to work on: cancels its launch", "clusterlaunchcontrol.try_cancel",
+                             "UGETNEXTWORKID.SELFCAST [UR4], [UR5]"),
     "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18",
                          fence="w"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),
