@@ -206,10 +206,16 @@ _sm_90 = child(
     max_warps=64, max_blocks=32, tensor_sums="cut", newer_elf=True, code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
+# Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of sources.
+# Arithmetic takes no constants any more: LDC and LDCU load them into registers.
 _sm_100 = child(
-    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", gone=(r"^[HIQB]GMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA"),
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu",
+    gone=(
+        r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16", r"^CCTLT\.IVTH tbank",
+        r"(?<!\w)(c[bx]h?|half_[cx])(?!\w|\[)",
+    ),
     param_base=0x380, wide_param_base=0x380,
-)
+)  # fmt: skip
 child("sm_120", _sm_100)
 
 NAMES = tuple(ARCHS)

@@ -200,7 +200,7 @@ class Register(Field):
             if bit is not None:
                 self.mask |= 1 << bit
         self._extras = self.mask & ~(self.last << pos)  # what is written beside the name; a suffix may be of zeros
-        if suffix is not None and suffix.names.get(0):
+        if suffix is not None and suffix.names.get(0) != "":
             self._extras = -1
         self.what = KINDS.get(prefix, f"{prefix}0 to {prefix}{self.count - 1}")
         self.mark = "!" if prefix in ("P", "UP") else "~"

@@ -3,7 +3,7 @@
 import functools
 
 from turingas.isa.arch import AMPERE, BLACKWELL, HOPPER
-from turingas.isa.fields import Enum, flag
+from turingas.isa.fields import Alone, Enum, flag
 from turingas.isa.grammar import not_zero, register, rows
 from turingas.isa.op import Spans, op, wide_address
 
@@ -11,6 +11,7 @@ AMPERE_ONLY = AMPERE - HOPPER
 HOPPER_ONLY = HOPPER - BLACKWELL
 DESC = {76: 1}  # an L2 cache policy follows
 
+MODES = ("", ".IM2COL", ".W128", ".W", ".GATHER4")  # how a tensor copy walks through the tensor
 NO_RZ = {"Ra2": not_zero}
 
 # fmt: off
@@ -44,23 +45,25 @@ ROWS = rows(
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
     # ---- tensor copies: [shared address, mbarrier, coordinates ...], [tensor map]
-    ("UTMALDG{dim}{cta2} [URb4], [URa2]",                             0x15B4, {}, HOPPER),
-    ("UTMALDG{dim}{cta2} [URb4], [URa2], desc[URp2]",                 0x15B4, DESC, HOPPER),
+    ("UTMALDG{dim}{tile}{cta2} [URb4], [URa2]",                       0x15B4, {}, HOPPER),
+    ("UTMALDG{dim}{tile}{cta2} [URb4], [URa2], desc[URp2]",           0x15B4, DESC, HOPPER),
     ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc",       0x13B4, {}, HOPPER),
     ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
-    ("UTMASTG{dim_s}{im2col} [URbw], [URa2]",                         0x13B5, {}, HOPPER),
-    ("UTMASTG{dim_s}{im2col} [URbw], [URa2], desc[URp2]",             0x13B5, DESC, HOPPER),
+    ("UTMASTG{dim_s}{to} [URbw], [URa2]",                             0x13B5, {}, HOPPER),
+    ("UTMASTG{dim_s}{to} [URbw], [URa2], desc[URp2]",                 0x13B5, DESC, HOPPER),
     ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2]",                 0x13B6, {}, HOPPER),
     ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2], desc[URp2]",     0x13B6, DESC, HOPPER),
-    ("UTMAPF.L2{dim_p} [URbw], [URa2]",                               0x15B8, {}, HOPPER),
-    ("UTMAPF.L2{dim_p} [URbw], [URa2], desc[URp2]",                   0x15B8, DESC, HOPPER),
-    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc",                   0x13B8, {82: 1}, HOPPER),
-    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc, desc[URp2]",       0x13B8, {82: 1} | DESC, HOPPER),
+    ("UTMAPF.L2{dim_p}{tile} [URbw], [URa2]",                         0x15B8, {}, HOPPER),
+    ("UTMAPF.L2{dim_p}{tile} [URbw], [URa2], desc[URp2]",             0x15B8, DESC, HOPPER),
+    ("UTMAPF.L2{dim_p}{columns} [URbw], [URa2], URc",                 0x13B8, {}, HOPPER),
+    ("UTMAPF.L2{dim_p}{columns} [URbw], [URa2], URc, desc[URp2]",     0x13B8, DESC, HOPPER),
+    ("UMEMSETS.64 [at], URZ, URc",                                    0x13CB, {24: "URZ", "at": bool, 32: "URZ"}, BLACKWELL),
+    ("UMEMSETS.64 [URa(off)], URZ, URc",                              0x13CB, {32: "URZ"}, BLACKWELL),
     ("UTMACCTL{ivpf} [URa2]",                                         0x19B9, {}, HOPPER),
     ("UTMACCTL.IVALL",                                                0x09B9, {83: 1}, HOPPER),
     ("UTMACMDFLUSH",                                                  0x09B7, {}, HOPPER),
     fields={
-        "URd2": register("UR", 16, 2), "URa2": register("UR", 24, 2),
+        "at": Alone(40, 24, signed=True), "URd2": register("UR", 16, 2), "URa2": register("UR", 24, 2),
         "URb2": register("UR", 32, 2), "URp2": register("UR", 40, 2),
         "URb4": register("UR", 32, 4), "URbw": register("UR", 32, -1),
         # what PTX makes of them (ptxas 12.9): "" arrive.expect_tx, .A1T0 arrive, .ART0 arrive with a count,
@@ -80,7 +83,10 @@ ROWS = rows(
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
         "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in BLACKWELL else Enum(85, 1, ("",)),
-        "mode": lambda arch: Enum(82, 3, ("", ".IM2COL", ".W128", ".W", ".GATHER4")) if arch in BLACKWELL else flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),
+        "mode": lambda arch: Enum(82, 3, MODES if arch in BLACKWELL else MODES[:2]),
+        "tile": lambda arch: Enum(82, 3, {0: "", 4: ".GATHER4"} if arch in BLACKWELL else {0: ""}),
+        "columns": lambda arch: Enum(82, 3, {n: name for n, name in enumerate(MODES if arch in BLACKWELL else MODES[:2]) if 0 < n < 4}),
+        "to": lambda arch: Enum(82, 2, ("", ".IM2COL", ".SCATTER4") if arch in BLACKWELL else ("", ".IM2COL")), "ivpf": Enum(82, 1, (".IV", ".PF")),
         # the first operand's registers: an address (UTMASTG, UTMAREDG) and the coordinates, rounded up to 2, 4 or 8
         "dim": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D")),
         "dim_s": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D"),
@@ -129,6 +135,7 @@ OPS = {
                     "UTMASTG.2D [UR8], [UR4]", spans=tile(1)),
     "UTMAREDG": copy("reduces a tile through a tensor map (TMA)", "cp.reduce.async.bulk.tensor",
                      "UTMAREDG.2D.ADD [UR8], [UR4]", spans=tile(1), space="global", traits="atomic"),
+    "UMEMSETS": copy("sets shared memory to zero", "st.bulk", "UMEMSETS.64 [UR4], URZ, UR6", kin="STS"),
     "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
                    "UTMAPF.L2.2D [UR8], [UR4]"),
     "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",

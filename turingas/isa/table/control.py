@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, HOPPER, TURING, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, HOPPER, RTX, TURING, Archs
 from turingas.isa.fields import BitSet, Enum, Number, Target, flag
 from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op
@@ -97,6 +97,8 @@ SINCE_90 = {
     65: "SR_CGAERRORSTATUS", 134: "SR_WARPGROUP_INFO", 135: "SR_WARPGROUPID", 136: "SR_CgaCtaId",
     137: "SR_GpcLocalCgaId", 139: "SR_CTARegPoolSz",
 }
+SINCE_100 = {n: name for n, name in SINCE_90.items() if "WARPGROUP" not in name} | {138: "SR_CgaSize", 141: "SR_TMemSz"}
+SINCE_120 = {142: "SR_CONTEXT_SAVE_ADDR_LO", 143: "SR_CONTEXT_SAVE_ADDR_HI"}
 # fmt: on
 
 
@@ -109,7 +111,9 @@ SPECIALS: Variants = [
     (ALL - TURING, _special(SPECIAL)),
     (TURING - AMPERE, _special(SPECIAL | SINCE_75)),
     (AMPERE - HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80)),
-    (HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+    (HOPPER - BLACKWELL, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+    (BLACKWELL - RTX, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_100)),
+    (RTX, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_100 | SINCE_120)),
 ]
 
 # ---- convergence barriers and the other things that BMOV moves ---------------------------------------------------
@@ -182,7 +186,7 @@ ROWS = rows(
     ("BREAK !Pp?, Bd",                                  0x0942, {},               TO_HOPPER),
     ("BSSY{rely} !Pp?, Bd, near",                       0x0945, {},               BLACKWELL),
     ("BSYNC{rely} !Pp?, Bd",                            0x0941, {},               BLACKWELL),
-    ("BREAK{rely} !Pp?, Bd",                            0x0942, {},               BLACKWELL),
+    ("BREAK{reliable} !Pp?, Bd",                        0x0942, {},               BLACKWELL),
     ("YIELD !Pp?",                                      0x0946, {},               ALL),
     ("WARPSYNC !Pp?, Rb",                               0x0348, {},               ALL - AMPERE),
     ("WARPSYNC{excl8} !Pp?, Rb",                        0x0348, {},               AMPERE_TO_ADA),
@@ -335,7 +339,7 @@ ROWS = rows(
         "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
         "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
         "ignorekill": flag(85, ".IGNOREKILL"), "threads": register("UR", 24, inv=72),
-        "fill": Enum(86, 2, ("", ".FILL", ".BROADCAST")), "rely": Enum(72, 2, ("", ".RELIABLE", ".RECONVERGENT")),
+        "fill": Enum(86, 2, ("", ".FILL", ".BROADCAST")), "reliable": flag(72, ".RELIABLE"), "rely": Enum(72, 2, ("", ".RELIABLE", ".RECONVERGENT")),
         "least": Enum(78, 2, (".MAX", ".MAXABS", ".MIN", ".MINABS")), "of": Enum(73, 2, ("", ".S32", ".F32")),
         "nan": flag(77, ".NAN"),
         "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),

@@ -23,6 +23,7 @@ FIELDS = {
     "nan": Enum(81, 1, ("", ".NAN")),
     "xorsign": Enum(82, 1, ("", ".XORSIGN")),
     "bf": Enum(71, 1, ("", ".BF")),
+    "hbf": Enum(82, 1, ("", ".BF16")), "half_a": Enum(83, 1, ("", ".H1")), "half_b": Enum(84, 1, ("", ".H1")),
     "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
     "func70": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT")),
     "func64": Enum(74, 4, {6: ".RCP64H", 7: ".RSQ64H"}),
@@ -42,6 +43,7 @@ PACKED: dict[str, OfArch] = {
     **{f"pair{at}": Enum(pos, 3, {n + np: name + ".NP" * (np > 0) for n, name in enumerate(PAIRS) for np in (0, 4)})
        for at, pos in (("a", 81), ("c", 84))},
     **{f"one{at}": Enum(pos, 3, {2: ONE, 6: ONE + ".NP"}) for at, pos in (("a", 81), ("c", 84))},
+    "-|URbh1|": register("UR", 32, neg=63, abs=62, suffix=FIELDS["half_b"]),
     "pairb": Enum(87, 2, PAIRS), "oneb": Enum(87, 2, {2: ONE}), "np": Enum(86, 1, ("", ".NP")),
     # of a uniform register they stand within the bars; b and c have one there
     **{f"-|UR{at}{n}|": register("UR", 32, int(n), neg=63, abs=62, suffix=Enum(pos, 2, PAIRS if n == "2" else {2: ONE}))
@@ -79,7 +81,7 @@ ROWS = rows(
     ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, GA10X),
     ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, AMPERE - GA10X),
     ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
-    ("FMNMX3{ftz}{nan} Rd, -|Ra|, -|Fb|, -|Fc|, !Pp",                  0x076, {}, BLACKWELL),
+    ("FMNMX3{ftz}{nan} Rd, -|Ra|, -|Fb|, -|Fc|, !Pp",                  0x076, {"without": (0x400, 0xE00)}, BLACKWELL),
     ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
     ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
     ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
@@ -136,6 +138,11 @@ ROWS = rows(
     ("HSETP2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Hc|, !Pp",  0x034, {}, ALL),
     ("HSET2.BF16_V2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Bc|, !Pp",  0x033, {65: 1}, HOPPER),
     ("HSETP2.BF16_V2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Bc|, !Pp", 0x034, {65: 1}, HOPPER),
+    # ---- a half and FP32
+    ("FHADD{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|Fc|",                 0x021, {81: 1, "without": 0x400}, BLACKWELL),
+    ("FHFMA{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|Fb|{half_b}, -|Fc|",  0x023, {81: 1, "without": (0x400, 0x800, 0xC00)},
+     BLACKWELL),
+    ("FHFMA{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|URbh1|, -|Rc|",       0x1C23, {81: 1}, BLACKWELL),
     # ---- FP32 in pairs
     *packed("FADD2{ftz}{rnd}", 0x24B, "", "r32"), *packed("FADD2{ftz}{rnd}", 0x44B, "", "i"),
     *packed("FADD2{ftz}{rnd}", 0x1E4B, "", "u"),
@@ -158,6 +165,8 @@ OPS = {
                  "min.f32, max.f32, fminf, fmaxf", "FMNMX R0, R1, R2, !PT", traits="f32"),
     "FMNMX3": alu("the smallest or largest of three FP32 numbers", "min.f32, max.f32 of three, __fmaxf3",
                   "FMNMX3 R0, R1, R2, R3, !PT", kin="FMNMX", traits="f32"),
+    "FHADD": fma("d = a + b, a a half", "add.f32.f16, add.f32.bf16", "FHADD R0, R1, R2", kin="FADD"),
+    "FHFMA": fma("d = a * b + c in FP32, a and b halves", "fma.rn.f32.f16", "FHFMA R0, R1, R2, R3", kin="FFMA"),
     "FFMA2": fma("FFMA of two pairs of numbers", "fma.rn.f32x2, __ffma2_rn",
                  "FFMA2 R0, R2.F32x2.HI_LO, R4.F32x2.HI_LO, R6.F32x2.HI_LO", kin="FFMA"),
     "FADD2": fma("FADD of two pairs of numbers", "add.rn.f32x2, __fadd2_rn",

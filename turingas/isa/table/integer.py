@@ -16,7 +16,6 @@ def shift(value: int) -> bool:
 
 FIELDS = {
     "u32": Enum(73, 1, (".U32", "")),
-    "spill": Enum(88, 1, ("", ".SPILL")),
     "lanes": Number(72, 4, default=15),  # which bytes MOV writes
     "lut": Number(72, 8),
     "plut": Number(((64, 3), (72, 5)), 8),
@@ -47,8 +46,8 @@ PLAIN: dict[Any, Any] = {81: 7, 87: 15}  # IMAD: no carry out, none in
 NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
 
 ROWS = rows(
-    ("MOV Rd, Sb, lanes?",                                             0x002, {}, TO_HOPPER),
-    ("MOV{spill} Rd, Sb, lanes?",                                      0x002, {}, BLACKWELL),
+    ("MOV Rd, Sb, lanes?",                                             0x002, {}, ALL),
+    ("MOV.SPILL Rd, URb",                                              0x1C02, {72: 15, 88: 1}, BLACKWELL),
     ("SEL Rd, Ra, Sb, !Pp",                                            0x007, {}, ALL),
     ("IABS Rd, Ib",                                                    0x013, {}, ALL),
     ("BREV Rd, Sb",                                                    0x101, {}, ALL),

@@ -103,6 +103,16 @@ def only(archs: Archs, addresses: list[Address]) -> list[Address]:
     return [a._replace(archs=a.archs & archs) for a in addresses]
 
 
+def large(ur: str, off: str) -> list[Address]:
+    """Addresses of accesses of 256 bits. They are always of 64 bits, though bit 72 does not say so."""
+    return [
+        Address(f"[{ur}({off})]", "", True, RZ, BLACKWELL),
+        Address(f"[Ra2.64+{ur}({off})]", "", True, {75: 1, "Ra2": not_zero}, BLACKWELL),
+        Address(f"[Ra.U32+{ur}({off})]", "", True, {"Ra": not_zero}, BLACKWELL),
+        Address(f"desc[{ur}][Ra2.64({off})]", "", True, {75: 1, 76: 1, "Ra2": not_zero}, BLACKWELL),
+    ]
+
+
 def local(ur: str) -> list[Address]:
     return [
         *absolute("off", "at", e=False),
@@ -139,9 +149,7 @@ RED = only(TO_90, through("URc", 90, 71)) + only(BLACKWELL, through("URc", 90, 8
 ATOM = only(TO_90, through("URc", 70, 71, {"Ra2": not_zero})) + only(BLACKWELL, through("URc", 63, 76, off="off23"))
 REDUCED = only(H100, through("URc", 70, 71)) + only(BLACKWELL, through("URc", 81, 82))
 FLOAT_ATOM = only(TO_90, through("URc", 70, 71, {"Ra2": not_zero})) + only(BLACKWELL, through("URc", 63, 90, off="off23"))
-#   of 256 bits: always of 64 bits, though bit 72 does not say so
-LARGE_LOAD = [a._replace(e="", archs=BLACKWELL) for a in through("URb", 75, 76, off="off17") if a.e and a.archs & BLACKWELL]
-LARGE_STORE = [a._replace(e="", archs=BLACKWELL) for a in through("URc", 75, 76, off="off19") if a.e and a.archs & BLACKWELL]
+LARGE_LOAD, LARGE_STORE = large("URb", "off17"), large("URc", "off19")
 QUERY = [a for a in LOAD if "desc" not in a.text]
 EXTENDED = [a for a in ATOM if "desc" not in a.text and a.e]
 
@@ -183,7 +191,7 @@ COPY_ORDERS = (
 
 FIELDS = {
     # offsets
-    "at": Alone(40, 24), "off23": Offset(40, 23), "off19": Offset(40, 19, scale=32), "off17": Offset(40, 17, scale=32), "off32": Offset(32, 32), "at32": Alone(32, 32),
+    "at": Alone(40, 24), "off23": Offset(40, 23), "off19": Offset(40, 19, scale=32), "off17": Offset(40, 17, scale=32), "off32": Offset(32, 32), "at32": Alone(32, 32), "far32": Alone(32, 32, signed=True),
     "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20, signed=True),
     "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "cxat": Alone(38, 16), "bank": Number(54, 5),
     "tbank": Number(54, 5), "toff": Number(40, 14),
@@ -294,7 +302,7 @@ LOADS = (
     ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": not_zero}, T4),
     ("LDC{csize}{index} Rdw, cx[URa][cxat]",           0x1582, {64: 255}, AMPERE),
     ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": not_zero}, AMPERE),
-    ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: 63, "ramat": _some}, TURING),
+    ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: "URZ", "ramat": _some}, TURING),
     ("LDTRAM{tram} Rd, a[URa(ramoff)]",                0x13AD, {}, TURING),
 )  # fmt: skip
 
@@ -449,6 +457,7 @@ CACHES = (
     ("CCTL{cached}{cctl} [Ra+URb]",          0x1D8F, {"Ra": not_zero}, AMPERE),
     ("CCTL.E{cached}{cctl70} [Ra2+URb]",     0x1D8F, {"Ra2": not_zero, 72: 1}, T4),
     ("CCTL.E{cached}{cctl} [Ra2+URb]",       0x1D8F, {"Ra2": not_zero, 72: 1}, AMPERE),
+    ("CCTL.E.C.LDCU.IV{deep} [far32]",       0x1540, {24: "URZ", "far32": _some, 79: 1, 87: 3}, BLACKWELL),
     ("CCTL.E.C.LDCU.IV{deep} [URa(off32)]",  0x1540, {79: 1, 87: 3}, BLACKWELL),
     *spread(absolute("off", "at", e=False), ("CCTLL{cctl70} @", 0x990, {}, ALL)),
     ("CCTLL{cctllall}",                      0x990, {24: 255}, ALL),

@@ -6,14 +6,17 @@ What each instruction is of PTX was read off ptxas 13.0's code for every form of
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from turingas.isa.arch import BLACKWELL, RTX
-from turingas.isa.fields import Enum, Number, Offset, flag
+from turingas.isa.fields import Alone, Enum, Number, Offset, flag
 from turingas.isa.grammar import OfArch, behind, register, rows
 from turingas.isa.op import op
 
 TENSOR = BLACKWELL - RTX
+UP = {"guard": "UP"}
 
 
 # Rows of tensor memory that a warp reaches, and the bits of each for one register of a thread: 81, 82 and 87 the shape,
@@ -29,7 +32,7 @@ LAYOUTS = {
 FIELDS: dict[str, OfArch] = {
     "layout": Enum(((81, 2), (87, 1), (83, 3)), 6, {code: name for name, (code, _) in LAYOUTS.items()},
                    spans={name: count for name, (_, count) in LAYOUTS.items()}),
-    "pack": flag(80, ".PACK16BIT"), "expand": flag(80, ".EXPAND16BIT"), "far": Offset(((40, 24), (72, 8)), 32),
+    "pack": flag(80, ".PACK16BIT"), "expand": flag(80, ".EXPAND16BIT"), "far": Offset(((40, 24), (72, 8)), 32), "alone": Alone(((40, 24), (72, 8)), 32, signed=True),
     "cta2": flag(85, ".2CTA"),
     # copies from shared memory: rows x bits, which warps get a copy, and the numbers of 4 or 6 bits that are spread
     "copied": Enum(((83, 2), (88, 1)), 3, ("", None, ".4dp256bit", ".128dp128bit", ".2x64dp128bit_lw02_lw13",
@@ -44,6 +47,12 @@ FIELDS: dict[str, OfArch] = {
     "URa2": register("UR", 24, 2), "URb2": register("UR", 32, 2), "URe": register("UR", 40), "URf": behind(40),
     "URm": register("UR", 48),
 }  # fmt: skip
+
+
+def placed(text: str, opcode: int, fixed: Mapping[Any, Any], pos: int) -> list[tuple[object, ...]]:
+    """A row with an address in tensor memory; an offset without a register stands alone."""
+    alone = re.sub(r"UR\w\(far\)", "alone", text)
+    return [(alone, opcode, {**fixed, pos: "URZ", "alone": bool}, TENSOR), (text, opcode, fixed, TENSOR)]
 
 
 def products() -> Iterator[tuple[object, ...]]:
@@ -65,10 +74,10 @@ def products() -> Iterator[tuple[object, ...]]:
 # fmt: off
 ROWS = rows(
     # text                                                              opcode  fixed       architectures
-    ("LDTM{layout}{pack} Rdw, tmem[URb(far)]",                          0x19EE, {},         TENSOR),
-    ("STTM{layout}{expand} tmem[URc(far)], Rbw",                        0x19ED, {},         TENSOR),
-    ("UTCCP.T.S{cta2}{copied}{spread} tmem[URa(far)], gdesc[URb2]",     0x19E7, {},         TENSOR),
-    ("UTCSHIFT{cta2}.DOWN tmem[URa(far)]",                              0x19E6, {80: 1},    TENSOR),
+    *placed("LDTM{layout}{pack} Rdw, tmem[URb(far)]",                   0x19EE, UP,         32),
+    *placed("STTM{layout}{expand} tmem[URc(far)], Rbw",                 0x19ED, UP,         64),
+    *placed("UTCCP.T.S{cta2}{copied}{spread} tmem[URa(far)], gdesc[URb2]", 0x19E7, {},      24),
+    *placed("UTCSHIFT{cta2}.DOWN tmem[URa(far)]",                       0x19E6, {80: 1},    24),
     ("UTCBAR.2CTA{a0tx}{multicast} [URa], URb, URc?",                   0x13E9, {85: 1},    TENSOR),
     ("UTCBAR{a0tx}{wakeup}{multicast} [URa], URb, URc?",                0x13E9, {},         TENSOR),
     ("UTCATOMSWS{cta2}.FIND_AND_SET{align} UPu, URd, URb",              0x15E3, {},         TENSOR),

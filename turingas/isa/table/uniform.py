@@ -4,7 +4,7 @@ import functools
 
 from turingas.isa.arch import BLACKWELL, HOPPER, TURING, Arch
 from turingas.isa.fields import Alone, Constant, Enum, Number, Offset, Target, flag
-from turingas.isa.grammar import behind, field_of, register, rows
+from turingas.isa.grammar import behind, field_of, not_zero, register, rows
 from turingas.isa.op import op
 
 
@@ -123,8 +123,8 @@ ROWS = rows(
     ("LDCU{sizes}{texunpack} URdw, c[bank][URa(cuoff)]",                      0x17AC, {"guard": "UP"}, BLACKWELL),
 
     # ---- the warp and its resources
-    ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "P"}, BLACKWELL),
-    ("UGETNEXTWORKID{cast} [URa], [URg]",                         0x13CA, {}, BLACKWELL),
+    ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "UP"}, BLACKWELL),
+    ("UGETNEXTWORKID{cast} [URa], [URg]",                         0x13CA, {"URa": not_zero}, BLACKWELL),
     ("USETMAXREG.DEALLOC.CTAPOOL count",                          0x19C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.DEALLOC.CTAPOOL URb",                            0x13C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.TRY_ALLOC.CTAPOOL UPu, count",                   0x19C8, {73: 1, 74: 1}, HOPPER),
