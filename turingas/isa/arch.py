@@ -216,7 +216,15 @@ _sm_100 = child(
     ),
     param_base=0x380, wide_param_base=0x380,
 )  # fmt: skip
-child("sm_120", _sm_100)
+# GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
+_sm_120 = child(
+    "sm_120", _sm_100, gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
+)  # fmt: skip
+
+# the chips beside them: by what nvdisasm and ptxas say (tests/isa/test_relatives.py)
+child("sm_103", _sm_100)
+child("sm_110", _sm_100)
+child("sm_121", _sm_120)
 
 NAMES = tuple(ARCHS)
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
@@ -257,7 +265,8 @@ def since(name: str) -> Archs:
 
 ALL, XAVIER, TURING = since("sm_70"), since("sm_72"), since("sm_75")
 AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), since("sm_90")
-BLACKWELL, RTX = since("sm_100"), since("sm_120")  # both generations of Blackwell; the one of GeForce
+BLACKWELL, RTX = since("sm_100"), since("sm_120")  # all of Blackwell, and the chips of GeForce
+B200 = BLACKWELL - RTX  # those with tensor memory
 
 
 def arch(name: str | int) -> Arch:

@@ -2,7 +2,7 @@
 
 import functools
 
-from turingas.isa.arch import AMPERE, BLACKWELL, HOPPER
+from turingas.isa.arch import AMPERE, B200, BLACKWELL, HOPPER, Arch
 from turingas.isa.fields import Alone, Enum, flag
 from turingas.isa.grammar import not_zero, register, rows
 from turingas.isa.op import Spans, op, wide_address
@@ -12,6 +12,13 @@ HOPPER_ONLY = HOPPER - BLACKWELL
 DESC = {76: 1}  # an L2 cache policy follows
 
 MODES = ("", ".IM2COL", ".W128", ".W", ".GATHER4")  # how a tensor copy walks through the tensor
+
+
+def modes(arch: Arch) -> dict[int, str]:
+    """Those of an architecture, by their numbers."""
+    return {n: MODES[n] for n in ((0, 1, 2, 3, 4) if arch in B200 else (0, 1, 3, 4) if arch in BLACKWELL else (0, 1))}
+
+
 NO_RZ = {"Ra2": not_zero}
 
 # fmt: off
@@ -72,7 +79,7 @@ ROWS = rows(
         "arrive": Enum(73, 2, ("", ".TMASK", ".RED")), "optout": flag(75, ".OPTOUT"),
         "watch": flag(74, ".WATCH"), "trywait": flag(72, ".TRYWAIT"), "ivwb": Enum(72, 1, (".IV", ".WB")),
         "arvcnt": lambda arch: Enum(76 if arch in BLACKWELL else 70, 2, ("", ".ARVCNT", ".TRANSCNT")),
-        "view": lambda arch: Enum(72, 2, (".S", ".G", ".T") if arch in BLACKWELL else (".S", ".G")),
+        "view": lambda arch: Enum(72, 2, (".S", ".G", ".T") if arch in B200 else (".S", ".G")),
         "stsize": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}, spans={".64": 2, ".128": 4}),
         "redop": Enum(87, 3, (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR")),
         "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
@@ -82,10 +89,10 @@ ROWS = rows(
         "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
-        "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in BLACKWELL else Enum(85, 1, ("",)),
-        "mode": lambda arch: Enum(82, 3, MODES if arch in BLACKWELL else MODES[:2]),
+        "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in B200 else Enum(85, 1, ("",)),
+        "mode": lambda arch: Enum(82, 3, modes(arch)),
         "tile": lambda arch: Enum(82, 3, {0: "", 4: ".GATHER4"} if arch in BLACKWELL else {0: ""}),
-        "columns": lambda arch: Enum(82, 3, {n: name for n, name in enumerate(MODES if arch in BLACKWELL else MODES[:2]) if 0 < n < 4}),
+        "columns": lambda arch: Enum(82, 3, {n: name for n, name in modes(arch).items() if 0 < n < 4}),
         "to": lambda arch: Enum(82, 2, ("", ".IM2COL", ".SCATTER4") if arch in BLACKWELL else ("", ".IM2COL")), "ivpf": Enum(82, 1, (".IV", ".PF")),
         # the first operand's registers: an address (UTMASTG, UTMAREDG) and the coordinates, rounded up to 2, 4 or 8
         "dim": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D")),

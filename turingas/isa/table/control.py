@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, HOPPER, RTX, TURING, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, B200, BLACKWELL, HOPPER, RTX, TURING, Archs
 from turingas.isa.fields import BitSet, Enum, Number, Target, flag
 from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op
@@ -288,7 +288,7 @@ ROWS = rows(
     ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},               ALL),
     ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},               ALL),
     ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},               AMPERE),
-    ("CREDUX{least}{of}{nan} URd, Ra",                  0x02CC, {},               BLACKWELL),
+    ("CREDUX{least}{of}{nan} URd, Ra",                  0x02CC, {},               B200),
     ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},               HOPPER),
     ("ELECT{ignorekill} Pu, URd, threads",              0x182F, {},               HOPPER),
     ("WARPGROUP.ARRIVE",                                0x09C5, {},               HOPPER),
@@ -302,6 +302,7 @@ ROWS = rows(
         SPECIALS,
         ("S2R Rd, sr",                                  0x0919, {},               ALL),
         ("CS2R{cs2r} Rdw, sr",                          0x0805, {},               ALL),
+        ("CS2UR{cs2r} URdw, sr",                        0x08CB, {"guard": "UP"},  RTX),
         ("S2UR URd, sr",                                0x09C3, {"guard": "UP"},  TURING),
     ),
     ("P2R{byte} Rd, PR, Ra, Ib",                        0x0003, {},               VOLTA_TO_ADA),
@@ -342,7 +343,7 @@ ROWS = rows(
         "fill": Enum(86, 2, ("", ".FILL", ".BROADCAST")), "reliable": flag(72, ".RELIABLE"), "rely": Enum(72, 2, ("", ".RELIABLE", ".RECONVERGENT")),
         "least": Enum(78, 2, (".MAX", ".MAXABS", ".MIN", ".MINABS")), "of": Enum(73, 2, ("", ".S32", ".F32")),
         "nan": flag(77, ".NAN"),
-        "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
+        "URdw": register("UR", 16, -1), "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
         "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),
     },
@@ -420,6 +421,8 @@ OPS = {
                    ordered=False, traits="special"),
     "CS2R": alu("reads a special register with fixed latency; SRZ is 0", "mov from %clock, %clock64, clock64",
                 "CS2R R0, SR_CLOCKLO", opaque=True, traits="special"),
+    "CS2UR": alu("reads a special register into a uniform register with fixed latency", "mov from %clock, %clock64",
+                 "CS2UR UR4, SR_CLOCKLO", kin="CS2R", opaque=True, traits="special"),
     "S2UR": special("reads a special register into a uniform register", "mov from %ctaid, blockIdx",
                     "S2UR UR4, SR_CTAID.X", kin="S2R", traits="special"),
     "P2R": alu("packs predicates into a register", "", "P2R R0, PR, RZ, 0x7f", opaque=True),

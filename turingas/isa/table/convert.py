@@ -2,7 +2,7 @@
 
 import functools
 
-from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, GA10X, HOPPER, TURING, XAVIER, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, TURING, XAVIER, Archs
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -30,7 +30,7 @@ FIELDS = {
     "fmt8": Enum(76, 1, (".E5M2", ".E4M3")),
     "src8": Enum(73, 1, (".E5M2", ".E4M3")),
     "narrow": Enum(((76, 1), (85, 4)), 5, {6: ".E2M3", 7: ".E3M2", 8: ".E5M2", 9: ".E4M3"}),
-    "rs": Enum(79, 3, {0: "", 4: ".RS"}),
+    
     "e8rnd": Enum(79, 3, {0: "", 2: ".RP", 3: ".RZ"}), "s26": Enum(77, 1, (".SATFINITE", "")),
     "from2": Enum(82, 2, {0: ".F16", 2: ".BF16"}),
     "narrowsrc": Enum(((73, 2), (82, 2)), 4, {2: ".E5M2", 3: ".E4M3", 6: ".E2M3", 7: ".E3M2"}),
@@ -140,10 +140,11 @@ ROWS = rows(
     ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA - BLACKWELL),
     ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA - BLACKWELL),
     # Blackwell: formats of 4 and 6 bits, scales (.E8), and .RS, which rounds by the random bits of one more source
-    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB.RS Rd, Ra, Fb, Rc",     0x03E, {81: 1}, BLACKWELL),
+    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB.RS Rd, Ra, Fb, Rc",     0x03E, {81: 1}, B200),
     ("F2FP{satfinite}{relu}{narrow}.F32.PACK_AB_MERGE_C{e8rnd} Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 90: 1}, BLACKWELL),
-    ("F2FP{satfinite}{relu}{narrow}.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {78: 1, 81: 1, 90: 1}, BLACKWELL),
-    ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C{rs} Rd, Ra, Fb, Rc", 0x03E, {76: 7, 85: 1, 90: 1}, BLACKWELL),
+    ("F2FP{satfinite}{relu}{narrow}.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {78: 1, 81: 1, 90: 1}, B200),
+    ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc", 0x03E, {76: 7, 85: 1, 90: 1}, BLACKWELL),
+    ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {76: 7, 81: 1, 85: 1, 90: 1}, B200),
     ("F2FP{satfinite}{relu}.E8.F32.PACK_AB_MERGE_C{e8rnd} Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 86: 3, 90: 1}, BLACKWELL),
     ("F2FP{s26}{relu}.S2_6.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc",   0x03E, {76: 1, 78: 1, 85: 5, 90: 1}, BLACKWELL),
     ("F2FP{satfinite}{relu}{narrow}{from2}.UNPACK_B_MERGE_C{e8rnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 90: 1}, BLACKWELL),

@@ -5,7 +5,7 @@ import itertools
 import operator
 from collections.abc import Iterator
 
-from turingas.isa.arch import ALL, AMPERE, BLACKWELL, GA10X, HOPPER, TURING
+from turingas.isa.arch import ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, RTX, TURING
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import OfArch, register, rows
 from turingas.isa.op import op
@@ -35,7 +35,7 @@ FIELDS = {
     "hbool": Enum(69, 2, (".AND", ".OR", ".XOR")),
     "h_and": Enum(71, 1, ("", ".H_AND")),
 }
-# ---- two FP32 numbers in a pair of registers (Blackwell)
+# ---- two FP32 numbers in a pair of registers (sm_100)
 
 # A source is such a pair, in its order or swapped, or one number for both; what .NP says is not known.
 PAIRS, ONE = (".F32x2.HI_LO", ".F32x2.LO_HI"), ".F32"
@@ -65,7 +65,7 @@ def packed(name: str, opcode: int, b: str, c: str) -> Iterator[tuple[object, ...
             choices.append([(f"-|R{slot}2{to}|{{pair{slot}}}", {}), (f"-|R{slot}{to}|{{one{slot}}}", {})])
     for sources in itertools.product(*choices):
         text = f"{name} Rd2, {', '.join(text for text, _ in sources)}"
-        yield text, opcode, functools.reduce(operator.or_, (bits for _, bits in sources)), BLACKWELL
+        yield text, opcode, functools.reduce(operator.or_, (bits for _, bits in sources)), B200
 
 
 # HADD2.F32 can keep its second source alone for reuse
@@ -81,7 +81,7 @@ ROWS = rows(
     ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, GA10X),
     ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, AMPERE - GA10X),
     ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
-    ("FMNMX3{ftz}{nan} Rd, -|Ra|, -|Fb|, -|Fc|, !Pp",                  0x076, {"without": (0x400, 0xE00)}, BLACKWELL),
+    ("FMNMX3{ftz}{nan} Rd, -|Ra|, -|Fb|, -|Fc|, !Pp",                  0x076, {"without": (0x400, 0xE00)}, B200),
     ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
     ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
     ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
@@ -93,10 +93,14 @@ ROWS = rows(
       for name, bit, archs in ((".F16", 73, TURING - HOPPER), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
       for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
     # ---- FP64
-    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
-    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL),
-    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {}, ALL),
-    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {}, ALL),
+    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL - RTX),
+    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {"reuse": False}, RTX),
+    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL - RTX),
+    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {"reuse": False}, RTX),
+    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {}, ALL - RTX),
+    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {"reuse": False}, RTX),
+    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {}, ALL - RTX),
+    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {"reuse": False}, RTX),
     # ---- FP16, BF16 packed
     ("HADD2{h32}{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                      0x030, {}, BEFORE_AMPERE),
     ("HMUL2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                      0x032, {}, BEFORE_AMPERE),

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, TURING, XAVIER
+from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, RTX, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -39,6 +39,10 @@ FIELDS = {
     "vtype32": Enum(72, 1, (".U32", "")),
     "relu": Enum(76, 1, ("", ".RELU")),
     "v16": Enum(73, 1, ("", ".16x2")),
+    # sm_120: 64 bits, and four bytes
+    "imm64": Number(24, 64), "imm33": Number(32, 33, signed=True), "u64": Enum(73, 1, (".U64", ".S64")),
+    "vtype6": Enum(72, 3, (".U32", ".S32", ".U16x2", ".S16x2", ".U8x4", ".S8x4")),
+    "v6": Enum(73, 3, (".32", ".16x2", ".S32", ".S16x2", ".U8x4", ".S8x4")), "isat": Enum(80, 1, ("", ".ISAT")),
 }
 
 TO_HOPPER = ALL - BLACKWELL
@@ -47,8 +51,14 @@ NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
 
 ROWS = rows(
     ("MOV Rd, Sb, lanes?",                                             0x002, {}, ALL),
+    ("MOV.64 Rd2, Rb2",                                                0x202, {72: 15, 80: 1}, RTX),
+    ("MOV.64 Rd2, URb2",                                               0x1C02, {72: 15, 80: 1}, RTX),
+    ("MOV.64 Rd2, imm64",                                              0x402, {}, RTX),
     ("MOV.SPILL Rd, URb",                                              0x1C02, {72: 15, 88: 1}, BLACKWELL),
     ("SEL Rd, Ra, Sb, !Pp",                                            0x007, {}, ALL),
+    ("SEL.64 Rd2, Ra2, Rb2, !Pp",                                      0x607, {}, RTX),
+    ("SEL.64 Rd2, Ra2, imm33, !Pp",                                    0x407, {}, RTX),
+    ("SEL.64 Rd2, Ra2, URb2, !Pp",                                     0x1E07, {}, RTX),
     ("IABS Rd, Ib",                                                    0x013, {}, ALL),
     ("BREV Rd, Sb",                                                    0x101, {}, ALL),
     ("POPC Rd, ~Sb",                                                   0x109, {}, ALL),
@@ -58,6 +68,10 @@ ROWS = rows(
     ("IADD3.X Rd, Pu, Pv, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                    0x010, {74: 1}, BLACKWELL),
     ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, TO_HOPPER),
     ("IADD3 Rd, Pu, Pv, -Ra, -Ib, -Rc",                                0x010, NOT_X, BLACKWELL),
+    ("IADD.X Rd, Pu?, ~Ra, ~Ib, !Pp",                                  0x035, {74: 1}, RTX),
+    ("IADD Rd, Pu?, -Ra, -Ib",                                         0x035, {87: 15}, RTX),
+    ("IADD.64.X Rd2, Pu?, ~Ra2, ~Ib2, !Pp",                            0x035, {73: 3}, RTX),
+    ("IADD.64 Rd2, Pu?, -Ra2, -Ib2",                                   0x035, {73: 1, 87: 15}, RTX),
     *((f"IMAD.MOV{{u32}} Rd, Ra, {sources}", opcode, {**PLAIN, zero: "RZ"}, ALL) for sources, opcode, zeros in (
         ("Rb, -Rc", 0x224, ("Ra", "Rb")), ("Rb_c, simm", 0x424, ("Ra", "Rb_c")), ("Rb_c, -cb", 0x624, ("Ra", "Rb_c")),
         ("simm, -Rc", 0x824, ("Ra",)), ("cb, -Rc", 0xA24, ("Ra",))) for zero in zeros),
@@ -75,7 +89,8 @@ ROWS = rows(
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, ALL - TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, ALL - TURING),
-    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE - RTX),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800), "reuse": False}, RTX),
     ("LEA.HI.X Rd, Pu?, ~Ra, ~Sb, Rc, shift, !Pp",                     0x011, {74: 1, 80: 1}, ALL),
     ("LEA.HI.X.SX32 Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                    0x011, {73: 1, 74: 1, 80: 1, 64: 255}, ALL),
     ("LEA.HI Rd, Pu?, -Ra, -Sb, Rc, shift",                            0x011, {80: 1, 87: 15}, ALL),
@@ -97,16 +112,20 @@ ROWS = rows(
     ("PRMT{prmt} Rd, Ra, Sb, Sc",                                      0x016, {}, ALL),
     # ---- compare, select
     ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
+    ("ISETP{icmp}{u64}{bool} Pu, Pv, Ra2, Ib2, !Pp",                   0x00C, {68: 7, 80: 1}, RTX),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
     ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING | XAVIER),
     ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER - BLACKWELL),
-    ("VIMNMX{vtype32}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                  0x048, {}, BLACKWELL),
+    ("VIMNMX{vtype32}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                  0x048, {}, BLACKWELL - RTX),
+    ("VIMNMX{vtype6}{relu} Rd, Ra, Ib, !Pp",                           0x048, {81: 7, 84: 7}, RTX),
+    ("IMNMX{u64} Pu, Pv, Rd2, Ra2, Ib2, !Pp, !Pq",                     0x017, {74: 1}, RTX),
     ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER - BLACKWELL),
-    ("VIMNMX{v16x2}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                    0x048, {73: 1}, BLACKWELL),
+    ("VIMNMX{v16x2}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                    0x048, {73: 1}, BLACKWELL - RTX),
     ("VIMNMX3{vtype}{relu} Rd, Ra, Sb, Rc, !Pp",                       0x00F, {}, HOPPER),
     ("VIADDMNMX{vtype}{relu} Rd, Ra, -Sb, Sc, !Pp",                    0x046, {}, HOPPER),
-    ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER),
+    ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER - RTX),
+    ("VIADD{v6}{isat} Rd, -Ra, -Sb",                                   0x036, {}, RTX),
     ("VABSDIFF{u32} Rd, Pu?, Ra, Sb, Sc",                              0x014, {}, ALL),
     ("VABSDIFF4{acctype}{acc} Rd, Pu?, Ra, Sb, Sc",                    0x015, {}, ALL),
     fields=FIELDS,
@@ -124,6 +143,8 @@ OPS = {
               "bfind.u32, clz.b32, __clz", "FLO.U32 R0, R1"),
     "IADD3": alu("d = a + b + c; .X adds carries from predicates, which also receive them",
                  "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ", traits="sum"),
+    "IADD": alu("d = a + b; .64 of pairs of registers, .X with a carry", "add.s32, add.s64, sub.s64", "IADD R0, R1, R2",
+                kin="IADD3", traits="sum"),
     "IMAD": fma("d = a * b + c; .WIDE has 64 bits of result, .HI is the upper half; IMAD.MOV and such are moves",
                 "mad.lo.s32, mul.lo.s32, mad.wide.s32, mad.hi.s32, __mulhi", "IMAD R0, R1, R2, R3", traits="product"),
     "IDP": fma("dot product of four or two small integers, added to c", "dp4a, dp2a, __dp4a, __dp2a_lo",

@@ -14,7 +14,7 @@ and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 
 import functools
 
-from turingas.isa.arch import ALL, AMPERE, BLACKWELL, GA10X, HOPPER, TURING, Arch, Archs
+from turingas.isa.arch import ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, TURING, Arch, Archs
 from turingas.isa.fields import Enum, Number, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
 from turingas.isa.op import op
@@ -70,7 +70,7 @@ TEXTURE: dict[str, OfArch] = HANDLES | {
     "level": moved(Enum(87, 2, (None, ".LZ", None, ".LL")), Enum(87, 2, (".LZ", ".LL"))), "lc": flag(87, ".LC"),
     "rgba": Enum(87, 2, (".R", ".G", ".B", ".A")),
     "aoffi": moved(flag(76, ".AOFFI"), Enum(56, 2, ("", ".AOFFI"))), "ptp": Enum(76, 2, ("", ".AOFFI", ".PTP", None)),
-    "ndv": moved(flag(77, ".NDV"), Enum(76, 2, ("", ".NDV", ".FDV"))), "dc": flag(78, ".DC"),
+    "ndv": lambda arch: flag(77, ".NDV") if arch not in BLACKWELL else Enum(76, 2, ("", ".NDV", ".FDV" if arch in B200 else None)), "dc": flag(78, ".DC"),
     "lodndv": moved(flag(77, ".NDV"), flag(76, ".NDV")), "cl": moved(flag(77, ".CL"), flag(76, ".CL")), "ms": moved(flag(78, ".MS"), flag(77, ".MS")),
     "coarse": flag(76, ".COARSE"), "txd": Enum(78, 1, (None, ".TXD")),
     "evict": Enum(84, 3, EVICT),

@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turingas.isa.arch import BLACKWELL, RTX
+from turingas.isa.arch import B200
 from turingas.isa.fields import Alone, Enum, Number, Offset, flag
 from turingas.isa.grammar import OfArch, behind, register, rows
 from turingas.isa.op import op
 
-TENSOR = BLACKWELL - RTX
 UP = {"guard": "UP"}
 
 
@@ -52,7 +51,7 @@ FIELDS: dict[str, OfArch] = {
 def placed(text: str, opcode: int, fixed: Mapping[Any, Any], pos: int) -> list[tuple[object, ...]]:
     """A row with an address in tensor memory; an offset without a register stands alone."""
     alone = re.sub(r"UR\w\(far\)", "alone", text)
-    return [(alone, opcode, {**fixed, pos: "URZ", "alone": bool}, TENSOR), (text, opcode, fixed, TENSOR)]
+    return [(alone, opcode, {**fixed, pos: "URZ", "alone": bool}, B200), (text, opcode, fixed, B200)]
 
 
 def products() -> Iterator[tuple[object, ...]]:
@@ -65,10 +64,10 @@ def products() -> Iterator[tuple[object, ...]]:
             for name, kind in (("UTCHMMA", 0), ("UTCIMMA", 1), ("UTCQMMA", 3)):
                 scale = ", scale?" if name == "UTCHMMA" else ""
                 fixed = {72: kind, 85: pair}
-                yield f"{name}{cta}{{ws}}{ashift} {sources}, URm?, !UPp{scale}", of, fixed, TENSOR
+                yield f"{name}{cta}{{ws}}{ashift} {sources}, URm?, !UPp{scale}", of, fixed, B200
             plain = f"{a}, gdesc[URb2], tmem[URc], {end}, tmem[URm], !UPp"  # with scales of blocks
-            yield f"UTCQMMA{cta} {plain}", of + 0x800 if of == 0x15EA else of + 0x600, {72: 3, 85: pair}, TENSOR
-            yield f"UTCOMMA{cta}{{vec}} {plain}", of, {63: 1, 85: pair}, TENSOR
+            yield f"UTCQMMA{cta} {plain}", of + 0x800 if of == 0x15EA else of + 0x600, {72: 3, 85: pair}, B200
+            yield f"UTCOMMA{cta}{{vec}} {plain}", of, {63: 1, 85: pair}, B200
 
 
 # fmt: off
@@ -78,10 +77,10 @@ ROWS = rows(
     *placed("STTM{layout}{expand} tmem[URc(far)], Rbw",                 0x19ED, UP,         64),
     *placed("UTCCP.T.S{cta2}{copied}{spread} tmem[URa(far)], gdesc[URb2]", 0x19E7, {},      24),
     *placed("UTCSHIFT{cta2}.DOWN tmem[URa(far)]",                       0x19E6, {80: 1},    24),
-    ("UTCBAR.2CTA{a0tx}{multicast} [URa], URb, URc?",                   0x13E9, {85: 1},    TENSOR),
-    ("UTCBAR{a0tx}{wakeup}{multicast} [URa], URb, URc?",                0x13E9, {},         TENSOR),
-    ("UTCATOMSWS{cta2}.FIND_AND_SET{align} UPu, URd, URb",              0x15E3, {},         TENSOR),
-    ("UTCATOMSWS{cta2}{setop} URd, URb",                                0x19E3, {},         TENSOR),
+    ("UTCBAR.2CTA{a0tx}{multicast} [URa], URb, URc?",                   0x13E9, {85: 1},    B200),
+    ("UTCBAR{a0tx}{wakeup}{multicast} [URa], URb, URc?",                0x13E9, {},         B200),
+    ("UTCATOMSWS{cta2}.FIND_AND_SET{align} UPu, URd, URb",              0x15E3, {},         B200),
+    ("UTCATOMSWS{cta2}{setop} URd, URb",                                0x19E3, {},         B200),
     *products(),
     fields=FIELDS,
 )
