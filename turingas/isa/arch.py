@@ -222,8 +222,8 @@ _sm_120 = child(
 )  # fmt: skip
 
 # the chips beside them: by what nvdisasm and ptxas say (tests/isa/test_relatives.py)
-child("sm_103", _sm_100)
-child("sm_110", _sm_100)
+child("sm_103", _sm_100, gone=(r"^UTCIMMA",))
+child("sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"))
 child("sm_121", _sm_120)
 
 NAMES = tuple(ARCHS)
@@ -266,6 +266,7 @@ def since(name: str) -> Archs:
 ALL, XAVIER, TURING = since("sm_70"), since("sm_72"), since("sm_75")
 AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), since("sm_90")
 BLACKWELL, RTX = since("sm_100"), since("sm_120")  # all of Blackwell, and the chips of GeForce
+THOR = since("sm_110")
 B200 = BLACKWELL - RTX  # those with tensor memory
 
 

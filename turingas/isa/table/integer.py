@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, RTX, TURING, XAVIER
+from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, RTX, THOR, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -115,7 +115,8 @@ ROWS = rows(
     ("ISETP{icmp}{u64}{bool} Pu, Pv, Ra2, Ib2, !Pp",                   0x00C, {68: 7, 80: 1}, RTX),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
-    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING | XAVIER),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, (TURING | XAVIER) - THOR),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {77: 0x3FF}, THOR),
     ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER - BLACKWELL),
     ("VIMNMX{vtype32}{relu} Rd, Pu, Pv, Ra, Ib, !Pp",                  0x048, {}, BLACKWELL - RTX),
     ("VIMNMX{vtype6}{relu} Rd, Ra, Ib, !Pp",                           0x048, {81: 7, 84: 7}, RTX),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turingas.isa.arch import B200
+from turingas.isa.arch import B200, since
 from turingas.isa.fields import Alone, Enum, Number, Offset, flag
 from turingas.isa.grammar import OfArch, behind, register, rows
 from turingas.isa.op import op
@@ -42,7 +42,7 @@ FIELDS: dict[str, OfArch] = {
     # of products
     "areuse": flag(86, ".A_REUSE"), "akeep": flag(84, ".A_KEEP"), "breuse": flag(82, ".B_REUSE"), "bkeep": flag(81, ".B_KEEP"),
     "buffer": Enum(79, 2, ("", ".BUFFER1", ".BUFFER2", ".BUFFER3")), "ws": flag(83, ".WS"), "ashift": flag(74, ".ASHIFT"),
-    "scale": Number(75, 4, default=0), "vec": Enum(62, 1, (".4X", "")),
+    "scale": Number(75, 4, default=0), "vec": lambda arch: Enum(62, 1, (".BLOCK16" if arch in since("sm_103") else ".4X", "")),
     "URa2": register("UR", 24, 2), "URb2": register("UR", 32, 2), "URe": register("UR", 40), "URf": behind(40),
     "URm": register("UR", 48),
 }  # fmt: skip
