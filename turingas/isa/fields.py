@@ -275,7 +275,7 @@ class Register(Field):
         text = self._texts.get(word >> self.pos & self.last)
         if text is None:
             raise Unprintable
-        if not word & self._extras:
+        if self._extras != -1 and not word & self._extras:
             return text
         if self.suffix:
             text += self.suffix.decode(word)
