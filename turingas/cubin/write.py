@@ -13,11 +13,11 @@ from dataclasses import replace
 from turingas.cubin import elf as e
 from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
-from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawSection, RawSymbol
-from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
+from turingas.cubin.model import WORD_BYTES, CodeRelocation, Header, Kernel, Parts, RawSection, RawSymbol
+from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, SVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import arch
+from turingas.isa.arch import Arch, arch
 from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 
@@ -71,6 +71,8 @@ def derive(cubin: Parts) -> list[RawSection]:
     facts = arch(cubin.arch)
     executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
+    if facts.abi != Header.abi:
+        sections.append(RawSection(".nv.compat", e.SHT_CUDA_COMPAT, align=4, link=".symtab", data=compatibility(facts)))
     if types := notes.pack(cubin.texts):
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
@@ -109,6 +111,14 @@ def derive(cubin: Parts) -> list[RawSection]:
             data[constant.offset : constant.offset + len(constant.data)] = constant.data
         sections.append(RawSection(f".nv.constant{USER_BANK}", 1, e.SHF_ALLOC, 8, data=bytes(data)))
     return sections
+
+
+def compatibility(facts: Arch) -> bytes:
+    """.nv.compat, as ptxas 13.0's smallest cubins have it. 9: whether the code is for that chip alone; what the others
+    mean is not known."""
+    values = {9: int(facts.variant == "a"), 2: 1, 5: 5, 7: 0x101, 3: 0, 6: 1}
+    infos = [Info(HVAL if code == 7 else BVAL, code, value) for code, value in values.items()]
+    return nvinfo.pack([*infos, Info(SVAL, 11, facts.compat.to_bytes(8, "little"))])
 
 
 def tables() -> list[RawSection]:

@@ -85,7 +85,7 @@ class Arch:
     global_descriptor: int | None = None  # 64-bit descriptor of global memory; None: instructions take none
     block_dim: int = 0x0  # blockDim.x, .y, .z
     grid_dim: int = 0xC  # gridDim.x, .y, .z
-    shared_window_at: int = 0x18  # where generic addresses of shared memory begin, 64 bits
+    shared_window_at: int | None = 0x18  # where generic addresses of shared memory begin, 64 bits; None: not there
     local_window_at: int = 0x20  # ... and of local memory
     stack_pointer: int = 0x28  # initial value of R1
     #: the next three as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads them
@@ -115,6 +115,8 @@ class Arch:
     tensor_sums: str = "exact"  # how HMMA adds up: "exact" and rounded once, or "cut", as an H200 does it
 
     # -- cubins
+    abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on
+    compat: int = 0  # what .nv.compat of ptxas 13.0's smallest cubin says under 11; its meaning is not known
     newer_elf: bool = False  # as ptxas writes them since sm_90: order of sections, symbols, attributes and segments,
     #                          shared memory that is reserved, registers in .nv.info alone
     code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
@@ -133,7 +135,9 @@ class Arch:
 
     @property
     def e_flags(self) -> int:
-        """The ELF header's, in the style of CUDA 11 and 12 (ABI version 7)."""
+        """The ELF header's, in the style of CUDA 11 and 12 (ABI version 7); of Blackwell, CUDA 13's."""
+        if self.abi >= 0x41:
+            return 0x6000002 | self.sm << 8
         return self.sm << 16 | (0x800 if self.variant == "a" else 0) | 0x500 | self.sm
 
     @property
@@ -207,24 +211,34 @@ _sm_90 = child(
 )  # fmt: skip
 child("sm_90a", _sm_90)
 # Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of sources.
-# Arithmetic takes no constants any more: LDC and LDCU load them into registers.
+# Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a GPU does with
+# such code has not been seen.
 _sm_100 = child(
-    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu",
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", abi=0x41, compat=9,
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16", r"^CCTLT\.IVTH tbank",
         r"(?<!\w)(c[bx]h?|half_[cx])(?!\w|\[)",
     ),
-    param_base=0x380, wide_param_base=0x380,
+    param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370, stack_pointer=0x37C,
+    shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0, kept_at=0x16C,
+    dynamic_at=0x20C,  # code reads it 0xa0 bytes times SR_CgaSize before 0x2ac: here of clusters of one block
 )  # fmt: skip
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(
     "sm_120", _sm_100, gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
+    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip
-
-# the chips beside them: by what nvdisasm and ptxas say (tests/isa/test_relatives.py)
-child("sm_103", _sm_100, gone=(r"^UTCIMMA",))
-child("sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"))
-child("sm_121", _sm_120)
+# the chips beside them, as nvdisasm reads their words (tests/isa)
+_sm_103 = child("sm_103", _sm_100, gone=(r"^UTCIMMA",), compat=0)
+_sm_110 = child(
+    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48, max_blocks=24,
+    compat=0,
+)  # fmt: skip
+_sm_121 = child("sm_121", _sm_120, compat=0)
+# code that runs on that chip alone (a), or on those of its family (f): the same words
+for _chip in (_sm_100, _sm_103, _sm_110, _sm_120, _sm_121):
+    for _variant in "af":
+        child(_chip.name + _variant, _chip)
 
 NAMES = tuple(ARCHS)
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
