@@ -72,7 +72,7 @@ def derive(cubin: Parts) -> list[RawSection]:
     executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
     if facts.abi != Header.abi:
-        sections.append(RawSection(".nv.compat", e.SHT_CUDA_COMPAT, align=4, link=".symtab", data=compatibility(facts)))
+        sections.append(RawSection(".nv.compat", e.SHT_CUDA_COMPAT, align=4, data=compatibility(facts)))
     if types := notes.pack(cubin.texts):
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
@@ -451,12 +451,24 @@ class _StringTable:
 # -- places in the file
 
 
+def _twin(elf: Elf, section: Section) -> Section | None:
+    """The constants that a section of the capsule is another name for: it has no bytes of its own in the file."""
+    if section.type != e.SHT_CAPSULE_CONSTANT or not section.flags & e.SHF_CAPSULE:
+        return None
+    banks = (one for one in elf.sections if one.flags & e.SHF_ALLOC and not one.flags & e.SHF_CAPSULE)
+    return next((one for one in banks if one.name.startswith(".nv.constant") and one.data == section.data), None)
+
+
 def layout(elf: Elf, modern: bool, program_headers: int) -> None:
     """Give every section its offset, and make the program headers of an executable, as Header.segments says."""
     at = e.HEADER.size
     for section in elf.sections[1:]:
         if section.align > LARGEST_ALIGN:
             raise CubinError(f"section {section.name} cannot be aligned to {section.align} bytes", section.offset)
+        twin = _twin(elf, section)
+        if twin is not None:
+            section.offset = twin.offset
+            continue
         if section.align > 1:
             at = -(-at // section.align) * section.align
         section.offset = at
@@ -472,7 +484,7 @@ def layout(elf: Elf, modern: bool, program_headers: int) -> None:
     loads: list[Segment] = []
     previous = -1
     for section in elf.sections:
-        if not section.flags & e.SHF_ALLOC:
+        if not section.flags & e.SHF_ALLOC or section.flags & e.SHF_CAPSULE:
             previous = -1
             continue
         write, execute = section.flags & e.SHF_WRITE, section.flags & e.SHF_EXECINSTR

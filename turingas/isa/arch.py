@@ -214,7 +214,7 @@ child("sm_90a", _sm_90)
 # Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a GPU does with
 # such code has not been seen.
 _sm_100 = child(
-    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", abi=0x41, compat=9,
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16", r"^CCTLT\.IVTH tbank",
         r"(?<!\w)(c[bx]h?|half_[cx])(?!\w|\[)",
@@ -226,6 +226,7 @@ _sm_100 = child(
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(
     "sm_120", _sm_100, gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
+    latency="sm_120",
     shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
