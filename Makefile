@@ -4,6 +4,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/installed
 DEMO  := $(VENV)/installed-demo
 CUDNN := $(VENV)/installed-cudnn
+TORCH := .venv-torch
 
 # Nothing is left outside the checkout.
 export TURINGAS_CACHE        := $(CURDIR)/.cache/nvrtc
@@ -12,7 +13,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-gpu try bench readme docs clean
+.PHONY: demo cudnn test test-slow test-torch test-gpu try bench bench-host readme docs clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -50,15 +51,30 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+	@$(BIN)/python -c "import torch" 2>/dev/null || echo "skipped: tests/kernels_sass/torch, which need PyTorch: make test-torch"
 
 # what takes too long for `make test`, such as a NOP put in at every place of every kernel
 test-slow: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pytest -q -n 2 -m slow
 
+# the operator of PyTorch and what converts networks, on the CPU, in an environment of their own; PyTorch takes 3 GB, or
+# 1 GB where pip finds a build for the CPU alone
+test-torch: $(TORCH)/installed
+	mkdir -p build
+	$(TORCH)/bin/python -m pytest -q -n 2 tests/kernels_sass/torch
+
+$(TORCH)/installed: pyproject.toml
+	PYTHON="$(PYTHON)" ./venv.sh test-torch $(TORCH) "torch==2.13.0+cpu" "torch>=2.7"
+	@touch $@
+
 test-gpu: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pytest -q -m gpu
+
+# what a call costs the host, layers at random, and the tests of both: needs a GPU with PyTorch and cuDNN
+bench-host: $(STAMP)
+	PYTHON=$(BIN)/python tests/gpu/host.sh build/host
 
 bench: $(STAMP)
 	$(BIN)/turingas bench assembler --json build/assembler.json
@@ -73,4 +89,4 @@ docs: $(STAMP)
 	$(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build .cache
+	rm -rf $(VENV) $(TORCH) build .cache

@@ -1,7 +1,11 @@
 #!/bin/sh
-# venv.sh EXTRA: makes .venv and installs this checkout in it, with an extra of pyproject.toml (demo, test). Called by make.
+# venv.sh EXTRA [FOLDER [REQUIREMENT ...]]: makes FOLDER (.venv) and installs this checkout in it, with an extra of pyproject.toml
+# (demo, test, test-torch), and before that the first REQUIREMENT that pip finds. Called by make.
 set -eu
 cd "$(dirname "$0")"
+extra=$1
+folder=${2:-.venv}
+shift; [ $# -eq 0 ] || shift
 
 fail() {
     printf '\nerror: %s\n' "$1" >&2
@@ -25,15 +29,23 @@ find_python() {
         "install a newer one, or say where it is: make demo PYTHON=/path/to/python3"
 }
 
-if ! { [ -x .venv/bin/python ] && new_enough .venv/bin/python && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then
+own="$folder/bin/python"
+if ! { [ -x "$own" ] && new_enough "$own" && "$own" -m pip --version >/dev/null 2>&1; }; then
     find_python
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$python cannot make virtual environments" \
         "Debian and Ubuntu have that in a package of its own: apt install python3-venv"
-    "$python" -m venv --clear .venv || fail "$python cannot make a virtual environment in .venv"
+    "$python" -m venv --clear "$folder" || fail "$python cannot make a virtual environment in $folder"
 fi
 
-echo "Installing what '$1' needs from PyPI into .venv: once, some minutes on a slow line."
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 2 --editable ".[$1]" || fail \
+pip() {
+    "$own" -m pip install --quiet --disable-pip-version-check --retries 2 "$@"
+}
+
+echo "Installing what '$extra' needs from PyPI into $folder: once, some minutes on a slow line."
+for requirement in "$@"; do
+    if pip "$requirement" 2>/dev/null; then break; fi
+done
+pip --editable ".[$extra]" || fail \
     "pip could not install what is needed" \
     "this step needs the network, or a mirror that PIP_INDEX_URL names; proxies are read from HTTPS_PROXY" \
     "then run the same command again: it goes on where it was"

@@ -5,15 +5,20 @@ A picture is a function that gives the text of an SVG file; docs/made.py puts it
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from xml.sax.saxutils import escape
 
 import turingas
+from turingas.cubin.model import WORD_BYTES
+from turingas.flow.graph import Graph
 from turingas.isa import banks, control
 from turingas.isa.arch import arch as facts
-from turingas.isa.instruction import Instruction, instruction
+from turingas.isa.instruction import Instruction, Label, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
+from turingas.scheduler.depends import EXPECTED, expected
+from turingas.scheduler.pipeline import issued
 
 ARCH = "sm_90"  # of all examples: an FFMA issues every cycle
 
@@ -441,7 +446,143 @@ def fragments() -> str:
     return svg.text()
 
 
+# ---- another order -----------------------------------------------------------------------------------------------
+
+#: the examples of docs/reordering.md
+PAIR = """.arch sm_90
+.kernel pair
+.param y, f32*
+.param x, f32*
+    S2R R0, SR_TID.X;
+    ULDC.64 UR4, c[0x0][0x208];
+    MOV R7, 0x4;
+    IMAD.WIDE R2, R0, R7, c[0x0][0x218];
+    # the first word
+    LDG.E R4, desc[UR4][R2.64];
+    FMUL R5, R4, 2;
+    # the second one
+    LDG.E R8, desc[UR4][R2.64+0x80];
+    FFMA R5, R8, 3, R5;
+    IMAD.WIDE R6, R0, R7, c[0x0][0x210];
+    STG.E desc[UR4][R6.64], R5;
+    EXIT;
+"""
+SUM = """.arch sm_90
+.kernel sum
+<params>
+y, f32*
+x, f32*
+n, u32
+</params>
+    S2R R0, SR_TID.X;
+    MOV R7, 0x4;
+    MOV R8, n;
+    MOV R9, RZ;
+    IMAD.WIDE R2, R0, R7, x[0];
+.schedule pipeline
+loop:
+    LDG.E R4, [R2];
+    FFMA R9, R4, R4, R9;
+    IADD3 R2, P1, R2, 0x80, RZ;
+    IADD3.X R3, R3, RZ, RZ, P1, !PT;
+    IADD3 R8, R8, -0x1, RZ;
+    ISETP.NE.AND P0, PT, R8, RZ, PT;
+    @P0 BRA loop;
+.schedule on
+    IMAD.WIDE R6, R0, R7, y[0];
+    STG.E [R6], R9;
+    EXIT;
+"""
+
+
+def made_of(source: str, reorder: bool) -> list[Instruction]:
+    """The instructions of the kernel of a source, up to EXIT."""
+    graph = Graph(turingas.schedule(source, reorder=reorder).texts[0])
+    return list(itertools.takewhile(lambda i: i.base != "EXIT", (i for i in graph.instructions if i is not None)))
+
+
+def order() -> str:
+    """A block before and after: when each is issued, and how long loads are under way."""
+    before, after = made_of(PAIR, False), made_of(PAIR, True)
+    step, x, cell = 24, 430.0, 0.74
+    svg = Svg(940, 120 + 2 * step * len(before) + 60, "A block in the order that was written, and in a better one")
+    y = 50.0
+    for title, code in (("As it is written, with codes filled in", before), ("With .schedule reorder", after)):
+        times = issued(code)
+        svg.write(20, y - 14, title, 14, bold=True)
+        end = times[-1][1] + code[-1].control.stall
+        svg.write(x + end * cell + 8, y + len(code) * step - 8, f"{end} cycles", 12, BLUE, bold=True)
+        for n, (i, (could, at)) in enumerate(zip(code, times)):
+            row = y + n * step
+            loads = i.base == "LDG"
+            svg.write(20, row + 16, i.text(), 12, GREEN if loads else INK, mono=True)
+            if at > could + 4:
+                svg.box(x + could * cell, row + 9, (at - could) * cell, step - 16, RED2)
+                if at > could + 60:
+                    svg.write(x + (could + at) / 2 * cell, row + 17, "waits", 10.5, RED, "middle")
+            if loads:
+                svg.line(x + at * cell, row + step / 2, x + (at + expected(i)) * cell, row + step / 2, GREEN, 2)
+                svg.dot(x + (at + expected(i)) * cell, row + step / 2, GREEN)
+            svg.box(x + at * cell, row + 4, 4, step - 8, BLUE)
+        svg.line(x, y, x, y + len(code) * step, LINE)
+        y += len(code) * step + 60
+    note = "Blue: issued. Green: a load is under way, here for as long as one from the L2 is expected to be."
+    svg.write(20, svg.height - 16, note, 12, PALE)
+    return svg.text()
+
+
+def rounds() -> str:
+    """The first rounds of a loop, before and after its rounds overlap."""
+    step, x, cell, count, most = 22, 130.0, 0.5, 8, 1560
+    svg = Svg(940, 130 + 2 * step * count + 50, "Rounds of a loop one after the other, and overlapping")
+    y = 50.0
+    for title, source in (("As it is written: .schedule reorder", SUM.replace("pipeline", "reorder")),
+                          ("With .schedule pipeline", SUM)):  # fmt: skip
+        svg.write(20, y - 14, title, 14, bold=True)
+        found = loads_of(source)
+        loads = [load for load, _ in found]
+        every = (loads[-1] - loads[3]) / (len(loads) - 4)
+        for n, (load, use) in enumerate(found[:count]):
+            row = y + n * step
+            svg.write(x - 12, row + 15, f"round {n}", 12, INK, "end")
+            if load > most:
+                continue
+            there = min(load + EXPECTED["LDG"], most)
+            svg.line(x + load * cell, row + step / 2, x + there * cell, row + step / 2, GREEN, 2)
+            svg.box(x + load * cell, row + 4, 4, step - 8, BLUE)
+            svg.write(x + load * cell + 7, row + 10, "LDG", 9.5, BLUE)
+            if use < most:
+                svg.box(x + use * cell, row + 4, 4, step - 8, RED)
+                svg.write(x + use * cell + 7, row + 10, "FFMA", 9.5, RED)
+        svg.write(x + most * cell, y - 14, f"a round every {every:.0f} cycles", 12, BLUE, "end", bold=True)
+        svg.line(x, y, x, y + count * step, LINE)
+        y += count * step + 60
+    note = "Each FFMA waits for the load of its round. Four loads are under way at once, where one was."
+    svg.write(20, svg.height - 16, note, 12, PALE)
+    return svg.text()
+
+
+def loads_of(source: str) -> list[tuple[int, int]]:
+    """For each round when its LDG and its FFMA are issued."""
+    code = made_of(source, False)
+    back = next(n for n, i in enumerate(code) if i.base == "BRA")
+    label = next(o.address for o in code[back].operands if isinstance(o, Label)) // WORD_BYTES
+    run = code[label : back + 1] * 12
+    found: list[list[int]] = []
+    last: dict[int, int] = {}  # register -> the round whose load has written it
+    for i, (_, at) in zip(run, issued(run)):
+        if i.base == "LDG":
+            last[i.writes[0].first] = len(found)
+            found.append([at])
+        elif i.base == "FFMA":  # whose load does not come before it is of a round that there is not
+            which = next((last[a.first] for a in i.reads if a.file == "R" and a.first in last), None)
+            if which is not None:
+                found[which].append(at)
+    begin = found[0][0]
+    return [(one[0] - begin, one[1] - begin) for one in found if len(one) == 2]
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "word": word, "stalls": stalls, "scoreboards": scoreboards, "reuse": reuse, "yields": yields,
-    "fragments": fragments,
+    "fragments": fragments, "order": order, "rounds": rounds,
 }  # fmt: skip

@@ -6,12 +6,13 @@ number is held against the same layers in CUDA C++, compiled by NVRTC, and again
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,27 @@ def ours(x: Array, weight: Array, bias: Array, device: str, arch: str) -> tuple[
             return y, None
         source, target = Buffer.of(x, device), Buffer(y.shape, np.float32, device)
         return y, timing.measure(lambda: layer(source, out=target), device=device).median
+
+
+def converted(x: Array, device: str) -> tuple[Array, Any, float | None]:
+    """Both layers as a network of PyTorch, converted to our kernels: what comes out, convert's report, and on a GPU the
+    milliseconds."""
+    import torch
+
+    from kernels_sass.torch import convert
+
+    layers = list[Any]()
+    for inputs, filters in ((COLOURS, FIRST), (tuple(FIRST), SECOND)):
+        weight, bias = (torch.from_numpy(one) for one in weights(inputs, filters))
+        layers += [torch.nn.Conv2d(len(inputs), len(filters), 3, padding=1), torch.nn.ReLU()]
+        layers[-2].weight.data, layers[-2].bias.data = weight, bias
+    picture = torch.from_numpy(x).to(device)
+    network, report = convert(torch.nn.Sequential(*layers).eval().to(device), picture)
+    with torch.no_grad():
+        y = network(picture).cpu().numpy()
+        if device == "cpu":
+            return y, report, None
+        return y, report, timing.measure(lambda: network(picture), device=device).median
 
 
 def theirs(x: Array, weight: Array, bias: Array, device: str) -> Array:
@@ -225,7 +247,7 @@ def demo(picture: Path | None, output: Path, side: int | None, device: str | Non
         most = max(kernel.registers for kernel in kernels.cubin.kernels)
         told.append(f"{kernels.method.file} for {arch}: {count} instructions, {most} registers")
 
-    channels, layers, missing = dict(zip(COLOURS, x[0])), list[Layer](), ""
+    first, channels, layers, missing = x, dict(zip(COLOURS, x[0])), list[Layer](), ""
     for number, filters in enumerate((FIRST, SECOND), start=1):
         inputs = list(FIRST) if layers else list(COLOURS)
         weight, bias = weights(inputs, filters)
@@ -238,11 +260,20 @@ def demo(picture: Path | None, output: Path, side: int | None, device: str | Non
                 expected = None if missing else theirs(x, weight, bias, device)
             except NvrtcError as error:
                 expected, missing = None, error.message
-            result = judge(name, "SASS", "CUDA C++", [Sides("y", y, expected, exact(x, weight, bias))], None)
+            sides = Sides("y", y, expected, exact(x, weight, bias))
+            result = judge(name, "SASS", "CUDA C++", [sides], None)
             told.append("float64" if missing else "the same in CUDA C++, compiled by NVRTC; the same in float64")
         layers.append(Layer(name, y, result, milliseconds))
         channels |= dict(zip(filters, y[0]))
         x = y
+
+    if device != "cpu" and importlib.util.find_spec("torch"):
+        with step("convert") as told:
+            y, report, milliseconds = converted(first, device)
+            result = judge("converted", "SASS", "CUDA C++", [replace(sides, found=y)], None)
+            layers.append(Layer("both, converted", y, result, milliseconds))
+            channels |= dict(zip(SECOND, y[0]))  # the picture that is drawn comes out of a network of PyTorch
+            told.append(f"both as a network of PyTorch: {len(report.replaced)} of {len(report.rows)} layers are ours")
 
     with step("draw") as told:
         draw(channels, f"{path.name}: Winograd convolution in SASS ({kernels.method.file}, {arch}) on {where}", output)

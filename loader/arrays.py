@@ -28,23 +28,27 @@ BOTH = -3  # pinned or managed: host and GPU reach it
 #: where an array lies: address and size in bytes, the number of its GPU (or HOST, ASK, BOTH), and whether its elements
 #: lie one behind the other in C order. A plain tuple, for one is made for every array of every launch.
 Memory = tuple[int, int, int, bool]
+Take = Callable[[Any, int], int]
 
 
 @dataclass(frozen=True)
 class Kind:
     """How arrays of one type are read. ``read(array, stream)`` finds the memory; ``stream`` is the one that will use
-    it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing."""
+    it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing.
+    ``quick(place, slow)`` makes the function that launches take an array with: ``take(array, stream)`` gives the
+    address of one that lies in C order on the GPU ``place``, and asks ``slow``, which reads, about all others."""
 
     read: Callable[[Any, int], Memory]
     stream: Callable[[Any], int] | None = None
+    quick: Callable[[int, Take], Take] | None = None
 
 
 KINDS: dict[type, Kind] = {}  # by exact type: types met so far, and those that ``register`` was told of
 
 
-def register(kind: type, read: Callable[[Any, int], Memory]) -> None:
+def register(kind: type, read: Callable[[Any, int], Memory], quick: Callable[[int, Take], Take]) -> None:
     """Make a type of ours known."""
-    KINDS[kind] = Kind(read)
+    KINDS[kind] = Kind(read, quick=quick)
 
 
 def kind_of(value: Any) -> Kind | None:
@@ -63,7 +67,7 @@ def _find(value: Any) -> Kind | None:
     if isinstance(value, np.ndarray):
         return Kind(_numpy)
     if _is(value, "torch", "Tensor"):
-        return Kind(_torch, _torch_stream)
+        return _torch_kind()
     if _is(value, "cupy", "ndarray"):
         return Kind(_cupy, _cupy_stream)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
@@ -92,15 +96,33 @@ def _torch(array: Any, stream: int) -> Memory:
     return array.data_ptr(), array.nbytes, array.get_device(), array.is_contiguous()
 
 
-def _torch_stream(array: Any) -> int:
-    place = array.get_device()
-    if place < 0:
-        return 0
+def _torch_quick(place: int, slow: Take) -> Take:
+    def take(array: Any, stream: int) -> int:
+        try:
+            if array.get_device() == place and array.is_contiguous():
+                return array.data_ptr() or slow(array, stream)  # 0: no elements
+        except RuntimeError:  # no memory of its own
+            pass
+        return slow(array, stream)
+
+    return take
+
+
+def _torch_kind() -> Kind:
+    """That of all tensors, parameters among them."""
     torch = sys.modules["torch"]
-    try:
-        return int(torch._C._cuda_getCurrentRawStream(place))  # the same number without an object: 2 microseconds less
-    except AttributeError:
-        return int(torch.cuda.current_stream(place).cuda_stream)
+    if torch.Tensor not in KINDS:
+        of_place = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)  # makes no object: 2 us less
+        if of_place is None:
+            def of_place(place: int) -> int:
+                return int(torch.cuda.current_stream(place).cuda_stream)
+
+        def stream(array: Any) -> int:
+            place = array.get_device()
+            return of_place(place) if place >= 0 else 0
+
+        KINDS[torch.Tensor] = Kind(_torch, stream, _torch_quick)
+    return KINDS[torch.Tensor]
 
 
 def _cupy(array: Any, stream: int) -> Memory:

@@ -61,6 +61,8 @@ class CpuKernel(Kernel):
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         counters: bool = False,
         races: bool = False,
         strict: bool = False,
@@ -82,7 +84,7 @@ class CpuKernel(Kernel):
         """
         options: dict[str, Any] = {
             "counters": counters, "races": races, "strict": strict, "stale": stale, "written": written,
-            "budget": budget, "stack": stack, "workers": workers,
+            "budget": budget, "stack": stack, "workers": workers, "cluster": cluster, "cooperative": cooperative,
         }  # fmt: skip
         for name in unknown:
             near = difflib.get_close_matches(name, [*options, "shared", "stream", "early"], 1)

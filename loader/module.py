@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,20 @@ class Module:
         """The bytes of a ``__device__`` variable, in place: a numpy array of uint8 on the CPU device, a
         ``loader.cuda.Buffer`` on a GPU. LaunchError when there is none."""
         raise NotImplementedError
+
+    def queue(self, launches: Sequence[Any]) -> Callable[..., None]:
+        """What ``Kernel.prepare`` gave for kernels of this module, made ready to be launched one behind the other,
+        again and again: a function of the stream and of the first arguments of each. On a GPU the stream is a number
+        and arguments are addresses there, which nobody checks; on the CPU device they are arrays.
+
+        Several threads that call it must hold a lock, which keeps the module from being closed too.
+        """
+
+        def run(stream: int | None, given: Sequence[Sequence[Any]]) -> None:
+            for launch, first in zip(launches, given):
+                launch(first)
+
+        return run
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was told. CudaError for what a kernel did wrong."""
@@ -62,6 +76,8 @@ class Kernel:
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         **options: Any,
     ) -> Report | None:
         """Run the kernel.
@@ -71,6 +87,9 @@ class Kernel:
         dynamic shared memory in bytes. ``stream``: where a GPU queues it, see ``loader.cuda``. ``early``: from sm_90 on
         the kernel may begin before the one before it in the stream has ended (programmatic dependent launch), and must
         wait for that itself, by ACQBULK, before it touches memory; elsewhere it makes no difference.
+        ``cluster``: blocks of a cluster, one to three numbers that divide those of the grid, from sm_90 on; None: as
+        the kernel was compiled (``__cluster_dims__``), else no clusters. ``cooperative``: all blocks run at once, and
+        may wait for each other (grid groups of CUDA's cooperative groups).
 
         On the CPU device the kernel has ended when this returns, with a report of what it came to; ``options`` are
         those of ``loader.cpu.CpuKernel.launch``. A GPU has only been told, and the answer is None.
@@ -79,3 +98,15 @@ class Kernel:
         now or at a later call) for what the kernel does.
         """
         raise NotImplementedError
+
+    def prepare(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *last: Any,
+        shared: int = 0,
+        early: bool = False,
+    ) -> Any:
+        """A launch with all settled but the first arguments, for ``Module.queue``. ``last``: the numbers behind
+        those."""
+        return lambda first: self.launch(grid, block, *first, *last, shared=shared, early=early)

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures import CancelledError as Cancelled
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from loader import cuda
@@ -129,7 +130,8 @@ class Workers:
         if self._executor is None:
             self._executor = self._made()
         try:
-            return self._executor.submit(watched, function, task, self.seconds)
+            with apart():
+                return self._executor.submit(watched, function, task, self.seconds)
         except BrokenProcessPool as why:
             future = Future()
             future.set_exception(why)
@@ -176,14 +178,35 @@ def visible() -> list[str]:
     return given.split(",")[:count] if given else [str(number) for number in range(count)]
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """A process that is started here leaves Ctrl-C to this one from its first moment, and does not run the program
+    that this one runs again: tasks are functions of modules, so a script needs no ``if __name__ == "__main__"``."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # ---- in a worker -------------------------------------------------------------------------------------------------
 
 
 def begin(gpus: Any) -> None:
-    """A worker process begins: it sees one GPU alone, and leaves Ctrl-C to the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A worker process begins: it sees one GPU alone, and ends with the one that started it, however that ends."""
+    threading.Thread(target=_outlived, daemon=True).start()
     if name := gpus.get():
         os.environ[VISIBLE] = name
+
+
+def _outlived() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def watched(function: Callable[[Task], Made], task: Task, seconds: float) -> Made:

@@ -65,6 +65,41 @@ def shape(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Three,
     return grid3, block3, threads
 
 
+def cluster_of(kernel: Kernel, grid: Three, cluster: int | Sequence[int] | None) -> Three | None:
+    """The blocks of a cluster of a launch: those asked for, or those that the kernel was compiled with
+    (__cluster_dims__); None: there are no clusters. LaunchError for what no GPU of the kernel's architecture takes."""
+    own = _own_cluster(kernel)
+    if cluster is None:
+        if own is None:
+            return None
+        found = own
+    else:
+        limit = kernel.facts.max_cluster
+        if not limit:
+            raise LaunchError(f"{kernel.arch} has no clusters", "they begin with sm_90")
+        found = three(cluster, "cluster", (limit, limit, limit))
+        if own is not None and found != own:
+            raise LaunchError(f"cluster is {found}; {kernel.name} was compiled for clusters of {own}", "leave it out")
+        blocks = found[0] * found[1] * found[2]
+        if blocks > limit:
+            raise LaunchError(f"a cluster of {found} has {blocks} blocks; the limit is {limit}, and 8 on every GPU")
+    for size, blocks, axis in zip(found, grid, "xyz"):
+        if blocks % size:
+            raise LaunchError(
+                f"grid.{axis} is {blocks}, which clusters of {found} do not divide: it must be a multiple of {size}"
+            )
+    return found
+
+
+def _own_cluster(kernel: Kernel) -> Three | None:
+    """What EIATTR_CTA_PER_CLUSTER says; 0 where the launch decides."""
+    for info in kernel.attributes:
+        if info.name == "CTA_PER_CLUSTER" and isinstance(info.value, bytes) and len(info.value) == 12:
+            x, y, z = struct.unpack("<3I", info.value)
+            return (x, y, z) if x * y * z else None
+    return None
+
+
 def three(value: int | Sequence[int], name: str, limits: Three) -> Three:
     """One to three numbers, as grid and block are given, filled up with 1. LaunchError beyond the limits."""
     numbers = tuple(value) if isinstance(value, Iterable) else (value,)

@@ -18,16 +18,17 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.bench import options
+from kernels_sass.bench import layers, options
 from kernels_sass.bench.ours import Ours, dated, kept_in
 from kernels_sass.conv import cost
-from kernels_sass.conv.method import mains
+from kernels_sass.conv.method import METHODS, mains
 from loader.bench import measure, results
-from loader.bench.bench import SECONDS, Bench
+from loader.bench.bench import SECONDS, Bench, Given, Option
 from loader.bench.contenders import Torch
 from loader.bench.measure import Contender, Data, gpu_at_hand
 from loader.cuda import Device
 from loader.reference.problem import Problem
+from turingas.errors import LaunchError
 
 
 class Layer(NamedTuple):
@@ -66,6 +67,8 @@ class Asked:
     schedule: Mapping[str, object] = dataclasses.field(default_factory=dict)
     runs: int = 12
     seconds: float = math.inf
+    random: int = 0  # layers that are drawn; 0: those of LAYERS
+    seed: int = 0
 
     def settings(self) -> dict[str, Problem]:
         """The problems, by name."""
@@ -100,6 +103,8 @@ def jobs(p: Problem) -> int:
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
+    if asked.random:
+        return at_random(asked, path, gpu, tell)
     source = asked.source or conv.choose(conv.arch_of(gpu)).name
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source, seconds=asked.seconds):
         path = kept_in("shapes", gpu.arch, source)
@@ -128,6 +133,32 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return str(row.get("ratio", row["status"]))
 
     return file.fill(asked.settings(), asked.seconds, tell, measured, summed_up, brief)
+
+
+def at_random(asked: Asked, path: Path | None, gpu: Device, tell: Callable[[str], None]) -> results.Json:
+    """The same for layers that are drawn."""
+    if asked != Asked(layout=asked.layout, seconds=asked.seconds, random=asked.random, seed=asked.seed):
+        raise LaunchError("--random draws the images too, and lets Conv2d choose its kernels",
+                          "leave out --batch, --source and -D")  # fmt: skip
+    path = path or drawn_in(asked, gpu.arch)
+    file = results.Results(path, dated("bench shapes", gpu, list(METHODS)), dataclasses.asdict(asked))
+
+    def brief(row: results.Json) -> str:
+        return f"{row['speedup']:.2f}x" if "speedup" in row else str(row["status"])
+
+    return file.fill(layers.draw(asked.random, asked.seed), asked.seconds, tell,
+                     lambda name, p, step: layers.timed(p, gpu, asked.layout), layers.summary, brief)  # fmt: skip
+
+
+def drawn_in(asked: Asked, arch: str) -> Path:
+    """Where the results of layers at random go."""
+    return results.default_path("shapes_random", arch, "" if asked.layout == LAYOUT else asked.layout.lower())
+
+
+def load(given: Given, path: Path | None) -> results.Json:
+    """What is kept; with --random of layers at random."""
+    asked = Asked(**given)
+    return results.recorded("shapes", path or (drawn_in(asked, "sm_90") if asked.random else None))
 
 
 def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
@@ -216,6 +247,9 @@ def failures(found: results.Json) -> list[str]:
 def show(found: results.Json) -> None:
     """Print the table."""
     asked = found["asked"]
+    if asked.get("random"):
+        layers.show(found)
+        return
     what = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {asked['source']}, {asked['layout']}, main kernel"
     caption = ("jobs: blocks of 64 filters x 32 tiles. blocks: so many share the channels of a job, of this "
                "kernel; best ms: with those that are best here. ratio: time for a useful operation over that of "
@@ -251,6 +285,9 @@ BENCH = Bench(
     (
         options.saying(options.BATCH, "Images. [default: 1,8,32,100]"), options.LAYOUT, options.SOURCE, options.DEFINE,
         SECONDS,
+        Option("--random", "random", "Layers that are drawn in the place of those of networks: the public call of "
+               "Conv2d beside PyTorch and all algorithms of cuDNN.", int, metavar="COUNT", least=1),
+        Option("--seed", "seed", "What is drawn. [default: 0]", int),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, load=load,
 )  # fmt: skip

@@ -30,7 +30,7 @@ from loader.tune.judge import Order
 from loader.tune.search import Found, Search
 from loader.tune.triton import tune_triton
 from loader.validate import inputs, layer
-from loader.workers import HERE, Workers
+from loader.workers import GPUS, Workers
 from turingas.errors import LaunchError
 
 TRITON = ("softmax", "layer norm", "matmul", "flash attention", "grouped GEMM")
@@ -50,7 +50,7 @@ class Asked:
 
     kernels: tuple[str, ...] = (*TRITON, *NVRTC)
     search: float = SEARCH
-    workers: str = HERE
+    workers: str = GPUS
     seed: int = 0
     seconds: float = math.inf
 
@@ -227,7 +227,7 @@ BENCH = Bench(
         Option("--kernel", "kernels", "A kernel. [default: all]", (*TRITON, *NVRTC, "all"), True, "NAME",
                every=(*TRITON, *NVRTC)),
         Option("--search", "search", "Seconds for each kernel. [default: 300]", float, least=1),
-        Option("--workers", "workers", "gpus, a number of processes, or tcp://... [default: this process]", str,
+        Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
         SECONDS,
     ),

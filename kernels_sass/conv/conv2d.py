@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -15,8 +16,19 @@ import numpy as np
 from kernels_sass.conv import tuned
 from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
 from kernels_sass.conv.cost import sms, split
-from kernels_sass.conv.launch import Launch, launches, pointers, transform
-from kernels_sass.conv.libraries import LIBRARIES, Sizes, called, copied, library_of, on_gpu, where, written_to
+from kernels_sass.conv.launch import launches, pointers, transform
+from kernels_sass.conv.libraries import (
+    LIBRARIES,
+    Library,
+    Sizes,
+    address_of,
+    called,
+    copied,
+    library_of,
+    on_gpu,
+    where,
+    written_to,
+)  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
@@ -103,7 +115,7 @@ class Conv2d:
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
         self._closed = False
-        self._shapes: dict[Sizes, tuple[Shape, Sizes]] = {}  # of x -> all sizes, and the shape of y
+        self._plans: dict[tuple[int, Sizes], Plan] = {}  # by the place and the shape of x
         self._weight, self._bias = weight, bias
         if self.device is not None:
             self._place(_number(self.device))
@@ -132,26 +144,38 @@ class Conv2d:
         DeviceError (CPU device) and CudaError (GPU, now or at a later call) for what goes wrong in a kernel.
         """
         library = LIBRARIES.get(type(x)) or library_of("x", x)
-        source, size, number, _ = where("x", x)
-        shape, y_shape = self._shapes.get(x.shape) or self._shape(tuple(x.shape))
+        source, number = library.seen(x)
+        if not source:
+            source, _, number, _ = where("x", x)
+        plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))
         added = target = 0
         if residual is not None:
-            added = where("residual", residual, y_shape, number)[0]
+            added = address_of("residual", residual, plan.y_shape, number)
         if out is not None:
-            target = written_to(out, y_shape, number, (source, size), added)
-        if number == HOST and library.staged and self.device not in (None, CPU):
-            return self._through_buffers(x, residual, out)
-
-        place = self._places.get(number) or self._place(number)
-        plan = place.plans.get(x.shape) or place.prepare(shape, self.activation == "relu", self.splits is None)
-        y = library.empty(x, y_shape) if out is None else out
-        more = library.empty(x, (plan.floats,)) if plan.floats and not library.kept else None  # freed when queued
+            target = written_to(out, plan.y_shape, number, source, added, plan.sizes)
         if number == HOST:
-            place.run(plan, x, y, 0 if residual is None else residual, 0 if more is None else more)
-        else:
-            stream, read = library.kind.stream, library.kind.read
-            partial = 0 if not plan.floats else None if more is None else read(more, 0)[0]
-            place.run(plan, source, target or read(y, 0)[0], added, partial, 0 if stream is None else stream(x))
+            return self._on_host(library, plan, x, residual, out)
+
+        place = plan.place or self._prepare(plan, number)
+        y, partial = out, None
+        if out is None:
+            y = library.empty(x, plan.y_shape)
+            target = library.address(y)
+        if plan.floats and not library.kept:
+            more = library.empty(x, (plan.floats,))  # freed when all is queued
+            partial = library.address(more)
+        stream = library.kind.stream
+        place.run(plan, source, target, added, partial, 0 if stream is None else stream(x))
+        return y
+
+    def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
+        """For arrays in the host's memory."""
+        if library.staged and self.device not in (None, CPU):
+            return self._through_buffers(x, residual, out)
+        place = plan.place or self._prepare(plan, HOST)
+        y = library.empty(x, plan.y_shape) if out is None else out
+        more = library.empty(x, (plan.floats,)) if plan.floats else None
+        place.run(plan, x, y, 0 if residual is None else residual, more, None)
         return y
 
     def close(self) -> None:
@@ -159,6 +183,7 @@ class Conv2d:
         with self._lock:
             self._closed = True
             self._weight = self._bias = None
+            self._plans.clear()
             for place in self._places.values():
                 place.close()
 
@@ -246,8 +271,8 @@ class Conv2d:
                     found[shape] = _loaded(other.every(), device)
         return found
 
-    def _shape(self, given: Sizes) -> tuple[Shape, Sizes]:
-        """All sizes for x of a shape, and the shape of y. LaunchError."""
+    def _plan(self, number: int, given: Sizes) -> Plan:
+        """For x of a shape: all sizes, and no kernel yet. LaunchError."""
         if len(given) != 4:
             raise LaunchError(f"x has the shape {given}; it must have four sizes, {', '.join(self.layout)}")
         channels = given[self.layout.index("C")]
@@ -256,9 +281,15 @@ class Conv2d:
         shape = replace(shape_of(given, self.filters, self.padding, self.layout), kernel=self._only)
         shape = shape if self.splits is None else replace(shape, splits=self.splits)
         list(shape.parts())  # says what is too large
-        if len(self._shapes) >= PLANS:
-            self._shapes.clear()
-        return self._shapes.setdefault(given, (shape, shape.y_shape))
+        if len(self._plans) >= PLANS:
+            self._plans.clear()
+        return self._plans.setdefault((number, given), Plan(shape))
+
+    def _prepare(self, plan: Plan, number: int) -> _Place:
+        """Find the kernels for it, and make their launches ready."""
+        place = self._place(number)
+        place.prepare(plan, self.activation == "relu", self.splits is None)
+        return place
 
     def _through_buffers(self, x: Any, residual: Any, out: Any) -> Any:
         """numpy arrays for a layer on a GPU."""
@@ -274,17 +305,21 @@ class Conv2d:
         return out
 
 
-#: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, and each
-#: launch with its kernel.
-Part = tuple[slice | None, tuple[int, int], Shape, list[tuple[Launch, Any]]]
+#: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, the filters
+#: for these kernels, and what queues the launches, given the stream and the pointers of each.
+Part = tuple[slice | None, tuple[int, int], Shape, Any, Callable[..., None]]
 
 
-@dataclass(frozen=True)
 class Plan:
-    """What is launched for x of a shape. ``floats``: elements of the partial results, which each part takes anew."""
+    """What x of a shape is, and once it is prepared what is launched for it: ``place``, and the ``parts`` there.
+    ``sizes``: bytes of x and y. ``floats``: elements of the partial results, which each part takes anew."""
 
-    parts: list[Part]
-    floats: int
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.y_shape = shape, shape.y_shape
+        self.sizes = 4 * math.prod(shape.x_shape), 4 * math.prod(shape.y_shape)
+        self.place: _Place | None = None
+        self.parts: list[Part] = []
+        self.floats = 0
 
 
 def _transform(kernels: Kernels) -> tuple[int, ...]:
@@ -307,21 +342,21 @@ def _part(memory: Any, images: slice, step: int) -> Any:
 
 class _Place:
     """A layer on a device: the kernels, the transformed filters and the bias there. ``sizes``: those of the layer;
-    ``every``: kernels by the main one's name. ``u``: by the same, the filters as these kernels want them."""
+    ``every``: kernels by the main one's name. ``u``: by the same, the filters as these kernels want them. They and the
+    bias are addresses of ``buffers`` on a GPU, else arrays."""
 
     def __init__(
         self, device: str, method: Method, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: Shape
     ) -> None:
         self.device, self.method, self.sms = device, method, sms(device)
-        self.plans: dict[Sizes, Plan] = {}  # by the shape of x
-        self.kept: Any = None  # partial results of Buffers
+        self.kept: Buffer | None = None  # partial results of Buffers
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
         self.closed = False
         self.kernels = _loaded(every, device)
         c, k = sizes.c, sizes.k
         floats = filter_floats(c, k)
-        made: dict[tuple[int, ...], Any] = {}
+        self.buffers: list[Buffer] = []
         self.u: dict[str, Any] = {}
         self.bias: Any = 0
         if device == CPU:
@@ -332,49 +367,57 @@ class _Place:
             return
         gpu = cuda.device_named(device)
         there, stream = on_gpu("weight", weight, gpu)
+        made: dict[tuple[int, ...], int] = {}
         for main, kernels in every.items():
             code = _transform(kernels)
             if code not in made:
-                made[code] = Buffer(floats, np.float32, gpu)
-                transform(kernels.load(device), there, made[code], c, k, stream=stream)
+                u = self._buffer(floats, gpu)
+                transform(kernels.load(device), there, u, c, k, stream=stream)
+                made[code] = u.address
             self.u[main] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
             there, stream = on_gpu("bias", bias, gpu)
-            self.bias = Buffer(k, np.float32, gpu)
+            self.bias = self._buffer(k, gpu).address
             address = where("bias", there, use="learned")[0]
-            gpu.call("cuMemcpyDtoDAsync", self.bias.address, address, 4 * k, stream)
+            gpu.call("cuMemcpyDtoDAsync", self.bias, address, 4 * k, stream)
             gpu.call("cuStreamSynchronize", stream)
 
-    def prepare(self, shape: Shape, relu: bool, free: bool) -> Plan:
-        """The launches for x of a shape; ``free``: with the splits that are best for it."""
-        steps, found = (4 * shape.x_strides[0], 4 * shape.y_strides[0]), list[Part]()
+    def _buffer(self, floats: int, gpu: cuda.Device) -> Buffer:
+        self.buffers.append(Buffer(floats, np.float32, gpu))
+        return self.buffers[-1]
+
+    def prepare(self, plan: Plan, relu: bool, free: bool) -> None:
+        """Its launches; ``free``: with the splits that are best for the shape."""
+        shape, found = plan.shape, list[Part]()
+        steps = 4 * shape.x_strides[0], 4 * shape.y_strides[0]
         for images, part in shape.parts():
             kernels = self.tuned.get(replace(part, splits=1), self.kernels)
             splits = SPLITS if free else (part.splits,)
             sizes = split(part, self.device, tuple(kernels), splits)
-            queued = [(one, kernels[sizes.kernel][one.kernel]) for one in launches(self.method, sizes, self.sms, relu)]
-            found.append((None if part is shape else images, steps, sizes, queued))
-        if len(self.plans) >= PLANS:
-            self.plans.clear()
-        return self.plans.setdefault(shape.x_shape, Plan(found, max(sizes.floats for _, _, sizes, _ in found)))
+            mine = kernels[sizes.kernel]
+            ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *one.numbers, shared=one.shared,
+                                              early=one.early)
+                     for one in launches(self.method, sizes, self.sms, relu)]  # fmt: skip
+            queue = mine[sizes.kernel].module.queue(ready)
+            found.append((None if part is shape else images, steps, sizes, self.u[sizes.kernel], queue))
+        plan.floats, plan.parts = max(sizes.floats for _, _, sizes, _, _ in found), found
+        plan.place = self  # last: from here on other threads take it
 
-    def run(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any, stream: int | None = None) -> None:
-        """Queue it all. x, y, residual, partial: addresses on a GPU, arrays on the CPU device; 0: none. partial None:
-        memory that the layer keeps."""
+    def run(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any, stream: int | None) -> None:
+        """Queue it all. x, y, residual, partial: addresses on a GPU, arrays on the CPU device; 0: none. partial
+        None: if it is needed, memory that the layer keeps."""
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            partial = self._keep(plan.floats) if partial is None else partial
-            for images, steps, sizes, queued in plan.parts:
+            if partial is None and plan.floats:
+                partial = self._keep(plan.floats)
+            for images, steps, sizes, u, queue in plan.parts:
                 mine, ours, added = x, y, residual
                 if images is not None:
                     mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
                     added = _part(residual, images, steps[1])
-                each = pointers(sizes, mine, self.u[sizes.kernel], ours, self.bias, added, partial)
-                for given, (one, kernel) in zip(each, queued):
-                    block, early = (one.threads, 1, 1), one.early
-                    kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, stream=stream, early=early)
+                queue(stream, pointers(sizes, mine, u, ours, self.bias, added, partial))
 
     def _keep(self, floats: int) -> int:
         """Memory for so many partial results, the same each time: for the default stream alone."""
@@ -382,15 +425,14 @@ class _Place:
             if self.kept is not None:
                 self.kept.free()
             self.kept = Buffer(floats, np.float32, cuda.device_named(self.device))
-        return int(self.kept.address)
+        return self.kept.address
 
     def close(self) -> None:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in {id(one): one for one in (*self.u.values(), self.bias, self.kept)}.values():
-                if isinstance(one, Buffer):
-                    one.free()
+            for one in (*self.buffers, *filter(None, [self.kept])):
+                one.free()
             self.u, self.bias = {}, 0
             self.kept = None
 

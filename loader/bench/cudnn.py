@@ -125,17 +125,20 @@ class Cudnn(Contender):
         self.x, self.y = data.arrays("x", self.layout), data.arrays("y", self.layout)
         self.w = data.arrays("w", WEIGHTS[self.layout])
 
-    def launch(self, copy: int, stream: Stream) -> None:
+    def arguments(self, copy: int) -> tuple[Any, ...]:
+        """What cudnnConvolutionForward takes for a copy."""
         assert self.room is not None
         x, w, convolution, y = (self.descriptors[name] for name in ("x", "w", "convolution", "y"))
+        return (
+            self.handle, ctypes.addressof(self.one), x, self.x[copy].address, w, self.w[copy].address,
+            convolution, self.algorithm, self.room.address, self.workspace,
+            ctypes.addressof(self.zero), y, self.y[copy].address,
+        )  # fmt: skip
+
+    def launch(self, copy: int, stream: Stream) -> None:
         with self.gpu.current():
             call("cudnnSetStream", self.handle, stream.handle)
-            call(
-                "cudnnConvolutionForward", self.handle, ctypes.addressof(self.one),
-                *(x, self.x[copy].address, w, self.w[copy].address),
-                *(convolution, self.algorithm, self.room.address, self.workspace),
-                *(ctypes.addressof(self.zero), y, self.y[copy].address),
-            )  # fmt: skip
+            call("cudnnConvolutionForward", *self.arguments(copy))
 
     def output(self, copy: int) -> Any:
         return self.y[copy]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import struct
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,21 @@ from loader.arrays import kind_of
 from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
-from loader.cuda.packer import Packer
+from loader.cuda.packer import Packer, layout
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
 from loader.cuda.streams import handle_of
 from loader.module import Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
-from turingas.launch import check_count, find, label, scalar, shape, warn_of_bits
+from turingas.launch import check_array, check_count, cluster_of, find, label, scalar, shape, warn_of_bits
 
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
-SHAPES = 256  # launch shapes that a kernel remembers
-EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
+PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
+SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
+Queue = Callable[[int, Sequence[Sequence[Any]]], None]
+UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
 
 
 class CudaModule(Module):
@@ -81,6 +83,9 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
+    def queue(self, launches: Sequence[Prepared]) -> Queue:
+        return queue(launches)
+
     def synchronize(self) -> None:
         self.gpu.synchronize()
 
@@ -97,7 +102,7 @@ class CudaModule(Module):
 
 class CudaKernel(Kernel):
     """A kernel in a GPU's memory. What a launch needs is prepared once: for each mix of argument types a packer, for
-    each grid, block and shared memory the checked numbers."""
+    each grid, block and shared memory the checked numbers, and for both together what the driver is told."""
 
     module: CudaModule
 
@@ -106,13 +111,9 @@ class CudaKernel(Kernel):
         self.gpu, self.handle, self._code = module.gpu, handle, code
         self.params = sorted(code.params, key=lambda param: param.offset)
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
-        self._room = ctypes.create_string_buffer(max(1, code.param_bytes))
-        base = ctypes.addressof(self._room)
-        self._table = (ctypes.c_void_p * max(1, len(self.params)))(*(base + param.offset for param in self.params))
-        self._table_address = ctypes.addressof(self._table)
+        self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
-        self._shapes: dict[Any, tuple[int, ...]] = {}
-        self._early: dict[Any, Any] = {}  # what cuLaunchKernelEx takes
+        self._ready: dict[Any, tuple[Queue, Packer]] = {}
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -132,102 +133,119 @@ class CudaKernel(Kernel):
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
         **options: Any,
     ) -> None:
-        gpu, module = self.gpu, self.module
-        if gpu.lost is not None:
-            raise gpu.gone()
-        if options:
-            raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
+        key = grid, block, shared, early, cluster, cooperative, *map(type, args)
         try:
-            numbers = self._shapes[grid, block, shared]
-        except (KeyError, TypeError):  # new, or a list
-            with module._lock:
-                module._open()
-                numbers = self._shape(grid, block, shared)
-        types = tuple(map(type, args))
-        packer = self._packers.get(types) or self._packer(types, args)
-        handle = packer.stream(args) if stream is None else stream if type(stream) is int else handle_of(stream)
+            found = self._ready.get(key)
+        except TypeError:  # a list
+            found = None
+        if found is None or options:
+            found = self._prepare(key, args, options)
+        run, packer = found
+        if stream is None:
+            handle = 0 if packer.ask is None else packer.ask(args[packer.first])
+        else:
+            handle = stream if type(stream) is int else handle_of(stream)
         values = [take(value, handle) for take, value in zip(packer.takes, args)]
-        bindings = gpu.driver
-        with module._lock:
-            module._open()
-            try:
-                packer.pack_into(self._room, 0, *values)
-            except (struct.error, OverflowError, TypeError):
-                self._explain(args)
-                raise
-            table = self._table_address
-            if early and gpu.major >= EARLY:
-                name, given = "cuLaunchKernelEx", (self._begins_early(numbers, handle), self.handle, table, 0)
-            else:
-                name, given = "cuLaunchKernel", (self.handle, *numbers, handle, table, 0)
-            if int(bindings.cuCtxGetCurrent()[1]) == gpu._current:
-                (error,) = getattr(bindings, name)(*given)
-            else:
-                with gpu.current():
-                    (error,) = getattr(bindings, name)(*given)
-        if error:
-            raise gpu.failed(error, name, self.name)
-        gpu.kernel = self.name
+        try:
+            with self.module._lock:
+                run(handle, (values,))
+        except UNFIT:
+            self._explain(args)
+            raise
+
+    def prepare(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *last: Any,
+        shared: int = 0,
+        early: bool = False,
+    ) -> Prepared:
+        count = len(self.params) - len(last)
+        check_count(self.name, self.params, (0,) * max(count, 0) + last)
+        for param, name in zip(self.params[:count], self._labels):
+            check_array(name, param.size, param.type)
+        area, packer = Area(self.params, self._code.param_bytes), self._packer(last, count)
+        try:
+            packer.pack_into(area.bytes, 0, *(take(value, 0) for take, value in zip(packer.takes, last)))
+        except UNFIT:
+            self._explain(last, count)
+            raise
+        first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
+        numbers = self._sizes(grid, block, shared)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, early, None, False))
+        return Prepared(self, config, area, first.pack_into)
 
     # -- preparation
 
-    def _shape(self, grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> tuple[int, ...]:
-        """Grid, block and dynamic shared memory as cuLaunchKernel takes them; more than 48 KB asked for."""
-        grid3, block3, threads = shape(grid, block)
-        if threads > self.threads:
-            raise LaunchError(
-                f"a block of {threads} threads; {self.name} can have {self.threads} on {self.gpu.arch}",
-                f"it takes {self.registers} registers a thread, or its launch bounds say so",
-            )
-        if not isinstance(shared, (int, np.integer)) or shared < 0:
-            raise LaunchError(f"{shared} bytes of shared memory")
-        if self.static + shared > self.gpu.shared_optin:
-            raise LaunchError(
-                f"{self.name} needs {self.static + shared} bytes of shared memory ({self.static} static, {shared} "
-                f"dynamic); {self.gpu.arch} has {self.gpu.shared_optin} a block"
-            )
-        if self.static + shared > STATIC and shared > self._dynamic:
-            most = self.gpu.shared_optin - self.static
-            kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self.gpu.call("cuFuncSetAttribute", self.handle, kind, most, kernel=self.name)
-            self._dynamic = most
-        found = (*grid3, *block3, int(shared))
-        if len(self._shapes) >= SHAPES:
-            self._shapes.clear()
+    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Queue, Packer]:
+        """What ``launch`` does not have to find out again."""
+        if self.gpu.lost is not None:
+            raise self.gpu.gone()
+        if options:
+            raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
+        grid, block, shared, early, cluster, cooperative, *types = key
+        numbers = self._sizes(grid, block, shared)
+        attributes = self._attributes(numbers, early, cluster, cooperative)
+        packer = self._packers.get(tuple(types))
+        if packer is None:
+            check_count(self.name, self.params, args)
+            packer = self._packers[tuple(types)] = self._packer(args)
+        one = Prepared(self, configuration(self.gpu, numbers, attributes), self._area, packer.pack_into)
+        found = queue([one]), packer
+        if len(self._ready) >= SHAPES:
+            self._ready.clear()
         with contextlib.suppress(TypeError):
-            self._shapes[grid, block, shared] = found
+            self._ready[key] = found
         return found
 
-    def _begins_early(self, numbers: tuple[int, ...], stream: int) -> Any:
-        """The CUlaunchConfig of a launch that may begin before the kernel before it has ended."""
-        found = self._early.get((numbers, stream))
-        if found is None:
-            driver = self.gpu.driver
-            value, early, found = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute(), driver.CUlaunchConfig()
-            value.programmaticStreamSerializationAllowed = 1
-            early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            early.value = value
-            sizes = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"]
-            for name, number in zip([*sizes, "sharedMemBytes"], numbers):
-                setattr(found, name, number)
-            found.hStream, found.attrs, found.numAttrs = stream, [early], 1
-            if len(self._early) >= SHAPES:
-                self._early.clear()
-            self._early[numbers, stream] = found
-        return found
+    def _sizes(self, grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> tuple[int, ...]:
+        """Grid, block and dynamic shared memory as cuLaunchKernel takes them; more than 48 KB asked for."""
+        with self.module._lock:
+            self.module._open()
+            grid3, block3, threads = shape(grid, block)
+            if threads > self.threads:
+                raise LaunchError(
+                    f"a block of {threads} threads; {self.name} can have {self.threads} on {self.gpu.arch}",
+                    f"it takes {self.registers} registers a thread, or its launch bounds say so",
+                )
+            if not isinstance(shared, (int, np.integer)) or shared < 0:
+                raise LaunchError(f"{shared} bytes of shared memory")
+            if self.static + shared > self.gpu.shared_optin:
+                raise LaunchError(
+                    f"{self.name} needs {self.static + shared} bytes of shared memory ({self.static} static, {shared} "
+                    f"dynamic); {self.gpu.arch} has {self.gpu.shared_optin} a block"
+                )
+            if self.static + shared > STATIC and shared > self._dynamic:
+                most = self.gpu.shared_optin - self.static
+                kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self.gpu.call("cuFuncSetAttribute", self.handle, kind, most, kernel=self.name)
+                self._dynamic = most
+            return *grid3, *block3, int(shared)
 
-    def _packer(self, types: tuple[type, ...], args: Sequence[Any]) -> Packer:
-        check_count(self.name, self.params, args)
-        for number, (param, value, name) in enumerate(zip(self.params, args, self._labels)):
-            warn_of_bits(self._code, number, param, value, name)
-        made = Packer(self.gpu, self.params, self._labels, args)
-        self._packers[types] = made
-        return made
+    def _attributes(
+        self, numbers: tuple[int, ...], early: bool, cluster: int | Sequence[int] | None, cooperative: bool
+    ) -> list[Any]:
+        """What ``cuLaunchKernelEx`` is told besides; more blocks of a cluster than every GPU has are asked for."""
+        given = None if cluster is None else tuple(cluster) if isinstance(cluster, Iterable) else (cluster,)
+        found = cluster_of(self._code, (numbers[0], numbers[1], numbers[2]), given)
+        if found is not None and found[0] * found[1] * found[2] > PORTABLE:
+            kind = self.gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self.gpu.call("cuFuncSetAttribute", self.handle, kind, 1, kernel=self.name)
+        return launch_attributes(self.gpu, early, None if cluster is None else found, cooperative)
 
-    def _explain(self, args: Sequence[Any]) -> None:
-        """Raise the LaunchError for arguments that do not fit their parameters."""
-        for value, param, name in zip(args, self.params, self._labels):
+    def _packer(self, args: Sequence[Any], first: int = 0) -> Packer:
+        """For arguments of these types, which are those from ``first`` on."""
+        for number, value in enumerate(args, first):
+            warn_of_bits(self._code, number, self.params[number], value, self._labels[number])
+        return Packer(self.gpu, self.params[first:], self._labels[first:], args)
+
+    def _explain(self, args: Sequence[Any], first: int = 0) -> None:
+        """Raise the LaunchError for arguments, from ``first`` on, that do not fit their parameters."""
+        for value, param, name in zip(args, self.params[first:], self._labels[first:]):
             if kind_of(value) is None:
                 scalar(value, param.size, name, param.type)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loader.arrays import register
+from loader.arrays import Take, register
 from loader.cuda.gpu import Device, device_named
 from loader.cuda.streams import handle_of
 from turingas.errors import LaunchError
@@ -27,7 +27,8 @@ class Buffer:
 
     Freed (``freed``) by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
     ``__cuda_array_interface__``, so that PyTorch, CuPy and others take it without a copy. Copies return when they are
-    done, behind what ``stream`` (the default stream unless said otherwise) still had to do.
+    done, behind what ``stream`` (the default stream unless said otherwise) still had to do. ``owner``: the module whose
+    memory it shows, if it is not its own.
     """
 
     def __init__(self, shape: int | Sequence[int], dtype: Any = np.float32, device: str | Device = "cuda:0") -> None:
@@ -35,7 +36,7 @@ class Buffer:
         self._describe(shape, dtype, gpu)
         self.address = int(gpu.call("cuMemAlloc", self.nbytes)) if self.nbytes else 0
         self.freed = False
-        self._owner: Owner | None = None
+        self.owner: Owner | None = None
         self._free = weakref.finalize(self, gpu.quietly, "cuMemFree", self.address) if self.nbytes else None
 
     @classmethod
@@ -51,7 +52,7 @@ class Buffer:
         """Memory of a module, which stays loaded as long as the view is there, unless it is closed."""
         made = cls.__new__(cls)
         made._describe(shape, dtype, device_named(device))
-        made.freed, made.address, made._owner, made._free = False, address, owner, None
+        made.freed, made.address, made.owner, made._free = False, address, owner, None
         return made
 
     def _describe(self, shape: int | Sequence[int], dtype: Any, gpu: Device) -> None:
@@ -116,7 +117,7 @@ class Buffer:
             self.gpu.call("cuStreamSynchronize", handle)
 
     def _check(self) -> None:
-        if self.freed or (self._owner is not None and self._owner.closed):
+        if self.freed or (self.owner is not None and self.owner.closed):
             raise LaunchError("the buffer's memory was given back")
 
     def __enter__(self) -> Buffer:
@@ -133,4 +134,13 @@ def _read_buffer(buffer: Buffer, stream: int) -> tuple[int, int, int, bool]:
     return buffer.address, buffer.nbytes, buffer.gpu.number, True
 
 
-register(Buffer, _read_buffer)
+def _quick(place: int, slow: Take) -> Take:
+    def take(buffer: Buffer, stream: int) -> int:
+        if buffer.gpu.number == place and not buffer.freed and buffer.owner is None:
+            return buffer.address or slow(buffer, stream)
+        return slow(buffer, stream)
+
+    return take
+
+
+register(Buffer, _read_buffer, _quick)

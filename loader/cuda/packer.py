@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,25 +23,29 @@ INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
 
 class Packer:
     """Arguments of certain types -> the parameter area: for each a function that turns it into what ``pack_into``
-    takes, and the stream that the first array with a stream of its own asks for."""
+    takes. ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
 
     def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
         self.takes: list[Callable[[Any, int], Any]] = []
-        self.stream: Callable[[Sequence[Any]], int] = lambda args: 0
-        layout, end, found = "<", 0, False
+        self.ask: Callable[[Any], int] | None = None
+        self.first, codes = 0, []
         for number, (param, name, value) in enumerate(zip(params, labels, args)):
             kind = kind_of(value)
-            if kind is not None and kind.stream is not None and not found:
-                self.stream, found = functools.partial(_stream_of, kind.stream, number), True
+            if kind is not None and kind.stream is not None and self.ask is None:
+                self.ask, self.first = kind.stream, number
             code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
-            layout += f"{param.offset - end}x{code}"
-            end = param.offset + param.size
+            codes.append((param, code))
             self.takes.append(take)
-        self.pack_into = struct.Struct(layout).pack_into
+        self.pack_into = struct.Struct(layout(codes)).pack_into
 
 
-def _stream_of(ask: Callable[[Any], int], number: int, args: Sequence[Any]) -> int:
-    return ask(args[number])
+def layout(codes: Iterable[tuple[Param, str]]) -> str:
+    """The format of ``struct`` for parameters where they lie, each with its code."""
+    made, end = "<", 0
+    for param, code in codes:
+        made += f"{param.offset - end}x{code}"
+        end = param.offset + param.size
+    return made
 
 
 def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
@@ -68,7 +71,7 @@ def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Cal
         memory_of(kind, value, stream, name)  # says what is wrong
         raise AssertionError(name)
 
-    return "Q", take
+    return "Q", take if kind.quick is None else kind.quick(here, take)
 
 
 def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:

@@ -21,7 +21,7 @@ from loader import cuda
 from loader.bench import measure
 from loader.cuda import Buffer, CudaError, Stream
 from loader.cuda import Graph as Recorded
-from loader.tune.launches import Bench, Launch, read
+from loader.tune.launches import Bench, Launch, read, told
 from loader.tune.model import cycles
 from turingas.assembler.schedule import again
 from turingas.check.lint import lint_kernel
@@ -208,7 +208,7 @@ class Judge:
             self.compare(words, self.check, range(1), strict=True)
             self.compare(words, self.bench.timed if self.gpu else self.check, range(1), strict=False)
         except Refused as why:
-            hint = "results must not depend on the order of threads, and the CPU device must run what `check` says"
+            hint = f"{self.order.path} says how it is launched: that must be right, and the same each time"
             raise LaunchError(f"{self.order.kernel} cannot be tuned as it is: {why}", hint) from None
 
     def made(self, words: Words) -> Cubin:
@@ -282,7 +282,8 @@ class Judge:
         given = self._on(gpu, args) if gpu else args
         options: dict[str, Any] = {} if gpu else {"strict": strict, "counters": not strict}
         kernel = module.kernel(self.order.kernel)
-        report = kernel.launch(launch.grid, launch.block, *given, shared=launch.shared, **options)
+        with told(launch.path):
+            report = kernel.launch(launch.grid, launch.block, *given, shared=launch.shared, **options)
         module.synchronize()
         if report is not None and report.hazards:
             raise Refused(f"strict mode: {str(report.hazards[0]).splitlines()[0]}")

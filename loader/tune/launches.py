@@ -22,7 +22,8 @@ import base64
 import importlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,18 @@ class Launch:
             if not isinstance(found, (list, tuple)):
                 raise LaunchError(f"{self.path}: arguments is a {type(found).__name__}", "a list, or a function of rng "
                                   "that returns one")  # fmt: skip
-            made = [value(one, {}, random)[0] if isinstance(one, str) else one for one in found]
+            with told(self.path):
+                made = [value(one, {}, random)[0] if isinstance(one, str) else one for one in found]
             return [np.array(one, order="C") if isinstance(one, np.ndarray) and one.ndim else one for one in made]
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """What a launch is refused for is told of the file that describes it."""
+    try:
+        yield
+    except LaunchError as error:
+        raise LaunchError(f"{path}: {error.message}", error.hint) from None
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,8 @@ def described(names: Mapping[str, Any], path: str) -> Bench:
     timed = {name: names[name] for name in NAMES if name in names}
     made = [Launch(**said, path=path) for said in (timed, {**timed, **check})]
     for launch in made:
-        shape(launch.grid, launch.block)
+        with told(path):
+            shape(launch.grid, launch.block)
         if not isinstance(launch.shared, int):
             raise LaunchError(f"{path}: {launch.shared!r} bytes of shared memory")
     kernel = names.get("kernel")

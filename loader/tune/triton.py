@@ -21,7 +21,7 @@ from loader.tune.command import json as result
 from loader.tune.judge import MODEL, Order, with_words
 from loader.tune.launches import argument, stated
 from loader.tune.search import INPUTS, Search, Tell
-from loader.workers import HERE, Workers
+from loader.workers import GPUS, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel, Param
 from turingas.errors import AsmError, CubinError, LaunchError
@@ -57,7 +57,7 @@ def tune_triton(
     check: Mapping[str, Any] | None = None,
     seconds: float = SECONDS,
     rounds: int | None = None,
-    workers: str = HERE,
+    workers: str = GPUS,
     seed: int = 0,
     inputs: int = INPUTS,
     folder: str | os.PathLike[str] | None = None,
@@ -70,8 +70,8 @@ def tune_triton(
     taken), or a compiled kernel. ``grid``: as in ``kernel[grid](...)``, one to three numbers or a function of ``meta``.
     ``args``: the arguments, tensors or numpy arrays and numbers, in the order of the function's; ``meta``: those given
     by name, constexprs and options such as ``num_warps``. ``check``: grid and block of the launch on the CPU device
-    (the grid's first block unless it says so). The other options are those of ``turingas tune``; ``workers`` other
-    than "here" start processes, for which a script needs ``if __name__ == "__main__":``.
+    (the grid's first block unless it says so). The other options are those of ``turingas tune``; ``workers`` "here"
+    searches in this process, whose GPU is of no more use once a candidate reads a wrong address.
 
     Floats are drawn anew for every comparison, integers stay what they are in ``args``, which are not written.
     What is found is kept in ``folder`` (TURINGAS_CACHE, ~/.cache/turingas) by the hash of the original cubin, and taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,15 @@ def test_the_linter_agrees():
     """What is drawn as right is right, and what is drawn as wrong is wrong in both places."""
     assert errors(pictures.RIGHT) == errors(pictures.LOADS) == errors(pictures.product(True)) == []
     assert errors(pictures.WRONG) == ["raw-stall", "raw-stall"]
+
+
+def test_the_orders_are_those_of_the_page():
+    """The examples stand on it; and of the loop four loads are under way at once, where one was."""
+    page = Path(pictures.__file__).with_name("reordering.md").read_text()
+    assert pictures.PAIR in page and pictures.SUM in page
+    plain, found = (pictures.loads_of(one)[:9] for one in (pictures.SUM.replace("pipeline", "reorder"), pictures.SUM))
+    assert all(use <= load for (_, use), (load, _) in zip(plain, plain[1:]))
+    assert all(found[n + 3][0] < found[n][1] for n in range(5)) and found[8][0] < plain[3][0]
 
 
 def test_two_warps():

@@ -205,6 +205,7 @@ def special(text: str, arch: str = "sm_75") -> step.Result:
     wave.ctaid = np.array([[5, 5, 5, 6], [6] * 4, [7] * 4], np.uint32)[:, :, None]
     wave.clock = np.array([3, 1 << 32, (5 << 32) + 9, 0], np.int64)[:, None]
     wave.shared = memory.Shared(2, 2048)
+    wave.rank = np.zeros((4, 1), np.uint32)  # no cluster: each block is the first of its own
     k = Cohort(wave, slice(None), 4, None)  # type: ignore[arg-type]
     for i in step.decoded(text, arch):
         step.build(i, image)(k)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import random
+import re
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +18,7 @@ from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, table
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Register, Unprintable
+from turingas.isa.form import WORD
 from turingas.isa.forms import Forms
 from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.op import TRAITS
@@ -110,9 +113,64 @@ def test_alternatives_of_one_opcode_are_told_apart(arch):
     assert compared > 50 and {first for first, _ in both} <= {"MUFU{func64} Rd, f64"}, both[:3]
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_text_says_its_bits(arch):
+    """The decoder does not try whether the encoder reads what it writes: it must, whatever the bits of a part."""
+    isa, rng = instruction_set(arch), random.Random(0)
+    operands = {operand for form in isa.all_forms() for operand in form.operands if operand.target is None}
+    for operand in {operand.sized(words) for operand in operands for words in (1, 2, 4)}:
+        few, any_ = rng.getrandbits(128) & rng.getrandbits(128), rng.getrandbits(128)
+        for bits in {0, operand.mask, operand.default, few & operand.mask, any_ & operand.mask}:
+            with contextlib.suppress(Unprintable):
+                assert operand.encode(operand.exact(bits)) == bits, operand.source
+    for mnemonic in {form.row: form.mnemonic for form in isa.all_forms()}.values():
+        for _ in range(8):
+            bits = sum(rng.choice([f.put(v) for v in f.names]) for f in mnemonic.parts if not isinstance(f, str))
+            assert bits in mnemonic.read(mnemonic[bits | 0x7000]), mnemonic.base
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_90a"])
+def test_parts_of_an_operand_that_are_remembered(arch):
+    """An address with an offset, and a register with signs, are looked up by parts: with what the whole gives, bits or
+    an error."""
+    isa = instruction_set(arch)
+    right = wrong = 0
+    for operand in {operand for form in isa.all_forms() for operand in form.operands if operand.target is None}:
+        with contextlib.suppress(Unprintable):
+            text = operand.exact(operand.default)
+            for other in variants(text):
+                whole = outcome(operand.encode, other.strip())
+                assert outcome(operand.bits.__getitem__, other) == whole, (operand.source, other)
+                right, wrong = right + (whole is not None), wrong + (whole is None)
+    assert right > 1000 and wrong > 1000
+
+
+def variants(text):
+    """Texts like an operand's, right and wrong."""
+    yield text
+    for offset in ("0x0", "0x10", "-0x10", "0x7fffff", "0x800000", "0x1000000", "16", "0X10", "0x", "", "R2", "UR4"):
+        for sign in ("+", "-", "+-", " + "):
+            yield text.replace("]", f"{sign}{offset}]")
+            yield text[:-1] + f"{sign}{offset}]"
+            yield text[:-1] + f"{sign}0x0+{offset}]"
+            yield text[:-1] + f"{sign}{offset}+0x10]"
+    for register in re.findall(r"\b[UPRB]+[0-9Z]+", text):
+        for other in "R1 R2 R4 R254 R255 R300 RZ R04 UR4 UR62 URZ P0 PT P7 B1".split():
+            for signed in "{} -{} |{}| -|{}| ~{} !{} {}.reuse -{}.reuse --{} |{} {}| {}.H0_H0".split():
+                yield text.replace(register, signed.format(other))
+
+
+def outcome(encode, text):
+    """The bits of a text; None for an error."""
+    try:
+        return encode(text) & WORD
+    except ValueError:
+        return None
+
+
 def explains(form, word):
     try:
-        form.exact(word, 0, None)
+        form.exact((word,), 0, None)
     except (Unprintable, ValueError):
         return False
     return True

@@ -173,7 +173,7 @@ def test_other_shapes_with_one_layer(standin):
             x = np.ones(shape, np.float32)
             exact = truth(x, Case(1, 2, 4, 4, 3).weight, Problem(*shape, 3, 3, 3, 1, 1))
             assert error(conv(x), exact) < 1e-6
-        assert len(conv._shapes) == 2
+        assert len(conv._plans) == 2
 
 
 def test_shapes_are_forgotten_when_there_are_many(standin, monkeypatch):
@@ -181,7 +181,7 @@ def test_shapes_are_forgotten_when_there_are_many(standin, monkeypatch):
     conv = Conv2d(np.ones((1, 1, 3, 3), np.float32))
     for width in range(1, 9):
         assert conv(np.ones((1, 1, 1, width), np.float32)).sum() == 3 * width - 2
-        assert len(conv._shapes) <= 3 and len(conv._places[-1].plans) <= 3
+        assert len(conv._plans) <= 3
 
 
 def test_weights_are_read_once(standin):
@@ -201,7 +201,7 @@ def test_tensors_of_more_than_a_launch_can_address(standin, monkeypatch):
         conv = case.conv(bias=True)
         assert error(conv(case.x, case.residual), case.y(bias=True, residual=True)) < 1e-6
         assert error(conv(case.x), case.y(bias=True)) < 1e-6
-        assert [images.start for images, *_ in conv._places[-1].plans[case.x.shape].parts] == [0, 1, 2, 3, 4]
+        assert [images.start for images, *_ in conv._plans[-1, case.x.shape].parts] == [0, 1, 2, 3, 4]
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more: CHWN = "):
         case = Case(5, 2, 41, 40, 3, 1, "CHWN")
         case.conv()(case.x)
@@ -368,7 +368,7 @@ def libraries(monkeypatch):
         def is_contiguous(self):
             return self.contiguous
 
-        def new_empty(self, shape):
+        def new_empty(self, *shape):
             gpu = isinstance(self.inner, Buffer)
             return Tensor(Buffer(shape, np.float32, self.inner.gpu) if gpu else np.empty(shape, np.float32))
 
@@ -416,7 +416,7 @@ def libraries(monkeypatch):
 def test_numpy_arrays_go_to_a_gpu_and_back(driver):
     case = Case(2, 2, 5, 4, 3, 1, "NHWC")
     conv = case.conv(bias=True, device="cuda")
-    assert conv.device == "cuda:0" and driver.calls["cuLaunchKernel"] == 1  # filters are there already
+    assert conv.device == "cuda:0" and driver.calls["cuLaunchKernelEx"] == 1  # filters are there already
     y = conv(case.x, case.residual)
     assert type(y) is np.ndarray and error(y, case.y(bias=True, residual=True)) < 1e-6
     out = np.empty_like(case.residual)
@@ -472,8 +472,8 @@ def test_a_call_waits_for_nothing_and_copies_nothing(driver):
     before = dict(driver.calls)
     conv(x, out=out)
     new = {name for name, count in driver.calls.items() if count != before.get(name, 0)}
-    assert new <= {"cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent"}
-    assert driver.calls["cuLaunchKernel"] == before["cuLaunchKernel"] + 1
+    assert new <= {"cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent"}
+    assert driver.calls["cuLaunchKernelEx"] == before["cuLaunchKernelEx"] + 1
 
 
 def test_arrays_elsewhere(driver, libraries):
@@ -514,6 +514,86 @@ def test_tensors_that_are_refused(driver, libraries):
     assert conv(x).inner.numpy().shape == Y.shape
 
 
+@pytest.mark.parametrize("library", ["torch", "cupy", "buffer"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_what_a_prepared_shape_is_asked_again(driver, libraries, library, splits):
+    """Where each array lies, which stream is current, and all that a call can get wrong."""
+    case = Case(2, 16, 2, 2, 3)
+    conv = case.conv(bias=True, splits=splits)
+    make = {"torch": libraries.torch, "cupy": libraries.cupy, "buffer": lambda inner: inner}[library]
+    ran = []
+    driver.run = ran.append
+
+    def there(array, card="cuda:0"):
+        return make(Buffer.of(array, card))
+
+    def address(array):
+        return (array if library == "buffer" else array.inner).address
+
+    def told():
+        """x, y and residual as the kernels of the last call have them, and on which GPU."""
+        pointers = [[int.from_bytes(one, "little") for one in launch[4][:5]] for launch in ran[-splits:]]
+        device = driver.devices.index(ran[-1][0].device)
+        if splits == 1:
+            return pointers[0][0], pointers[0][2], pointers[0][4], device
+        assert pointers[0][2] == pointers[1][0] and pointers[0][3:] == [0, 0]  # partial results
+        return pointers[0][0], pointers[1][1], pointers[1][3], device
+
+    x, residual, out = there(case.x), there(case.residual), there(case.residual)
+    y = conv(x, residual)
+    assert told() == (address(x), address(y), address(residual), 0)
+    for card, number in (("cuda:0", 0), ("cuda:1", 1), ("cuda:0", 0)):
+        other = there(case.x, card)
+        y = conv(other)
+        assert told() == (address(other), address(y), 0, number)
+    driver.thread.stack = [1001]  # another GPU's context is current
+    assert conv(x, residual, out) is out and told() == (address(x), address(out), address(residual), 0)
+    assert driver.thread.stack == [1001]
+    if library != "buffer":
+        for stream in (5, 6, 5):
+            libraries.stream = stream
+            conv(x)
+            assert {launch[3] for launch in driver.launches[-splits:]} == {stream}
+
+    def spoiled(**what):
+        made = there(case.x)
+        for name, value in what.items():
+            setattr(made, name, value)
+        return made
+
+    refused = [
+        ((x, there(case.residual, "cuda:1")), "residual is on cuda:1, x on cuda:0"),
+        ((x, None, there(case.residual, "cuda:1")), "out is on cuda:1, x on cuda:0"),
+        ((x, x), "residual has the shape .*; it must be"),
+        ((x, None, x), "out has the shape .*; it must be"),
+        ((x, case.residual), "residual is on cpu, x on cuda:0"),
+    ]
+    if library == "torch":
+        refused += [((spoiled(contiguous=False),), "x is not contiguous"),
+                    ((spoiled(requires_grad=True),), "x requires gradients"),
+                    ((spoiled(dtype="torch.float16"),), "x has the dtype torch.float16")]  # fmt: skip
+    if library == "buffer":
+        gone = there(case.x)
+        gone.free()
+        owned = Buffer.view(x.address, x.shape, "f4", "cuda:0", owner=types.SimpleNamespace(closed=False))
+        conv(owned, out=out)
+        assert told() == (x.address, out.address, 0, 0)
+        owned.owner.closed = True
+        inside = Buffer.view(x.address + 16, residual.shape, "f4", "cuda:0", owner=types.SimpleNamespace(closed=False))
+        behind = Buffer.view(residual.address + 4, residual.shape, "f4", "cuda:0", owner=inside.owner)
+        refused += [((one,), "x the buffer's memory was given back") for one in (gone, owned)]
+        refused += [((there(case.x.astype("i4")),), "x has the dtype int32"), ((x, None, inside), "out overlaps x"),
+                    ((x, residual, behind), "out overlaps residual")]  # fmt: skip
+    for words, message in refused:
+        launched = len(driver.launches)
+        with pytest.raises(LaunchError, match=f"^{message}"):
+            conv(*words)
+        assert len(driver.launches) == launched
+    conv.close()
+    with pytest.raises(LaunchError, match="^the layer is closed$"):
+        conv(x)
+
+
 def test_an_architecture_that_the_gpu_cannot_run(driver):
     with pytest.raises(LaunchError, match=r"the cubin is for sm_75, cuda:0 \(Fake 0\) is sm_90"):
         Conv2d(W, device="cuda:0", arch="sm_75")
@@ -542,14 +622,13 @@ def test_close_frees_what_is_on_a_gpu(driver):
 
 
 def test_a_call_takes_microseconds(driver):
-    """What Python does of a call, over a driver that does nothing; 15 on an idle core."""
+    """What Python does of a call, over a driver that does nothing; 5 on an idle core."""
     conv, x, out = Conv2d(W, device="cuda:0"), Buffer.of(X), Buffer(Y.shape)
-    conv(x, out=out)
-    driver.cuLaunchKernel = lambda *args: (0,)
+    driver.cuLaunchKernelEx = lambda *args: (0,)
     driver.cuCtxGetCurrent = lambda: (0, 1000)
     best = min(timeit.repeat(lambda: conv(x, out=out), number=200, repeat=20)) / 200
-    del driver.cuLaunchKernel, driver.cuCtxGetCurrent
-    assert best < 100e-6
+    del driver.cuLaunchKernelEx, driver.cuCtxGetCurrent
+    assert best < 50e-6
 
 
 # ---- schedules that a sweep found

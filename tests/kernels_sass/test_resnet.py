@@ -111,7 +111,8 @@ def library(request, monkeypatch):
         return made
     kind = libraries.kind_of(np.empty(1).view(standin_torch.Tensor))
     empty = np.empty
-    there = libraries.Library(kind, np.dtype("f4"), lambda x, shape: standin_torch.from_numpy(empty(shape, np.float32)))
+    there = libraries.Library(kind, np.dtype("f4"), lambda x, shape: standin_torch.from_numpy(empty(shape, np.float32)),
+                              lambda y: y.ctypes.data)  # fmt: skip
     monkeypatch.setitem(libraries.LIBRARIES, standin_torch.Tensor, there)
     return standin_torch
 

@@ -10,6 +10,7 @@ import collections
 import ctypes
 import threading
 import time
+import types
 from enum import IntEnum
 from typing import Any
 
@@ -37,6 +38,7 @@ class Driver:
     )))  # fmt: skip
     CUfunction_attribute = enum("CUfunction_attribute", *("CU_FUNC_ATTRIBUTE_" + name for name in (
         "NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK", "MAX_DYNAMIC_SHARED_SIZE_BYTES",
+        "NON_PORTABLE_CLUSTER_SIZE_ALLOWED",
     )))  # fmt: skip
     CUpointer_attribute = enum("CUpointer_attribute", "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL")
     CUstream_flags = enum("CUstream_flags", CU_STREAM_NON_BLOCKING=1)
@@ -50,6 +52,8 @@ class Driver:
         self.handles: dict[int, Any] = {}
         self.calls: collections.Counter[str] = collections.Counter()
         self.launches: list[tuple[Any, ...]] = []
+        self.told: list[dict[str, Any]] = []  # of each launch: cluster, cooperative
+        self.early = 0  # launches that may begin before the one before has ended
         self.streams: set[int] = set()
         self.copying: set[int] = set()  # streams with a copy from the host that nobody has waited for
         self.captured: dict[int, list[Any]] = {}
@@ -58,15 +62,17 @@ class Driver:
         self.next = 1
         self.thread = threading.local()
         self.missing: Exception | None = None
+        self.busy = threading.RLock()  # many threads may call a driver, the CPU device's memory one at a time
 
     def __getattr__(self, name: str) -> Any:
         """cuX: counted; fails where it is told to, and always after a fault."""
         function = object.__getattribute__(self, "do_" + name)
 
         def called(*args: Any) -> tuple[Any, ...]:
-            self.calls[name] += 1
-            error = self.fails.get(name) or (self.sticky if name not in FREE else 0)
-            found = ERRORS(error) if error else function(*args)
+            with self.busy:
+                self.calls[name] += 1
+                error = self.fails.get(name) or (self.sticky if name not in FREE else 0)
+                found = ERRORS(error) if error else function(*args)
             if isinstance(found, ERRORS):  # with a None for each result
                 return (found,) if name in VOID or function.__annotations__["return"] == "None" else (found, None)
             return (ERRORS.CUDA_SUCCESS, *(found if isinstance(found, tuple) else () if found is None else (found,)))
@@ -151,26 +157,10 @@ class Driver:
         return (kernel.registers, static, min(1024, 32 * warps))[kind]
 
     def do_cuFuncSetAttribute(self, handle: int, kind: int, value: int) -> None:
+        if kind == self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+            return
         assert kind == self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self.handles[handle][2] = value
-
-    def do_cuLaunchKernel(self, handle: int, *numbers: int) -> Any:
-        (*shape, shared, stream, table, extra) = numbers
-        module, kernel, most = self.handles[handle]
-        assert module.device is self.here() and extra == 0
-        assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
-        if shared > most:
-            return ERRORS.CUDA_ERROR_INVALID_VALUE
-        params = sorted(kernel.params, key=lambda p: p.offset)
-        pointers = (ctypes.c_void_p * len(params)).from_address(table)
-        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
-        launch = (module, kernel.name, shape[:3], shape[3:], args, shared)
-        self.launches.append((kernel.name, tuple(shape), shared, stream))
-        if stream in self.captured:
-            self.captured[stream].append(launch)
-        else:
-            self.run(launch)
-        return None
 
     class CUlaunchConfig:
         """With the other two what cuLaunchKernelEx takes."""
@@ -179,20 +169,46 @@ class Driver:
         pass
 
     class CUlaunchAttributeValue:
-        pass
+        def __init__(self) -> None:
+            self.clusterDim = types.SimpleNamespace()
 
-    CUlaunchAttributeID = enum("CUlaunchAttributeID", CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
+    CUlaunchAttributeID = enum("CUlaunchAttributeID", CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6,
+                               CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4, CU_LAUNCH_ATTRIBUTE_COOPERATIVE=2)  # fmt: skip
 
     def do_cuLaunchKernelEx(self, config: Any, handle: int, table: int, extra: int) -> Any:
-        (early,) = config.attrs
-        assert config.numAttrs == 1 and early.id == 6 and early.value.programmaticStreamSerializationAllowed == 1
-        sizes = [getattr(config, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
-        return self.do_cuLaunchKernel(handle, *sizes, config.sharedMemBytes, config.hStream, table, extra)
+        told = {int(one.id): one.value for one in config.attrs}
+        assert config.numAttrs == len(config.attrs) == len(told) and extra == 0 and told.keys() <= {2, 4, 6}
+        early = 6 in told
+        assert not early or told[6].programmaticStreamSerializationAllowed == 1
+        options: dict[str, Any] = {}
+        if 4 in told:
+            options["cluster"] = tuple(getattr(told[4].clusterDim, axis) for axis in "xyz")
+        if 2 in told:
+            options["cooperative"] = told[2].cooperative == 1
+        shape = [getattr(config, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
+        shared, stream = config.sharedMemBytes, config.hStream
+        module, kernel, most = self.handles[handle]
+        assert module.device is self.here()
+        assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
+        if shared > most:
+            return ERRORS.CUDA_ERROR_INVALID_VALUE
+        params = sorted(kernel.params, key=lambda p: p.offset)
+        pointers = (ctypes.c_void_p * len(params)).from_address(table)
+        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
+        launch = (module, kernel.name, shape[:3], shape[3:], args, shared, options)
+        self.launches.append((kernel.name, tuple(shape), shared, stream))
+        self.early += early
+        self.told.append(options)
+        if stream in self.captured:
+            self.captured[stream].append(launch)
+        else:
+            self.run(launch)
+        return None
 
     def run(self, launch: tuple[Any, ...]) -> None:
-        module, *rest = launch
+        module, *rest, options = launch
         try:
-            module.launch(*rest)
+            module.launch(*rest, **options)
         except emulate.DeviceError:
             self.sticky = ERRORS.CUDA_ERROR_ILLEGAL_ADDRESS
 
@@ -270,4 +286,4 @@ class Driver:
 #: functions that answer even after a fault
 FREE = {"cuGetErrorName", "cuGetErrorString", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
         "cuDriverGetVersion"}  # fmt: skip
-VOID = {"cuInit", "cuLaunchKernel", "cuLaunchKernelEx"}  # with those that return None: functions without a result
+VOID = {"cuInit", "cuLaunchKernelEx"}  # with those that return None: functions without a result

@@ -13,8 +13,7 @@ import pytest
 import loader
 import turingas
 from loader import cuda, timing
-from loader.cuda import Buffer, CudaError, Graph, Stream, gpu
-from loader.cuda import kernel as kernels
+from loader.cuda import Buffer, CudaError, Graph, Stream, gpu, prepared
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
@@ -83,11 +82,41 @@ def test_a_launch(driver, cubin, grid):
     assert out.freed and values.freed
 
 
+CLUSTERS = """
+.arch sm_90
+.kernel rank
+<params>
+out, 8
+</params>
+S2R R0, SR_CgaCtaId;
+S2R R2, SR_CTAID.X;
+MOV R4, 0x4;
+IMAD.WIDE.U32 R2, R2, R4, out;
+STG.E [R2], R0;
+EXIT;
+"""
+
+
+def test_clusters_and_cooperative_launches(install):
+    """What the driver is told; and what no driver would take is told before."""
+    gpus = install(Driver(1, 9, 0))
+    kernel, out = loader.load(turingas.assemble(CLUSTERS)).kernel(), Buffer(16, np.int32)
+    for cluster, cooperative in ((4, False), ([4, 1, 1], False), (16, True), (None, True)):
+        out.fill(0xFF)
+        kernel.launch(16, 1, out, cluster=cluster, cooperative=cooperative)
+        size = {None: 1, 16: 16}.get(cluster if isinstance(cluster, int | None) else 4, 4)
+        assert out.numpy().tolist() == [n % size for n in range(16)]
+    assert [told.get("cluster") for told in gpus.told] == [(4, 1, 1), (4, 1, 1), (16, 1, 1), None]
+    assert [told.get("cooperative") for told in gpus.told] == [None, None, True, True]
+    with pytest.raises(LaunchError, match="must be a multiple of 3"):
+        kernel.launch(16, 1, out, cluster=3)
+
+
 @pytest.mark.parametrize("since", [7, 9])
 def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
-    """From sm_90 (here: 7) on the driver is told so, each time with what was made at first; else nothing changes."""
-    assert kernels.EARLY == 9
-    monkeypatch.setattr(kernels, "EARLY", since)
+    """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
+    assert prepared.EARLY == 9
+    monkeypatch.setattr(prepared, "EARLY", since)
     kernel, stream = loader.load(cubin).kernel("add"), Stream()
     for scale, options in ((2.0, {"early": True}), (3.0, {"early": True, "stream": stream}), (4.0, {"early": False})):
         for _ in range(2):
@@ -95,14 +124,8 @@ def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
             kernel.launch(2, 32, out, values, N, scale, **options)
             stream.synchronize()
             assert (out.numpy() == scale * np.arange(N)).all()
-    early = 4 if since == 7 else 0
-    assert (driver.calls["cuLaunchKernelEx"], driver.calls["cuLaunchKernel"]) == (early, 6 - early)
-    assert {launch[3] for launch in driver.launches} == {0, stream.handle} and len(kernel._early) == early // 2
-    driver.fails["cuLaunchKernelEx"] = 1
-    if early:
-        with pytest.raises(CudaError, match="cuLaunchKernelEx"):
-            kernel.launch(2, 32, *arrays(), N, 2.0, early=True)
-    driver.fails.clear()
+    assert driver.early == (4 if since == 7 else 0) and len(driver.launches) == 6
+    assert [launch[3] for launch in driver.launches] == [0, 0, stream.handle, stream.handle, 0, 0]
     here = [np.zeros(N, np.float32), np.ones(N, np.float32)]
     loader.load(cubin, "cpu").kernel("add").launch(2, 32, *here, N, 2.0, early=True)
     assert (here[0] == 2).all()
@@ -202,7 +225,82 @@ def test_nothing_hidden_in_a_launch(driver, cubin):
     kernel.launch(2, 32, out, values, N, 2.0)
     driver.calls.clear()
     kernel.launch(2, 32, out, values, N, 2.0)
-    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernel": 1}
+    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 1}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_a_prepared_launch(driver, cubin, device):
+    """It keeps numbers of its own, and takes first arguments and a stream each time."""
+    kernel = loader.load(cubin, device).kernel("add")
+    driver.thread.stack = [1000]  # of another GPU
+    ready = [kernel.prepare(2, (32, 1), N, float(scale)) for scale in (2, 3)]
+    twice, thrice, both = (kernel.module.queue(which) for which in (ready[:1], ready[1:], ready))
+    with Stream(device if device != "cpu" else "cuda:0") as stream:
+        streams = [0, stream.handle, 0]
+        for factor, launch, handle in zip((2, 3, 2), (twice, thrice, twice), streams):
+            if device == "cpu":
+                out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
+                launch(None, ((out, values),))
+            else:
+                there, values = arrays(device)
+                launch(handle, ((there.address, values.address),))
+                kernel.launch(2, 32, *arrays(device), N, 7.0)  # has an area of its own
+                out = there.numpy()
+            assert (out == factor * np.arange(N)).all()
+    if device == "cpu":
+        third = np.zeros(N, np.float32)
+        both(None, ((out, values), (third, out)))
+        assert (third == 3 * out).all() and (out == 2 * values).all()
+    else:
+        assert [launch[3] for launch in driver.launches[::2]] == streams and driver.thread.stack == [1000]
+        third = Buffer(N, np.float32, device)
+        driver.thread.stack = [1001]
+        driver.calls.clear()
+        both(0, ((there.address, values.address), (third.address, there.address)))
+        assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
+        assert (third.numpy() == 6 * np.arange(N)).all()
+        with Stream(device) as stream:  # a prepared launch may stand in several queues
+            for which, handle in ((twice, stream.handle), (both, 0), (both, stream.handle), (twice, 0)):
+                which(handle, [(there.address, values.address)] * 2)
+                told = [launch[3] for launch in driver.launches[-2 if which is both else -1 :]]
+                assert set(told) == {handle}
+        for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
+                              ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
+                              ((1 << 40, 2.0), "out of range")):  # fmt: skip
+            if message is None:
+                kernel.module.queue([kernel.prepare(2, 32, *last)])(0, ((there.address,),))
+                continue
+            with pytest.raises(LaunchError, match=message):
+                kernel.prepare(2, 32, *last)
+        for sizes in ((0, 32), (2, 2048)):
+            with pytest.raises(LaunchError):
+                kernel.prepare(*sizes, N, 2.0)
+        kernel.module.close()
+        with pytest.raises(LaunchError, match="the module is closed"):
+            twice(0, ((there.address, values.address),))
+        with pytest.raises(LaunchError, match="the module is closed"):
+            kernel.prepare(2, 32, N, 2.0)
+
+
+def test_prepared_launches_and_threads(driver, cubin):
+    """All share one area of parameters; under a lock each thread's launch has its own arguments."""
+    kernel, lock, wrong = loader.load(cubin).kernel("add"), threading.Lock(), []
+    launch = kernel.module.queue([kernel.prepare(2, 32, N, 2.0)])
+
+    def work(start):
+        out, values = Buffer(N), Buffer.of(np.arange(start, start + N, dtype=np.float32))
+        for _ in range(20):
+            out.fill(0)
+            with lock:
+                launch(0, ((out.address, values.address),))
+            wrong.extend(out.numpy() != 2 * np.arange(start, start + N))
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 4 * 20 * N and not any(wrong)
 
 
 def test_the_callers_context_stays(driver, cubin):
@@ -210,6 +308,26 @@ def test_the_callers_context_stays(driver, cubin):
     driver.thread.stack = [1000]
     loader.load(cubin, "cuda:1").kernel("add").launch(2, 32, out, values, N, 2.0)
     assert driver.thread.stack == [1000]
+
+
+def test_contexts_that_do_not_compare(driver, cubin, monkeypatch):
+    """As objects of old cuda-python, which are equal to themselves alone."""
+
+    class Context:
+        def __init__(self, number):
+            self.number = number
+
+        def __int__(self):
+            return self.number
+
+    number = driver.do_cuCtxGetCurrent
+    monkeypatch.setattr(driver, "do_cuCtxGetCurrent", lambda: Context(number()), raising=False)
+    monkeypatch.setattr(driver, "here", lambda: driver.devices[number() - 1000])
+    kernel, (out, values) = loader.load(cubin).kernel("add"), arrays()
+    for stack in ([0], [1000], [1001]):
+        driver.thread.stack = stack[:]
+        kernel.launch(2, 32, out.fill(0), values, N, 2.0)
+        assert driver.thread.stack == stack and (out.numpy() == 2 * np.arange(N)).all()
 
 
 # ---- architectures, drivers --------------------------------------------------------------------------------------
@@ -303,8 +421,8 @@ def test_a_fault_found_at_the_next_launch_is_the_one_befores(driver, cubin):
 
 def test_an_error_that_is_no_fault(driver, cubin):
     kernel = loader.load(cubin).kernel("other")
-    driver.fails["cuLaunchKernel"] = 1
-    with pytest.raises(CudaError, match=r"^other: CUDA_ERROR_INVALID_VALUE \(1\): what 1 means \(cuLaunchKernel on"):
+    driver.fails["cuLaunchKernelEx"] = 1
+    with pytest.raises(CudaError, match=r"^other: CUDA_ERROR_INVALID_VALUE \(1\): what 1 means \(cuLaunchKernelEx on"):
         kernel.launch(1, 1)
     driver.fails.clear()
     kernel.launch(1, 1)

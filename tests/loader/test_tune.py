@@ -97,6 +97,19 @@ def test_bench_files_that_say_too_little(text, why):
     assert why in str(error.value)
 
 
+@pytest.mark.parametrize(("text", "why"), [
+    ("arguments = ['f32[32', 'f32[32]', 'f32[32]']", "x.py: argument 'f32[32'"),
+    ("arguments = ['f32[32]']", "x.py: kernel two takes 3 arguments"),
+    ("block = 4096\narguments = ['f32[32]'] * 3", "x.py: block.x is 4096"),
+    ("arguments = ['f32[8]'] * 3", "a read of 4 bytes"),
+])  # fmt: skip
+def test_the_bench_file_is_blamed(order, here, text, why):
+    """Its name is told, not that of the kernel alone."""
+    with pytest.raises(LaunchError) as error:
+        Search(replace(order, bench=text, path="x.py")).run(here, 1, 1000, print)
+    assert why in str(error.value) and "x.py" in str(error.value)
+
+
 def test_arguments_that_are_none():
     for text, why in (("arguments = 3", "arguments is a int"), ("arguments = ['f32[']", "f32["),
                       ("\ndef arguments(rng):\n    return [rng.nothing]", "bench.py:3: AttributeError")):  # fmt: skip

@@ -1,16 +1,17 @@
 """Work in processes and on a Dask cluster: results come, and a lost worker loses none of them."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from loader import workers
-from loader.tune.judge import Order
-from loader.tune.search import Search
 from loader.workers import Lost, Workers
 from tests.loader.test_tune import BENCH, SOURCE
-from tests.loader.work import always, hangs, interrupts, meets, once, refuses, square
-from turingas import assemble
+from tests.loader.work import always, blocks, hangs, meets, once, refuses, square
+from turingas.cli import main
 from turingas.errors import LaunchError
 
 
@@ -34,7 +35,7 @@ def test_a_process_for_each_gpu(two, tmp_path):
     assert sorted(two.run(square, range(5))) == [(n, n * n) for n in range(5)]
     met = dict(two.run(meets, [tmp_path] * 2)).values()
     assert len({process for process, _ in met} - {os.getpid()}) == 2 and {gpu for _, gpu in met} == {"4", "6"}
-    assert dict(two.run(interrupts, [0]))[0]  # Ctrl-C is for the one that started it
+    assert dict(two.run(blocks, [0]))[0] == (True, False)  # Ctrl-C is for the one that started it
 
 
 def test_a_lost_worker_loses_no_result(tmp_path, monkeypatch):
@@ -89,15 +90,18 @@ def test_dask(cluster, tmp_path):
             list(pool.run(refuses, [7]))
 
 
-def test_a_search_on_a_cluster(cluster):
-    """It finds what it finds in this process."""
-    order, histories = Order(assemble(SOURCE).to_bytes(), "two", BENCH, "two_bench.py", "cpu"), []
+def test_a_search_on_a_cluster(cluster, tmp_path, monkeypatch):
+    """`turingas tune` finds what it finds in this process."""
+    monkeypatch.chdir(tmp_path)
+    Path("two.sass").write_text(SOURCE)
+    Path("two_bench.py").write_text(BENCH)
+    found = []
     for asked in (cluster.scheduler_address, "here"):
-        with Workers(asked) as pool:
-            made = Search(order)
-            made.run(pool, 1, 1000, print)
-            histories.append((made.history, made.population))
-    assert histories[0] == histories[1]
+        command = f"tune two.sass --bench two_bench.py --device cpu --rounds 1 --inputs 2 --json {len(found)}"
+        done = CliRunner().invoke(main, [*command.split(), "--workers", asked])
+        assert done.exit_code == 0, done.output
+        found.append((json.loads(Path(str(len(found))).read_text()), Path("two.tuned.cubin").read_bytes()))
+    assert found[0] == found[1] and found[0][0]["gained"]
 
 
 def test_dask_loses_a_worker(cluster, tmp_path):

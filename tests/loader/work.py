@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -49,5 +50,6 @@ def refuses(number):
     raise LaunchError("no", f"because of {number}")
 
 
-def interrupts(number):
-    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+def blocks(number):
+    """Whether Ctrl-C is left to another, and whether this process has run another's main program."""
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), hasattr(sys.modules["__main__"], "__file__")

@@ -14,6 +14,7 @@ from tests.tools import nvrtc
 from turingas.assembler.schedule import again, listing
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
+from turingas.scheduler.rebank import cost
 
 SOURCE = """.arch sm_90
 .kernel k
@@ -92,6 +93,45 @@ def test_sgemm_with_one_set_of_operands() -> None:
 # -- cubins
 
 DRAWN = [("sm_70", "halves.cu"), ("sm_80", "groups.cu"), ("sm_90", "warps.cu")]
+BANKS = """.arch sm_75
+.kernel banks
+.registers 32
+.param y, f32*
+.param x, f32*
+    S2R R0, SR_TID.X;
+    MOV R1, 0x4;
+    IMAD.WIDE R2, R0, R1, c[0x0][0x168];
+    IMAD.WIDE R4, R0, R1, c[0x0][0x160];
+    LDG.E R8, [R2];
+    LDG.E R10, [R2+0x80];
+    FMUL R12, R8, R10;
+    FADD R14, R8, R10;
+    FFMA R16, R8, R12, R14;
+    FFMA R18, R10, R14, R12;
+    STG.E [R4], R16;
+    STG.E [R4+0x80], R18;
+    EXIT;
+"""
+
+
+def test_banks() -> None:
+    """Three sources of one bank cost a cycle; with renaming one of them comes from the other bank, and no register is
+    named that the kernel has not."""
+    plain, renamed = (turingas.schedule(BANKS, rename=rename, reorder=rename) for rename in (False, True))
+    before, after = (cost(cubin.texts[0], cubin.texts[0].words) for cubin in (plain, renamed))
+    assert before[0] == 2 and after[0] == 0 and after[1] <= before[1]
+    assert not [f for f in turingas.lint(renamed) if f.severity != "note"] and renamed.texts[0].registers == 32
+    x, results = np.arange(64, dtype=np.float32), []
+    for cubin in (plain, renamed):
+        y = np.zeros(64, np.float32)
+        assert not launch(cubin, "banks", 1, 32, [y, x], strict=True).hazards
+        results.append(y)
+    assert (results[0] == results[1]).all() and results[0].any()
+    text, _ = listing(BANKS, rename=True, reorder=True)
+    assert turingas.assemble(text).texts[0].words == renamed.texts[0].words
+
+
+
 _AGAIN: dict[bytes, bytes] = {}
 
 

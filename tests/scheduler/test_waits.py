@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 
@@ -33,6 +34,20 @@ def test_sources_from_before_a_loop_are_not_waited_for_in_it() -> None:
     found = fields("\n".join([*lines, "EXIT;"]))
     assert found[0].read in range(6) and found[0].read is not None
     assert found[1].wait == 1 << found[0].read and found[3].wait == 0
+
+
+def test_a_result_from_before_a_loop_is_waited_for_in_front_of_it() -> None:
+    """Where the loop keeps six loads under way: a wait in it would be for one of these in each round."""
+    lines = ["LDG.E.SYS R40, [R2];", *(f"LDG.E.SYS R{10 + k}, [R{60 + 2 * k}];" for k in range(6)), "MOV R9, RZ;"]
+    lines += ["again:", "FFMA R30, R40, R9, R30;", *["FMUL R31, R31, R31;"] * 40]
+    for k in range(6):
+        lines += [f"FADD R{20 + k}, R{10 + k}, R{20 + k};", f"LDG.E.SYS R{10 + k}, [R{60 + 2 * k}];"]
+    lines += ["IADD3 R9, R9, 0x1, RZ;", "ISETP.LT.AND P0, PT, R9, 0x8, PT;", "@P0 BRA again;", "EXIT;"]
+    found = fields("\n".join(lines))
+    assert found[7].wait and found[0].write is not None and found[7].wait >> found[0].write & 1
+    assert found[8].wait == 0
+    few = fields("\n".join(line for line in lines if not re.search(r"R1[1-5],", line)))
+    assert few[3].wait and not few[2].wait, "with scoreboards left the loop may begin before"
 
 
 def test_who_comes_first_in_a_queue_needs_no_scoreboard() -> None:

@@ -5,20 +5,26 @@ A path is a cubin, a library, a wheel, or a folder of these. For each architectu
 hash of their names, so that two runs draw the same ones. The linter must find no error and no warning, and the issue
 cycles (the stalls of all instructions that can be reached, times 10 for each loop around them) are compared with those
 of the codes that were there. ``--order reorder`` and ``--order rename`` let instructions change places, and registers.
+
+That takes hours. With ``--log FILE`` what has been seen of each kernel is noted there, and the drawn kernels beside it,
+small ones come first, and whoever is interrupted goes on where he was; ``--minutes`` stops by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import copyreg
 import hashlib
 import heapq
 import json
 import math
+import pickle
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.tools.corpus import sources
@@ -38,6 +44,9 @@ EXAMPLES = 5
 REACHED = 10  # times that a loop goes round
 
 
+copyreg.pickle(memoryview, lambda view: (bytes, (bytes(view),)))  # type: ignore[arg-type]
+
+
 def rank(kernel: Kernel) -> bytes:
     """The kernels with the lowest are drawn: a hash of architecture and name."""
     return hashlib.sha256(f"{kernel.arch} {kernel.name}".encode()).digest()
@@ -45,7 +54,7 @@ def rank(kernel: Kernel) -> bytes:
 
 def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> dict[str, list[Kernel]]:
     """Architecture -> ``count`` kernels of at most ``largest`` instructions."""
-    heaps: dict[str, list[tuple[int, int, Kernel]]] = defaultdict(list)
+    heaps: dict[str, list[tuple[int, int, bytes]]] = defaultdict(list)  # pickled: the rest of the file may go
     seen: set[tuple[str, str]] = set()
     number = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -61,13 +70,13 @@ def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> di
                     continue
                 seen.add((kernel.arch, kernel.name))
                 number += 1
-                item = (-int.from_bytes(rank(kernel)[:8], "big"), number, kernel)
-                heap = heaps[kernel.arch]
+                key, heap = -int.from_bytes(rank(kernel)[:8], "big"), heaps[kernel.arch]
                 if len(heap) < count:
-                    heapq.heappush(heap, item)
-                else:
-                    heapq.heappushpop(heap, item)
-    return {arch: [kernel for _, _, kernel in sorted(heap, reverse=True)] for arch, heap in sorted(heaps.items())}
+                    heapq.heappush(heap, (key, number, pickle.dumps(kernel)))
+                elif key > heap[0][0]:
+                    heapq.heapreplace(heap, (key, number, pickle.dumps(kernel)))
+    drawn = {arch: sorted(heap, reverse=True) for arch, heap in sorted(heaps.items())}
+    return {arch: [pickle.loads(one) for _, _, one in heap] for arch, heap in drawn.items()}
 
 
 def cycles(graph: Graph, words: Iterable[int]) -> int:
@@ -90,38 +99,47 @@ def cycles(graph: Graph, words: Iterable[int]) -> int:
 
 
 @dataclass
-class Totals:
-    """Of one architecture. ``ratios``: issue cycles, ours to theirs."""
+class Seen:
+    """What became of a kernel. ``ratio``: issue cycles, ours to theirs; ``refused``: why; ``found``: findings of the
+    linter that codes made anew brought, by their kinds, and ``example``, one of them."""
 
-    kernels: int = 0
-    instructions: int = 0
+    arch: str
+    name: str
+    instructions: int
     seconds: float = 0.0
-    ratios: list[tuple[float, str]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    found: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, object]:
-        logs = [math.log(ratio) for ratio, _ in self.ratios]
-        worst = max(self.ratios, default=(0.0, ""))
-        return {
-            "kernels": self.kernels,
-            "instructions": self.instructions,
-            "rate": round(self.instructions / self.seconds) if self.seconds else 0,
-            "mean": round(math.exp(sum(logs) / len(logs)), 4) if logs else None,
-            "worst": round(worst[0], 4),
-            "worst_kernel": worst[1],
-            "above": sum(ratio > 1.0 for ratio, _ in self.ratios),
-            "refused": len(self.refused),
-            "findings": dict(self.found),
-        }
+    ratio: float = 0.0
+    refused: str = ""
+    found: dict[str, int] = field(default_factory=dict)
+    example: str = ""
 
 
-def look(kernel: Kernel, totals: Totals, order: str = "given") -> None:
+def totals(rows: list[Seen], drawn: int) -> dict[str, object]:
+    """The figures of one architecture, of which ``drawn`` kernels were drawn."""
+    ratios = [(row.ratio, row.name) for row in rows if row.ratio]
+    worst = max(ratios, default=(0.0, ""))
+    instructions, seconds = sum(row.instructions for row in rows), sum(row.seconds for row in rows)
+    findings: Counter[str] = Counter()
+    for row in rows:
+        findings.update(row.found)
+    return {
+        "drawn": drawn,
+        "kernels": len(rows),
+        "instructions": instructions,
+        "largest": max((row.instructions for row in rows), default=0),
+        "rate": round(instructions / seconds) if seconds else 0,
+        "mean": round(math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios)), 4) if ratios else None,
+        "worst": round(worst[0], 4),
+        "worst_kernel": worst[1],
+        "above": sum(ratio > 1.0 for ratio, _ in ratios),
+        "refused": sum(bool(row.refused) for row in rows),
+        "findings": dict(findings),
+    }
+
+
+def look(kernel: Kernel, order: str = "given") -> Seen:
     """One kernel. ``order``: "given", "reorder" (instructions change places) or "rename" (and registers)."""
-    totals.kernels += 1
     old = kernel.words
-    totals.instructions += len(old)
+    seen = Seen(kernel.arch, kernel.name, len(old))
     start = time.process_time()
     graph = Graph(kernel)
     unknown = [n for n, i in enumerate(graph.instructions) if i is None]
@@ -134,21 +152,44 @@ def look(kernel: Kernel, totals: Totals, order: str = "given") -> None:
         kernel = replace(kernel, code=Code(words=better.words), relocations=list(kernel.relocations))
         put(kernel, better.order)
     result = codes(kernel, fields)
-    totals.seconds += time.process_time() - start
+    seen.seconds = round(time.process_time() - start, 3)
     if unknown or result.problems:
-        totals.refused.append(kernel.name)
-        totals.examples += [f"{kernel.arch} {kernel.name}: {result.problems[:1] or unknown[:1]}"]
-        return
+        seen.refused = str(result.problems[:1] or unknown[:1])
+        return seen
     made = Graph(replace(kernel, code=Code(words=result.words)))
-    ours, theirs = cycles(made, result.words), cycles(made, old)
-    totals.ratios.append((ours / theirs, kernel.name))
-    known = Counter(f.kind for f in lint_graph(graph) if f.severity != "note")  # not of the codes, then
-    for f in lint_graph(made):
-        known[f.kind] -= f.severity != "note"
-        if f.severity != "note" and known[f.kind] < 0:
-            totals.found[f.kind] += 1
-            if len(totals.examples) < EXAMPLES:
-                totals.examples.append(f"{kernel.arch} {f}")
+    seen.ratio = cycles(made, result.words) / cycles(made, old)
+    wrong = [f for f in lint_graph(made) if f.severity != "note"]
+    if wrong:
+        known = Counter(f.kind for f in lint_graph(graph) if f.severity != "note")  # not of the codes, then
+        for f in wrong:
+            known[f.kind] -= 1
+            if known[f.kind] < 0:
+                seen.found[f.kind] = seen.found.get(f.kind, 0) + 1
+                seen.example = seen.example or str(f)
+    return seen
+
+
+def beside(log: Path) -> Path:
+    """Where the drawn kernels lie."""
+    return log.with_suffix(".drawn")
+
+
+def remembered(log: Path | None) -> dict[str, list[Kernel]] | None:
+    """The kernels that were drawn for a log before."""
+    if log is None or not beside(log).exists():
+        return None
+    drawn: dict[str, list[Kernel]] = pickle.loads(beside(log).read_bytes())
+    return drawn
+
+
+def noted(log: Path | None) -> dict[tuple[str, str], Seen]:
+    """What a log knows already. A last line that was not finished does not count."""
+    if log is None or not log.exists():
+        return {}
+    text = log.read_text()
+    log.write_text(text[: text.rfind("\n") + 1])
+    rows = [Seen(**json.loads(line)) for line in log.read_text().splitlines()]
+    return {(row.arch, row.name): row for row in rows}
 
 
 def main() -> int:
@@ -159,16 +200,32 @@ def main() -> int:
     parser.add_argument("--arch", action="append", default=[])
     parser.add_argument("--order", choices=["given", "reorder", "rename"], default="given")
     parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--log", type=Path, help="what is known of each kernel: made, or gone on with")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long")
     options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
+    drawn = remembered(options.log)
+    if drawn is None:
+        drawn = draw(options.paths, options.kernels, options.largest, set(options.arch))
+        if options.log:
+            beside(options.log).write_bytes(pickle.dumps(drawn))
+    seen = noted(options.log)
+    left = [kernel for kernels in drawn.values() for kernel in kernels if (kernel.arch, kernel.name) not in seen]
+    with options.log.open("a") if options.log else nullcontext() as log:
+        for kernel in sorted(left, key=lambda kernel: len(kernel.code)):
+            if time.monotonic() > until:
+                break
+            row = seen[kernel.arch, kernel.name] = look(kernel, options.order)
+            if log:
+                log.write(json.dumps(asdict(row)) + "\n")
+                log.flush()
     found = {}
-    for arch, kernels in draw(options.paths, options.kernels, options.largest, set(options.arch)).items():
-        totals = Totals()
-        for kernel in kernels:
-            look(kernel, totals, options.order)
-        found[arch] = totals.as_dict()
+    for arch, kernels in drawn.items():
+        rows = [seen[arch, kernel.name] for kernel in kernels if (arch, kernel.name) in seen]
+        found[arch] = totals(rows, len(kernels))
         print(arch, json.dumps(found[arch]), flush=True)
-        for example in totals.examples:
-            print("  ", example)
+        for row in [row for row in rows if row.refused or row.found][:EXAMPLES]:
+            print("  ", row.name, row.refused or row.example)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     return int(any(one["refused"] or one["findings"] for one in found.values()))

@@ -12,21 +12,25 @@ from os import PathLike
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import CODES, OFF, RENAME, REORDER, Data, Directives, Draft
+from turingas.assembler.directives import CODES, OFF, PIPELINE, RENAME, REORDER, Data, Directives, Draft, Pipelined
 from turingas.cubin import moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
+from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
 from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
+from turingas.flow.graph import Graph
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
+from turingas.isa.instruction import Label as Place
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
 from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
+from turingas.scheduler.pipeline import Pipelined as Overlapping
 from turingas.source import parse, rotate
 from turingas.source.parse import Directive, Instruction, Item, Label
 
@@ -34,6 +38,7 @@ ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
+UNIT = 8  # registers of a thread: those of a warp are given out in units of 256
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 
 
@@ -90,14 +95,16 @@ def parsed(
 class Assembler(Directives):
     """Carries out parsed lines, one after the other. ``keep`` False: control codes that are there are thrown away;
     ``yields``: how those that are filled in yield (``scheduler.codes.yield_rule``); ``reorder``: whether lines without
-    a code may change places wherever ``.schedule`` is on; ``rename``: their registers may, too."""
+    a code may change places wherever ``.schedule`` is on; ``rename``: their registers may, too; ``pipeline``: rounds of
+    loops may overlap."""
 
     def __init__(
         self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
-        reorder: bool = False, rename: bool = False,
+        reorder: bool = False, rename: bool = False, pipeline: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
-        self.parsed, self.keep, self.yields, self.reorder, self.rename = parsed, keep, yields, reorder, rename
+        self.parsed, self.keep, self.yields, self.rename = parsed, keep, yields, rename
+        self.reorder, self.pipeline = reorder or pipeline, pipeline
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
 
     def run(self) -> Cubin:
@@ -140,9 +147,45 @@ class Assembler(Directives):
         kernel, labels = draft.kernel, draft.labels
         if draft.layout:
             _stay_with_lepc(draft)
+        if self.pipeline or PIPELINE in {what for _, what in draft.switches}:
+            self._pipeline(draft)
+        words, gaps, used = self._encoded(draft)
+        if len(words) < len(draft.lines):
+            return
+        if draft.waiting:
+            self.errors.append(AsmError(f".reloc at the end of {kernel.name} has no instruction"))
+        if not words and self.whole:
+            self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
+        if draft.tail:
+            words += tail(self.isa, self.facts, words)
+        for at, text in draft.addends:
+            if text not in labels:
+                self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
+                return
+            kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
+        kernel.code = Code(words=words)
+        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
+        self._resources(draft, words, used)
+        self._schedule_from(draft, gaps)
+        kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
+        if draft.stack:
+            kernel.stack_bytes = draft.stack[0]
+        for item, name, values in draft.infos:
+            try:
+                code = arg.code(name)
+                if draft.layout and name == "INDIRECT_BRANCH_TARGETS":
+                    values = _of_branches(draft, values)
+                kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
+            except Mistake as mistake:
+                self._report(item, mistake)
+
+    def _encoded(self, draft: Draft) -> tuple[list[int], dict[int, Given], int]:
+        """The words of a kernel, too few if there are mistakes; the control codes that are to be filled in, and what is
+        given of them; the number of registers."""
+        labels = draft.labels
         needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
         words: list[int] = []
-        gaps: dict[int, Given] = {}  # control codes that are to be filled in, and what is given of them
+        gaps: dict[int, Given] = {}
         used = 0  # bits that tell how many registers (``Isa.needs``)
         for at, line in enumerate(draft.lines):
             if isinstance(line, int):
@@ -170,45 +213,58 @@ class Assembler(Directives):
                     self.errors.append(line.error(error.message, error.position, error.hint))
             except control.ControlError as error:
                 self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
-        if len(words) < len(draft.lines):
+        return words, gaps, max(used >> 128, 1).bit_length() - 1
+
+    def _pipeline(self, draft: Draft) -> None:
+        """Loops of one block become such whose rounds overlap, where that is asked for."""
+        from turingas.scheduler import pipeline
+        from turingas.scheduler.reorder import bare
+
+        before = len(self.errors)
+        words, gaps, used = self._encoded(draft)
+        if len(self.errors) > before or len(words) < len(draft.lines):
+            del self.errors[before:]  # they are told when it is encoded for good
             return
-        if draft.waiting:
-            self.errors.append(AsmError(f".reloc at the end of {kernel.name} has no instruction"))
-        if not words and self.whole:
-            self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
-        if draft.tail:
-            words += tail(self.isa, self.facts, words)
-        for at, text in draft.addends:
-            if text not in labels:
-                self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
-                return
-            kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
-        kernel.code = Code(words=words)
-        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
-        self._resources(draft, words, max(used >> 128, 1).bit_length() - 1)
-        self._schedule_from(draft, gaps)
-        kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
-        if draft.stack:
-            kernel.stack_bytes = draft.stack[0]
-        for item, name, values in draft.infos:
+        kernel = replace(draft.kernel, code=Code(words=words), attributes=self._told(draft))
+        registers = draft.registers[0] if draft.registers else -(-(used + architectures.SPARE_REGISTERS) // UNIT) * UNIT
+        free = [(gaps.get(at) == NOTHING or not self.keep) and not isinstance(line, int)
+                for at, line in enumerate(draft.lines)]  # fmt: skip
+        asked = {PIPELINE} | ({CODES, REORDER, RENAME} if self.pipeline else set())
+        labels = {address // WORD_BYTES for address in draft.labels.values()}
+        ways = bare(kernel, words)
+        numbered = _numbered(draft, ways.graph)
+        for start, end, why in pipeline.loops(ways):  # the last one first: those before keep their places
+            first, last = draft.lines[start], draft.lines[end - 1]
+            if isinstance(first, int) or isinstance(last, int) or draft.scheduled(start) not in asked:
+                continue
             try:
-                code = arg.code(name)
-                if draft.layout and name == "INDIRECT_BRANCH_TARGETS":
-                    values = _of_branches(draft, values)
-                kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
-            except Mistake as mistake:
-                self._report(item, mistake)
+                if why or numbered:
+                    raise pipeline.Stays(why or "a branch of the kernel leads to a number, not to a label")
+                if len({draft.scheduled(at) for at in range(start, end)}) > 1 or labels & {*range(start + 1, end)}:
+                    raise pipeline.Stays("a label or another .schedule stands in it")
+                made = pipeline.pipelined(kernel, ways, start, free, min(registers, self.facts.max_registers))
+            except pipeline.Stays as reason:
+                self.notes.append((first, f"this loop is not pipelined: {reason}"))
+                continue
+            self.notes.append((first, f"pipelined: {made.note}"))
+            _put(draft, start, end, made, last)
+
+    def _told(self, draft: Draft) -> list[Info]:
+        """What is said of indirect branches, and where they lead."""
+        found: list[Info] = []
+        for _, name, values in draft.infos:
+            with contextlib.suppress(Mistake):
+                found += arg.attribute(arg.code(name), values, draft.labels)
+        return found
 
     def _schedule_from(self, draft: Draft, gaps: dict[int, Given]) -> None:
         """Fill in the control codes that are missing, or (``keep`` False) all of them."""
         kernel, lines = draft.kernel, draft.lines
         if not gaps and self.keep:
             return
-        from turingas.scheduler.codes import codes  # most sources have all their codes
+        from turingas.scheduler.rebank import coded  # most sources have all their codes
 
-        for _, name, values in draft.infos:  # they tell where indirect branches lead
-            with contextlib.suppress(Mistake):
-                kernel.attributes += arg.attribute(arg.code(name), values, draft.labels)
+        kernel.attributes += self._told(draft)
         fields = [whole(word) for word in kernel.words]
         for at, line in enumerate(lines):
             if isinstance(line, int):
@@ -221,7 +277,12 @@ class Assembler(Directives):
             if at in gaps or not (self.keep or off):
                 fields[at] = gaps.get(at, NOTHING) if self.keep else NOTHING
         fields = self._reorder(draft, fields)
-        result = codes(kernel, fields, self.yields)
+        other = [at < len(lines) and field == NOTHING and (draft.scheduled(at) == RENAME or self.rename) for at, field
+                 in zip(draft.order or range(len(fields)), fields)]  # fmt: skip
+        result = coded(kernel, fields, self.yields, other)
+        lines = draft.lines
+        differ = [at for at, (old, new) in enumerate(zip(kernel.words, result.words)) if (old ^ new) & ~control.MASK]
+        draft.renamed |= {draft.order[at] if draft.order else at for at in differ}
         kernel.attributes.clear()
         kernel.words = result.words
         for at, text in result.notes:
@@ -236,7 +297,7 @@ class Assembler(Directives):
 
     def _reorder(self, draft: Draft, fields: list[Given]) -> list[Given]:
         """Bring the lines without a code into a better order where that is asked for; and ``fields`` likewise."""
-        wanted = {REORDER, RENAME} | ({CODES} if self.reorder else set())
+        wanted = {REORDER, RENAME, PIPELINE} | ({CODES} if self.reorder else set())
         if not wanted & {what for _, what in draft.switches}:
             return fields
         from turingas.scheduler.order import put
@@ -366,6 +427,39 @@ class Assembler(Directives):
     def _warn(self, item: Item, message: str, hint: str) -> None:
         what = item.name if isinstance(item, Directive) else item.body if isinstance(item, Instruction) else ""
         self.warnings.append(AsmWarning(item.origin.error_at(message, hint, what)))
+
+
+def _numbered(draft: Draft, graph: Graph) -> bool:
+    """Whether a line leads to a place by its number, so that no instruction can be put in before it."""
+    return any(
+        isinstance(line, Instruction) and arg.NUMBER.fullmatch(line.body.split()[-1]) is not None
+        for n, line in enumerate(draft.lines)
+        if (i := graph.instructions[n]) is not None and any(isinstance(o, Place) and o.base is None for o in i.operands)
+    )
+
+
+def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruction) -> None:
+    """A loop in the place of another one, which labels, relocations and directives behind it follow."""
+    old = [line for line in draft.lines[start:end] if isinstance(line, Instruction)]
+    name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
+    while name in draft.labels:
+        name += "_"
+    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].known) for line in made.lines]
+    before = [Instruction("", text, branch.line, branch.known) for text in made.before]
+    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.known)]
+    more = len(new) - len(old)
+
+    def moved(address: int) -> int:
+        return address + WORD_BYTES * more if address >= WORD_BYTES * end else address
+
+    rows = draft.kernel.relocations
+    rows[:] = [replace(row, address=moved(row.address)) for row in rows]
+    draft.lines[start:end] = new
+    draft.labels = {label: moved(at) for label, at in draft.labels.items()} | {name: WORD_BYTES * (start + len(before))}
+    draft.switches = [(at + more if at >= end else min(at, start), what) for at, what in draft.switches]
+    plain = [line.line._replace(text=f"    {line.body};") for line in new]
+    plain.insert(len(before), branch.line._replace(text=f"{name}:"))
+    draft.pipelined.append(Pipelined(old, plain))
 
 
 def _stay_with_lepc(draft: Draft) -> None:

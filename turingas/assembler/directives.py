@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
@@ -22,6 +22,7 @@ from turingas.errors import AsmError, AsmWarning
 from turingas.isa import arch as architectures
 from turingas.isa.isa import instruction_set
 from turingas.parameter_types import type_size
+from turingas.source.lines import PlainLine
 from turingas.source.parse import Directive, Instruction, Item
 
 HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8, "segments": 2}
@@ -29,12 +30,20 @@ LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
 NATURAL_ALIGN = 8  # bytes: parameters and constants lie as CUDA C++ would put them
 SHARED_NOTE = "more than 48 KB is asked for at launch: declare 0 here and pass the size as dynamic shared memory"
 
-#: what .schedule says: every line must have its control code; codes are filled in; lines change places, too; registers
-SCHEDULE = ("off", "on", "reorder", "rename")
-OFF, CODES, REORDER, RENAME = range(len(SCHEDULE))
+#: what .schedule says: every line must have its control code; codes are filled in; lines change places, too; registers;
+#: rounds of loops overlap
+SCHEDULE = ("off", "on", "reorder", "rename", "pipeline")
+OFF, CODES, REORDER, RENAME, PIPELINE = range(len(SCHEDULE))
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Pipelined(NamedTuple):
+    """A loop whose rounds overlap: the lines of its body, and those that came in their place, a label among them."""
+
+    old: list[Instruction]
+    new: list[PlainLine]
 
 
 @dataclass
@@ -58,6 +67,7 @@ class Draft:
     switches: list[tuple[int, int]] = field(default_factory=lambda: [(0, CODES)])
     order: list[int] = field(default_factory=list)  # which line came to each place, if they have another order now
     renamed: set[int] = field(default_factory=set)  # lines whose registers are others now, by their old places
+    pipelined: list[Pipelined] = field(default_factory=list)
 
     @property
     def address(self) -> int:
@@ -253,7 +263,7 @@ class Directives:
 
     def _schedule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         known = {name: n for n, name in enumerate(SCHEDULE)}
-        what = arg.choice(arg.one(args, "off, on, reorder, rename or rotate"), known)
+        what = arg.choice(arg.one(args, "off, on, reorder, rename, pipeline or rotate"), known)
         if self.draft is None:
             self.scheduled = what
         else:

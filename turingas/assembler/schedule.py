@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.assembler.assembler import Assembler, parsed
+from turingas.assembler.directives import Pipelined
 from turingas.cubin import permuted
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Kernel
@@ -17,9 +18,9 @@ from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
 from turingas.isa.isa import Isa, instruction_set
-from turingas.scheduler.codes import codes
 from turingas.scheduler.given import NOTHING, YIELD, Given, whole
 from turingas.scheduler.order import put
+from turingas.scheduler.rebank import coded
 from turingas.scheduler.reorder import Result as Reordered
 from turingas.scheduler.reorder import reorder as reordered
 from turingas.source import parse, rotate
@@ -35,7 +36,7 @@ Schedulable = Cubin | bytes | str | os.PathLike[str]
 
 def schedule(
     source_cubin_bytes_or_path: Schedulable, arch: str | None = None, keep: bool = True, yields: str = YIELD,
-    reorder: bool = False, rename: bool = False,
+    reorder: bool = False, rename: bool = False, pipeline: bool = False,
 ) -> Cubin:  # fmt: skip
     """The cubin of a source, whose missing control codes are filled in; of a cubin (a Cubin, or the bytes of one), that
     one. ``keep`` False throws away all codes that are there, reuse flags too, and makes them anew.
@@ -43,14 +44,15 @@ def schedule(
     A str is the name of a file if there is one of that name, else source. ``arch`` is what source is assembled for
     ("sm_75" if neither says one). ``yields``: ``ptxas``, ``natural`` or ``every:N``. ``reorder``: instructions whose
     codes are filled in may change places within their blocks, too (of a cubin: with ``keep`` False); ``rename``: and
-    the registers of what lives within a block, where that makes a better order possible. Raises AsmError with all that
+    the registers of what lives within a block, where that makes a better order possible; ``pipeline`` (of a source):
+    rounds of loops may overlap. Raises AsmError with all that
     cannot be right, CubinError for a damaged cubin, ValueError for another ``yields``.
     """
     what, name, folders = _read(source_cubin_bytes_or_path)
     if isinstance(what, Cubin):
         return what if keep else again(what, yields, reorder, rename)[0]
     text = parsed(what, arch or "sm_75", None, folders, name, "kern", True, None)
-    return Assembler(*text, keep, yields, reorder, rename).run()
+    return Assembler(*text, keep, yields, reorder, rename, pipeline).run()
 
 
 def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
@@ -95,7 +97,7 @@ def again(
             found = _reorder(kernel, fields, rename)
             orders[kernel.section] = found.order
             notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
-        result = codes(kernel, fields, yields)
+        result = coded(kernel, fields, yields, [one == NOTHING for one in fields] if rename else None)
         errors += [
             AsmError(f"{kernel.name}, {WORD_BYTES * at:#06x}: {message}", hint=hint)
             for at, message, hint in result.problems
@@ -135,11 +137,12 @@ def listing(
     yields: str = YIELD,
     reorder: bool = False,
     rename: bool = False,
+    pipeline: bool = False,
 ) -> tuple[str, list[str]]:
     """``source`` with every control code that was filled in, and notes of what could not be told. Comments and names
     stay, and move with their lines. A source with inline Python or .include comes out as what they stand for."""
     facts, name, lines = parsed(source, arch, defines, include, filename, kernel, allow_python, None)
-    assembler = Assembler(facts, name, lines, keep, yields, reorder, rename)
+    assembler = Assembler(facts, name, lines, keep, yields, reorder, rename, pipeline)
     assembler.run()
     isa = instruction_set(facts)
     #: by the line that it was written in: instruction, word, and which draft's how manyth it was
@@ -153,6 +156,7 @@ def listing(
     items = parse.parse(plain, facts).items if "rotate" in source else []
     if any(map(rotate.is_marker, items)):
         plain = rotate.lines(plain, items, rotate.find(items)[0])
+    plain = _pipelined(plain, [one for draft in assembler.drafts for one in draft.pipelined])
     as_written = _as_written(source, plain)
     texts = source.split("\n") if as_written else []
     rows: dict[tuple[int, int], int] = {}  # where the text of each instruction stands
@@ -180,6 +184,22 @@ def listing(
     texts = _in_order(texts, rows, fixed, orders)
     notes = [f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes]
     return "\n".join(texts) + ("" if as_written else "\n"), notes
+
+
+def _pipelined(plain: Sequence[PlainLine], loops: Sequence[Pipelined]) -> list[PlainLine]:
+    """The lines with the new ones in the place of each loop's old ones."""
+    of = {_key(line.origin): loop for loop in loops for line in loop.old}
+    found: list[PlainLine] = []
+    for line in plain:
+        column = place_of_code(line.text)
+        loop = of.get(_key(line.origin)) if column else None
+        if loop is None or column is None:
+            found.append(line)
+        elif _key(loop.old[0].origin) == _key(line.origin):
+            label = line.text[: column[0]].rstrip()
+            found += [line._replace(text=label)] if label else []
+            found += loop.new
+    return found
 
 
 def _in_order(
@@ -227,11 +247,11 @@ def _with_code(text: str, start: int, end: int, item: Instruction, word: int, is
     form = isa.explain(word)
     loose = word & form.loose if form is not None else 0
     code = control.show(word, loose)
-    body = text[end:]
+    body, stop, rest = text[end:].partition(";")
+    body = body.replace(".reuse", "")  # what is kept of them is in the word
     if form is not None and word & control.REUSE_MASK & ~loose:
-        stop = body.find(";")
-        stop = len(body) if stop < 0 else stop
-        body = _flagged(body[:stop], item, word, isa) + body[stop:]
+        body = _flagged(body, item, word, isa)
+    body += stop + rest
     return f"{text[:start]}{code}  {body.lstrip()}"
 
 

@@ -55,9 +55,11 @@ def assemble(
               "natural (where the hardware wants it), every:N.")  # fmt: skip
 @click.option("--reorder", is_flag=True, help="Bring instructions whose codes are filled in into a better order, too.")
 @click.option("--rename", is_flag=True, help="With --reorder: other registers for what lives within a block, too.")
+@click.option("--pipeline", is_flag=True, help="Reorder, and let rounds of loops overlap (of a source).")
 @click.option("--explain", is_flag=True, help="Say on stderr what could not be told, and is waited for.")
 def schedule(
-    file: str, output: str, sources: Sources, every: bool, yields: str, reorder: bool, rename: bool, explain: bool
+    file: str, output: str, sources: Sources, every: bool, yields: str, reorder: bool, rename: bool, pipeline: bool,
+    explain: bool,
 ) -> None:
     """Print a source FILE with the control codes that its lines lack, or have ? in: what `turingas assemble` fills in.
 
@@ -79,6 +81,8 @@ def schedule(
         data = read(file)
         binary = output.endswith(".cubin")
         if data.startswith(ELF):
+            if pipeline:
+                raise click.UsageError("--pipeline is for sources; `turingas disassemble` makes one of a cubin")
             cubin = as_cubin(data)
             cubin, notes = again(sources.told(cubin), yields, reorder, rename) if every else (cubin, [])
             made = cubin.to_bytes() if binary else taken_apart(cubin).encode("utf-8", "surrogateescape")
@@ -88,7 +92,7 @@ def schedule(
             with ended_at_once():
                 text, notes = listing(
                     decode(data, name), sources.arch, sources.defines, include, name, allow_python=sources.python,
-                    keep=not every, yields=yields, reorder=reorder, rename=rename,
+                    keep=not every, yields=yields, reorder=reorder, rename=rename, pipeline=pipeline,
                 )  # fmt: skip
             made = sources.assemble(file, text.encode()).to_bytes() if binary else text.encode("utf-8")
         with written(output, binary=binary) as stream:

@@ -22,6 +22,8 @@ from turingas.packages import check
 @click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=three, show_default=True,
               help="Threads in a block.")  # fmt: skip
 @click.option("--shared", type=click.IntRange(min=0), default=0, help="Bytes of dynamic shared memory.")
+@click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks of a cluster (from sm_90 on).")
+@click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other.")
 @click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
 @click.option("--counters", is_flag=True, help="Print counts beside the instructions.")

@@ -148,8 +148,10 @@ def sources(command: Callable[..., Any]) -> Callable[..., Any]:
     return ARCH(DEFINE(INCLUDE(NO_PYTHON(run))))
 
 
-def three(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+def three(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     """One to three numbers: 256, or 16,16."""
+    if value is None:
+        return None
     try:
         numbers = tuple(int(part, 0) for part in value.replace("x", ",").split(","))
     except ValueError:

@@ -14,7 +14,7 @@ from turingas.emulate.code import WORD, Code
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.report import Options, Report
-from turingas.emulate.splits import BARRIERS, BlockBarriers, Splits
+from turingas.emulate.splits import BARRIERS, BlockBarriers, ClusterBarriers, Splits
 from turingas.isa.instruction import ZEROS, Instruction
 
 PATIENCE = 64  # turns that a split waits before it goes first
@@ -189,7 +189,9 @@ class State:
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)
         self.yields = np.zeros((warps, 32), np.int64)  # of each lane since its last BSYNC
-        self.shared = Shared(blocks, options.shared, track_writes=options.written)
+        self.shared = Shared(blocks, options.shared, track_writes=options.written, cluster=options.together)
+        self.rank = (self.block_of % options.together).astype(np.uint32)[:, None]  # of each warp's block in its cluster
+        self.meeting = ClusterBarriers(blocks // options.together, warps)
         self.local = Local(warps, image.local_bytes, track_writes=options.written)
         self.splits = Splits(exists)
         self.bars = BlockBarriers(blocks, warps)

@@ -30,8 +30,10 @@ from turingas.emulate.report import LANES, STACK, Options, Report
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
-from turingas.launch import find, shape
+from turingas.launch import cluster_of, find, shape
 
+TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold
+WORKSPACE = 64  # bytes behind %envreg1 and %envreg2
 LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
@@ -128,6 +130,11 @@ class Module:
     ) -> Options:
         facts = self.device.arch
         grid3, block3, threads = shape(grid, block)
+        cluster = cluster_of(kernel, grid3, more.pop("cluster", None))
+        if more.get("cooperative") and (all_ := threads * grid3[0] * grid3[1] * grid3[2]) > TOGETHER:
+            raise LaunchError(
+                f"a cooperative launch of {all_} threads: all blocks run at once, and there is room for {TOGETHER}"
+            )
         if shared < 0:
             raise LaunchError(f"{shared} bytes of shared memory")
         total = kernel.shared_bytes + shared
@@ -149,7 +156,7 @@ class Module:
                 f"the rest stack); the limit is {LOCAL}"
             )
         lanes = LANES_STRICT if more.get("strict") else LANES
-        return Options(grid3, block3, total, **{"lanes": lanes, **more})
+        return Options(grid3, block3, total, **{"lanes": lanes, **more, "cluster": cluster})
 
     # -- loading
 
@@ -223,6 +230,7 @@ class Module:
         for at, value in ((facts.dynamic_at, dynamic), (facts.sms_at, 1), (facts.kept_at, facts.shared_counted)):
             bank[at : at + 4] = value.to_bytes(4, "little")
         bank[facts.stack_pointer : facts.stack_pointer + 4] = local.to_bytes(4, "little")
+        self._groups(bank, options, added)
         bank[base : base + len(params)] = params
         banks[0] = np.frombuffer(bank, np.uint8)
         for number, at, first in ((0, facts.bank_at, base if facts.bank_at_params else 0), (3, facts.constants_at, 0)):
@@ -231,6 +239,24 @@ class Module:
                 added.append(self.device.memory.add(banks[number], f"constant bank {number}"))
                 bank[at : at + 8] = (added[-1] + first).to_bytes(8, "little")
         return Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
+
+    def _groups(self, bank: bytearray, options: Options, added: list[int]) -> None:
+        """What bank 0 says of clusters and of the grid as a group."""
+        facts = self.device.arch
+        if facts.max_cluster:
+            cluster = np.array(options.cluster or (1, 1, 1), np.uint32)
+            # trunc(block * reciprocal) must be the cluster: rounded up, for what the driver writes is not known
+            reciprocals = np.where(cluster > 1, np.nextafter(np.float32(1) / cluster, np.float32(2)), 1)
+            clusters = np.array(options.grid, np.uint32) // cluster
+            given = np.array([options.cluster is not None], np.uint32)
+            data = b"".join(word.tobytes() for word in (given, cluster, reciprocals.astype(np.float32), clusters))
+            bank[facts.cluster_at : facts.cluster_at + len(data)] = data
+            bank[facts.cluster_size_at : facts.cluster_size_at + 4] = options.together.to_bytes(4, "little")
+        if options.cooperative:
+            added.append(self.device.memory.add(np.zeros(WORKSPACE, np.uint8), "workspace of the grid"))
+            upper, lower = divmod(added[-1], 1 << 32)
+            at = facts.workspace_at
+            bank[at : at + 8] = upper.to_bytes(4, "little") + lower.to_bytes(4, "little")
 
     def _relocate(
         self, index: int, data: bytearray, starts: dict[int, int], externals: dict[int, str], end: int = 0
@@ -340,6 +366,7 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     each = max(1, options.lanes // (-(-threads // 32) * 32))
     workers = _workers(image, options, blocks, each)
     each = max(1, min(each, -(-blocks // workers)))
+    each = blocks if options.cooperative else -(-each // options.together) * options.together
     waves: Iterator[int] = iter(range(0, blocks, each))
     lock = threading.Lock()
     failures: list[tuple[int, BaseException]] = []
@@ -387,6 +414,18 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     return report
 
 
+def places(options: Options, numbers: Array) -> Array:
+    """Where blocks lie in the grid, (3, n), in the order in which they run: cluster after cluster."""
+    cluster = options.cluster or (1, 1, 1)
+    outer = _unravel(numbers // options.together, [g // c for g, c in zip(options.grid, cluster)])
+    return outer * np.array(cluster)[:, None] + _unravel(numbers % options.together, cluster)
+
+
+def _unravel(numbers: Array, sizes: Sequence[int]) -> Array:
+    x, y, _ = sizes
+    return np.stack([numbers % x, numbers // x % y, numbers // (x * y)])
+
+
 def _collect(report: Report, wave: Wave) -> None:
     """Add what one wave came to."""
     report.instructions += wave.instructions
@@ -400,7 +439,7 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
     if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
         return 1
-    if options.races or options.strict:
+    if options.races or options.strict or options.cooperative:
         return 1
     wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))
@@ -412,9 +451,7 @@ def _cores() -> int:
 
 
 def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
-    x, y, _ = options.grid
-    numbers = np.arange(first, first + count)
-    wave = Wave(image, options, np.stack([numbers % x, numbers // x % y, numbers // (x * y)]))
+    wave = Wave(image, options, places(options, np.arange(first, first + count)))
     if options.strict:
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
@@ -439,7 +476,8 @@ def launch(
     ``args``: numpy arrays, used in place, and scalars. ``options``: ``counters`` (True: count by instruction),
     ``races`` (find races in shared memory), ``strict`` (heed stalls and scoreboards), ``stale`` (and use old values
     where the GPU would), ``written`` (an error for reading memory that was never written), ``budget`` (instructions of
-    a warp), ``workers`` (threads; 0: one a core). Raises LaunchError, DeviceError, CubinError.
+    a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a cluster), ``cooperative`` (all blocks at
+    once, so that they may wait for each other). Raises LaunchError, DeviceError, CubinError.
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))

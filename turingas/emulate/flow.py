@@ -185,6 +185,8 @@ def leave(t: Turn) -> bool:
         splits.pc[t.chosen] = t.n + 1
         return True
     wave.alive[t.k.rows] &= ~lanes
+    if wave.shared.cluster > 1:
+        wave.shared.ended[:] = np.bincount(wave.block_of, any_lane(wave.alive), wave.blocks) == 0
     splits.mask[t.chosen] = _active(t) & ~lanes
     splits.pc[t.chosen] = t.n + 1
     splits.keep(any_lane(splits.mask))
@@ -448,6 +450,80 @@ def b2r(i: Instruction, maker: Maker) -> Step:
     return step
 
 
+# ---- barriers of the cluster ---------------------------------------------------------------------------------------
+
+
+@_flow("UCGABAR_ARV")
+def arrive_cluster(t: Turn) -> bool:
+    """Arrives at the barrier of the cluster."""
+    wave, rows, lanes = t.wave, t.k.rows, t.k.lanes
+    at = wave.meeting
+    twice = lanes & at.pending[rows]
+    if twice.any():
+        row = int(twice.any(axis=1).argmax())
+        message = "a thread arrives again at the barrier of the cluster, and has not waited since"
+        raise wave.fault(t.i, "barrier", message, row, int(twice[row].argmax()))
+    phase = at.phase[t.k.blocks // wave.options.together][:, None]
+    at.since[rows] = np.where(lanes, phase, at.since[rows])
+    at.pending[rows] |= lanes
+    at.arrived[rows] |= lanes
+    wave.splits.pc[t.chosen] = t.n + 1
+    wave.moved = True
+    for observer in wave.observers:
+        observer.arrive(t.k.warps[any_lane(lanes)])
+    _meet(wave)
+    return False
+
+
+@_flow("UCGABAR_WAIT")
+def wait_cluster(t: Turn) -> bool:
+    """Waits until all threads of the cluster have arrived, but for those that have ended."""
+    wave, rows, lanes = t.wave, t.k.rows, t.k.lanes
+    at = wave.meeting
+    wrong = lanes & ~at.pending[rows]
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        message = "a thread waits at the barrier of the cluster, and has not arrived"
+        raise wave.fault(t.i, "barrier", message, row, int(wrong[row].argmax()))
+    _meet(wave)
+    phase = at.phase[t.k.blocks // wave.options.together][:, None]
+    free = ((at.since[rows] < phase) | ~lanes).all(axis=1)
+    at.pending[rows] &= ~(lanes & free[:, None])
+    for observer in wave.observers:
+        observer.acquire(t.k.warps[free & any_lane(lanes)])
+    none = np.zeros(t.k.count, np.int64)
+    return _wait(t, lanes, m.AT_CLUSTER, none, none, free)
+
+
+def _meet(wave: State) -> None:
+    """Begin the next phase where all threads of a cluster have arrived, or have ended."""
+    at, clusters = wave.meeting, wave.block_of // wave.options.together
+    size = len(at.phase)
+    missing = np.bincount(clusters, any_lane(wave.alive & ~at.arrived), size)
+    come = np.bincount(clusters, any_lane(at.arrived), size)
+    done = (missing == 0) & (come > 0)
+    at.phase += done
+    at.arrived[done[clusters]] = False
+
+
+def _at_clusters(wave: State) -> Array:
+    """The splits for whom the barrier of their cluster is over."""
+    splits, at = wave.splits, wave.meeting
+    here = (splits.state == m.AT_CLUSTER).nonzero()[0]
+    if not len(here):
+        return here
+    _meet(wave)
+    warp = splits.warp[here]
+    phase = at.phase[wave.block_of[warp] // wave.options.together]
+    over = ((at.since[warp] < phase[:, None]) | ~splits.mask[here]).all(axis=1)
+    done = here[over]
+    if len(done):
+        at.pending[splits.warp[done]] &= ~splits.mask[done]
+        for observer in wave.observers:
+            observer.acquire(np.unique(splits.warp[done]))
+    return done
+
+
 # ---- those who wait ----------------------------------------------------------------------------------------------
 
 
@@ -475,11 +551,11 @@ def release(wave: State) -> None:
         if state == m.AT_BSYNC:
             complete = _without_spinners(wave, number[order[starts]], warp[order[starts]], came, missing)
         freed.append(here[order[complete[new.cumsum() - 1]]])
-    freed.append(_at_bars(wave))
+    freed += [_at_bars(wave), _at_clusters(wave)]
     gone = np.concatenate(freed)
     if not len(gone):
         return
-    joinable = gone[splits.state[gone] != m.AT_BAR]
+    joinable = gone[(splits.state[gone] == m.AT_BSYNC) | (splits.state[gone] == m.AT_WARPSYNC)]
     splits.pc[gone] += 1
     splits.state[gone] = m.RUNNING
     _join(splits, joinable)
@@ -572,6 +648,8 @@ def deadlock(wave: State) -> DeviceError:
             what = f"for lanes {need & ~mine:#010x} at B{splits.key[s]}"
         elif state == m.AT_WARPSYNC:
             what = f"for lanes {int(splits.need[s]) & int(alive[warp]) & ~mine:#010x}"
+        elif state == m.AT_CLUSTER:
+            what = "at the barrier of the cluster"
         else:
             need = int(splits.need[s])
             what = f"at barrier {splits.key[s]} for " + (f"{need} threads" if need else "all threads of the block")

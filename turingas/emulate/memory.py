@@ -29,6 +29,8 @@ from turingas.emulate.arrays import LANES, Array, Rows, spread
 SHARED_WINDOW = 0x7E01
 LOCAL_WINDOW = 0x7E02
 
+RANK, WITHIN = np.uint32(24), np.uint32(0xFFFFFF)  # of an address of shared memory: the block's rank, the rest
+
 FIRST = 0x7F00_0000_0000  # where global memory begins
 ALIGN = 256  # of allocations, as cudaMalloc promises at least
 REMEMBERED = 1000  # allocations that are gone, so that using one can be told from a wild address
@@ -302,10 +304,14 @@ class Global:
 
 class Shared:
     """Shared memory of all blocks of a wave, ``nbytes`` each from address 0 (the KB that sm_80 and later reserve for
-    the system included, if the kernel's addresses begin behind it). ``fill`` is what every byte holds at first."""
+    the system included, if the kernel's addresses begin behind it). ``fill`` is what every byte holds at first.
 
-    def __init__(self, blocks: int, nbytes: int, fill: int = 0, track_writes: bool = False) -> None:
-        self.blocks, self.nbytes = blocks, nbytes
+    ``cluster`` blocks follow each other and are a cluster. The upper 8 bits of an address are then the rank of the
+    block that it lies in (as ptxas' code for mapa makes them)."""
+
+    def __init__(self, blocks: int, nbytes: int, fill: int = 0, track_writes: bool = False, cluster: int = 1) -> None:
+        self.blocks, self.nbytes, self.cluster = blocks, nbytes, cluster
+        self.ended = np.zeros(blocks, bool)  # of a cluster: all threads of the block have exited
         self.stride = -(-max(nbytes, 1) // 16) * 16  # bytes from block to block
         self.array = np.full(blocks * self.stride // 4, fill * 0x01010101, np.uint32)
         self.plane = Plane(self.array.view(np.uint8))
@@ -318,14 +324,43 @@ class Shared:
         if self.written is not None:
             self.written[:] = 0
 
-    def locate(self, address: Array, blocks: Array, nbytes: int, mask: Array | None = None) -> list[Spots]:
-        """Finds where uint32 addresses (n, lanes) of warps of ``blocks`` (n,) lie. Raises BadAccess."""
+    def locate(
+        self, address: Array, blocks: Array, nbytes: int, mask: Array | None = None, reach: bool = False
+    ) -> list[Spots]:
+        """Finds where uint32 addresses (n, lanes) of warps of ``blocks`` (n,) lie; with ``reach`` in any block of the
+        cluster. Raises BadAccess."""
+        owners = blocks[:, None]
+        if self.cluster > 1:
+            address, owners = self.resolve(address, blocks, mask, reach)
         offset = _active(address, mask)
         if self.nbytes < nbytes or not _fits(offset, self.nbytes - nbytes, nbytes):
             raise self._wrong(address, nbytes, mask)
         shift = SHIFT[nbytes]
-        index = (offset >> np.uint32(shift)) + (blocks.astype(np.int64) * (self.stride >> shift))[:, None]
+        index = (offset >> np.uint32(shift)) + owners.astype(np.int64) * (self.stride >> shift)
         return [Spots(self.plane, index, mask, self.shadow)]
+
+    def resolve(self, address: Array, blocks: Array, mask: Array | None, reach: bool) -> tuple[Array, Array]:
+        """Addresses of a cluster as addresses in one block, and these blocks, (n, lanes) or (n, 1)."""
+        rank, own = (address >> RANK).astype(np.int64), blocks[:, None] % self.cluster
+        owners = blocks[:, None] + (rank - own if reach else 0)
+        bad = rank >= self.cluster if reach else (rank != own) & (rank != 0)
+        if reach:
+            owners = np.where(bad, blocks[:, None], owners)
+            bad = bad | self.ended[owners]
+        if mask is not None:
+            bad = bad & mask
+        if bad.any():
+            index = int(bad.argmax())
+            at, to = int(address.flat[index]), int(rank.flat[index])
+            what = f"an access of shared memory at 0x{at:x}, in block {to} of the cluster"
+            if to >= self.cluster:
+                why = f"there are {self.cluster}"
+            elif reach:
+                why = "it has ended (a barrier of the cluster at its end would hold it)"
+            else:
+                why = "this instruction reaches its own block alone; LD, ST and ATOM reach others"
+            raise BadAccess("out of bounds", f"{what}: {why}", index, at)
+        return address & WITHIN, owners
 
     def _wrong(self, address: Array, nbytes: int, mask: Array | None) -> BadAccess:
         bad = (address & np.uint32(nbytes - 1) != 0) | (address.astype(np.int64) + nbytes > self.nbytes)
@@ -333,15 +368,18 @@ class Shared:
         at = int(address.flat[index])
         return _near(at, nbytes, self.nbytes, "shared", "block", index)
 
-    def load(self, address: Array, blocks: Array, nbytes: int, mask: Array | None = None) -> list[Array]:
+    def load(
+        self, address: Array, blocks: Array, nbytes: int, mask: Array | None = None, reach: bool = False
+    ) -> list[Array]:
         """The words at uint32 addresses (n, lanes); lanes outside of the mask get anything. Raises BadAccess."""
-        return _load(self.locate(address, blocks, nbytes, mask), address, nbytes)
+        return _load(self.locate(address, blocks, nbytes, mask, reach), address, nbytes)
 
     def store(
-        self, address: Array, blocks: Array, nbytes: int, words: Sequence[Array], mask: Array | None = None
-    ) -> None:
+        self, address: Array, blocks: Array, nbytes: int, words: Sequence[Array], mask: Array | None = None,
+        reach: bool = False,
+    ) -> None:  # fmt: skip
         """Writes words; of lanes with the same address the last one wins. Raises BadAccess."""
-        _store(self.locate(address, blocks, nbytes, mask), address, nbytes, words)
+        _store(self.locate(address, blocks, nbytes, mask, reach), address, nbytes, words)
 
 
 def _near(address: int, nbytes: int, size: int, memory: str, owner: str, index: int) -> BadAccess:

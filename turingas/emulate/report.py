@@ -33,6 +33,14 @@ class Options:
     written: bool = False
     workers: int = 0
     lanes: int = LANES
+    cluster: Three | None = None
+    cooperative: bool = False
+
+    @property
+    def together(self) -> int:
+        """Blocks of a cluster, which run together; 1 where there are none."""
+        x, y, z = self.cluster or (1, 1, 1)
+        return x * y * z
 
 
 @dataclass

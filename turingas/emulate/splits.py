@@ -7,7 +7,7 @@ import numpy as np
 from turingas.emulate.arrays import Array, spread
 
 BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
-RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR = range(4)
+RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR, AT_CLUSTER = range(5)
 
 
 class Splits:
@@ -53,6 +53,17 @@ class BlockBarriers:
         #: of the last BAR.RED that each warp came through: threads whose predicate held, and all of them
         self.result = np.zeros((2, warps, 1), np.int64)
         self.kind = np.zeros((warps, 1), np.int8)  # 0 POPC, 1 AND, 2 OR
+
+
+class ClusterBarriers:
+    """The barrier of each cluster: its phase, and of each thread in which phase it arrived, and whether it has to wait
+    yet."""
+
+    def __init__(self, clusters: int, warps: int) -> None:
+        self.phase = np.zeros(clusters, np.int64)
+        self.arrived = np.zeros((warps, 32), bool)  # in this phase
+        self.since = np.zeros((warps, 32), np.int64)
+        self.pending = np.zeros((warps, 32), bool)
 
 
 def any_lane(lanes: Array) -> Array:

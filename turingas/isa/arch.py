@@ -97,6 +97,12 @@ class Arch:
     constants_at: int = 0x50
     sms_at: int = 0x10C  # how many SMs there are
     kept_at: int = 0x114  # bytes of SR_SMEMSZ that the system keeps
+    #: %envreg1 and %envreg2, the upper and the lower half of the address of what cooperative launches synchronise with
+    workspace_at: int = 0x8C
+    #: as ptxas' code for %is_explicit_cluster, %cluster_nctaid, %clusterid (1 / %cluster_nctaid, FP32) and %nclusterid
+    #: reads them, twelve bytes each but the first; then %cluster_nctarank
+    cluster_at: int = 0x140
+    cluster_size_at: int = 0x188
 
     # -- limits
     shared_optin: int = 0  # most shared memory of a block, asked for at launch
@@ -110,6 +116,7 @@ class Arch:
     max_registers: int = 255  # a thread
     registers_per_sm: int = 65536
     max_barriers: int = 16
+    max_cluster: int = 0  # blocks; more than 8 are not portable, and have to be asked for
 
     # -- arithmetic of the CPU device
     tensor_sums: str = "exact"  # how HMMA adds up: "exact" and rounded once, or "cut", as an H200 does it
@@ -207,7 +214,8 @@ _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
     wide_param_base=0x210, bank_at=0x198, bank_at_params=True, constants_at=0xD0, global_descriptor=0x208,
     shared_optin=227 * KB, shared_per_sm=228 * KB, shared_declared=True,
-    max_warps=64, max_blocks=32, tensor_sums="cut", newer_elf=True, code_padding=128, sw_war=8,
+    max_warps=64, max_blocks=32, max_cluster=16, workspace_at=0x44, tensor_sums="cut", newer_elf=True,
+    code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
 # Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of sources.

@@ -18,6 +18,7 @@ exist was probed with nvdisasm (it refuses the others).
 
 from __future__ import annotations
 
+import functools
 import re
 
 MASK = ((1 << 21) - 1) << 105
@@ -121,6 +122,11 @@ def _parse(text: str) -> int:
 
 def illegal(word: int) -> tuple[str, str] | None:
     """Why the hardware has no such combination of yield, stall and reuse (message, hint), or None."""
+    return _illegal(word & (15 << STALL | 1 << YIELD | REUSE_MASK))
+
+
+@functools.cache
+def _illegal(word: int) -> tuple[str, str] | None:
     stall = word >> STALL & 15
     if word >> YIELD & 1:
         if stall == 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add, or_
 
 from turingas.isa import control
 from turingas.isa.fields import Unprintable
@@ -53,7 +55,7 @@ class Decoder:
         """
         for form in self.fitting(word):
             try:
-                return (form.plain if plain else form.exact)(word, address, labels)
+                return (form.plain if plain else form.exact)((word,), address, labels)[0]
             except (Unprintable, ValueError):
                 pass
         return f".word {word:#034x}"
@@ -64,43 +66,56 @@ class Decoder:
         """One line a word: control code and exact text, or (``control_code`` False) nvdisasm's text alone."""
         words = list(words)
         lines: list[str] = []
-        seen, codes = self.exact_seen if control_code else self.plain_seen, _codes
         for start in range(0, len(words), TOGETHER):
+            seen = self._seen(not control_code)
             some = words[start : start + TOGETHER]
             keys = [word & NOT_CODE for word in some]
-            texts = [seen.get(key) for key in keys]
-            if None in texts:
-                self.learn(some, not control_code)
-                texts = [seen.get(key) for key in keys]
             try:
-                if control_code:
-                    lines += [codes[word >> CODE] + text if text else "" for word, text in zip(some, texts)]
-                else:
-                    lines += [text or "" for text in texts]
-            except ValueError:  # something that is no code
-                lines += [""] * len(some)
-        if "" in lines:
-            for at in [at for at, line in enumerate(lines) if not line]:
-                lines[at] = self._line(words[at], address + 16 * at, control_code, labels)
+                texts = list(map(seen.__getitem__, keys))
+            except KeyError:
+                self._write(seen, keys, not control_code)
+                texts = list(map(seen.__getitem__, keys))
+            done = texts
+            if control_code:
+                try:
+                    done = list(map(add, [_codes[word >> CODE] for word in some], texts))
+                except ValueError:  # something that is no code
+                    done = texts = [""] * len(some)
+            if "" in texts:
+                for n in [n for n, text in enumerate(texts) if not text]:
+                    done[n] = self._line(some[n], address + 16 * (start + n), control_code, labels)
+            lines += done
         return lines
 
     def learn(self, words: Iterable[int], plain: bool = False) -> None:
-        """Remember the texts of ``words``. Real code repeats its instructions, and many of one form are written faster
-        together than one by one."""
-        seen = self.plain_seen if plain else self.exact_seen
-        if len(seen) > SEEN:
-            seen.clear()
+        """Remember the texts of ``words``."""
+        self._write(self._seen(plain), [word & NOT_CODE for word in words], plain)
+
+    def _seen(self, plain: bool) -> dict[int, str]:
+        """The memory of texts. One that is full is not emptied but replaced: another thread may be reading it."""
+        if len(self.plain_seen) > SEEN:
+            self.plain_seen = {}
+        if len(self.exact_seen) > SEEN:
+            self.exact_seen = {}
+        return self.plain_seen if plain else self.exact_seen
+
+    def _write(self, seen: dict[int, str], words: Iterable[int], plain: bool) -> None:
+        """Remember the texts of words without control code. Real code repeats its instructions, and those of one form
+        are written together."""
         groups: dict[int, list[int]] = defaultdict(list)
-        for word in {word & NOT_CODE for word in words}.difference(seen):
+        for word in set(words).difference(seen):
             groups[word & 0xFFF].append(word)
         for group in groups.values():
             for form, fitting in self.forms.divided(group):
                 if form is None or form.has_target:
                     seen.update(dict.fromkeys(fitting, ""))
                     continue
-                write, apart = (form.plain, control.REUSE_MASK) if plain else (form.exact, form.loose)
+                apart = control.REUSE_MASK if plain else form.loose
+                if reduce(or_, fitting) & apart:
+                    seen.update(dict.fromkeys([word for word in fitting if word & apart], ""))
+                    fitting = [word for word in fitting if not word & apart]
                 try:
-                    seen.update([(word, "" if word & apart else write(word, 0, None)) for word in fitting])
+                    seen.update(zip(fitting, (form.plain if plain else form.exact)(fitting, 0, None)))
                 except (Unprintable, ValueError):
                     seen.update([(word, self._anywhere(word, plain)) for word in fitting])
 
@@ -111,7 +126,7 @@ class Decoder:
             if form.has_target or word & (control.REUSE_MASK if plain else form.loose):
                 return ""
             try:
-                return (form.plain if plain else form.exact)(word, 0, None)
+                return (form.plain if plain else form.exact)((word,), 0, None)[0]
             except (Unprintable, ValueError):
                 pass
         return ""
@@ -127,7 +142,7 @@ class Decoder:
         for form in self.fitting(word):
             try:
                 loose = word & form.loose
-                text = form.exact(word, address, labels)
+                text = form.exact((word,), address, labels)[0]
                 return f"{control.show(word, loose)}  {text}" if loose else code + text
             except (Unprintable, ValueError):
                 pass
@@ -141,7 +156,7 @@ class Decoder:
                     list(self.fitting(word))  # makes it
                     return self.explain(word)
                 try:
-                    form.exact(word, 0, None)
+                    form.exact((word,), 0, None)
                     return form
                 except (Unprintable, ValueError):
                     pass

@@ -145,17 +145,31 @@ def _texts(prefix: str, count: int, zero: str, last: int) -> dict[int, str]:
 
 
 @functools.cache
-def _registers(prefix: str, count: int, zero: str, last: int, pos: int, words: int) -> dict[int, str]:
-    """Registers that stand at ``pos``: bits and name of each that an operand of ``words`` registers may begin at."""
+def _beginning(prefix: str, count: int, zero: str, last: int, words: int) -> dict[int, str]:
+    """The registers that an operand of ``words`` registers may begin at."""
     texts = _texts(prefix, count, zero, last)
-    return {index << pos: name for index, name in texts.items() if _fits(index, words, count, last)}
+    return {index: name for index, name in texts.items() if _fits(index, words, count, last)}
+
+
+@functools.cache
+def _registers(
+    prefix: str, count: int, zero: str, last: int, pos: int, words: int, lead: str, trail: str
+) -> dict[int, str]:
+    """Bits and texts of these registers where they stand at ``pos``, between ``lead`` and ``trail``."""
+    found = _beginning(prefix, count, zero, last, words)
+    texts = f"{lead}{(trail + SEPARATOR + lead).join(found.values())}{trail}".split(SEPARATOR)
+    return dict(zip([index << pos for index in found], texts))
 
 
 @functools.cache
 def _ending(prefix: str, count: int, zero: str, last: int, pos: int, words: int) -> dict[str, int]:
     """The same, the other way round; above the word of 128 bits is a bit for where a general register ends."""
-    field = Register(prefix, pos, last.bit_length(), zero, words, limit=count)
-    return {name: bits | field.end(bits) for bits, name in field.texts().items()}
+    found = _beginning(prefix, count, zero, last, words)
+    end = 1 << 128 + max(words, 1) if prefix == "R" else 0
+    return {name: index << pos | (end << index if index != last else 0) for index, name in found.items()}
+
+
+SEPARATOR = "\n"  # stands in no text
 
 
 def _fits(index: int, words: int, count: int, last: int) -> bool:
@@ -214,24 +228,25 @@ class Register(Field):
         if zero:
             self.default = self.last << pos
 
-    def quick(self, text: str) -> int | None:
-        index = self._names.get(text)
+    def signs(self, text: str) -> tuple[int, str]:
+        """The bits of the signs that a text carries, and the text without them."""
         bits = 0
-        if index is None:
-            if self.reuse is not None and text.endswith(".reuse"):
-                bits, text = 1 << self.reuse, text[:-6]
-            if self.neg is not None and text[:1] == "-":
-                bits, text = bits | 1 << self.neg, text[1:]
-            elif self.inv is not None and text[:1] == self.mark:
-                bits, text = bits | 1 << self.inv, text[1:]
-            if self.abs is not None and text[:1] == "|" == text[-1:]:
-                bits, text = bits | 1 << self.abs, text[1:-1]
-            index = self._names.get(text)
-            if index is None:
-                return None
-        if self.suffix is not None or not _fits(index, self.words, self.count, self.last):
+        if self.reuse is not None and text[-6:] == ".reuse":
+            bits, text = 1 << self.reuse, text[:-6]
+        if self.neg is not None and text[:1] == "-":
+            bits, text = bits | 1 << self.neg, text[1:]
+        elif self.inv is not None and text[:1] == self.mark:
+            bits, text = bits | 1 << self.inv, text[1:]
+        if self.abs is not None and text[:1] == "|" == text[-1:]:
+            bits, text = bits | 1 << self.abs, text[1:-1]
+        return bits, text
+
+    def quick(self, text: str) -> int | None:
+        signs, name = self.signs(text)
+        index = self._names.get(name)
+        if index is None or self.suffix is not None or not _fits(index, self.words, self.count, self.last):
             return None
-        return bits | index << self.pos
+        return signs | index << self.pos
 
     def encode(self, text: str) -> int:
         bits = 0
@@ -289,11 +304,13 @@ class Register(Field):
             return self.mark + text
         return text
 
-    def texts(self) -> Mapping[int, str]:
-        """The bits and names of all registers that may stand here, without signs; none where there is a suffix."""
+    def texts(self, lead: str, trail: str) -> Mapping[int, str]:
+        """The bits and names of all registers that may stand here, without signs, between ``lead`` and ``trail``; none
+        where there is a suffix."""
         if self._extras == -1:
             return {}
-        return _registers(self.prefix, self.count, self.zero, self.last, self.pos, self.words)
+        at = self.pos, self.words
+        return _registers(self.prefix, self.count, self.zero, self.last, *at, lead, trail)
 
     def names(self) -> Mapping[str, int]:
         """The same, the other way round, each with its ``end``."""

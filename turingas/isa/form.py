@@ -31,7 +31,7 @@ class Shared:
 
     def operand(self, row: grammar.Row, text: str, find: Find) -> Operand:
         """What a row calls ``text``. Beyond the text it depends on the fields that are the row's own."""
-        own = [id(row.fields[name]) for name in names_in(text) if name in row.fields]
+        own = [id(row.fields[name]) for name in names_in(text) if name in row.fields] if row.fields else ()
         key = (text, row.reuse, *own)
         found = self._operands.get(key)
         if found is None:
@@ -81,8 +81,6 @@ class Mnemonic(dict[int, str]):
         name = self._bare.get(bare)
         if name is None:
             name = "".join([part if isinstance(part, str) else part.decode(bare) for part in self.parts])
-            if bare not in self.read(name):
-                raise Unprintable
             remember(self._bare, bare, name)
         return remember(self, bits, GUARDS[self.guard][bits & 0xF000] + name)
 
@@ -113,10 +111,12 @@ def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
 
 # ---- forms -------------------------------------------------------------------------------------------------------
 
-Writer = Callable[[int, int, "Mapping[int, str] | None"], str]
+#: words, their address (of branches, which depend on it, one at a time), labels -> the text of each word
+Writer = Callable[[Sequence[int], int, "Mapping[int, str] | None"], list[str]]
+Located = Callable[[int, int, "Mapping[int, str] | None"], str]
 Find = Callable[[str], "Field | None"]
 #: texts and the bits that they depend on; or what writes a branch target, and what stands before it
-Unit = tuple[Texts, int] | tuple[Writer, str]
+Unit = tuple[Texts, int] | tuple[Located, str]
 
 
 @functools.cache
@@ -129,7 +129,8 @@ def _writer(targets: tuple[bool, ...]) -> Callable[..., Writer]:
     ]
     text = "{n[w & nm]}" + "".join(units)
     known: dict[str, Any] = {}
-    exec(f"def make({', '.join(['n, nm', *names])}): return lambda w, address, labels: f'{text}'", known)
+    write = f"lambda words, address, labels: [f'{text}' for w in words]"
+    exec(f"def make({', '.join(['n, nm', *names])}): return {write}", known)
     made: Callable[..., Writer] = known["make"]
     return made
 
@@ -143,7 +144,7 @@ class Form:
         row: grammar.Row,
         mnemonic: Mnemonic,
         operands: list[str],
-        fixed: Mapping[int, int],
+        value: int,
         find: Find,
     ) -> None:
         self.row, self.mnemonic, self.find, self._shared, self._texts = row, mnemonic, find, shared, operands
@@ -154,9 +155,7 @@ class Form:
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
         self.following = any(o.following for o in once)
-        self.value = 0
-        for pos, bits in fixed.items():
-            self.value |= bits << pos
+        self.value = value
         self.known = self._claim(
             [part.mask for part in self.name if not isinstance(part, str)] + [o.claims for o in once]
         )
@@ -231,7 +230,7 @@ class Form:
 
     @functools.cached_property
     def exact(self) -> Writer:
-        """Writes the text that determines the word: (word, address, labels) -> text. Unprintable for words without."""
+        """Writes the text that determines each word. Unprintable if there is one without."""
         return self._writer(False)
 
     @functools.cached_property
@@ -248,12 +247,12 @@ class Form:
             return write
         yield_bit, no_reuse = 1 << control.YIELD, ~control.REUSE_MASK
 
-        def careful(word: int, address: int, labels: Mapping[int, str] | None) -> str:
-            if self.tests and not self.accepts(word):
+        def careful(words: Sequence[int], address: int, labels: Mapping[int, str] | None) -> list[str]:
+            if self.tests and not all(map(self.accepts, words)):
                 raise Unprintable
-            if plain and not word & yield_bit:
-                word &= no_reuse  # nvdisasm prints no .reuse on a yielding instruction
-            return write(word, address, labels)
+            if plain:  # nvdisasm prints no .reuse on a yielding instruction
+                words = [word if word & yield_bit else word & no_reuse for word in words]
+            return write(words, address, labels)
 
         return careful
 

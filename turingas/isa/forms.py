@@ -82,23 +82,25 @@ class Forms:
 
     def each(self, row: grammar.Row, opcode: int | None = None) -> Iterator[Form]:
         """The same, one by one: a form is made when it is asked for."""
-        for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
+        for n, (key, kinds) in enumerate(grammar.shapes(row)):
             if self.sources.issuperset(kinds) and (opcode is None or key & 0xFFF == opcode):
                 yield self._forms.get((row, n)) or self._made(row, n)
 
     def _made(self, row: grammar.Row, n: int) -> Form:
-        operands, key, _ = grammar.shapes(row)[n]
+        operands, (key, _) = grammar.operands(row, n), grammar.shapes(row)[n]
         find, mnemonic = functools.partial(self.field, row), self.mnemonic(row)
         with self._lock:
             form = self._forms.get((row, n))
             if form is None:
-                form = self._forms[row, n] = Form(self._shared, row, mnemonic, operands, self._opcode(row, key), find)
+                form = self._forms[row, n] = Form(self._shared, row, mnemonic, operands, self._fixed(row, key), find)
         return form
 
-    def _opcode(self, row: grammar.Row, key: int) -> dict[int, int]:
-        """The bits that are set in every word of a row: place -> value."""
-        fixed = {pos: bits if isinstance(bits, int) else self._last[bits] for pos, bits in row.fixed.items()}
-        return {0: key & 0xFFF, 91: key >> 12} | fixed
+    def _fixed(self, row: grammar.Row, key: int) -> int:
+        """The bits that are set in every word of a row in one shape."""
+        value = key & 0xFFF | key >> 12 << 91
+        for pos, bits in row.fixed.items():
+            value |= (bits if isinstance(bits, int) else self._last[bits]) << pos
+        return value
 
     def mnemonic(self, row: grammar.Row) -> Mnemonic:
         """The mnemonic of a row; its forms share it."""
@@ -142,11 +144,12 @@ class Forms:
 
     def rows_of(self, opcode: int) -> list[grammar.Row]:
         """The rows that write words with these bits 0 to 11."""
-        return [row for row in self._by_opcode.get(opcode & 0x1FF, ()) if opcode in grammar.opcodes(row)]
+        rows = self._by_opcode.get(opcode & 0x1FF, ())
+        return [row for row in rows if any(key & 0xFFF == opcode for key, _ in grammar.shapes(row))]
 
     def has_target(self, row: grammar.Row) -> bool:
         """Whether an operand of a row is a branch target."""
-        operands, _, _ = grammar.shapes(row)[0]
+        operands = grammar.operands(row, 0)
         return any(isinstance(self.field(row, name), Target) for text in operands for name in names_in(text))
 
     def leads(self, name: str) -> bool:
@@ -186,10 +189,10 @@ class Forms:
     def bucket(self, opcode: int) -> _Bucket:
         """What may explain words of an opcode, in the table's order."""
         bucket = _Bucket()
-        for row in self.rows_of(opcode):
-            for n, (_, key, kinds) in enumerate(grammar.shapes(row)):
+        for row in self._by_opcode.get(opcode & 0x1FF, ()):
+            for n, (key, kinds) in enumerate(grammar.shapes(row)):
                 if key & 0xFFF == opcode and self.sources.issuperset(kinds):
-                    value = sum(bits << pos for pos, bits in self._opcode(row, key).items())
+                    value = self._fixed(row, key)
                     bucket.append((value, value, None))
                     bucket.origins.append((row, n))
         return self.buckets.setdefault(opcode, bucket)

@@ -74,8 +74,8 @@ def rows(*items: tuple[object, ...], fields: Mapping[str, OfArch] | None = None)
     return [row(*item[:4], {**(fields or {}), **(item[4] if len(item) > 4 else {})}) for item in items]  # type: ignore
 
 
-#: operands, opcode with bit 91 as 0x1000, and the kinds of its sources: "ri"
-Shape = tuple[list[str], int, str]
+#: opcode with bit 91 as 0x1000, and the kinds of its sources: "ri"
+Shape = tuple[int, str]
 
 
 def own(arch: Arch) -> list[Row]:
@@ -90,25 +90,24 @@ def own(arch: Arch) -> list[Row]:
 @functools.cache
 def _choices(row: Row) -> list[tuple[int, str, str]]:
     """The shapes that a row's sources may have: opcode bits and the kinds of b and c; none for a row without such."""
-    slots = "".join(sorted({m[4] for m in SOURCE.finditer(row.text.partition(" ")[2])}))
+    slots = "".join(sorted({found[3] for found in SOURCE.findall(row.text.partition(" ")[2])}))
     return [shape for shape in SHAPES[slots] if shape[0] & 0xE00 not in row.without] if slots else []
-
-
-@functools.cache
-def opcodes(row: Row) -> set[int]:
-    """Bits 0 to 11 of everything that the row writes."""
-    return {(row.opcode | bits) & 0xFFF for bits, _, _ in _choices(row) or [(0, "", "")]}
 
 
 @functools.cache
 def shapes(row: Row) -> tuple[Shape, ...]:
     """Every shape of a row."""
+    return tuple([(row.opcode | bits, b[:1] + c[:1]) for bits, b, c in _choices(row) or [(0, "", "")]])
+
+
+def operands(row: Row, n: int) -> list[str]:
+    """The operands of its shape ``n``."""
     tail = row.text.partition(" ")[2].strip()
-    found = []
-    for bits, b, c in _choices(row) or [(0, "", "")]:
-        operands = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail)
-        found.append((_split(operands), row.opcode | bits, b[:1] + c[:1]))
-    return tuple(found)
+    choices = _choices(row)
+    if choices:
+        _, b, c = choices[n]
+        tail = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail)
+    return re.split(r",\s+", tail) if tail else []
 
 
 def _source(kinds: Mapping[str, str], match: re.Match[str]) -> str:
@@ -129,10 +128,6 @@ def _source(kinds: Mapping[str, str], match: re.Match[str]) -> str:
     name = f"R{slot}{words}" + (f"_{place}" if place != slot else "")
     # packed halves have their signs elsewhere when they stand at 64
     return f"{sign}{bar}{name}{'h' if packed and place == 'c' else ''}{bar}" + (f"{{h{place}}}" if swizzled else "")
-
-
-def _split(text: str) -> list[str]:
-    return re.split(r",\s+", text) if text else []
 
 
 # ---- registers -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turingas.isa import control
-from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target
+from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target, Unprintable
 from turingas.isa.form import WORD, Form
 from turingas.isa.grammar import SOURCE
 from turingas.isa.isa import Isa
@@ -186,7 +186,7 @@ class Instruction(NamedTuple):
 
     def text(self) -> str:
         """nvdisasm's text."""
-        return self.shape.form.plain(self.word, self.address, None)
+        return self.shape.form.plain((self.word,), self.address, None)[0]
 
 
 #: what an Instruction has behind its control code
@@ -271,9 +271,17 @@ _controls, _shapes = _Controls(), _Shapes()
 
 def _body(isa: Isa, word: int, address: int) -> Body | tuple[()]:
     """All that a word means but its control code; () where no row explains it."""
-    form = isa.explain(word)
-    if form is None:
-        return ()
+    for form in isa.decoder.fitting(word):
+        if form.accepts(word):
+            try:
+                return _meant(form, word, address)
+            except (Unprintable, ValueError):
+                pass
+    return ()
+
+
+def _meant(form: Form, word: int, address: int) -> Body:
+    """The same of a word of this form. Unprintable where it has no text in this form, and so is not of it."""
     shape = _shapes[form, word & form.name_mask & ~GUARD]
     guard, reads = _guard(form.guard, word & GUARD)
     writes: tuple[Access, ...] = ()
@@ -312,12 +320,13 @@ Meaning = tuple[Operand, tuple[Access, ...], tuple[Access, ...]]  # what it read
 
 
 class Meanings(dict[int, Meaning]):
-    """What the bits of an operand mean. ``wide``: how many registers the data operands have; ``double``: whether it is
-    a source of 64 bits; ``spans``: how many uniform registers an address spans, 0 where its field says so; ``first``:
-    whether it is the first operand; ``clear``: whether the instruction clears the barrier that it reads."""
+    """What the bits of an operand mean; Unprintable for those that no text has. ``wide``: how many registers the data
+    operands have; ``double``: whether it is a source of 64 bits; ``spans``: how many uniform registers an address
+    spans, 0 where its field says so; ``first``: whether it is the first operand; ``clear``: whether the instruction
+    clears the barrier that it reads."""
 
     def __init__(self, pattern: Pattern, op: Op, wide: int, double: bool, spans: int, first: bool, clear: bool) -> None:
-        self.read = _reader(pattern, wide, op)
+        self.read, self.show = _reader(pattern, wide, op), pattern.sized(wide).exact
         self.uniform, self.double, self.spans = "UR" in pattern.source, double, spans
         self.first, self.cleared = first, clear
 
@@ -326,6 +335,7 @@ class Meanings(dict[int, Meaning]):
 
     def at(self, word: int, address: int) -> Meaning:
         """The operand of the instruction ``word`` at ``address``."""
+        self.show(word)
         operand = self.read(word, address)
         if self.uniform:
             operand = self._widened(operand)

@@ -13,9 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import (
-    Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target, Unprintable,
-)  # fmt: skip
+from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
@@ -111,9 +109,6 @@ class Operand:
         self.only: Field | None = self.fields[0] if alone else None
         self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
         self.bits = Bits(self)
-        #: kinds of text that were seen to encode to the bits they came from; fields of other classes prove each text
-        self.proven: set[bytes] = set()
-        self.exacting = any(type(f) not in (Register, Number, Offset, Constant, Enum) for f in self.fields)
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
 
@@ -137,7 +132,8 @@ class Operand:
 
     @functools.cached_property
     def exact(self) -> Show:
-        """Bits -> the text that determines them. Of an operand with a target: ``located``."""
+        """Bits -> the text that determines them; Unprintable where there is none. Of an operand with a target:
+        ``located``."""
         return _shower(self.pieces, False)
 
     @functools.cached_property
@@ -158,21 +154,6 @@ class Operand:
         for f, part in zip(self.fields, match.groups()):
             bits |= (f.default or 0) if part is None else f.encode(part)
         return bits
-
-    def checked(self, bits: int, plain: bool = False) -> str:
-        """The text of these bits; Unprintable when the exact text would not encode to them again."""
-        if type(self.only) is Register:
-            return self.only.checked(bits)
-        exact = self.exact(bits)
-        if not self.exacting:
-            kind = exact.encode().translate(None, DIGITS)
-            if kind not in self.proven:
-                if self.encode(exact) != bits & self.claims:
-                    raise Unprintable
-                self.proven.add(kind)
-        elif self.encode(exact) != bits & self.claims:
-            raise Unprintable
-        return self.plain(bits) if plain else exact
 
     def located(self, plain: bool, word: int, address: int, labels: Mapping[int, str] | None) -> str:
         """The text of a branch target; Unprintable with a register that ``encode`` would not take."""
@@ -276,17 +257,39 @@ class Bits(dict[str, int]):
     def __init__(self, operand: Operand) -> None:
         self.operand = operand
         self._registers = [f for f in operand.fields if isinstance(f, Register) and f.prefix == "R"]
+        self._register = operand.only if type(operand.only) is Register else None
+        self._names: Mapping[str, int] = {}
+        #: the offset of an address, if that is written last
+        *_, (kind, group), end = [("", []), *operand.pieces]
+        last = group[0][1] if kind == "group" and end == ("text", "]") else None
+        self._offset = last if type(last) is Offset else None
 
     def __missing__(self, text: str) -> int:
-        only = self.operand.only
-        if not self and type(only) is Register:
-            self.update(only.names())
-            if text in self:
-                return self[text]
-        bits = self.operand.encode(text.strip())
-        for f in self._registers:
-            bits |= f.end(bits)
+        bits = self._like_another(text)
+        if bits is None:
+            bits = self.operand.encode(text.strip())
+            for f in self._registers:
+                bits |= f.end(bits)
         return remember(self, text, bits)
+
+    def _like_another(self, text: str) -> int | None:
+        """The bits of a register with signs, and of an address with an offset, by those of the same without; None of
+        other texts, right or wrong."""
+        if self._register is not None:
+            if not self:
+                self._names = self._register.names()
+                self.update(self._names)
+            signs, name = self._register.signs(text)
+            bits = self._names.get(name)
+            return None if bits is None else bits | signs
+        if self._offset is not None and "-" not in text and text[-1:] == "]":
+            address, _, offset = text[:-1].rpartition("+")
+            if offset[:2] == "0x" and not address.rpartition("+")[2][:1].isdigit():  # not the second offset
+                try:
+                    return self[address + "]"] | self._offset.encode(offset)
+                except ValueError:
+                    pass
+        return None
 
 
 class Texts(dict[int, str]):
@@ -301,27 +304,24 @@ class Texts(dict[int, str]):
         self._register = first.only if type(first.only) is Register and not (self._several or size) else None
 
     def __missing__(self, bits: int) -> str:
-        if self._register is not None:
-            if not self:
-                self.update({at: self.lead + name + self.trail for at, name in self._register.texts().items()})
-                if bits in self:
-                    return self[bits]
-            return remember(self, bits, self.lead + self._register.checked(bits) + self.trail)
+        if not self and self._register is not None:
+            self.update(self._register.texts(self.lead, self.trail))
+            if bits in self:
+                return self[bits]
         words = self.size.span(bits) if self.size else 1
-        if self._several:
-            text = self._run(bits, words)
-        else:
-            operand = self.operands[0]
-            text = operand.sized(words).checked(bits & operand.mask, self.plain)
+        text = self._run(bits, words) if self._several else self._show(self.operands[0], words)(bits)
         return remember(self, bits, self.lead + text + self.trail if text else text)
+
+    def _show(self, operand: Operand, words: int) -> Show:
+        sized = operand.sized(words) if operand.variable else operand
+        return sized.plain if self.plain else sized.exact
 
     def _run(self, bits: int, words: int) -> str:
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
-            own = bits & operand.mask
-            said = not operand.optional or own != operand.default
-            text = operand.sized(words).checked(own, self.plain)
+            said = not operand.optional or bits & operand.mask != operand.default
+            text = self._show(operand, words)(bits)
             if said:
                 last = n + 1
             shown.append(text if said or not self.plain else "")

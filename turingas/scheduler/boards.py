@@ -36,11 +36,13 @@ Chosen = dict[tuple[int, int], int]
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction; ``done``: when; ``own``:
-    when it is awaited first; ``round``: what is added to the time of a place before it, behind a loop's end."""
+    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction; ``until``: the last that
+    may come before a wait for it; ``done``: when; ``own``: when it is awaited first; ``round``: what is added to the
+    time of a place before it, behind a loop's end."""
 
     event: Event
     spans: tuple[tuple[int, int], ...]
+    until: int
     done: float
     own: float
     round: float
@@ -75,10 +77,21 @@ class _State:
         return _State(boards, dict(self.chosen), self.cost)
 
 
-def assign(ways: Ways, events: Collection[Event], given: Chosen, taken: int, among: Chosen) -> Chosen:
-    """Instruction and role -> scoreboard, of every event. ``given``: those that the author wrote; ``taken``: a mask of
-    those that are not to be used; ``among``: masks of those that an event should get one of."""
+def assign(ways: Ways, events: Collection[Event], given: Chosen, taken: int, among: Chosen) -> tuple[Chosen, float]:
+    """Instruction and role -> scoreboard, of every event; and about how many cycles the warp waits then. ``given``:
+    those that the author wrote; ``taken``: a mask of those that are not to be used; ``among``: masks of those that an
+    event should get one of."""
     return _Boards(ways, events, given, taken, among).run()
+
+
+def takes(ways: Ways, n: int, role: int) -> int:
+    """About how many cycles it takes until the sources of an instruction (LATE) were read, or its results are there."""
+    facts = ways.facts[n]
+    if role == LATE or facts is None:
+        return SOURCES
+    if facts.in_order:
+        return SHARED
+    return GLOBAL if OPS[facts.i.base].pipe in ("lsu", "tex", "copy") else OTHER
 
 
 class _Boards:
@@ -91,7 +104,7 @@ class _Boards:
         self.held = [self._held(event) for event in ordered]
         self.known: dict[tuple[int, int, int], float] = {}
 
-    def run(self) -> Chosen:
+    def run(self) -> tuple[Chosen, float]:
         best = _State([_Board() for _ in range(SCOREBOARDS)], {}, 0.0)
         for part in self._parts():
             tries: list[_State] = []
@@ -102,7 +115,12 @@ class _Boards:
                 if tries[0].cost <= best.cost:
                     break
             best = min(tries, key=lambda one: one.cost)
-        return best.chosen
+        waits = sum(cycles * self._often(whom, place) for place, whom, cycles in self.idle)
+        return best.chosen, best.cost + waits
+
+    def _often(self, n: int, m: int) -> int:
+        """How often ``m`` waits for ``n``: of what began before a loop, only the first round knows."""
+        return min(self.ways.weight[n], self.ways.weight[m])
 
     def _walk(self, events: Sequence[Event]) -> tuple[list[float], list[tuple[int, int, float]]]:
         """When each instruction is issued if everything had a scoreboard of its own; and the waits: where, for whom,
@@ -117,8 +135,8 @@ class _Boards:
         now = 0.0
         for n, this in enumerate(self.ways.facts):
             if n in awaited:
-                last = max(awaited[n], key=lambda event: times[event.n] + self._takes(event))
-                done = times[last.n] + self._takes(last)
+                last = max(awaited[n], key=lambda event: times[event.n] + takes(self.ways, event.n, event.role))
+                done = times[last.n] + takes(self.ways, last.n, last.role)
                 if done > now:
                     idle.append((n, last.n, done - now))
                     now = done
@@ -126,21 +144,19 @@ class _Boards:
             now += 1 if this is None else max(1, min(self.ways.lat.issue(this.i), MOST_ISSUE))
         return times, idle
 
-    def _takes(self, event: Event) -> int:
-        facts = self.ways.facts[event.n]
-        assert facts is not None
-        if event.role == LATE:
-            return SOURCES
-        if facts.in_order:
-            return SHARED
-        return GLOBAL if OPS[facts.i.base].pipe in ("lsu", "tex", "copy") else OTHER
-
     def _held(self, event: Event) -> _Held:
         spans, around = self._spans(event)
-        takes = self._takes(event)
+        cycles = takes(self.ways, event.n, event.role)
         own = min(self.times[m] + (around if m <= event.n else 0) for m in event.at)
-        done = self.times[event.n] + takes
-        return _Held(event, spans, done, own, around, takes < QUICK, tuple(sorted(event.at)))
+        done = self.times[event.n] + cycles
+        return _Held(event, spans, self._until(event), done, own, around, cycles < QUICK, tuple(sorted(event.at)))
+
+    def _until(self, event: Event) -> int:
+        """A wait in a loop comes again in each round, for what was set since."""
+        blocks = self.ways.graph.blocks
+        there = {self.ways.block[m] for m in event.at}
+        around = [loop for loop in self.ways.graph.loops if not there.isdisjoint(loop.blocks)]
+        return max([*event.at, *(blocks[number].end - 1 for loop in around for number in loop.blocks)])
 
     def _spans(self, event: Event) -> tuple[tuple[tuple[int, int], ...], float]:
         """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it;
@@ -180,7 +196,7 @@ class _Boards:
             if number is None:
                 for one in self.free:  # what is over for good no longer counts: the code comes in order
                     held = boards[one].held
-                    held[:] = [h for h in held if len(h.spans) > 1 or h.spans[0][1] >= event.n]
+                    held[:] = [h for h in held if h.until >= event.n]
                 may = self._may(this, quick if this.quick else slow)
                 costs = {one: self._sharing(this, boards[one]) for one in may}
                 number = min(costs, key=lambda one: (costs[one][0], boards[one].last, one))
@@ -256,4 +272,4 @@ class _Boards:
             for _, whom, cycles in self.idle[bisect_right(self.idle_at, m) : bisect_left(self.idle_at, last + 1)]:
                 if whom < m:
                     more -= cycles
-        return max(0.0, more) * self.ways.weight[m]
+        return max(0.0, more) * self._often(this.event.n, m)

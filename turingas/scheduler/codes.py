@@ -7,8 +7,9 @@ What the author wrote stays; what cannot be right then is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from turingas.cubin.model import Code, Kernel
@@ -18,12 +19,13 @@ from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, register_name
 from turingas.isa.instruction import Name
 from turingas.isa.latency import STALL_ZERO
 from turingas.isa.table import OPS
-from turingas.scheduler.boards import assign
+from turingas.scheduler import rounds
+from turingas.scheduler.boards import assign, takes
 from turingas.scheduler.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.least import solve
 from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs
-from turingas.scheduler.waits import common, fewer, reached
+from turingas.scheduler.waits import common, fewer, in_front, reached
 from turingas.scheduler.ways import Ways
 
 MOST_STALL = 15
@@ -46,6 +48,17 @@ class Result:
     words: list[int]
     problems: list[Problem] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Scoreboards that each instruction sets, and masks of those that it waits for; ``sets``: the former as masks."""
+
+    read: list[int]
+    write: list[int]
+    waits: list[int]
+    sets: dict[int, int]
+    notes: list[tuple[int, str]]
 
 
 # ---- yields ------------------------------------------------------------------------------------------------------
@@ -89,8 +102,6 @@ class _Scheduler:
         self.needs = Needs(self.ways)
         self.facts = self.ways.facts
         self.result = Result(self.old)
-        count = len(bare)
-        self.read, self.write, self.waits = [7] * count, [7] * count, [0] * count
 
     def run(self) -> Result:
         for n, this in enumerate(self.facts):
@@ -147,29 +158,16 @@ class _Scheduler:
         kept = {(event.n, event.role): event for event in fewer(self.ways, may, self._given)}
         merged = {key: kept.get(key, event) for key, event in merged.items() if key in chosen or key in kept}
         among = {key: common(self.ways, event, self._given) for key, event in kept.items()}
-        boards = assign(self.ways, merged.values(), chosen, taken, among)
-        for n, one in enumerate(self.fields):
-            self.read[n] = 7 if one.read is None else one.read
-            self.write[n] = 7 if one.write is None else one.write
-        awaited: dict[int, list[tuple[int, int]]] = {}  # place -> who is awaited there, and on which scoreboard
-        for (n, role), event in merged.items():
-            board = boards[n, role]
-            if (n, role) not in chosen:
-                (self.write if role == VARIABLE else self.read)[n] = board
-            for m in reached(self.ways, event, board, self._given) if board < SCOREBOARDS else event.at:
-                awaited.setdefault(m, []).append((n, board))
-                if m in self.ways.open:
-                    self._note(m, n)
-        self._await(awaited)
-        for n, this in enumerate(self.facts):
-            if this is not None and OPS[this.i.base].drains:
-                self.waits[n] = ALL
-        self.sets = {
-            n: mask
-            for n, (read, write) in enumerate(zip(self.read, self.write))
-            if (mask := sum({1 << board for board in (read, write) if board < SCOREBOARDS}))
-        }
-        self._prune()
+        boards, cost = assign(self.ways, merged.values(), chosen, taken, among)
+        placed = self._place(merged, chosen, boards)
+        for earlier in self._in_front(merged, chosen):
+            boards, less = assign(self.ways, earlier.values(), chosen, taken, among)
+            if less < cost:
+                other = self._place(earlier, chosen, boards)
+                blocks = rounds.way(self.ways)
+                placed = min(placed, other, key=lambda one: self._cycles(one, blocks))
+        self.read, self.write, self.waits = placed.read, placed.write, placed.waits
+        self.sets, self.result.notes = placed.sets, placed.notes
         for n, one in enumerate(self.fields):
             if one.wait is None:
                 continue
@@ -180,12 +178,60 @@ class _Scheduler:
                               "write ? for the wait, or more of a mask")  # fmt: skip
             self.waits[n] = one.wait
 
+    def _place(
+        self,
+        events: dict[tuple[int, int], Event],
+        chosen: Collection[tuple[int, int]],
+        boards: Mapping[tuple[int, int], int],
+    ) -> _Placed:
+        """Scoreboards and waits of all instructions. ``chosen``: the events whose scoreboards are given."""
+        read = [7 if one.read is None else one.read for one in self.fields]
+        write = [7 if one.write is None else one.write for one in self.fields]
+        notes = []
+        awaited: dict[int, list[tuple[int, int]]] = {}  # place -> who is awaited there, and on which scoreboard
+        for (n, role), event in events.items():
+            board = boards[n, role]
+            if (n, role) not in chosen:
+                (write if role == VARIABLE else read)[n] = board
+            for m in reached(self.ways, event, board, self._given) if board < SCOREBOARDS else event.at:
+                awaited.setdefault(m, []).append((n, board))
+                if m in self.ways.open:
+                    notes.append((m, self._note(m, n)))
+        waits = self._await(awaited)
+        for n, this in enumerate(self.facts):
+            if this is not None and OPS[this.i.base].drains:
+                waits[n] = ALL
+        sets = {
+            n: mask
+            for n, pair in enumerate(zip(read, write))
+            if (mask := sum({1 << board for board in pair if board < SCOREBOARDS}))
+        }
+        self._prune(waits, sets)
+        return _Placed(read, write, waits, sets, notes)
+
+    def _cycles(self, placed: _Placed, blocks: Sequence[int]) -> int:
+        """By the issue model, along a way through blocks."""
+        known = partial(takes, self.ways)
+        return rounds.cycles(self.ways, blocks, placed.read, placed.write, placed.waits, known)
+
+    def _in_front(
+        self, events: dict[tuple[int, int], Event], chosen: Collection[tuple[int, int]]
+    ) -> Iterator[dict[tuple[int, int], Event]]:
+        """Results that loops wait for may be awaited in front of them: earlier, but then their scoreboards are free."""
+        better = {
+            key: there
+            for key, event in events.items()
+            if event.role == VARIABLE and key not in chosen
+            and (there := in_front(self.ways, event, self._given)) != event
+        }  # fmt: skip
+        if better:
+            yield {**events, **better}
+
     def _given(self, n: int) -> int | None:
         return self.fields[n].wait
 
-    def _note(self, m: int, n: int) -> None:
-        text = f"waits for {self._name(n)} at {16 * n:#06x}: what runs behind {self._name(m)} is not known"
-        self.result.notes.append((m, text))
+    def _note(self, m: int, n: int) -> str:
+        return f"waits for {self._name(n)} at {16 * n:#06x}: what runs behind {self._name(m)} is not known"
 
     def _later(self, event: Event) -> Event | None:
         """A later event of the same queue in the same block, whose end tells of this one's."""
@@ -221,9 +267,10 @@ class _Scheduler:
             self.fields[n] = self.fields[n]._replace(write=boards[behind])
         return taken & ALL
 
-    def _await(self, awaited: dict[int, list[tuple[int, int]]]) -> None:
+    def _await(self, awaited: dict[int, list[tuple[int, int]]]) -> list[int]:
         """Waits, but for what an earlier one of the same block has told already: it may have been for something else,
         and the scoreboard have been set anew since."""
+        found = [0] * len(self.facts)
         for block in self.graph.blocks:
             last: dict[int, int] = {}  # scoreboard -> who waited for it last
             for m in range(block.start, block.end):
@@ -231,13 +278,14 @@ class _Scheduler:
                     since = last.get(board, -1)
                     inside = block.start <= n < m
                     if since < 0 or (inside and since <= n):
-                        self.waits[m] |= 1 << board
+                        found[m] |= 1 << board
                 this, given = self.facts[m], self.fields[m].wait
                 if this is not None and this.guard is None:
-                    waits = self.waits[m] if given is None else given
+                    waits = found[m] if given is None else given
                     last.update((board, m) for board in range(SCOREBOARDS) if waits >> board & 1)
+        return found
 
-    def _prune(self) -> None:
+    def _prune(self, waits: list[int], sets: Mapping[int, int]) -> None:
         """Waits for what is not pending on any way are taken away."""
         blocks = self.graph.blocks
         into = [0] * len(blocks)
@@ -245,14 +293,14 @@ class _Scheduler:
         def through(number: int, pending: int, prune: bool) -> int:
             for n in range(blocks[number].start, blocks[number].end):
                 one = self.fields[n]
-                waits = self.waits[n] if one.wait is None else one.wait
-                if waits:
+                mask = waits[n] if one.wait is None else one.wait
+                if mask:
                     this = self.facts[n]
                     if prune and not (this is not None and OPS[this.i.base].drains):
-                        self.waits[n] &= pending
+                        waits[n] &= pending
                     if this is not None and this.guard is None:
-                        pending &= ~waits
-                pending |= self.sets.get(n, 0)
+                        pending &= ~mask
+                pending |= sets.get(n, 0)
             return pending
 
         queue = list(range(len(blocks)))[::-1]

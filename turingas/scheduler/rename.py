@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 
 from turingas.cubin.model import Kernel
 from turingas.isa.arch import SPARE_REGISTERS
+from turingas.isa.effects import FIRST
 from turingas.isa.instruction import Instruction, Label, Mem, Reg
+from turingas.isa.latency import BARRIER
 from turingas.scheduler.ways import Ways
 
-ALL = (1 << 256) - 1
+ALL = (1 << FIRST[BARRIER]) - 1
 MOST_TOGETHER = 4  # registers of one access
 
 
 @dataclass(eq=False)
-class _Value:
+class Value:
     """What one or more instructions write, with all who touch it: the registers from ``first`` to ``last``, and the
     instructions from ``start`` to ``end``. ``stays``: somebody else sees it, or it cannot be told."""
 
@@ -31,9 +33,9 @@ class _Value:
     align: int
     stays: bool = False
     touched: list[tuple[int, int]] = field(default_factory=list)  # instruction, place in its word
-    joined: _Value | None = None
+    joined: Value | None = None
 
-    def root(self) -> _Value:
+    def root(self) -> Value:
         """The value that it has been joined with."""
         while self.joined is not None:
             self = self.joined
@@ -48,8 +50,9 @@ def fields(i: Instruction) -> Iterator[Reg]:
             yield reg
 
 
-def live_behind(ways: Ways) -> list[int]:
-    """For each block the general registers that somebody may still read behind it, as a mask."""
+def live(ways: Ways) -> tuple[list[int], list[int]]:
+    """For each block the registers that somebody may still read before it and behind it, as masks (turingas.isa.effects
+    numbers them)."""
     blocks = ways.graph.blocks
     used, written = [0] * len(blocks), [0] * len(blocks)
     for number, block in enumerate(blocks):
@@ -58,9 +61,9 @@ def live_behind(ways: Ways) -> list[int]:
             if this is None:
                 used[number] |= ALL & ~written[number]
                 continue
-            used[number] |= _mask(this.i.reads) & ~written[number]
+            used[number] |= this.read & ~written[number]
             if this.guard is None:
-                written[number] |= _mask(this.i.writes)
+                written[number] |= this.written
     behind = [0] * len(blocks)
     for number, block in enumerate(blocks):
         if block.end - 1 in ways.open or block.returns or block.leaves or block.calls is not None:
@@ -74,7 +77,7 @@ def live_behind(ways: Ways) -> list[int]:
                 found |= used[to] | behind[to] & ~written[to]
             changed |= found != behind[number]
             behind[number] = found
-    return behind
+    return [used[n] | behind[n] & ~written[n] for n in range(len(blocks))], behind
 
 
 def _mask(accesses: Sequence[tuple[str, int, int, str]]) -> int:
@@ -84,18 +87,21 @@ def _mask(accesses: Sequence[tuple[str, int, int, str]]) -> int:
 def renamed(kernel: Kernel, ways: Ways, may: Sequence[bool]) -> list[int]:
     """The words of ``kernel``, some of their registers renamed. ``may``: the instructions that may be changed."""
     words = list(kernel.words)
-    behind = live_behind(ways)
+    behind = live(ways)[1]
     for number, block in enumerate(ways.graph.blocks):
-        values, touched = _values(ways, block.start, block.end, behind[number], may)
+        found, touched = values(ways, block.start, block.end, behind[number], may)
         limit = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
-        _place(words, values, limit & ~touched & ~behind[number])
+        _place(words, found, limit & ~touched & ~behind[number])
     return words
 
 
-def _values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) -> tuple[list[_Value], int]:
-    """The values of a block, in the order of the code, and all the registers that it touches."""
-    values: list[_Value] = []
-    now: dict[int, _Value | None] = {}  # register -> the value that it holds; None: one from before the block
+def values(
+    ways: Ways, start: int, end: int, behind: int, may: Sequence[bool], sums: bool = False
+) -> tuple[list[Value], int]:
+    """The values of a block, in the order of the code, and all the registers that it touches. ``sums``: whether what
+    is added to in place may be moved, too."""
+    values: list[Value] = []
+    now: dict[int, Value | None] = {}  # register -> the value that it holds; None: one from before the block
     touched = 0
     for n in range(start, end):
         this = ways.facts[n]
@@ -113,15 +119,16 @@ def _values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) 
                 value = _join(there)
                 named = places.get((access.first, False), [])
                 _touch(value, n, named, access.first, access.count, may[n])
-        fresh: dict[int, _Value | None] = {}
+        fresh: dict[int, Value | None] = {}
         for access in i.writes:
             if access.file != "R":
                 continue
             registers = range(access.first, access.first + access.count)
             named = places.get((access.first, True), [])
             if this.guard is None:
-                value = _Value(access.first, access.first + access.count - 1, n, n, 1)
-                value.stays = bool(_mask(i.reads) & _mask([access]))  # a sum: it must wait for the one before anyway
+                value = Value(access.first, access.first + access.count - 1, n, n, 1)
+                #: a sum must wait for the one before anyway
+                value.stays = not sums and bool(_mask(i.reads) & _mask([access]))
                 values.append(value)
             else:  # what was there may stay
                 value = _join([now.get(register) for register in registers])
@@ -134,7 +141,7 @@ def _values(ways: Ways, start: int, end: int, behind: int, may: Sequence[bool]) 
     return [value for value in values if value.joined is None], touched
 
 
-def _join(values: Sequence[_Value | None]) -> _Value | None:
+def _join(values: Sequence[Value | None]) -> Value | None:
     """One value of several that are touched together; None, and all of them stay, if one is from before the block."""
     roots = list(dict.fromkeys(value.root() for value in values if value is not None))
     if None in values:
@@ -151,7 +158,7 @@ def _join(values: Sequence[_Value | None]) -> _Value | None:
     return first
 
 
-def _touch(value: _Value | None, n: int, named: Sequence[Reg], first: int, count: int, may: bool) -> None:
+def _touch(value: Value | None, n: int, named: Sequence[Reg], first: int, count: int, may: bool) -> None:
     if value is None:
         return
     value = value.root()
@@ -163,7 +170,7 @@ def _touch(value: _Value | None, n: int, named: Sequence[Reg], first: int, count
         value.stays = True
 
 
-def _place(words: list[int], values: Sequence[_Value], free: int) -> None:
+def _place(words: list[int], values: Sequence[Value], free: int) -> None:
     """Give values other registers: their own, or those of ``free`` that have been at rest for longest."""
     rested: dict[int, int] = {}  # register -> who touched it last
     for value in sorted(values, key=lambda value: value.start):

@@ -43,7 +43,7 @@ class Result:
     cycles: int = 0  # that are left, times 10 for each loop around them
 
 
-class _Model:
+class Model:
     """One block: its instructions, edges, and how long each is under way."""
 
     def __init__(self, ways: Ways, number: int, walls: Collection[int]) -> None:
@@ -175,20 +175,21 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None, rename: Sequence[
     """A better order for ``kernel``, whose control codes do not count. ``may``: which instructions may move; nothing
     moves across the others. Instructions stay in their blocks. ``rename``: those whose registers may be renamed, where
     that makes a better order possible."""
-    ways = _ways(kernel, kernel.words)
+    ways = bare(kernel, kernel.words)
     result = _order(kernel, ways, may)
     if rename is not None and any(rename):
         words = renamed(kernel, ways, rename)
-        other = _order(kernel, _ways(kernel, words), may)
+        other = _order(kernel, bare(kernel, words), may)
         if other.cycles < result.cycles:
             other.words = words
             return other
     return result
 
 
-def _ways(kernel: Kernel, words: Sequence[int]) -> Ways:
-    bare = [word & ~control.MASK | NEUTRAL for word in words]
-    return Ways(Graph(replace(kernel, code=Code(words=bare))))
+def bare(kernel: Kernel, words: Sequence[int]) -> Ways:
+    """The ways through a kernel, whose control codes do not count."""
+    words = [word & ~control.MASK | NEUTRAL for word in words]
+    return Ways(Graph(replace(kernel, code=Code(words=words))))
 
 
 def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
@@ -200,7 +201,7 @@ def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
         return result
     walls = told if may is None else told | {n for n in range(count) if not may[n]}
     blocks = ways.graph.blocks
-    models = [_Model(ways, number, walls) for number in range(len(blocks))]
+    models = [Model(ways, number, walls) for number in range(len(blocks))]
     result.notes += [note for model in models for note in _kept(model)]
     left: list[Late] = [{} for _ in blocks]  # how late the results of each block are
     for number, model in enumerate(models):
@@ -225,7 +226,7 @@ def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
     return result
 
 
-def _kept(model: _Model) -> Iterator[tuple[int, str]]:
+def _kept(model: Model) -> Iterator[tuple[int, str]]:
     """Accesses that stay behind another one because it cannot be told that they touch different bytes."""
     behind: dict[int, tuple[int, str]] = {}
     for edge in model.edges:

@@ -49,17 +49,20 @@ def common(ways: Ways, event: Event, given: Given) -> int:
 
 
 def fewer(ways: Ways, events: Iterable[Event], given: Given) -> list[Event]:
-    """Events that are equally good and hold fewer scoreboards, and loops less."""
+    """Events that are equally good and hold fewer scoreboards, and loops less. Sources that were to be read before a
+    loop are waited for in front of it: in the loop the wait would come again in each round, and wait for whatever else
+    has that scoreboard then. So are results that a loop whose codes are given does not wait for."""
     return _untold(ways, [_hoisted(ways, event, given) for event in events])
 
 
 def _hoisted(ways: Ways, event: Event, given: Given) -> Event:
-    """Sources that were to be read before a loop are waited for in front of it: in the loop the wait would come again
-    in each round, and wait for whatever else has that scoreboard then. So are results that a loop whose codes are given
-    does not wait for."""
     waited = common(ways, event, given)
-    if event.role != LATE and waited:
-        return event
+    return event if event.role != LATE and waited else in_front(ways, event, given, bool(waited))
+
+
+def in_front(ways: Ways, event: Event, given: Given, waited: bool = True) -> Event:
+    """The event, awaited in front of the loops that it began before. ``waited``: those whose codes are given wait for
+    it as they are."""
     blocks, here = ways.graph.blocks, ways.block[event.n]
     at = set(event.at)
     reached: set[int] | None = None

@@ -19,7 +19,7 @@ What NVRTC and ptxas 12.9 make of them, and what is built on it here:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -144,6 +144,11 @@ def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
         return name, np.complex128, _exch if name == "EXCH" else None, 1  # 16 bytes, only copied
     if not name or kind == "128":
         raise Unsupported(f"the atomic {i.name}")
+    return named(name, kind, i.mods, i.name)
+
+
+def named(name: str, kind: str, mods: Sequence[str], text: str) -> tuple[str, type, Function | None, int]:
+    """The same by the names of operation and type. Unsupported, with ``text``, for what there is not."""
     if kind[:1] not in ("F", "B"):
         dtype = INTEGERS[kind]
         functions: dict[str, Function] = {**UFUNCS, "INC": _inc, "DEC": _dec, "EXCH": _exch}
@@ -152,12 +157,12 @@ def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
         return name, np.float64, _add_f64, 1
     if kind[:3] == "F32" and name == "ADD":
         count = 1 if kind == "F32" else int(kind[4:])
-        return name, np.float32, _add_ftz if "FTZ" in i.mods else _add_f32, count
+        return name, np.float32, _add_ftz if "FTZ" in mods else _add_f32, count
     if name in HALVES and kind[:1] == "B":
         return name, np.uint32, _bf16(HALVES[name]), int(kind[5:]) // 2
     if name in HALVES and kind[:3] == "F16":
         return name, np.uint32, _halves(HALVES[name]), int(kind[4:]) // 2
-    raise Unsupported(f"the atomic {i.name}")
+    raise Unsupported(f"the atomic {text}")
 
 
 # ---- many lanes, one address ----------------------------------------------------------------------------------------
@@ -382,7 +387,7 @@ def atomic(i: Instruction, m: Maker) -> Step:
         memory = k.wave.memory
         try:
             with memory.lock:
-                spots = [_spots(k, space, address, what.nbytes, lanes) for space, lanes in found]
+                spots = [_spots(k, space, address, what.nbytes, lanes, True) for space, lanes in found]
                 operands = what.operands(k)
                 for one in spots:
                     what.run(one, operands, results)
@@ -398,11 +403,13 @@ def atomic(i: Instruction, m: Maker) -> Step:
     return step
 
 
-def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None) -> list[Spots]:
+def _spots(
+    k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None, reach: bool = False
+) -> list[Spots]:
     if space == "global":
         found = k.wave.memory.locate(address, nbytes, mask, write=True)
     elif space == "shared":
-        found = k.wave.shared.locate(address.astype(np.uint32), k.blocks, nbytes, mask)
+        found = k.wave.shared.locate(address.astype(np.uint32), k.blocks, nbytes, mask, reach)
     else:
         index = int(np.ones(address.shape, bool).argmax() if mask is None else mask.argmax())
         at = int(address.flat[index]) & 0xFFFFFFFF

@@ -19,9 +19,9 @@ from turingas.emulate.arrays import LANES, TRUE, Array
 from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
-from turingas.emulate.memory import BadAccess
-from turingas.emulate.semantics.atomics import atomic_shared
-from turingas.emulate.semantics.loads import fault, narrow_address
+from turingas.emulate.memory import RANK, WITHIN, BadAccess
+from turingas.emulate.semantics.atomics import OPERATIONS, atomic_shared, named
+from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 ARRIVALS = (1 << 20) - 1  # most of them, and most bytes that a phase may wait for (PTX ISA, "Contents of the mbarrier")
@@ -65,11 +65,13 @@ TOLD: dict[str, Callable[[int], tuple[int, int, int]]] = {
 }
 
 
-def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int]) -> Array:
+def update(
+    k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int], reach: bool = False
+) -> Array:
     """Changes the mbarriers at uint32 addresses (n, 32), lane after lane: ``change`` gets a state and the flat number
-    of the lane. Returns what each lane found, (n, 32) uint64."""
+    of the lane. Returns what each lane found, (n, 32) uint64. ``reach``: in any block of the cluster."""
     try:
-        (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+        (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask, reach)
     except BadAccess as bad:
         raise fault(k, i, bad, 32) from None
     cells, index = spots.plane.views[8], spots.index
@@ -129,25 +131,38 @@ def _load(i: Instruction, m: Maker) -> Step:
 def _arrive(i: Instruction, m: Maker) -> Step:
     """``SYNCS.ARRIVE.TRANS64 Rd, [...], Rb``: each lane by itself; Rd is the state that it found. With .TMASK
     (mbarrier.arrive.noComplete) Rd is the mask of the lanes that arrive there, and the upper word that the first of
-    them found: the code after it counts the lanes before its own."""
+    them found: the code after it counts the lanes before its own. With .RED in any block of the cluster, and Rd is not
+    written."""
     d = i.operands[0]
     put, where, value = m.put64(d), _address(i, 1), m.raw(i.operands[2])
     told = TOLD[next((mod for mod in i.mods if mod in TOLD), "")]
-    drop, masks = "OPTOUT" in i.mods, "TMASK" in i.mods
+    drop, masks, reach = "OPTOUT" in i.mods, "TMASK" in i.mods, "RED" in i.mods
 
     def step(k: Cohort) -> None:
         b, address = k.full(value(k)), where(k)
-        found = update(k, i, address, lambda state, lane: arrive(state, *told(int(b.flat[lane])), drop))
+        found = update(k, i, address, lambda state, lane: arrive(state, *told(int(b.flat[lane])), drop), reach)
         if masks:
             same = (address[:, :, None] == address[:, None, :]) & k.lanes[:, None, :]
             first = np.take_along_axis(found, same.argmax(axis=2), axis=1)
             bits = (same.astype(np.uint64) << LANES.astype(np.uint64)).sum(axis=2, dtype=np.uint64)
             found = first & ~np.uint64(0xFFFFFFFF) | bits
-        put(k, found)
-        for observer in k.wave.observers:
-            observer.arrive_at(k, address)
+        if not reach:
+            put(k, found)
+        tell(k, address, reach)
 
     return step
+
+
+def tell(k: Cohort, address: Array, reach: bool) -> None:
+    """Tells the observers of arrivals at mbarriers of the lanes' own blocks."""
+    mask = k.mask
+    if k.wave.shared.cluster > 1:
+        if reach:
+            k.mask = k.lanes & (address >> RANK == k.wave.rank[k.rows])
+        address = address & WITHIN
+    for observer in k.wave.observers:
+        observer.arrive_at(k, address)
+    k.mask = mask
 
 
 def _check(i: Instruction, m: Maker) -> Step:
@@ -200,33 +215,57 @@ def _told(i: Instruction, where: Callable[[Cohort], Array], change: Callable[[in
 # ---- bulk copies -----------------------------------------------------------------------------------------------------
 
 
-@semantics("UBLKCP")
+@semantics("UBLKCP", "UBLKRED")
 def bulk_copy(i: Instruction, m: Maker) -> Step:
-    """``UBLKCP.to.from [URb], [URa], URc``, G for global and S for shared memory, once a warp. An address of global
-    memory is a pair; so is that of shared memory as a destination, whose second register is the mbarrier that hears of
-    the bytes. The lower half of URc counts 16 bytes. An L2 policy changes nothing."""
+    """``UBLKCP.to.from [URb], [URa], URc``, G for global and S for shared memory, once a warp; UBLKRED reduces instead
+    of writing. An address of global memory is a pair; so is that of shared memory as a destination, in any block of the
+    cluster, whose second register is the mbarrier that hears of the bytes. The lower half of URc counts 16 bytes; the
+    upper one, with .MULTICAST, has a bit for each block of the cluster that gets them, at the same place and with its
+    own mbarrier. An L2 policy changes nothing."""
     to, source = i.mods[:2]
-    if "MULTICAST" in i.mods or (to, source) == ("G", "G"):
+    if (to, source) == ("G", "G"):
         raise Unsupported(i.name)
     target, origin = (_uniform(i, operand) for operand in (0, 1))
-    size = m.raw(i.operands[2])
+    size, multicast = m.raw(i.operands[2]), "MULTICAST" in i.mods
+    change = Change(i) if i.base == "UBLKRED" else None
 
     def step(k: Cohort) -> None:
         lanes = k.lanes
-        many = np.broadcast_to((size(k) & np.uint32(0xFFFF)).astype(np.int64), (k.count, 1))[:, 0].tolist()
+        counts = np.broadcast_to(size(k), (k.count, 1))[:, 0].tolist()
         for row in np.flatnonzero(lanes.any(axis=1)).tolist():
             lane = row * 32 + int(lanes[row].argmax())
-            if not many[row]:
+            many, goals = counts[row] & 0xFFFF, counts[row] >> 16
+            if not many:
                 continue
+            pieces = np.arange(0, 16 * many, 16, dtype=np.uint64)
             try:
-                words = _read(k, row, source, _at(k, origin, row, source), many[row])
-                _write(k, row, to, _at(k, target, row, to), many[row], words)
+                words = read(k, row, source, at(k, origin, row, source), pieces)
+                for place, told in places(k, row, to, target, goals if multicast else None):
+                    if change is None:
+                        write(k, row, to, place, pieces, words)
+                    else:
+                        change.apply(k, row, to, place, pieces, words)
+                    if to == "S":
+                        complete(k, i, lane, told, 16 * many)
             except BadAccess as bad:
                 raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
-            if to == "S":
-                _complete(k, i, lane, int(k.ur(target + 1)[row, 0]), 16 * many[row])
 
     return step
+
+
+def places(k: Cohort, row: int, to: str, target: int, goals: int | None) -> list[tuple[int, int]]:
+    """The destinations of a copy, and for each its mbarrier; ``goals`` are the blocks of a multicast, as bits.
+    BadAccess for one that is not in the cluster."""
+    place = at(k, target, row, to)
+    told = int(k.ur(target + 1)[row, 0]) if to == "S" else 0
+    if goals is None:
+        return [(place, told)]
+    blocks = k.wave.shared.cluster
+    if goals >> blocks:
+        message = f"a multicast to the blocks {goals:#x} of the cluster, which has {blocks}"
+        raise BadAccess("out of bounds", message, 0, place)
+    within = int(WITHIN)
+    return [(place & within | n << 24, told & within | n << 24) for n in range(blocks) if goals >> n & 1]
 
 
 def _uniform(i: Instruction, operand: int) -> int:
@@ -235,42 +274,115 @@ def _uniform(i: Instruction, operand: int) -> int:
     return mem.ur.index
 
 
-def _at(k: Cohort, index: int, row: int, space: str) -> int:
+def at(k: Cohort, index: int, row: int, space: str) -> int:
+    """The address in uniform registers: of shared memory one, of global memory two."""
     low = int(k.ur(index)[row, 0])
     return low if space == "S" else low | int(k.ur(index + 1)[row, 0]) << 32
 
 
-def _pieces(space: str, address: int, many: int) -> Array:
-    """The addresses of each 16 bytes, (1, many)."""
-    dtype = np.uint32 if space == "S" else np.uint64
-    return (dtype(address) + np.arange(0, 16 * many, 16, dtype=dtype))[None, :]
-
-
-def _read(k: Cohort, row: int, space: str, address: int, many: int) -> list[Array]:
-    pieces = _pieces(space, address, many)
+def read(k: Cohort, row: int, space: str, address: int, pieces: Array) -> list[Array]:
+    """Four words from each of ``pieces``, offsets (n,) of 16 bytes."""
     if space == "S":
-        return k.wave.shared.load(pieces, k.blocks[row : row + 1], 16)
-    return k.wave.memory.load(pieces, 16)
+        where = (np.uint64(address) + pieces).astype(np.uint32)[None]
+        return k.wave.shared.load(where, k.blocks[row : row + 1], 16, reach=True)
+    return k.wave.memory.load((np.uint64(address) + pieces)[None], 16)
 
 
-def _write(k: Cohort, row: int, space: str, address: int, many: int, words: list[Array]) -> None:
-    pieces = _pieces(space, address, many)
+def write(k: Cohort, row: int, space: str, address: int, pieces: Array, words: list[Array]) -> None:
+    """The other way."""
     if space == "S":
-        k.wave.shared.store(pieces, k.blocks[row : row + 1], 16, words)
+        where = (np.uint64(address) + pieces).astype(np.uint32)[None]
+        k.wave.shared.store(where, k.blocks[row : row + 1], 16, words, reach=True)
     else:
-        k.wave.memory.store(pieces, 16, words)
+        k.wave.memory.store((np.uint64(address) + pieces)[None], 16, words)
 
 
-def _complete(k: Cohort, i: Instruction, lane: int, mbarrier: int, nbytes: int) -> None:
-    """Tells the mbarrier at an address that bytes have come."""
+def complete(k: Cohort, i: Instruction, lane: int, mbarrier: int, nbytes: int) -> None:
+    """Tells the mbarrier at an address, in any block of the cluster, that bytes have come."""
     address = np.full((k.count, 32), mbarrier, np.uint32)
     mask, alone = k.mask, np.zeros((k.count, 32), bool)
     alone.flat[lane] = True
     k.mask = alone
     try:
-        update(k, i, address, lambda state, _: arrive(state, 0, complete=nbytes))
+        update(k, i, address, lambda state, _: arrive(state, 0, complete=nbytes), reach=True)
     finally:
         k.mask = mask
+
+
+#: what the types of UBLKRED are called by atomics
+BULK_TYPES = {"S32": "S32", "U64": "64", "S64": "S64", "F16": "F16x2", "F32": "F32", "F64": "F64", "BF16": "BF16x2"}
+
+
+class Change:
+    """What a reduction in bulk does to memory: its operation on elements of its type, that of an atomic."""
+
+    def __init__(self, i: Instruction, kind: str | None = None) -> None:
+        op = next(mod for mod in i.mods if mod in OPERATIONS)
+        given = kind if kind is not None else next((BULK_TYPES[mod] for mod in i.mods if mod in BULK_TYPES), "")
+        flush = ("FTZ",) if "FTZ" in i.mods else ()
+        _, self.dtype, function, _ = named(op, given, flush, i.name)
+        assert function is not None, i
+        self.function = function
+        self.item = np.dtype(self.dtype).itemsize
+
+    def apply(self, k: Cohort, row: int, space: str, address: int, pieces: Array, words: list[Array]) -> None:
+        """To 16 bytes at each of ``pieces``. Raises BadAccess."""
+        given: Array = np.stack([word[0] for word in words], axis=-1).reshape(-1).view(self.dtype)
+        self.elements(k, row, space, (np.uint64(address) + pieces[:, None] + self._steps()).reshape(-1), given)
+
+    def _steps(self) -> Array:
+        return np.arange(0, 16, self.item, dtype=np.uint64)
+
+    def elements(self, k: Cohort, row: int, space: str, address: Array, given: Array) -> None:
+        """To elements at addresses (n,), each its own."""
+        with k.wave.memory.lock:
+            if space == "S":
+                narrow = address.astype(np.uint32)[None]
+                found = k.wave.shared.locate(narrow, k.blocks[row : row + 1], self.item, reach=True)
+            else:
+                found = k.wave.memory.locate(address[None], self.item, write=True)
+            for s in found:
+                memory: Array = s.plane.views[self.item].view(self.dtype)
+                lanes = slice(None) if s.mask is None else s.mask.reshape(-1)
+                index = s.index.reshape(-1)[lanes]
+                memory[index] = self.function(memory[index], given[lanes])
+
+
+# ---- stores into another block ---------------------------------------------------------------------------------------
+
+
+@semantics("STAS", "REDAS")
+def store_async(i: Instruction, m: Maker) -> Step:
+    """``STAS [Ra.64 + URc + offset], Rb``: Ra is an address of shared memory in the cluster, and Ra + 1 that of the
+    mbarrier that hears of the bytes, in the same block. REDAS reduces."""
+    mem, source = i.operands
+    assert isinstance(mem, Mem)
+    if mem.base is None or mem.base.zero or mem.base.words != 2:
+        raise Unsupported(i.text())
+    base, offset = mem.base.index, mem.offset & 0xFFFFFFFF
+    ur = None if mem.ur is None or mem.ur.zero else mem.ur.index
+    reduce = i.base == "REDAS"
+    kind = next((mod for mod in i.mods if mod in ("S32", "64")), "")
+    nbytes = (8 if kind == "64" else 4) if reduce else size_of(i)
+    values, change = sources(source, nbytes), Change(i, kind) if reduce else None
+
+    def step(k: Cohort) -> None:
+        address = k.full(k.r(base) + np.uint32(offset) + (np.uint32(0) if ur is None else k.ur(ur)))
+        words, told = [k.full(value(k)) for value in values], k.full(k.r(base + 1))
+        try:
+            if change is None:
+                k.wave.shared.store(address, k.blocks, nbytes, words, k.mask, reach=True)
+            else:
+                k.wave.shared.locate(address, k.blocks, nbytes, k.mask, reach=True)  # all or none
+                whole: Array = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[..., 0]
+                for row, lane in np.argwhere(k.lanes).tolist():
+                    one = address[row, lane : lane + 1].astype(np.uint64)
+                    change.elements(k, row, "S", one, whole[row, lane : lane + 1])
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        update(k, i, told, lambda state, _: arrive(state, 0, complete=nbytes), reach=True)
+
+    return step
 
 
 # ---- what has nothing to do here -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from turingas.emulate import memory
 from turingas.emulate.arrays import Array, spread
 from turingas.emulate.build import BINDLESS, Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
@@ -131,7 +132,13 @@ def watch(
 ) -> None:
     """Tells the observers of an access. ``what``: read, write (of ``words``)
     or atomic."""
+    if not k.wave.observers:
+        return
     lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
+    if space == "shared" and k.wave.shared.cluster > 1:  # what lies in another block is not watched
+        if i.op.space != "shared":
+            lanes = (k.lanes if lanes is None else lanes) & (address >> memory.RANK == k.wave.rank[k.rows])
+        address = address & memory.WITHIN
     for observer in k.wave.observers:
         observer.access(k, i, space, k.full(address), lanes, nbytes, what, words)
 
@@ -159,6 +166,16 @@ def store_shared(k: Cohort, address: Array, nbytes: int, words: Words, mask: Arr
     k.wave.shared.store(address, k.blocks, nbytes, words, mask)
 
 
+def load_cluster(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
+    """From shared memory of any block of the cluster."""
+    return k.wave.shared.load(address, k.blocks, nbytes, mask, reach=True)
+
+
+def store_cluster(k: Cohort, address: Array, nbytes: int, words: Words, mask: Array | None) -> None:
+    """To shared memory of any block of the cluster."""
+    k.wave.shared.store(address, k.blocks, nbytes, words, mask, reach=True)
+
+
 def load_local(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
     """From local memory; address (n, 32)."""
     return k.wave.local.load(address, k.rows, nbytes, mask)
@@ -171,6 +188,8 @@ def store_local(k: Cohort, address: Array, nbytes: int, words: Words, mask: Arra
 
 LOADS: dict[str, Load] = {"global": load_global, "shared": load_shared, "local": load_local}
 STORES: dict[str, Store] = {"global": store_global, "shared": store_shared, "local": store_local}
+#: of generic addresses
+LOADS_ANY, STORES_ANY = {**LOADS, "shared": load_cluster}, {**STORES, "shared": store_cluster}
 WINDOWS = {"shared": np.uint64(SHARED_WINDOW), "local": np.uint64(LOCAL_WINDOW)}
 UPPER = np.uint64(32)
 
@@ -290,7 +309,7 @@ def load_generic(i: Instruction, m: Maker) -> Step:
         results = []
         try:
             for space, lanes in found:
-                results.append(LOADS[space](k, _in_space(space, address), nbytes, lanes))
+                results.append(LOADS_ANY[space](k, _in_space(space, address), nbytes, lanes))
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         for space, lanes in found:
@@ -324,7 +343,7 @@ def store_generic(i: Instruction, m: Maker) -> Step:
                 for space, lanes in found:
                     _check_store(k, space, _in_space(space, address), nbytes, lanes)
             for space, lanes in found:
-                STORES[space](k, _in_space(space, address), nbytes, words, lanes)
+                STORES_ANY[space](k, _in_space(space, address), nbytes, words, lanes)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         for space, lanes in found:
@@ -337,7 +356,7 @@ def _check_store(k: Cohort, space: str, address: Array, nbytes: int, mask: Array
     if space == "global":
         k.wave.memory.locate(address, nbytes, mask, write=True)
     elif space == "shared":
-        k.wave.shared.locate(address, k.blocks, nbytes, mask)
+        k.wave.shared.locate(address, k.blocks, nbytes, mask, reach=True)
     else:
         k.wave.local.check(address, nbytes, mask)
 
@@ -357,10 +376,13 @@ def query_space(i: Instruction, m: Maker) -> Step:
         shared, local = upper == WINDOWS["shared"], upper == WINDOWS["local"]
         if asked == "G":
             put(k, ~(shared | local))
-        elif asked == "D":
-            put(k, np.zeros_like(shared))
+        elif asked == "L":
+            put(k, local)
+        elif k.wave.shared.cluster > 1:
+            own = get(k).astype(np.uint32) >> memory.RANK == k.wave.rank[k.rows]
+            put(k, shared & (own if asked == "S" else ~own))
         else:
-            put(k, shared if asked == "S" else local)
+            put(k, shared if asked == "S" else np.zeros_like(shared))
 
     return step
 

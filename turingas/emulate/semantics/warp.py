@@ -245,7 +245,7 @@ def _shared_size(k: Cohort) -> Array:
     return np.full((1, 1), k.wave.shared.nbytes, np.uint32)
 
 
-#: What S2R and its like read, by the name of the special register. There is one SM, number 0, and one block a cluster.
+#: What S2R and its like read, by the name of the special register. There is one SM, number 0.
 #: A nanosecond of the global timer is a cycle. What PTX's registers become is seen in ptxas' output; the packing of
 #: SR_TID (x, y from bit 16, z from bit 26) is that of Maxwell, as emulators of its shaders have it.
 SPECIAL: dict[str, Get] = {
@@ -268,7 +268,7 @@ SPECIAL: dict[str, Get] = {
     "SR_SWINHI": _fixed(memory.SHARED_WINDOW),
     "SR_LWINHI": _fixed(memory.LOCAL_WINDOW),
     "SR_LMEMHIOFF": _fixed(0),  # where the stack ends: ptxas' code at -O0 traps when R1 falls below it
-    "SR_CgaCtaId": _fixed(0),
+    "SR_CgaCtaId": lambda k: k.wave.rank[k.rows],
     "SR_CLOCK": _clock(0),
     "SR_CLOCKLO": _clock(0),
     "SR_CLOCKHI": _clock(32),

@@ -1,0 +1,304 @@
+"""`turingas bench networks`: whole networks, converted to our kernels, beside PyTorch's own ways to run them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import importlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels_sass import conv
+from kernels_sass.bench import options
+from kernels_sass.bench.ours import dated, kept_in
+from kernels_sass.bench.verdicts import ratio
+from loader.bench import figures as drawing
+from loader.bench import measure, results
+from loader.bench.bench import RUNS, SECONDS, Bench, Option
+from loader.bench.contenders import Torch, cudnn_settings
+from loader.bench.measure import Data, Row, gpu_at_hand, torch
+from loader.cuda import Device, Stream
+from turingas.errors import LaunchError
+
+#: kernels_sass.torch.models has them
+NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "densenet121", "unet", "vae_decoder")
+BATCHES = (1, 8, 32)
+LAYOUTS = ("NCHW", "NHWC")
+#: who takes part: whether it is ours, and the mode in which torch.compile makes it; "": it does not
+WHO = {
+    "eager": (False, ""), "compile": (False, "default"), "max-autotune": (False, "max-autotune-no-cudagraphs"),
+    "ours": (True, ""), "ours, compile": (True, "default"),
+}  # fmt: skip
+BOUND = 1e-4  # relative L2 error
+CHUNK = 4  # images that go through the network in float64 at once
+WITHOUT = "without one, `turingas bench networks --show` prints results that are kept, and --figures draws them"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command was asked for. ``width``, ``scale``: of smaller networks and pictures, None and 1 for those that
+    have the name."""
+
+    networks: tuple[str, ...] = NETWORKS
+    batches: tuple[int, ...] = BATCHES
+    layouts: tuple[str, ...] = LAYOUTS
+    who: tuple[str, ...] = tuple(WHO)
+    runs: int = measure.RUNS
+    seconds: float = math.inf
+    seed: int = 0
+    width: int | None = None
+    scale: int = 1
+
+    def settings(self) -> dict[str, tuple[str, int]]:
+        """A name and a batch size each."""
+        return {f"{name} N{batch}": (name, batch) for name in self.networks for batch in self.batches}
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Measure what is not measured yet, and give the whole file. ``tell`` is given a line for each setting."""
+    gpu = gpu_at_hand(WITHOUT)
+    if torch() is None:
+        raise LaunchError("PyTorch is not installed, or sees no GPU: the networks are its", WITHOUT)
+    method = conv.choose(conv.arch_of(gpu)).name
+    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds):
+        path = kept_in("networks", gpu.arch, method)
+    file = results.Results(path, dated("bench networks", gpu, list(conv.METHODS)), dataclasses.asdict(asked))
+
+    def measured(_: str, what: tuple[str, int], step: Callable[[float], None]) -> results.Json:
+        return setting(what[0], what[1], gpu, asked, step)
+
+    return file.fill(asked.settings(), asked.seconds, tell, measured, summary, brief)
+
+
+# ---- what goes through a network ---------------------------------------------------------------------------------
+
+
+class Inputs(Data):
+    """A network with random parameters and random inputs on the GPU, and what it makes of them in float64."""
+
+    def __init__(self, name: str, batch: int, gpu: Device, asked: Asked) -> None:
+        self.gpu, self.stream, self.copies = gpu, Stream(gpu), 1
+        self._made, self._exact = {}, None
+        self.torch, self.models = torch(), importlib.import_module("kernels_sass.torch.models")
+        self.torch._dynamo.reset()  # what was compiled for other settings
+        self.model = self._there(self.models.random_model(name, asked.seed, asked.width))
+        found = self.models.random_inputs(name, batch, asked.seed + 1, asked.scale)
+        self.inputs = tuple(self._there(one) for one in found)
+        self.logits = self.models.MODELS[name].classes
+        self._ordered: dict[str, Any] = {}
+        self.exact = self._truth()
+        gpu.synchronize()
+
+    def _there(self, one: Any) -> Any:
+        return one.to(str(self.gpu))
+
+    def ordered(self, layout: str) -> tuple[Any, tuple[Any, ...]]:
+        """The network and its inputs in a layout."""
+        if layout == "NCHW":
+            return self.model, self.inputs
+        if layout not in self._ordered:
+            order = self.torch.channels_last
+            inputs = tuple(one.contiguous(memory_format=order) if one.dim() == 4 else one for one in self.inputs)
+            self._ordered[layout] = copy.deepcopy(self.model).to(memory_format=order), inputs
+        found: tuple[Any, tuple[Any, ...]] = self._ordered[layout]
+        return found
+
+    def _truth(self) -> Any:
+        model, parts = copy.deepcopy(self.model).double(), []
+        with self.torch.no_grad():
+            for start in range(0, self.inputs[0].shape[0], CHUNK):
+                parts.append(model(*(one[start : start + CHUNK].double() for one in self.inputs)))
+        return self.torch.cat(parts)
+
+    def error(self, y: Any, layout: str) -> float:
+        """The relative L2 error; NaN if y has one."""
+        return float((y.double() - self.exact).norm() / self.exact.norm())
+
+    def largest(self, y: Any) -> float:
+        """The largest difference."""
+        return float((y.double() - self.exact).abs().max())
+
+    def same(self, y: Any) -> float | None:
+        """Of how many images the largest logit is the same; None for what has none."""
+        return float((y.argmax(1) == self.exact.argmax(1)).double().mean()) if self.logits else None
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self.model, self.inputs, self.exact, self._ordered = None, (), None, {}
+        super().close()
+
+
+# ---- who takes part ----------------------------------------------------------------------------------------------
+
+
+class Network(Torch):
+    """The whole network, by one of WHO, recorded in a CUDA graph as all are."""
+
+    def __init__(self, who: str, layout: str) -> None:
+        super().__init__("fp32", layout)
+        ours, self.mode = WHO[who]
+        plain = {"eager": "PyTorch", "compile": "PyTorch compile", "max-autotune": "PyTorch max-autotune"}
+        self.name, self.group, self.bound = f"{plain.get(who, who)} {layout}", "ours" if ours else "torch", BOUND
+        self.report: Any = None
+        self.checked: Row = {}
+
+    def prepare(self, data: Data) -> None:
+        assert isinstance(data, Inputs)
+        self.torch, self.data = data.torch, data
+        self.stream = self.torch.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
+        model, self.inputs = data.ordered(self.layout)
+        self.y = [None]
+        if self.group == "ours":
+            converted = importlib.import_module("kernels_sass.torch").convert
+            with self.torch.cuda.stream(self.stream):
+                model, self.report = converted(model, self.inputs)
+        self.forward = self.torch.compile(model, mode=self.mode, fullgraph=True) if self.mode else model
+        data.gpu.synchronize()
+
+    def _convolve(self, number: int) -> None:
+        with cudnn_settings(self.torch, False), self.torch.no_grad():
+            self.y[number] = self.forward(*self.inputs)
+
+    def output(self, number: int) -> Any:
+        y = self.y[number]
+        self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y)}
+        return y
+
+    def close(self) -> None:
+        self.y, self.inputs = [], ()
+        self.forward = self.data = None  # type: ignore[assignment]
+
+
+def contenders(asked: Asked) -> list[Network]:
+    """All that take part."""
+    return [Network(who, layout) for layout in asked.layouts for who in asked.who]
+
+
+# ---- a network with a batch size ---------------------------------------------------------------------------------
+
+
+def setting(
+    name: str, batch: int, gpu: Device, asked: Asked, step: Callable[[float], None] = lambda part: None
+) -> results.Json:
+    """The results for one."""
+    start, every = time.monotonic(), contenders(asked)
+    with contextlib.closing(Inputs(name, batch, gpu, asked)) as data:
+        rows, states = measure.compare(data, every, asked.runs, asked.seed, step)
+    for one, row in zip(every, rows):
+        row |= one.checked
+        if one.report is not None:
+            row["replaced"], row["convolutions"] = len(one.report.replaced), len(one.report.rows)
+            row["filter_bytes"] = one.report.memory.get("filters", 0)
+        if row["status"] == "ok":
+            row["images_per_second"] = float(f"{1e3 * batch / row['ms']:.5g}")
+    made = {"network": name, "batch": batch, "state": states, "seconds": round(time.monotonic() - start, 1),
+            "rows": rows}  # fmt: skip
+    return {**made, "verdict": verdict(rows)}
+
+
+def verdict(rows: Sequence[Row]) -> results.Json:
+    """The fastest of PyTorch, the fastest of ours, and how many times faster that is."""
+    made: results.Json = {}
+    for group in ("torch", "ours"):
+        mine = [row for row in rows if row["group"] == group and row["status"] == "ok"]
+        best = min(mine, key=lambda row: row["ms"], default=None)
+        made[group], made[f"{group}_ms"] = best and best["name"], best and best["ms"]
+    made["over_torch"] = ratio(made["torch_ms"], made["ours_ms"])
+    return made
+
+
+def summary(settings: results.Json) -> results.Json:
+    """By setting: the fastest of ours over the fastest of PyTorch."""
+    return {name: entry["verdict"]["over_torch"] for name, entry in settings.items()}
+
+
+def failures(found: results.Json) -> Iterator[str]:
+    """Rows of ours that have no time, and why, though PyTorch has one."""
+    for name, entry in found["settings"].items():
+        there = any(row["group"] == "torch" and row["status"] == "ok" for row in entry["rows"])
+        for row in entry["rows"]:
+            if there and row["group"] == "ours" and row["status"] != "ok":
+                yield f"{name}: {row['name']}: {row['status']}"
+
+
+# ---- how it is shown ---------------------------------------------------------------------------------------------
+
+
+def brief(entry: results.Json) -> str:
+    """A setting in a line."""
+    made = entry["verdict"]
+    texts = [f"{made[group]} {made[f'{group}_ms']:.3f} ms" if made[group] else f"{what}: no time"
+             for group, what in (("ours", "ours"), ("torch", "PyTorch"))]  # fmt: skip
+    return "; ".join(texts) + (f"; {made['over_torch']:.2f}x" if made["over_torch"] else "")
+
+
+def show(found: results.Json) -> None:
+    """Print a table for each setting, what has no time, and the speed-ups last."""
+    console = results.console()
+    for name, entry in found["settings"].items():
+        made = results.table(f"{name}; {drawing.stamp(found)}", "float32, TF32 off", "ms", "images/s", "error",
+                             "largest difference", "top-1 equal", "convolutions ours")  # fmt: skip
+        for row in sorted((row for row in entry["rows"] if row["status"] == "ok"), key=lambda row: row["ms"]):
+            same, count = row.get("top1"), row.get("replaced")
+            made.add_row(row["name"], f"{row['ms']:.4f}", f"{row['images_per_second']:,.1f}", str(row["error"]),
+                         str(row["largest"]), "-" if same is None else f"{100 * same:.0f}%",
+                         "-" if count is None else f"{count} of {row['convolutions']}")  # fmt: skip
+        console.print(made)
+    for name, entry in found["settings"].items():
+        for row in entry["rows"]:
+            if row["status"] != "ok":
+                console.print(f"{name}: {row['name']} has no time: {row['status']}", soft_wrap=True, markup=False)
+            elif row.get("how") != "graph":
+                console.print(f"{name}: {row['name']} is not recorded: {row.get('not recorded')}", markup=False)
+    for name, entry in found["settings"].items():
+        console.print(f"{name}: {brief(entry)}", soft_wrap=True, markup=False)
+
+
+def figures(found: results.Json) -> drawing.Figures:
+    """The fastest of ours over the fastest of PyTorch, by network and batch size."""
+    return drawing.named("networks", found, {"over_torch": lambda: bars(found)})
+
+
+def bars(found: results.Json) -> Any:
+    """Groups of bars: a network each, a bar a batch size. None without times."""
+    ratios = {(one["network"], one["batch"]): one["verdict"]["over_torch"] for one in found["settings"].values()}
+    networks, batches = dict.fromkeys(name for name, _ in ratios), dict.fromkeys(batch for _, batch in ratios)
+    if not any(ratios.values()):
+        return None
+    figure, axes = drawing.canvas(found, "Whole networks: images a second over the fastest of PyTorch in float32",
+                                  2.5 + 1.2 * len(networks), 4.5)  # fmt: skip
+    drawing.bars(axes, list(networks), {f"batch {batch}": [ratios.get((name, batch)) for name in networks]
+                                        for batch in batches})  # fmt: skip
+    axes.axhline(1, color="#333333", linewidth=0.8)
+    axes.set_ylabel("times as many")
+    drawing.legend(figure)
+    return figure
+
+
+BENCH = Bench(
+    "networks", "Whole networks, converted, beside PyTorch's own ways.",
+    """Networks with random weights in float32, TF32 off: PyTorch eager, channels_last, torch.compile and max-autotune,
+    and what kernels_sass.torch.convert makes of them; each recorded as a CUDA graph.
+
+    What comes out is compared with float64 before anything is timed; all take turns in one process. Exit code 1: a
+    converted network has no time, because it is wrong or was refused.
+
+    \b
+      turingas bench networks
+      turingas bench networks --network vgg16 --batch 8 --figures figures
+    """,
+    (
+        Option("--network", "networks", f"{', '.join(NETWORKS)}. [default: all]", (*NETWORKS, "all"), True, "NAME",
+               every=NETWORKS),
+        options.saying(options.BATCH, "Images. [default: 1,8,32]"),
+        Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]", LAYOUTS, True,
+               "LAYOUT"),
+        Option("--who", "who", f"{'; '.join(WHO)}. [default: all]", tuple(WHO), True, "WHO"),
+        RUNS, SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,
+)  # fmt: skip

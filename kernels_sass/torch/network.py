@@ -1,0 +1,485 @@
+"""``convert``: a network in which our kernels compute the convolutions that they can."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import math
+import operator as python
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.utils import _pytree as trees
+
+from kernels_sass import conv
+from kernels_sass.torch import nodes, tune
+from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable
+from kernels_sass.torch.operator import unable
+from kernels_sass.torch.report import Report, Row
+from kernels_sass.torch.table import NORM, OURS, RELU, RESIDUAL, TABLE, Entry, Found
+from turingas.errors import LaunchError
+
+BOUND = 1e-3  # of the largest number of the original's results: more is a mistake, and nothing is replaced
+PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)  # arguments that a graph is made for
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def convert(
+    model: Any, example_input: Any, tune: bool = False, table: Sequence[Entry] = TABLE
+) -> tuple[torch.nn.Module, Report]:
+    """A network for inference that computes what ``model`` does, with our kernels in it, and what was done.
+
+    ``model``: a torch.nn.Module in evaluation mode, or a torch.export.ExportedProgram; it is not changed, and the new
+    network shares its parameters. ``example_input``: a tensor, a tuple of arguments, or a dict of arguments by name, on
+    the network's device. Batch norms, additions and ReLUs behind a convolution are folded into it. ``tune``: time each
+    layer on the GPU, by ours and by PyTorch in float32, and keep the faster. ``table``: what can take a place.
+
+    The network is traced by torch.fx; where that cannot be, its children are, one by one. What cannot be converted
+    stays as it was. Later calls may have other sizes; in training mode, or with other values of arguments that are no
+    tensors, they go through the original. LaunchError for ``tune`` without a GPU, and what the model raises for the
+    example.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
+    call, report = _call(example_input), Report()
+    if (one := next(model.parameters(), None)) is not None:
+        unable(one.device, one.dtype)  # raises, if there is a GPU that cannot be reached
+    if model.training and not isinstance(model, GraphModule):
+        report.rows = _left(model, "training mode")
+        report.notes.append("the network is in training mode: call eval() before convert()")
+        return model, report
+    with torch.no_grad(), exactly():
+        wanted = _run(model, call)
+        job = _Job(tuple(table), tune)
+        made = job.network(model, call)
+        report.rows, report.notes = job.rows, job.notes
+        try:
+            why = _compare(_run(made, call), wanted, report)
+        except Exception as error:  # whatever it is, the original is of use
+            why = f"the converted network fails: {_first(error)}"
+    if why:
+        report.notes.append(f"nothing is replaced: {why}")
+        report.rows = _left(model, why)
+        return model, report
+    ours = {id(one): one for one in made.modules() if isinstance(one, Conv2d) and not one.why_not}.values()
+    before = {id(one) for one in model.parameters()}
+    report.memory = {
+        "filters": sum(4 * conv.filter_floats(one.in_channels, one.out_channels) for one in ours),
+        "weights": sum(one.nbytes for one in made.parameters() if id(one) not in before),
+    }
+    return made, report
+
+
+def _call(example: Any) -> Call:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
+
+
+def _run(model: Any, call: Call) -> Any:
+    """With copies of the tensors, since a network may overwrite its inputs."""
+    args, kwargs = trees.tree_map_only(torch.Tensor, torch.clone, call)
+    return model(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def exactly() -> Iterator[None]:
+    """Without TF32 in PyTorch's convolutions and products."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32 = matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+def _tensors(model: torch.nn.Module) -> dict[int, Any]:
+    """Its parameters and buffers, as copy.deepcopy is told what it shall share."""
+    return {id(one): one for one in (*model.parameters(), *model.buffers())}
+
+
+def _left(model: torch.nn.Module, why: str) -> list[Row]:
+    """Rows that say that all convolutions stay."""
+    return [Row(name, f"{one.kernel_size[0]}x{one.kernel_size[1]}, {one.in_channels} -> {one.out_channels}", "PyTorch",
+                why) for name, one in model.named_modules() if isinstance(one, torch.nn.Conv2d)]  # fmt: skip
+
+
+def _compare(found: Any, wanted: Any, report: Report) -> str:
+    """Write down how far results are apart; why they are not taken, "" if they are."""
+    (mine, shape), (theirs, other) = trees.tree_flatten(found), trees.tree_flatten(wanted)
+    if shape != other:
+        return "its results have another form"
+    pairs = [pair for pair in zip(mine, theirs) if isinstance(pair[1], torch.Tensor) and pair[1].is_floating_point()]
+    if not pairs:
+        report.notes.append("nothing was compared: its results are no tensors that torch.utils._pytree knows of")
+        return ""
+    report.difference = report.relative = 0.0
+    for one, two in pairs:
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return f"a result is {one.dtype} {tuple(one.shape)}, not {two.dtype} {tuple(two.shape)}"
+        if two.numel():
+            largest = float(two.double().abs().nan_to_num(posinf=0).max()) or 1.0
+            off = torch.where((one == two) | (one.isnan() & two.isnan()), 0.0, (one.double() - two.double()).abs())
+            difference = float(off.max()) if not off.isnan().any() else math.inf
+            report.difference = max(report.difference, difference)
+            report.relative = max(report.relative, difference / largest)
+    if report.relative <= BOUND:
+        return ""
+    return f"its result differs by {report.relative:.1g} of the largest number"
+
+
+def _first(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+
+
+# ---- what is returned --------------------------------------------------------------------------------------------
+
+
+class Converted(torch.nn.Module):
+    """A network, or a part of one: ``traced``, a graph with our kernels in it, and the ``original``, which takes calls
+    in training mode and with arguments for which the graph was not made."""
+
+    def __init__(self, original: torch.nn.Module, graph: GraphModule, signature: _Signature) -> None:
+        super().__init__()
+        self.original, self.traced = original, graph  # a submodule called graph is none that torch.export can have
+        self.signature = signature
+        self.training = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the original's."""
+        values = None if self.training else self.signature.tensors_of(args, kwargs)
+        return self.original(*args, **kwargs) if values is None else self.traced(*values)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "original":
+                raise
+            return getattr(self.original, name)  # the network around it may ask for what it had
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """How a graph is called: ``names`` of the arguments in order; which are ``tensors``; ``constants``: the others, for
+    whose values it was made."""
+
+    names: tuple[str, ...]
+    tensors: tuple[str, ...]
+    constants: dict[str, Any]
+    defaults: dict[str, Any]
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, call: Call) -> _Signature:
+        """LaunchError for calls that no graph can be made of."""
+        signature = inspect.signature(module.forward)
+        for one in signature.parameters.values():
+            if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+                raise LaunchError(f"forward() has *{one.name}" if one.kind != one.KEYWORD_ONLY else
+                                  f"forward() takes {one.name} by its name alone")  # fmt: skip
+        bound = signature.bind(*call[0], **call[1])
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        tensors = tuple(name for name, value in values.items() if isinstance(value, torch.Tensor))
+        constants = {name: value for name, value in values.items() if name not in tensors}
+        for name, value in constants.items():
+            if not isinstance(value, PLAIN):
+                raise LaunchError(f"{name} is a {type(value).__name__}")
+        defaults = {name: one.default for name, one in signature.parameters.items() if one.default is not one.empty}
+        return cls(tuple(values), tensors, constants, defaults)
+
+    def tensors_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        """The graph's arguments; None for a call that it was not made for."""
+        if len(args) > len(self.names):
+            return None
+        values = {**self.defaults, **dict(zip(self.names, args)), **kwargs}
+        if len(values) != len(self.names):
+            return None
+        for name, wanted in self.constants.items():
+            value = values.get(name)
+            if type(value) is not type(wanted) or value != wanted:
+                return None
+        found = [values.get(name) for name in self.tensors]
+        return found if all(isinstance(one, torch.Tensor) for one in found) else None
+
+
+class _Proxy(torch.fx.Proxy):
+    """One that knows `a += b`, which PyTorch's takes for `a = a + b`: others who have a would not see it."""
+
+
+def _in_place(name: str) -> Any:
+    function = getattr(python, name)
+    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
+
+
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "imatmul"):
+    setattr(_Proxy, f"__{_name}__", _in_place(_name))
+
+
+class _Tracer(torch.fx.Tracer):
+    """Traces a call of a signature: tensors are placeholders, the rest is what it is."""
+
+    def __init__(self, signature: _Signature) -> None:
+        super().__init__()
+        self.signature = signature
+
+    def proxy(self, node: Node) -> torch.fx.Proxy:
+        return _Proxy(node, self)
+
+    def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
+        return isinstance(module, (Conv2d, Converted)) or super().is_leaf_module(module, name)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        made = self.signature
+        proxies = [self.create_proxy("placeholder", name, (), {}) for name in made.tensors]
+
+        def call(root: Any, *given: Any) -> Any:
+            values = {**made.constants, **dict(zip(made.tensors, given))}
+            return root_fn(root, *(values[name] for name in made.names))
+
+        return call, [self.root, *proxies]
+
+
+# ---- the conversion ----------------------------------------------------------------------------------------------
+
+
+class _Job:
+    """A conversion: the table, and what comes of it."""
+
+    def __init__(self, table: tuple[Entry, ...], timed: bool) -> None:
+        self.table, self.timed = table, timed
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.calls: dict[str, Call] = {}
+
+    def network(self, model: torch.nn.Module, call: Call) -> torch.nn.Module:
+        """The whole: as one graph, or by its children. What is changed is a copy with the same parameters."""
+        try:
+            model = copy.deepcopy(model, _tensors(model))
+        except Exception as error:  # whatever modules of others do
+            self.notes.append(f"the network cannot be copied: {_first(error)}")
+            self.rows = _left(model, "the network cannot be copied")
+            return model
+        try:
+            return self.traced(model, call, "")
+        except tune.NoGpu:
+            raise
+        except Exception as error:  # tracing runs the network's own Python with stand-ins for tensors
+            self.notes.append(f"the network cannot be traced as a whole: {_first(error)}")
+        with self.noting(model):
+            _run(model, call)
+        return self.children(model, "", {})
+
+    @contextlib.contextmanager
+    def noting(self, model: torch.nn.Module) -> Iterator[None]:
+        """Keep the arguments of the first call of each module."""
+        handles = []
+        for name, module in model.named_modules():
+
+            def note(_: Any, args: Any, kwargs: Any, name: str = name) -> None:
+                if name not in self.calls:
+                    self.calls[name] = trees.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+
+            if any(isinstance(one, torch.nn.Conv2d) for one in module.modules()):
+                handles.append(module.register_forward_pre_hook(note, with_kwargs=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def children(self, module: torch.nn.Module, name: str, done: dict[int, torch.nn.Module]) -> torch.nn.Module:
+        """The module, of our copy of the network, with each child converted that can be."""
+        for own, child in list(module.named_children()):
+            if not any(isinstance(one, torch.nn.Conv2d) for one in child.modules()):
+                continue
+            if id(child) not in done:
+                done[id(child)] = self.child(child, f"{name}.{own}".lstrip("."), done)
+            if done[id(child)] is not child:
+                setattr(module, own, done[id(child)])
+        return module
+
+    def child(self, module: torch.nn.Module, name: str, done: dict[int, torch.nn.Module]) -> torch.nn.Module:
+        """A child, converted; or itself."""
+        call = self.calls.get(name)
+        if call is None or isinstance(module, torch.nn.Conv2d):
+            if isinstance(module, torch.nn.Conv2d):
+                return self.alone(module, name, call)
+            return self.children(module, name, done)
+        try:
+            return self.traced(module, call, name)
+        except tune.NoGpu:
+            raise
+        except Exception as error:
+            self.notes.append(f"{name} cannot be traced: {_first(error)}")
+        return self.children(module, name, done)
+
+    def alone(self, module: Any, name: str, call: Call | None) -> torch.nn.Module:
+        """A convolution of which it is not known what follows."""
+        (row,) = _left(module, "")
+        row.name = name
+        self.rows.append(row)
+        if call is None:
+            row.why = "the example does not come here"
+        elif type(module) is not torch.nn.Conv2d:
+            row.why = f"a {type(module).__name__}, not torch.nn.Conv2d"
+        elif nodes.hooked(module):
+            row.why = "it has hooks"
+        else:
+            found = Found(None, name, module.weight, module.bias, arguments_of(module), call[0][0])
+            row.what, row.why = found.what, OURS.why_not(found)
+            if not row.why and OURS in self.table:
+                row.by = OURS.name
+                return OURS.make(found, [])
+        return module
+
+    def traced(self, module: torch.nn.Module, call: Call, name: str) -> torch.nn.Module:
+        """The module as a graph with our kernels in it; itself, if nothing in it can be replaced."""
+        if isinstance(module, GraphModule):  # an exported one has its own way to take arguments
+            graph: GraphModule = copy.deepcopy(module, _tensors(module))
+            values = tuple(call[0]) + tuple(call[1].values())
+        else:
+            signature = _Signature.of(module, call)
+            found = _Tracer(signature).trace(module)
+            found._tracer_cls = None  # what is saved is loaded by PyTorch's own
+            graph = GraphModule(module, found)
+            values = tuple(signature.tensors_of(*call) or ())
+        ShapeProp(graph).propagate(*trees.tree_map_only(torch.Tensor, torch.clone, values))
+        rows, notes, changed = self.rewrite(graph, name)
+        self.rows += rows
+        self.notes += notes
+        if not changed:
+            return module
+        graph.graph.lint()
+        graph.delete_all_unused_submodules()
+        graph.recompile()
+        return graph if isinstance(module, GraphModule) else Converted(module, graph, signature)
+
+    def rewrite(self, graph: GraphModule, prefix: str) -> tuple[list[Row], list[str], bool]:
+        """Replace what can be: rows, notes, and whether there was anything."""
+        rows, notes, changed = list[Row](), list[str](), False
+        for node in list(graph.graph.nodes):
+            key = nodes.key_of(graph, node)
+            module = nodes.module_of(graph, node)
+            if key not in nodes.CONVOLUTIONS:
+                if isinstance(module, torch.nn.Conv2d):
+                    kept = "" if isinstance(module, Conv2d) else f"a {type(module).__name__}, not torch.nn.Conv2d"
+                    (row,) = _left(module, kept)
+                    row.name = _joined(prefix, str(node.target))
+                    row.by = OURS.name if isinstance(module, Conv2d) and not module.why_not else "PyTorch"
+                    row.why = kept or getattr(module, "why_not", "")
+                    rows.append(row)
+                continue
+            row = Row(_joined(prefix, str(node.name)), "", "PyTorch")
+            rows.append(row)
+            try:
+                read = nodes.CONVOLUTIONS[key](graph, node)
+            except LookupError:
+                row.why = "its filters are computed"
+                continue
+            found = Found(node, read.name, read.weight, read.bias, read.arguments, _meta(node.all_input_nodes[0]))
+            row.name, row.what = _joined(prefix, str(read.name)), found.what
+            if module is not None and nodes.hooked(module):
+                row.why = "it has hooks"
+            elif module is not None and module.training:
+                row.why = "training mode"
+            else:
+                found.steps = list(_steps(graph, node, notes))
+                changed = self.replace(graph, found, row) or changed
+        return rows, notes, changed
+
+    def replace(self, graph: GraphModule, found: Found, row: Row) -> bool:
+        """Put the first entry of the table that can, or the fastest, in the convolution's place."""
+        able = []
+        for entry in self.table:
+            why = entry.why_not(found)
+            if not why:
+                able.append(entry)
+            elif entry.ours:
+                row.why = "; ".join(part for part in (row.why, why) if part)
+        if any(entry.ours for entry in able):
+            row.why = ""
+        if self.timed and any(entry.ours for entry in able):
+            able = tune.fastest(found, able, row)
+        if not able:
+            return False
+        entry = able[0]
+        steps, row.by = entry.steps(found), entry.name
+        row.folded = tuple(kind for kind, *_ in steps)
+        last = steps[-1][1] if steps else found.node
+        name = _free(graph, str(found.name))
+        graph.add_submodule(name, entry.make(found, steps).eval())
+        added = [other for kind, _, other in steps if kind == RESIDUAL]
+        with graph.graph.inserting_before(last):
+            new = graph.graph.call_module(name, (found.node.all_input_nodes[0], *added))
+        new.meta = dict(last.meta)
+        last.replace_all_uses_with(new)
+        for node in (*reversed([node for _, node, _ in steps]), found.node):
+            graph.graph.erase_node(node)
+        return True
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _meta(node: Any) -> Any:
+    return node.meta.get("tensor_meta") if isinstance(node, Node) else None
+
+
+def _free(graph: GraphModule, name: str) -> str:
+    """A name for a module that stands beside the convolution of this name."""
+    name, number = f"{name.replace('/', '_')}_turingas", 0
+    names = {one for one, _ in graph.named_modules()}
+    while (made := f"{name}{number or ''}") in names:
+        number += 1
+    return made
+
+
+def _steps(graph: GraphModule, node: Node, notes: list[str]) -> Iterator[tuple[str, Node, Any]]:
+    """What follows a convolution, each the only user of what was before: a batch norm, an addition, a ReLU. All of them
+    are computed where the last one stands, so nothing in between may write into a tensor."""
+    seen, before = list[str](), node
+    while len(before.users) == 1:
+        (user,) = before.users
+        key, module = nodes.key_of(graph, user), nodes.module_of(graph, user)
+        if (module is not None and nodes.hooked(module)) or not user.args or before not in user.args:
+            return
+        if any(nodes.overwrites(graph, one) for one in nodes.between(before, user)):
+            return
+        if key in nodes.NORMS and not seen and user.args[0] is before:
+            try:
+                norm = nodes.NORMS[key](graph, user)
+                why = unfoldable(norm, _channels(before))
+            except LookupError:
+                why = "the batch norm is computed"
+            if why:
+                notes.append(f"{user.target}: {why}")
+                return
+            step: tuple[str, Node, Any] = NORM, user, norm
+        elif key in nodes.ADDITIONS and RESIDUAL not in seen:
+            other = nodes.other_summand(user, before, nodes.ADDITIONS[key])
+            if other is None:
+                return
+            step = RESIDUAL, user, other
+        elif key in nodes.RELUS:
+            step = RELU, user, None
+        else:
+            return
+        yield step
+        if step[0] == RELU:
+            return
+        seen.append(step[0])
+        before = user
+
+
+def _channels(node: Node) -> int:
+    """Channels of what a node makes, in the example."""
+    return int(node.meta["tensor_meta"].shape[1])

@@ -1,0 +1,122 @@
+"""What launches and calls of Conv2d cost the host beside the driver, without a GPU: ``python -m tests.bench.host``.
+
+cuda-python finds a driver in C that does nothing (libcuda.c, compiled by cc), and the ways of `turingas bench host` are
+timed over it, in microseconds of the processor, so that what else runs on the machine counts little. Where PyTorch is
+installed its tensors in the host's memory say that they are on the GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TURNS, CALLS = 15, 4000
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "libcuda.so.1")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).parent / "libcuda.c")],
+                       check=True)  # fmt: skip
+        there = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        command = [sys.executable, "-m", "tests.bench.host", "timed"]
+        sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": there}).returncode)
+
+
+def timed() -> None:
+    from kernels_sass.bench import host
+    from loader import cuda
+    from loader.bench import measure
+
+    gpu = cuda.device(0)
+    assert gpu.name == "no GPU", f"there is {gpu.name}: `turingas bench host` measures it"
+    torch = pytorch()
+    measure.torch = lambda: torch  # type: ignore[assignment]
+    gpu.driver.cuCtxPushCurrent(gpu.context)
+    rows: dict[str, Callable[[], Any]] = dict(host.launches(gpu)[0])
+    for kernels in (1, 2):
+        for added in ((), ("bias", "residual")):
+            ways, _, _ = host.layers(host.Setting("NCHW", kernels, added), gpu)
+            what = f"{kernels} kernel{'s' * (kernels > 1)}{''.join(f', {one}' for one in added)}"
+            rows |= {f"{name}: {what}": way for name, way in ways.items() if name not in (host.SAME, host.ALONE)}
+    if torch is not None:
+        x = torch.zeros(1, 16, 4, 4)
+        rows["new_empty of PyTorch"] = lambda: x.new_empty(1, 16, 4, 4)
+        torch.set_grad_enabled(False)
+    best = dict.fromkeys(rows, 1e9)
+    for _ in range(TURNS):
+        for name, way in rows.items():
+            start = time.process_time()
+            for _ in range(CALLS):
+                way()
+            best[name] = min(best[name], (time.process_time() - start) / CALLS * 1e6)
+    for name, us in best.items():
+        print(f"{name:55} {us:6.2f} us")
+
+
+def pytorch() -> Any:
+    """PyTorch, whose tensors pass for a GPU's: only the number of the place that they tell differs, so all that is
+    called is what is called for theirs."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    from kernels_sass.conv import libraries
+    from loader import arrays
+
+    def place(tensor: Any) -> int:
+        return int(tensor.get_device() + 1)
+
+    def seen(x: Any) -> libraries.Seen:
+        address, there = ask(x)
+        return address, there + 1
+
+    def stream(tensor: Any) -> int:
+        return 0 if place(tensor) < 0 else raw(place(tensor))
+
+    raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream is missing without a GPU
+    kind = arrays.Kind(
+        lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
+        lambda there, slow: arrays._torch_quick(there - 1, slow),
+    )  # fmt: skip
+    made = libraries._torch(kind)
+    ask = made.seen
+    arrays.KINDS[torch.Tensor], libraries.LIBRARIES[torch.Tensor] = kind, dataclasses.replace(made, seen=seen)
+
+    class OnHost:
+        """The functions that `bench host` calls, with tensors that stay where they are."""
+
+        nn, channels_last, set_grad_enabled = torch.nn, torch.channels_last, staticmethod(torch.set_grad_enabled)
+        from_numpy = staticmethod(lambda array: torch.from_numpy(array))
+
+        @staticmethod
+        def zeros(*sizes: int, device: str = "") -> Any:
+            return torch.zeros(*sizes)
+
+        @staticmethod
+        def as_tensor(buffer: Any, device: str) -> Any:
+            return torch.zeros(buffer.shape)
+
+    OnHost.from_numpy = staticmethod(lambda array: _Stays(torch.from_numpy(array)))
+    return OnHost
+
+
+class _Stays:
+    """A tensor of the ways that are not timed here."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def to(self, device: str) -> Any:
+        return self.tensor
+
+
+if __name__ == "__main__":
+    timed() if sys.argv[1:] == ["timed"] else main()

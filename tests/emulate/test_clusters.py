@@ -1,0 +1,137 @@
+"""Clusters and cooperative launches on the CPU device: what NVRTC makes of tests/kernels/clusters.cu, against numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tools import nvrtc
+from turingas.emulate import DeviceError, launch
+from turingas.errors import LaunchError
+
+pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
+SOURCE = (Path(__file__).parents[1] / "kernels" / "clusters.cu").read_text()
+
+
+@pytest.fixture(scope="module")
+def cubin() -> bytes:
+    return nvrtc.compile_source(SOURCE, "sm_90", (), name="clusters.cu")
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster"), [((6, 4, 2), (3, 2, 1)), ((4, 2, 6), (1, 2, 3)), ((16, 1, 1), (16, 1, 1)), ((5, 3, 1), None)]
+)
+def test_who_a_block_is(cubin: bytes, grid: tuple[int, ...], cluster: tuple[int, ...] | None) -> None:
+    out = np.zeros((grid[2], grid[1], grid[0], 16), np.uint32)
+    launch(cubin, "ids", grid, 32, [out], cluster=cluster)
+    sizes = cluster or (1, 1, 1)
+    for z, y, x in np.ndindex(*out.shape[:3]):
+        block = (x, y, z)
+        number = [b // c for b, c in zip(block, sizes)]
+        inside = [b % c for b, c in zip(block, sizes)]
+        rank = inside[0] + sizes[0] * (inside[1] + sizes[1] * inside[2])
+        count = int(np.prod(sizes))
+        numbers = [g // c for g, c in zip(grid, sizes)]
+        expected = [*number, *numbers, *inside, *sizes, rank, count, int(cluster is not None), 32 * count]
+        assert out[z, y, x].tolist() == expected
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_ring_of_blocks(cubin: bytes, size: int, strict: bool) -> None:
+    blocks = 2 * size
+    x = np.random.default_rng(size).integers(0, 1000, (blocks, 32), np.uint32)
+    out = np.zeros((blocks, 4, 32), np.uint32)
+    report = launch(cubin, "ring", blocks, 32, [out, x], cluster=size, strict=strict, races=strict)
+    assert not report.hazards and not report.races
+    ranks = np.arange(blocks) % size
+    following = np.arange(blocks) - ranks + (ranks + 1) % size
+    assert (out[:, 0] == np.maximum(x + 7, 500)).all()
+    assert (out[:, 1] == x).all(), "its own, which the block before read and wrote back"
+    assert (out[:, 2] == (x + 7)[following] + 1000 * (ranks[following])[:, None]).all()
+    sums = np.zeros(32)
+    sums[:8] = (0.5 * np.arange(32)).reshape(8, 4).sum(axis=1)
+    assert (out[:, 3] == sums.astype(np.uint32)).all()
+
+
+def test_stores_that_an_mbarrier_counts(cubin: bytes) -> None:
+    out = np.zeros((4, 128), np.uint32)
+    launch(cubin, "asynchronous", 4, 64, [out], cluster=2)
+    rank = np.arange(4)[:, None] % 2
+    assert (out[:, :32] == np.arange(32) + 100 * rank).all()
+    assert (out[:, 32:96] == (np.arange(32, 48)[:, None] + np.arange(4)).reshape(-1)).all()
+    assert (out[:, 96:].view(np.int32) == np.arange(32) - 16).all()
+
+
+@pytest.mark.parametrize(("size", "mask"), [(2, 3), (4, 0b1010), (4, 0b1111)])
+def test_copies_to_several_blocks(cubin: bytes, size: int, mask: int) -> None:
+    x = np.random.default_rng(mask).integers(0, 2**32, 64, np.uint32)
+    out = np.zeros((2 * size, 3, 64), np.uint32)
+    launch(cubin, "bulk", 2 * size, 64, [out, x, mask], cluster=size)
+    rank = np.arange(2 * size) % size
+    assert (out[:, 0] == np.where((mask >> rank & 1)[:, None] == 1, x, 0)).all()
+    last = (rank == size - 1)[:, None]
+    assert (out[:, 1] == np.where(last, np.arange(64), 0)).all()
+    assert (out[:, 2] == np.where(last, 2, 1) * np.arange(64)).all()
+
+
+def inc(old: Any, limit: Any) -> Any:
+    return np.where(old >= limit, 0, old + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "function"),
+    [("add_u32", "u4", np.add), ("min_s64", "i8", np.minimum), ("xor_b64", "u8", np.bitwise_xor),
+     ("inc_u32", "u4", inc), ("add_f32", "f4", np.add), ("add_f64", "f8", np.add), ("add_f16", "f2", np.add),
+     ("max_f16", "f2", np.maximum)],
+)  # fmt: skip
+def test_reductions_in_bulk(cubin: bytes, name: str, dtype: str, function: Any) -> None:
+    count = {"inc_u32": 512, "add_f16": 256, "max_f16": 256}.get(name, 1024) // np.dtype(dtype).itemsize
+    random = np.random.default_rng(1)
+    a, b = (random.normal(0, 9, count).astype(dtype) if dtype[0] == "f" else random.integers(0, 40, count).astype(dtype)
+            for _ in range(2))  # fmt: skip
+    expected = function(a, b).astype(dtype)
+    launch(cubin, f"reduce_{name}", 1, 64, [a, b])
+    assert (a == expected).all()
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_89", "sm_90"])
+def test_the_grid_as_a_group(arch: str) -> None:
+    cubin = nvrtc.compile_source(_only(SOURCE, "meet"), arch, (), name="meet.cu")
+    out, between = np.zeros((2, 7 * 96), np.uint32)
+    launch(cubin, "meet", 7, 96, [out, between], cooperative=True, workers=2)
+    assert (out == np.roll(3 * np.arange(7 * 96), -2 * 96)).all()
+    with pytest.raises(DeviceError, match="trapped"):
+        launch(cubin, "meet", 7, 96, [out, between])
+
+
+def _only(source: str, kernel: str) -> str:
+    """The last kernel of the source alone, for architectures without clusters."""
+    head = source[: source.index("__device__")]
+    return head + source[source.index(f'extern "C" __global__ void {kernel}') :]
+
+
+def test_what_goes_wrong(cubin: bytes) -> None:
+    out = np.zeros(64 * 16, np.uint32)
+    for options, match in (
+        ({"cluster": 3, "grid": 4}, "grid.x is 4, which clusters of"),
+        ({"cluster": (4, 4, 2), "grid": (4, 4, 2)}, "has 32 blocks; the limit is 16"),
+        ({"cluster": 0}, "cluster.x is 0"),
+        ({"cluster": (2, 2), "grid": (4, 3)}, "grid.y is 3"),
+        ({"cluster": 4, "grid": 4, "kernel": "fixed"}, "was compiled for clusters of"),
+        ({"grid": 3, "kernel": "fixed"}, "grid.x is 3"),
+        ({"grid": 1 << 20, "kernel": "fixed", "cooperative": True}, "all blocks run at once"),
+    ):
+        given = {"grid": 2, "kernel": "ids", **options}
+        with pytest.raises(LaunchError, match=match):
+            launch(cubin, given.pop("kernel"), given.pop("grid"), 32, [out], **given)
+    launch(cubin, "fixed", 4, 32, [out])
+    assert out[:4].tolist() == [2] * 4
+    with pytest.raises(DeviceError, match="block 1 of the cluster: it has ended"):
+        launch(cubin, "late_peer", 2, 32, [out], cluster=2)
+    old = nvrtc.compile_source('extern "C" __global__ void k() {}', "sm_89", (), name="k.cu")
+    with pytest.raises(LaunchError, match="sm_89 has no clusters"):
+        launch(old, "k", 2, 32, [], cluster=2)

@@ -1,0 +1,108 @@
+"""`turingas bench networks` with a GPU that is none: PyTorch is real, but for what is CUDA's in it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
+
+from kernels_sass.bench import networks  # noqa: E402
+from kernels_sass.torch import operator  # noqa: E402
+from kernels_sass.torch.models import MODELS  # noqa: E402
+from loader.bench import contenders, measure, results  # noqa: E402
+from tests.kernels_sass import standin_torch  # noqa: E402
+from tests.kernels_sass.card import call  # noqa: E402
+from tests.kernels_sass.conftest import card, install  # noqa: E402, F401
+
+
+@pytest.fixture
+def small(card, monkeypatch):  # noqa: F811
+    """Small networks, on the host; the modes in which some were compiled, which are run as they are."""
+    modes = []
+
+    def compile(model, mode, fullgraph):
+        assert fullgraph
+        modes.append(mode)
+        return model
+
+    made = types.ModuleType("torch_on_the_host")
+    made.__dict__.update(torch.__dict__ | {"cuda": standin_torch.cuda, "backends": standin_torch.backends,
+                                           "compile": compile, "__version__": "0.0"})  # fmt: skip
+    for module in (measure, contenders, results, networks):
+        monkeypatch.setattr(module, "torch", lambda: made)
+    monkeypatch.setattr(networks.Inputs, "_there", lambda self, one: one)
+    monkeypatch.setattr(networks, "Asked", functools.partial(networks.Asked, width=8, scale=7))
+    real = networks.Network._convolve
+
+    def kept(self, number):
+        real(self, number)
+        self.y[number] = standin_torch.kept(self.y[number])
+
+    monkeypatch.setattr(networks.Network, "_convolve", kept)
+    return modes
+
+
+WORDS = ["networks", "--network", "resnet18", "--batch", "2", "--runs", "20"]
+
+
+def test_networks(small, tmp_path):
+    path = tmp_path / "found.json"
+    done = call(*WORDS, "--json", str(path), "--figures", str(tmp_path / "figures"))
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text())
+    assert found["what"] == "bench networks" and found["complete"] and list(found["settings"]) == ["resnet18 N2"]
+    entry = found["settings"]["resnet18 N2"]
+    rows = {row["name"]: row for row in entry["rows"]}
+    assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
+                          ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile")]  # fmt: skip
+    assert small == ["default", "max-autotune-no-cudagraphs", "default"] * 2
+    for name, row in rows.items():
+        assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
+        assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
+        assert (row.get("replaced"), row.get("convolutions")) == ((13, 20) if "ours" in name else (None, None))
+    made = entry["verdict"]
+    best = {group: min(row["ms"] for row in rows.values() if row["group"] == group) for group in ("torch", "ours")}
+    assert made["over_torch"] == found["summary"]["resnet18 N2"]
+    assert made["over_torch"] == pytest.approx(best["torch"] / best["ours"], abs=6e-4)
+    assert "13 of 20" in done.output and "100%" in done.output
+    assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
+    shown = call("networks", "--show", "--json", str(path))
+    assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
+
+
+def test_what_is_no_picture(small, tmp_path, monkeypatch):
+    """Latents and a text; nothing is a logit."""
+    monkeypatch.setattr(networks, "Asked", functools.partial(networks.Asked, width=32, scale=8))
+    path = tmp_path / "found.json"
+    done = call("networks", "--network", "unet", "--batch", "1", "--who", "eager", "--who", "ours", "--runs", "20",
+                "--json", str(path))  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows = json.loads(path.read_text())["settings"]["unet N1"]["rows"]
+    assert len(rows) == 4 and all(row["top1"] is None and row["error"] < 1e-5 for row in rows)
+    assert [row.get("replaced") for row in rows] == [None, 49, None, 49]
+
+
+def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
+    """Once it is converted: what comes out of the graph is compared again."""
+    real, calls = operator.by_torch, []
+
+    def off(x, *more, **options):
+        calls.append(x)
+        return real(x, *more, **options) * (1 if len(calls) <= 13 else 1.01)  # right while convert compares
+
+    monkeypatch.setattr(operator, "by_torch", off)
+    path = tmp_path / "found.json"
+    done = call(*WORDS, "--layout", "NCHW", "--who", "eager", "--who", "ours", "--json", str(path))
+    assert done.exit_code == 1, done.output
+    rows = json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]
+    assert rows[1]["status"].startswith("wrong: a relative L2 error of ") and rows[0]["status"] == "ok"
+    assert "resnet18 N2: ours NCHW has no time: wrong" in done.output
+
+
+def test_names():
+    assert tuple(MODELS) == networks.NETWORKS
+    assert list(networks.Asked(batches=(1,)).settings()) == [f"{name} N1" for name in networks.NETWORKS]

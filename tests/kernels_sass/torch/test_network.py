@@ -1,0 +1,492 @@
+"""``convert``: what is folded and what stays, networks that cannot be traced, later calls, and random networks."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
+
+from torch import nn  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from kernels_sass.torch import Conv2d, convert, network, tune  # noqa: E402
+from kernels_sass.torch import table as entries  # noqa: E402
+from turingas.errors import LaunchError  # noqa: E402
+
+OURS = "turingas::conv2d"
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def norm(count):
+    made = nn.BatchNorm2d(count)
+    for tensor, bounds in zip((made.running_mean, made.running_var, made.weight, made.bias),
+                              ((-1, 1), (0.5, 2), (0.5, 1.5), (-1, 1))):  # fmt: skip
+        nn.init.uniform_(tensor, *bounds)
+    return made
+
+
+class Block(nn.Module):
+    """Of a ResNet."""
+
+    def __init__(self, c, k, stride=1):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(c, k, 3, stride, 1, bias=False), norm(k)
+        self.conv2, self.bn2 = nn.Conv2d(k, k, 3, 1, 1, bias=False), norm(k)
+        self.relu = nn.ReLU(inplace=True)
+        self.down = nn.Sequential(nn.Conv2d(c, k, 1, stride, bias=False), norm(k)) if c != k or stride > 1 else None
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        y += x if self.down is None else self.down(x)
+        return self.relu(y)
+
+
+class Small(nn.Module):
+    """A ResNet with little in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1, self.pool = nn.Conv2d(3, 4, 7, 2, 3, bias=False), norm(4), nn.MaxPool2d(3, 2, 1)
+        self.layer1, self.layer2 = nn.Sequential(Block(4, 4), Block(4, 4)), nn.Sequential(Block(4, 6, 2))
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = self.layer2(self.layer1(self.pool(functional.relu(self.bn1(self.conv1(x))))))
+        return self.fc(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+def off(found, wanted):
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+def through(forward, **modules):
+    """A network with this forward."""
+
+    class Made(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+
+    Made.forward = forward
+    return Made().eval()
+
+
+def rows(report):
+    return {row.name: row for row in report.rows}
+
+
+# ---- a network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_small_resnet(order, kernels):
+    """Through our kernels, against float64: all that can be is folded, and nothing is permuted."""
+    model = Small().eval().to(memory_format=order)
+    x = torch.randn(2, 3, 20, 24).contiguous(memory_format=order)
+    exact = copy.deepcopy(model).double()
+    made, report = convert(model, x)
+    folded = {row.name: (row.by, *row.folded) for row in report.rows}
+    block = {"conv1": (OURS, "batch norm", "ReLU"), "conv2": (OURS, "batch norm", "residual", "ReLU")}
+    assert folded == {
+        "conv1": ("PyTorch", "batch norm"),
+        **{f"layer1.{n}.{name}": one for n in (0, 1) for name, one in block.items()},
+        "layer2.0.conv1": ("PyTorch", "batch norm"), "layer2.0.conv2": block["conv2"],
+        "layer2.0.down.0": ("PyTorch", "batch norm"),
+    }  # fmt: skip
+    assert {row.why for row in report.left} == {"filters of 7 x 7, stride 2, padding (3, 3)", "stride 2",
+                                                "filters of 1 x 1, stride 2"}  # fmt: skip
+    assert len(kernels) == 5 and not any("permute" in str(node) for node in made.traced.graph.nodes)
+    assert off(made(x), exact(x.double())) < 1e-6 and report.relative < 1e-5
+    assert report.memory["filters"] == 5 * 4 * 16 * 8 * 64 and report.memory["weights"] > 0
+    assert str(report).splitlines()[-3:-1] == ["5 of 8 convolutions are ours",
+        f"largest difference in the example: {report.difference:.2g}, {report.relative:.1g} of the largest number"]
+    assert json.loads(json.dumps(report.as_dict()))["rows"][1]["what"] == "3x3, 4 -> 4, 5x6"
+
+
+def test_the_original_stays(kernels):
+    """Nothing of it is changed, and its parameters are shared where no batch norm was folded in."""
+    model, x = Small().eval(), torch.randn(1, 3, 16, 16)
+    before, text, wanted = copy.deepcopy(model.state_dict()), str(model), model(x)
+    made, _ = convert(model, x)
+    assert str(model) == text and torch.equal(model(x), wanted)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert made.fc.weight is model.fc.weight and not made.training
+
+
+def test_later_calls(kernels):
+    """Other sizes, batches, types, layouts; training mode is the original's."""
+    model = Small().eval()
+    made, _ = convert(model, torch.randn(2, 3, 16, 16))
+    count = len(kernels)
+    for x in (torch.randn(1, 3, 33, 17), torch.randn(3, 3, 16, 16).to(memory_format=torch.channels_last)):
+        torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(made(x=x), model(x), atol=1e-5, rtol=1e-5)
+    assert len(kernels) > count
+    x = torch.randn(2, 3, 16, 16)
+    doubles = copy.deepcopy(made).double()
+    torch.testing.assert_close(doubles(x.double()), doubles.original(x.double()), atol=1e-5, rtol=1e-5)
+    made.train(), model.train()
+    one, two = copy.deepcopy(model)(x), made(x)  # which has moved its statistics
+    torch.testing.assert_close(two, one)
+
+
+def test_what_is_done_with_networks(kernels, tmp_path):
+    """Copied, saved, compiled, exported."""
+    torch._dynamo.reset()
+    model, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    made, _ = convert(model, x)
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    program = torch.export.export(made.traced, (x,), dynamic_shapes=({0: torch.export.Dim("batch", max=64)},))
+    assert sum(node.target is torch.ops.turingas.conv2d.default for node in program.graph.nodes) == 5
+    torch.testing.assert_close(torch.export.export(made, (x,)).module()(x), model(x), atol=1e-5, rtol=1e-5)
+    counter = CompileCounterWithBackend("aot_eager")
+    others = [copy.deepcopy(made), torch.load(file, weights_only=False), program.module(),
+              torch.compile(made, fullgraph=True, backend=counter)]  # fmt: skip
+    for n in (2, 3, 4):
+        x = torch.randn(n, 3, 16, 16)
+        for other in others:
+            torch.testing.assert_close(other(x), model(x), atol=1e-5, rtol=1e-5)
+    assert counter.frame_count == 2
+    torch.testing.assert_close(torch.compile(made, fullgraph=True)(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+def test_an_exported_network(kernels):
+    """Its operators are ATen's; the same is folded."""
+    model, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", max=64)},))
+    made, report = convert(program, x)
+    traced = convert(model, x)[1]
+    assert [(row.name, row.folded) for row in report.rows] == [(row.name, row.folded) for row in traced.rows]
+    x = torch.randn(3, 3, 16, 16)
+    torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+# ---- what stays --------------------------------------------------------------------------------------------------
+
+
+def hooked():
+    made = nn.Conv2d(4, 4, 3, padding=1)
+    made.register_forward_hook(lambda module, args, y: y * 2)
+    return made
+
+
+REASONS = {
+    "stride 2": lambda: nn.Conv2d(4, 4, 3, 2, 1), "filters of 1 x 1": lambda: nn.Conv2d(4, 4, 1),
+    "2 groups": lambda: nn.Conv2d(4, 4, 3, padding=1, groups=2),
+    "padding (2, 2)": lambda: nn.Conv2d(4, 4, 3, padding=2),
+    "dilation 2, padding (2, 2)": lambda: nn.Conv2d(4, 4, 3, padding=2, dilation=2),
+    "padding with reflect": lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+    "it has hooks": hooked,
+    "training mode": lambda: nn.Conv2d(4, 4, 3).train(),
+    "a ParametrizedConv2d, not torch.nn.Conv2d":
+        lambda: torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", REASONS)
+def test_reasons(why, kernels):
+    """Each is told, and the network computes what it did."""
+    model = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), REASONS[why]()).eval()
+    model[2].train("training" in why)
+    x = torch.randn(1, 4, 6, 6)
+    made, report = convert(model, x)
+    assert rows(report)["2"].why == why and rows(report)["0"].by == OURS and why in str(report)
+    torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+def test_other_reasons(kernels, monkeypatch):
+    x = torch.randn(1, 4, 6, 6)
+    model = through(lambda self, x: functional.conv2d(x, self.weight * 2), weight=nn.Parameter(torch.randn(4, 4, 3, 3)))
+    assert [row.why for row in convert(model, x)[1].rows] == ["its filters are computed"]
+    model = nn.Sequential(nn.Conv2d(4, 4, 3)).eval()
+    assert [row.why for row in convert(copy.deepcopy(model).double(), x.double())[1].rows] == ["float64, not float32"]
+    assert [row.why for row in convert(model, x[0])[1].rows] == ["x has 3 dimensions"]
+
+    def beyond(self):
+        raise LaunchError("an image of 4 GiB or more")
+
+    monkeypatch.setattr(entries.conv.Shape, "parts", beyond)
+    assert [row.why for row in convert(model, x)[1].rows] == ["an image of 4 GiB or more"] and not kernels
+
+
+def test_training_mode():
+    model = Small()
+    made, report = convert(model, torch.randn(1, 3, 16, 16))
+    assert made is model and {row.why for row in report.rows} == {"training mode"} and "call eval()" in str(report)
+
+
+def test_a_batch_norm_in_training_mode(kernels):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), norm(4)).eval()
+    model[1].train()
+    made, report = convert(model, torch.randn(2, 4, 6, 6))
+    assert report.rows[0].folded == () and "1: the batch norm is in training mode" in report.notes
+
+
+def test_what_our_kernel_gets_wrong(monkeypatch):
+    """A difference that is too large, or an error: the original comes back."""
+    model, x = Small().eval(), torch.randn(1, 3, 16, 16)
+    ways = ((lambda found, steps: nn.Sequential(entries._make(found, steps), nn.Hardtanh()), "differs by"),
+            (lambda found, steps: nn.Linear(3, 3), "the converted network fails: RuntimeError"))  # fmt: skip
+    for wrong, told in ways:
+        entry = entries.Entry("wrong", entries._why_not, (entries.NORM,), wrong)
+        made, report = convert(model, 9 * x, table=(entry,))
+        assert made is model and not report.replaced and told in report.notes[-1]
+
+
+def test_one_more_entry(kernels):
+    """What takes 1 x 1 is one more row of the table."""
+
+    class Product(nn.Module):
+        def __init__(self, weight, bias):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(weight[:, :, 0, 0]), bias
+
+        def forward(self, x):
+            return functional.linear(x.movedim(1, -1), self.weight, self.bias).movedim(-1, 1)
+
+    entry = entries.Entry(
+        "1x1", lambda found: "" if found.arguments["kernel_size"] == (1, 1) and found.arguments["stride"] == (1, 1)
+        else "not 1x1", (entries.NORM,), lambda found, steps: Product(*found.parameters(steps)),
+    )  # fmt: skip
+    model = nn.Sequential(nn.Conv2d(4, 6, 1), norm(6), nn.ReLU(), nn.Conv2d(6, 4, 3)).eval()
+    x = torch.randn(1, 4, 6, 6)
+    made, report = convert(model, x, table=(entry, *entries.TABLE))
+    assert [(row.by, row.folded) for row in report.replaced] == [("1x1", ("batch norm",)), (OURS, ())]
+    torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+# ---- forwards of many kinds --------------------------------------------------------------------------------------
+
+
+def c():
+    return nn.Conv2d(4, 4, 3, padding=1)
+
+
+def in_place(self, x):  # the second convolution must see what was there before
+    y = self.one(x)
+    x.relu_()
+    return y + x + self.two(x).relu_()
+
+
+def others_memory(self, x):  # x is read again, as it is after the addition
+    x = x * 1
+    x += self.one(x)
+    return self.two(x) - x
+
+
+def twice(self, x):  # a result that two read
+    y = self.one(x)
+    return y.relu() + self.two(y)
+
+
+def shared(self, x):  # a layer called twice
+    return self.one(torch.relu(self.one(x)))
+
+
+def broadcast(self, x):  # what is added is smaller
+    return self.one(x) + self.two(x).mean((2, 3), keepdim=True)
+
+
+def numbers(self, x):
+    return torch.add(self.one(x), x, alpha=2) + (self.two(x) + 1)
+
+
+def both(self, x):  # two convolutions are added: one takes the other
+    return functional.relu(self.one(x) + self.two(x), inplace=True)
+
+
+def function(self, x):
+    return functional.conv2d(x, self.one.weight, padding="same") + torch.conv2d(x, self.two.weight, self.two.bias, 1, 1)
+
+
+#: by name: forward, and how many convolutions are ours, with which steps
+FORWARDS = {
+    "in_place": (in_place, [(), ("ReLU",)]), "others_memory": (others_memory, [(), ()]),
+    "twice": (twice, [(), ("residual",)]), "shared": (shared, [("ReLU",), ()]), "broadcast": (broadcast, [(), ()]),
+    "numbers": (numbers, [(), ()]), "both": (both, [("residual", "ReLU"), ()]),
+    "function": (function, [("residual",), ()]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_forwards(name):
+    forward, folded = FORWARDS[name]
+    model = through(forward, one=c(), two=c())
+    made, report = convert(model, torch.randn(2, 4, 6, 5))
+    assert [row.folded for row in report.rows] == folded and len(report.replaced) == 2
+    for n in range(4):
+        x = torch.randn(n + 1, 4, 4 + n, 5)
+        torch.testing.assert_close(made(x.clone()), model(x.clone()), atol=1e-5, rtol=1e-5)
+
+
+class Options(nn.Module):
+    """Arguments that are no tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = c(), c()
+
+    def forward(self, x, skip=None, scale=1.0, relu=False):
+        x = self.one(x) * scale
+        if skip is not None:
+            x = x + self.two(skip)
+        return x.relu() if relu else x
+
+
+@pytest.mark.parametrize("example", [
+    lambda x: x, lambda x: (x, x), lambda x: (x, None, 2.0, True), lambda x: {"x": x, "skip": x, "relu": True},
+])  # fmt: skip
+def test_arguments(example):
+    """What the graph was not made for goes through the original."""
+    model, x = Options().eval(), torch.randn(1, 4, 6, 6)
+    made, report = convert(model, example(x))
+    assert report.replaced and not report.notes
+    for args, kwargs in (((x,), {}), ((x, x), {}), ((x,), {"skip": x}), ((x, None, 2.0), {}), ((x,), {"relu": True}),
+                         ((), {"x": x, "skip": x, "relu": True}), ((x, x, 0.5, 1), {})):  # fmt: skip
+        torch.testing.assert_close(made(*args, **kwargs), model(*args, **kwargs), atol=1e-5, rtol=1e-5)
+    for wrong in (lambda: made(), lambda: made(x, y=1), lambda: made(x, x, 1.0, True, 5)):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_parts(kernels):
+    """A network that cannot be traced: its parts are, and the rest of it sees what it saw."""
+
+    def forward(self, x, count):
+        for _ in range(int(count.item())):
+            x = self.block(x)
+        return self.alone(x) if x.shape[0] > 1 else self.seldom(x) * self.alone.out_channels
+
+    model = through(forward, block=Block(4, 4), alone=c(), seldom=c(), lists=nn.ModuleList([Block(4, 4)]))
+    x, count = torch.randn(2, 4, 6, 6), torch.tensor(2)
+    made, report = convert(model, (x, count))
+    found = rows(report)
+    assert found["block.conv2"].folded == ("batch norm", "residual", "ReLU") and found["alone"].by == OURS
+    assert found["seldom"].why == found["lists.0.conv1"].why == "the example does not come here"
+    assert "the network cannot be traced as a whole" in report.notes[0] and type(made).__name__ == "Made"
+    for n in (1, 2):
+        torch.testing.assert_close(made(x[:n], count), model(x[:n], count), atol=1e-5, rtol=1e-5)
+    assert isinstance(made.alone, Conv2d) and type(model.alone) is nn.Conv2d
+
+
+def test_results_of_other_kinds(kernels):
+    """What nobody can look into is not said to be compared."""
+
+    class Result:
+        def __init__(self, y):
+            self.y = y
+
+    x = torch.randn(1, 4, 6, 6)
+    model = through(lambda self, x: Result(self.part(x)), part=nn.Sequential(c(), nn.ReLU()))
+    made, report = convert(model, x)
+    assert report.difference is None and "nothing was compared" in report.notes[-1] and len(report.replaced) == 1
+    torch.testing.assert_close(made(x).y, model(x).y, atol=1e-5, rtol=1e-5)
+
+
+def test_a_gpu_that_cannot_be_reached(monkeypatch):
+    """As without cuda-python: told, and not taken for a GPU without kernels."""
+
+    def missing(device, dtype):
+        raise LaunchError("cuda-python is not installed")
+
+    monkeypatch.setattr(network, "unable", missing)
+    with pytest.raises(LaunchError, match="cuda-python is not installed"):
+        convert(Small().eval(), torch.randn(1, 3, 16, 16))
+
+
+def test_what_the_model_raises():
+    with pytest.raises(RuntimeError, match="channels"):
+        convert(Small().eval(), torch.randn(1, 4, 16, 16))
+
+
+# ---- random networks ---------------------------------------------------------------------------------------------
+
+
+class Random(nn.Module):
+    """Some operations, each on tensors that there are, in place or not."""
+
+    def __init__(self, seed):
+        super().__init__()
+        draw = random.Random(seed)
+        self.steps, self.layers = [], nn.ModuleList()
+        kinds = ["conv", "conv", "norm", "relu", "relu_", "add", "add_", "iadd", "module", "1x1", "view"]
+        for number in range(draw.randrange(6, 14)):
+            kind = "conv" if number == 0 else draw.choice(kinds)
+            layer = {"conv": c, "norm": lambda: norm(4), "module": lambda: nn.ReLU(draw.random() < 0.5),
+                     "1x1": lambda: nn.Conv2d(4, 4, 1)}.get(kind, nn.Identity)()  # fmt: skip
+            self.layers.append(layer)
+            near = max(0, number - 2) if draw.random() < 0.8 else 0
+            self.steps.append((kind, draw.randint(near, number), draw.randint(near, number)))
+
+    def forward(self, x):
+        there = [x * 1]
+        for (kind, one, two), layer in zip(self.steps, self.layers):
+            a, b = there[one], there[two]
+            if kind == "iadd":
+                a += b
+            made = {
+                "relu": lambda a, b: a.relu(), "relu_": lambda a, b: functional.relu(a, True), "iadd": lambda a, b: a,
+                "add": torch.add, "add_": lambda a, b: a.add_(b), "view": lambda a, b: a.view_as(b),
+            }.get(kind, lambda a, b, layer=layer: layer(a))(a, b)  # fmt: skip
+            there.append(made / 2 if kind == "conv" and one == two else made)
+        return there[-1], sum(there)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 5))
+def test_random_networks(seed):
+    """Whatever stands between and beside convolutions, folded or in place: the same results."""
+    for number in range(seed, seed + 5):
+        model = Random(number).eval()
+        made, report = convert(model, torch.randn(2, 4, 5, 5))
+        assert report.replaced and not report.notes, (number, report)
+        for _ in range(2):
+            x = torch.randn(1, 4, 6, 4)
+            for one, two in zip(made(x), model(x)):
+                torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
+
+
+# ---- tuning ------------------------------------------------------------------------------------------------------
+
+
+def test_tuning_needs_a_gpu():
+    with pytest.raises(LaunchError, match="times layers on a GPU"):
+        convert(Small().eval(), torch.randn(1, 3, 16, 16), tune=True)
+
+
+@pytest.mark.parametrize("fast", [OURS, "PyTorch", "PyTorch, folded"])
+def test_the_fastest_is_kept(fast, monkeypatch):
+    """By a clock that likes one of them: each way is called, and is right."""
+    seen = []
+
+    def clock(ways):
+        results = [way() for way in ways]  # each with random numbers of its own
+        assert len({one.shape for one in results}) == 1
+        seen.append(len(results))
+        order = ["PyTorch", OURS, "PyTorch, folded"][: len(ways)]
+        return [1.0 if name == fast else 2.0 + place for place, name in enumerate(order)]
+
+    monkeypatch.setattr(tune, "milliseconds", clock)
+    monkeypatch.setattr(tune, "on_gpu", lambda tensor: True)
+    model, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    made, report = convert(model, x, tune=True)
+    assert len(seen) == 5 and set(seen) == {3}
+    mine = [row for row in report.rows if row.ms]
+    assert len(mine) == 5 and {row.why for row in mine} == {"" if fast == OURS else "slower"}
+    assert {row.by for row in mine} == {OURS if fast == OURS else "PyTorch"}
+    assert {bool(row.folded) for row in mine} == {fast != "PyTorch"} and "1.0000 ms" in str(report)
+    torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,94 @@
+"""Conv2d and the loader on real tensors of PyTorch, in the host's memory: what they refuse, whatever came before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import loader
+import turingas
+from kernels_sass.conv import Conv2d, libraries
+from loader import arrays
+from tests.emulate.test_device import ADD
+from turingas.errors import LaunchError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
+
+WEIGHT = torch.ones(2, 1, 3, 3)
+SHAPE = 2, 1, 3, 4
+
+
+@pytest.fixture(scope="module")
+def conv():
+    """A layer that has been called."""
+    made = Conv2d(WEIGHT)
+    assert float(made(torch.ones(SHAPE))[0, 0, 1, 1]) == 9
+    return made
+
+
+BAD = {
+    "not contiguous": (lambda: torch.ones(2, 1, 4, 3).transpose(2, 3), "x is not contiguous"),
+    "every other": (lambda: torch.ones(2, 1, 3, 8)[..., ::2], "x is not contiguous"),
+    "float64": (lambda: torch.ones(SHAPE).double(), "x has the dtype torch.float64"),
+    "gradients": (lambda: torch.ones(SHAPE).requires_grad_(), "x requires gradients"),
+    "meta": (lambda: torch.ones(SHAPE, device="meta"), "x, a Tensor, (has no memory|does not give its memory)"),
+    "sparse": (lambda: torch.ones(SHAPE).to_sparse(), "x, a Tensor, does not give its memory"),
+    "expanded": (lambda: torch.ones(2, 1, 1, 4).expand(SHAPE), "x is not contiguous"),
+    "channels": (lambda: torch.ones(2, 2, 3, 4), "x has 2 channels"),
+    "empty": (lambda: torch.ones(0, 1, 3, 4), "x has the shape .*no size may be 0"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_tensors_that_are_refused(conv, what):
+    make, message = BAD[what]
+    with pytest.raises(LaunchError, match=f"^{message}"):
+        conv(make())
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.ones(1, *SHAPE)[0], lambda: torch.ones(5, 1, 3, 4)[1:3],
+    lambda: torch.ones(1 + 24)[1:].view(SHAPE), lambda: torch.nn.Parameter(torch.ones(SHAPE), requires_grad=False),
+    lambda: torch.ones(SHAPE).requires_grad_().detach(),
+])  # fmt: skip
+def test_tensors_that_are_taken(conv, make):
+    """Parts of others, at any offset, and parameters."""
+    assert torch.equal(conv(make()), conv(torch.ones(SHAPE)))
+
+
+def test_modes(conv):
+    x = torch.ones(SHAPE).requires_grad_()
+    with torch.no_grad():
+        wanted = conv(x)
+    with torch.inference_mode():
+        y = conv(torch.ones(SHAPE))
+        assert torch.equal(conv(y[:, :1].contiguous() * 0 + 1), y)
+    assert torch.equal(y, wanted) and type(conv(torch.nn.Parameter(x.detach(), requires_grad=False))) is torch.Tensor
+
+
+def test_what_is_seen_of_a_tensor():
+    """In short what ``where`` finds, or that it has to be asked."""
+    library = libraries.library_of("x", WEIGHT)
+    good = torch.ones(SHAPE)
+    assert library.seen(good) == (good.data_ptr(), arrays.HOST) == libraries.where("x", good)[::2]
+    for what, (make, _) in BAD.items():
+        if what != "channels":
+            assert library.seen(make())[0] == 0, what
+    made = library.empty(good, SHAPE)
+    assert made.shape == SHAPE and made.is_contiguous() and library.address(made) == made.data_ptr()
+
+
+def test_launches_take_tensors_in_place():
+    """``quick`` gives the address of what lies on the place, and leaves all others to ``slow``."""
+    kernel = loader.load(turingas.assemble(ADD), "cpu").kernel("add")
+    out, values = torch.zeros(64), torch.arange(64.0)
+    kernel.launch(2, 32, out, values, 64, 2.0)
+    assert torch.equal(out, 2 * values)
+    kind = arrays.kind_of(values)
+    take = kind.quick(arrays.HOST, lambda tensor, stream: -1)
+    assert take(values, 0) == values.data_ptr() and take(values[8:], 0) == values.data_ptr() + 32
+    others = [values[::2], torch.ones(0), torch.ones(3, device="meta"), torch.ones(3).to_sparse()]
+    assert [take(one, 0) for one in others] == [-1] * 4
+    assert kind.quick(0, lambda tensor, stream: -1)(values, 0) == -1
+    assert kind.stream(values) == 0 and arrays.kind_of(torch.nn.Parameter(values)) is kind
+    assert np.shares_memory(arrays.on_host(values, "x"), values.numpy())
