@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tests.bench.latency import Pair, classes
 from turingas.cubin.cubin import Cubin
-from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.arch import ARCHS
+from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, SOURCES, Latencies, latencies, reader, writer
 

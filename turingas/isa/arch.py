@@ -218,30 +218,32 @@ _sm_90 = child(
     code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
-# Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of sources.
-# Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a GPU does with
-# such code has not been seen.
+# Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of
+# sources. Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a
+# GPU does with such code has not been seen.
 _sm_100 = child(
     "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
     gone=(
-        r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16", r"^CCTLT\.IVTH tbank",
+        r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
+        r"^CCTLT\.IVTH tbank",
         r"(?<!\w)(c[bx]h?|half_[cx])(?!\w|\[)",
     ),
-    param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370, stack_pointer=0x37C,
-    shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0, kept_at=0x16C,
+    param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370,
+    stack_pointer=0x37C, shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0,
+    kept_at=0x16C,
     dynamic_at=0x20C,  # code reads it 0xa0 bytes times SR_CgaSize before 0x2ac: here of clusters of one block
-)  # fmt: skip
-# GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
-_sm_120 = child(
-    "sm_120", _sm_100, gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
-    latency="sm_120",
-    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
 _sm_103 = child("sm_103", _sm_100, gone=(r"^UTCIMMA",), compat=0)
 _sm_110 = child(
-    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48, max_blocks=24,
-    compat=0,
+    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
+    max_blocks=24, compat=0,
+)  # fmt: skip
+# GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
+_sm_120 = child(
+    "sm_120", _sm_100, latency="sm_120",
+    gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
+    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip
 _sm_121 = child("sm_121", _sm_120, compat=0)
 # code that runs on that chip alone (a), or on those of its family (f): the same words

@@ -35,10 +35,10 @@ class Shared:
         key = (text, row.reuse, *own)
         found = self._operands.get(key)
         if found is None:
-            source, optional = text.rstrip("?"), text[-1] == "?"
+            source, optional, always = text.rstrip("?"), text[-1] == "?", text[-2:] == "??"
             pieces = merged(pieces_of(source, find))
-            same = (source, optional, *[id(f) for f in fields_of(pieces)])
-            found = self._operands.get(same) or Operand(pieces, optional, source)
+            same = (source, optional, always, *[id(f) for f in fields_of(pieces)])
+            found = self._operands.get(same) or Operand(pieces, optional, source, always)
             self._operands[same] = self._operands[key] = found
         return found
 

@@ -90,8 +90,10 @@ QUICK = (Register, Enum, Number, Alone, Constant)  # not their subclasses, which
 class Operand:
     """One operand of a form: its pattern, and two memories (text -> bits, bits -> text)."""
 
-    def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
-        self.pieces, self.optional, self.source = pieces, optional, source
+    def __init__(self, pieces: list[Piece], optional: bool, source: str, always: bool = False) -> None:
+        #: whether a source may leave it out, and whether it is printed even where it has its default
+        self.optional, self.always = optional, always
+        self.pieces, self.source = pieces, source
         self.fields = list(fields_of(pieces))
         #: registers that must be those behind others of the instruction: they read bits that those have claimed
         self.following = [n for n, f in enumerate(self.fields) if isinstance(f, Following)]
@@ -118,7 +120,8 @@ class Operand:
             return self
         found = self._variants.get(words)
         if found is None:
-            found = self._variants.setdefault(words, Operand(_resize(self.pieces, words), self.optional, self.source))
+            of_words = Operand(_resize(self.pieces, words), self.optional, self.source, self.always)
+            found = self._variants.setdefault(words, of_words)
         return found
 
     @functools.cached_property
@@ -171,7 +174,7 @@ class Operand:
         return registers + [value.strip() for kind, value in self.pieces if kind == "text"]
 
     def follows(self, text: str, word: int) -> str:
-        """What must stand in the text of an operand with ``following`` registers instead of what does; "" if nothing."""
+        """What must stand in an operand with ``following`` registers instead of what does; "" if nothing."""
         match = self.regex.fullmatch(text)
         assert match is not None
         meant = [(match[n + 1], self.fields[n].decode(word)) for n in self.following]
@@ -320,7 +323,7 @@ class Texts(dict[int, str]):
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
-            said = not operand.optional or bits & operand.mask != operand.default
+            said = not operand.optional or operand.always or bits & operand.mask != operand.default
             text = self._show(operand, words)(bits)
             if said:
                 last = n + 1

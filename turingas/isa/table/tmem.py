@@ -96,7 +96,7 @@ OPS = {
     "UTCBAR": copy("arrives at an mbarrier when the products and copies before it are done", "tcgen05.commit",
                    "UTCBAR [UR4], URZ"),
     "UTCATOMSWS": lsu("finds columns of tensor memory that are free and takes them, or gives them back",
-                      "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit",
+                      "tcgen05.alloc, tcgen05.dealloc",
                       "UTCATOMSWS.FIND_AND_SET.ALIGN UP0, UR4, UR5", opaque=True),
     "UTCHMMA": tensor("matrix product of one or two CTAs in tensor memory, FP16, BF16 or TF32",
                       "tcgen05.mma.kind::f16, tcgen05.mma.kind::tf32, tcgen05.mma.ws",
@@ -108,5 +108,6 @@ OPS = {
                       "UTCQMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT", kin="QGMMA QMMA"),
     "UTCOMMA": tensor("the same of FP4 with a scale for each block",
                       "tcgen05.mma.kind::mxf4.block_scale, tcgen05.mma.kind::mxf4nvf4.block_scale",
-                      "UTCOMMA.4X gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR12], UPT"),
+                      "UTCOMMA.4X gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR12], UPT",
+                    "UTCOMMA.BLOCK16 gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR12], UPT"),
 }
