@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
-from turingas.isa.grammar import not_zero, register, rows
+from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op, wide_address
 
 VOLTA = ALL - AMPERE  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
@@ -189,7 +189,7 @@ COPY_ORDERS = (
     ".MMIO.GPU", ".CONSTANT.VC", ".CONSTANT.VC.PRIVATE", ".CONSTANT.GPU",
 )  # fmt: skip
 
-FIELDS = {
+FIELDS: dict[str, OfArch] = {
     # offsets
     "at": Alone(40, 24), "off23": Offset(40, 23), "off19": Offset(40, 19, scale=32), "off17": Offset(40, 17, scale=32), "off32": Offset(32, 32), "at32": Alone(32, 32), "far32": Alone(32, 32, signed=True),
     "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20, signed=True),

@@ -6,6 +6,8 @@ with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` 
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, GA10X, HOPPER, RTX, TURING, XAVIER, Archs
 from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
@@ -58,7 +60,7 @@ def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, r
     return register("R", pos, words, neg=neg, abs=abs, reuse=reuse)
 
 
-Item = tuple[str, int, dict[object, object], Archs]
+Item = tuple[str, int, Mapping[Any, object], Archs]
 
 
 def both(item: Item) -> list[Item]:
@@ -182,16 +184,17 @@ WARP |= {
 }  # fmt: skip
 
 # fmt: off
+HALF_OR_FULL = ("F16", 2, 0), ("F32", 4, 1)
 # sm_120: numbers of 8, 6 and 4 bits, also with a scale for each block (.SF)
 THIRD_WARP: list[Item] = [
-    *((f"QMMA.16816.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb, Rc{n}, UPp?",              0x27A, {74: 1, 77: code},        RTX)
-      for to, n, code in (("F16", 2, 0), ("F32", 4, 1))),
-    *((f"QMMA.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb2, Rc{n}, UPp?",             0x27A, {74: 3, 77: code},        RTX)
-      for to, n, code in (("F16", 2, 0), ("F32", 4, 1))),
-    *((f"QMMA.SP.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb2, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 3, 77: code, 80: 1}, RTX)
-      for to, n, code in (("F16", 2, 0), ("F32", 4, 1))),
-    *((f"QMMA.SP.16864.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb4, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 5, 77: code, 80: 1}, RTX)
-      for to, n, code in (("F16", 2, 0), ("F32", 4, 1))),
+    *[(f"QMMA.16816.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb, Rc{n}, UPp?",              0x27A, {74: 1, 77: code},        RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb2, Rc{n}, UPp?",             0x27A, {74: 3, 77: code},        RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.SP.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb2, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 3, 77: code, 80: 1}, RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.SP.16864.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb4, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 5, 77: code, 80: 1}, RTX)
+      for to, n, code in HALF_OR_FULL],
     ("QMMA.SF.16832.F32{qa}{qb}.E8 Rd4, -Ra4, -Rb2, Rc4, UPp?, Rs, Rt, URs",         0x47A, {},      RTX),
     ("QMMA.SF.SP.16864.F32{qa}{qb}.E8 Rd4, -Ra4, -Rb4, Rc4, UPp?, Rs, Rt, URs, sel", 0x47A, {80: 1}, RTX),
     ("OMMA.SF.16864.F32.E2M1.E2M1{sf}{vec} Rd4, -Ra4, -Rb2, Rc4, UPp?, Rs, Rt, URs",          0x47F, {}, RTX),
@@ -247,8 +250,8 @@ THIRD: list[tuple[str, tuple[str, str], int, dict[object, object]]] = [
 # fmt: on
 
 WARP_GROUP: list[Item] = []
-for text, sources, opcode, fixed in THIRD:
-    for low, a in zip((0x1900, 0x1D00), sources):
+for text, two, opcode, fixed in THIRD:
+    for low, a in zip((0x1900, 0x1D00), two):
         here = text.replace(" a,", f" {a},")
         # bits 84 to 86: the scoreboard of the group, 7 for none; nvdisasm knows gsb0 alone
         WARP_GROUP.append((f"{here}, gsb0", low | opcode, fixed, HOPPER))
