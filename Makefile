@@ -80,7 +80,7 @@ bench: $(STAMP)
 	$(BIN)/turingas bench assembler --json build/assembler.json
 	$(BIN)/python -m tests.bench.emulator
 
-# README's table of times and its picture
+# the tables of times in README and docs, and README's picture
 readme: $(STAMP)
 	$(BIN)/python -m docs.readme
 	$(BIN)/python -m examples.demo --device cpu --output docs/demo.jpg

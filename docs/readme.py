@@ -1,12 +1,19 @@
-"""Writes the README's times and speeds from kernels_sass/results: ``make readme``. Nothing of them is typed by hand."""
+"""Writes the times and speeds of README.md and docs/ from kernels_sass/results: ``make readme``. None is typed by hand.
+
+Between ``<!-- NAME: written by `make readme` from FILE -->`` and ``<!-- end of NAME -->`` stands what ``BLOCKS[NAME]``
+makes of the file.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from kernels_sass.bench import host, networks
+from loader.bench.figures import stamp
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -17,10 +24,10 @@ BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTo
 
 ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
 SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
-BLOCK = re.compile(r"(<!-- times: written by `make readme` from (\S+) -->\n).*?(<!-- end of times -->\n)", re.S)
+BLOCK = re.compile(r"(<!-- (\w+): written by `make readme` from (\S+) -->\n).*?(<!-- end of \2 -->\n)", re.S)
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
+def times(found: dict[str, Any]) -> Iterator[str]:
     """The tables, and what they come to, of the results of `turingas bench winograd`."""
     groups = maths(found)
     first, *others = groups
@@ -34,7 +41,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "|---" * len(heads) + "|"
     for name, entry in found["settings"].items():
         if entry["problem"]["n"] in BATCHES:
-            yield row(name.replace("N", ", N = "), *times(name, entry, groups, found["opencnn_recorded"]["ms"]))
+            yield row(name.replace("N", ", N = "), *cells(name, entry, groups, found["opencnn_recorded"]["ms"]))
     yield ""
     yield row("", "over the fastest fp32 of cuDNN and PyTorch", "over openCNN's kernel, written anew", "largest error")
     yield "|---" * 4 + "|"
@@ -61,7 +68,7 @@ def row(*texts: str) -> str:
     return "| " + " | ".join(texts) + " |"
 
 
-def times(name: str, entry: dict[str, Any], groups: dict[str, list[str]], recorded: dict[str, float]) -> Iterator[str]:
+def cells(name: str, entry: dict[str, Any], groups: dict[str, list[str]], recorded: dict[str, float]) -> Iterator[str]:
     """The cells of a setting."""
     made = entry["verdict"]
     for number, labels in enumerate(groups.values()):
@@ -103,9 +110,78 @@ def verdict(found: dict[str, Any], groups: dict[str, list[str]]) -> str:
     return goal + (f"reached by {' and by '.join(kept)} alone." if kept else "not reached.")
 
 
-def table(path: str = RESULTS) -> str:
-    """The whole block as it should be."""
-    return "\n".join(line.rstrip() for line in lines(json.loads((ROOT / path).read_text()))) + "\n"
+def speedups(found: dict[str, Any]) -> Iterator[str]:
+    """How many times as many images a second: a row for each network, a column for each number of images."""
+    every = networks.in_order(found)["settings"].values()
+    at = {(one["network"], one["batch"]): one["verdict"]["over_torch"] for one in every}
+    batches = sorted({batch for _, batch in at})
+    yield row("", *(f"{batch} image{'s' * (batch > 1)}" for batch in batches))
+    yield "|---" * (1 + len(batches)) + "|"
+    for network in dict.fromkeys(name for name, _ in at):
+        over = (at.get((network, batch)) for batch in batches)
+        yield row(network, *("-" if one is None else f"{one:.2f}x" for one in over))
+    yield ""
+    yield f"{stamp(found)}."
+
+
+def whole(found: dict[str, Any]) -> Iterator[str]:
+    """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
+    yield f"{stamp(found)}; milliseconds:"
+    yield ""
+    heads = ("convolutions ours", "ours", "images a second", "error", "PyTorch", "images a second", "error")
+    yield row("", *heads, "ours over PyTorch", "top-1 equal")
+    yield "|---" * (3 + len(heads)) + "|"
+    for name, entry in networks.in_order(found)["settings"].items():
+        made, rows = entry["verdict"], {one["name"]: one for one in entry["rows"]}
+        ours, theirs = rows[made["ours"]], rows[made["torch"]]
+        both = (cell for one in (ours, theirs) for cell in (
+            f"{one['ms']:.3f}, {one['name'].split()[-1]}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
+        same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
+        yield row(name.replace(" N", ", "), f"{ours['replaced']} of {ours['convolutions']}", *both,
+                  f"{made['over_torch']:.2f}x", same)  # fmt: skip
+    yield ""
+    yield "Errors: relative L2 error of what comes out, against float64."
+    yield from networks.missing(found)
+
+
+def calls(found: dict[str, Any]) -> Iterator[str]:
+    """What a call costs the host: a row for each way, from the cheapest to the dearest setting."""
+    of, summary = found["host"], found["summary"]
+    counts = [name for name in summary if name != "launch"]
+    yield f"{found['gpu']}, driver {found['driver']}, PyTorch {found['torch'].split('+')[0]}, {of['processor']},"
+    yield f"Python {of['python']}, cuda-python {of['cuda-python']}, {found['date']}, commit {found['commit'][:7]};"
+    yield "microseconds, from the cheapest to the dearest setting:"
+    yield ""
+    yield row("", *counts)
+    yield "|---" * (1 + len(counts)) + "|"
+    for name in (host.OURS, host.OUT, host.BUFFERS, host.SAME, host.ALONE):
+        spans = (summary[count][name] for count in counts)
+        yield row(name, *(f"{least:.1f} to {most:.1f}" for least, most in spans))
+    for name in (host.SAME, host.ALONE):
+        yield row(f"Conv2d over {name}, at most", *(f"{summary[count][f'over {name}']:.2f}" for count in counts))
+    yield ""
+    yield f"Launches: {', '.join(f'{name} {us:.2f}' for name, us in summary['launch'].items())}."
+
+
+def drawn(found: dict[str, Any]) -> Iterator[str]:
+    """What layers at random came to."""
+    asked, made = found["asked"], found["summary"]
+    yield f"{stamp(found)}:"
+    yield f"{made['layers']} of the {asked['random']} layers of seed {asked['seed']}, {made['wrong']} wrong;"
+    yield f"{made['mean']:.2f}x in the geometric mean, {made['least']:.2f}x at least;"
+    yield f"below 0.95x in {made['slower']}, which is {made['slower of 100']} of 100."
+
+
+#: What a block is written by.
+BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
+    "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn,
+}  # fmt: skip
+DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
+
+
+def table(name: str, path: str) -> str:
+    """A whole block as it should be."""
+    return "\n".join(line.rstrip() for line in BLOCKS[name](json.loads((ROOT / path).read_text()))) + "\n"
 
 
 def speed(path: str = ASSEMBLER) -> str:
@@ -118,13 +194,11 @@ def speed(path: str = ASSEMBLER) -> str:
 
 
 def written(text: str) -> str:
-    """The README with its block and its row as they should be."""
-    text, rows = SPEED.subn(lambda _: speed(), text)
-    assert rows == 1, "README.md has no row of instructions a second"
-    found = BLOCK.search(text)
-    assert found, "README.md has no block of times"
-    return text[: found.start()] + found[1] + table(found[2]) + found[3] + text[found.end() :]
+    """A document with its blocks, and the README's row, as they should be."""
+    text = SPEED.sub(lambda _: speed(), text)
+    return BLOCK.sub(lambda found: found[1] + table(found[2], found[3]) + found[4], text)
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text()))
+    for document in DOCUMENTS:
+        document.write_text(written(document.read_text()))

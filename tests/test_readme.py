@@ -111,9 +111,13 @@ def test_python(tmp_path, monkeypatch):
 
 
 def test_times():
-    """The block is what `make readme` writes, and no speed stands outside of it."""
+    """The blocks are what `make readme` writes, and in README.md no speed stands outside of them."""
+    for document in readme.DOCUMENTS:
+        text = document.read_text()
+        assert readme.written(text) == text, f"kernels_sass/results has changed: run `make readme` ({document.name})"
+    used = {name for document in readme.DOCUMENTS for _, name, *_ in readme.BLOCK.findall(document.read_text())}
+    assert used == set(readme.BLOCKS) and len(readme.SPEED.findall(README.read_text())) == 1
     text = README.read_text()
-    assert readme.written(text) == text, "kernels_sass/results has changed: run `make readme`"
     outside = readme.BLOCK.sub("", text)
     assert not re.findall(r"\b\d+\.\d+ ?x\b|\b\d+(?:\.\d+)? (?:ms|TFLOP)", outside)
 

@@ -236,9 +236,32 @@ def brief(entry: results.Json) -> str:
     return "; ".join(texts) + (f"; {made['over_torch']:.2f}x" if made["over_torch"] else "")
 
 
+def in_order(found: results.Json) -> results.Json:
+    """The same, network by network and by the number of images."""
+    settings = found["settings"]
+
+    def place(name: str) -> tuple[int, int]:
+        one = settings[name]
+        return (NETWORKS.index(one["network"]) if one["network"] in NETWORKS else len(NETWORKS)), one["batch"]
+
+    return {**found, "settings": {name: settings[name] for name in sorted(settings, key=place)}}
+
+
+def missing(found: results.Json) -> Iterator[str]:
+    """Sentences that say what of all networks, numbers of images and contenders the file does not have."""
+    there, asked = found["settings"], found["asked"]
+    lacks = {name: [batch for batch in BATCHES if f"{name} N{batch}" not in there] for name in NETWORKS}
+    settings = [f"{name} with {' and '.join(map(str, batches))}" if len(batches) < len(BATCHES) else name
+                for name, batches in lacks.items() if batches]  # fmt: skip
+    if settings:
+        yield f"Not measured: {', '.join(settings)}."
+    if others := [f"{who} ({'ours' if WHO[who][0] else 'PyTorch'})" for who in WHO if who not in asked["who"]]:
+        yield f"Who did not take part: {', '.join(others)}."
+
+
 def show(found: results.Json) -> None:
-    """Print a table for each setting, what has no time, and the speed-ups last."""
-    console = results.console()
+    """Print a table for each setting, what has no time or was not measured, and the speed-ups last."""
+    console, found = results.console(), in_order(found)
     for name, entry in found["settings"].items():
         made = results.table(f"{name}; {drawing.stamp(found)}", "float32, TF32 off", "ms", "images/s", "error",
                              "largest difference", "top-1 equal", "convolutions ours")  # fmt: skip
@@ -254,6 +277,8 @@ def show(found: results.Json) -> None:
                 console.print(f"{name}: {row['name']} has no time: {row['status']}", soft_wrap=True, markup=False)
             elif row.get("how") != "graph":
                 console.print(f"{name}: {row['name']} is not recorded: {row.get('not recorded')}", markup=False)
+    for line in missing(found):
+        console.print(line, soft_wrap=True, markup=False)
     for name, entry in found["settings"].items():
         console.print(f"{name}: {brief(entry)}", soft_wrap=True, markup=False)
 
@@ -265,8 +290,9 @@ def figures(found: results.Json) -> drawing.Figures:
 
 def bars(found: results.Json) -> Any:
     """Groups of bars: a network each, a bar a batch size. None without times."""
+    found = in_order(found)
     ratios = {(one["network"], one["batch"]): one["verdict"]["over_torch"] for one in found["settings"].values()}
-    networks, batches = dict.fromkeys(name for name, _ in ratios), dict.fromkeys(batch for _, batch in ratios)
+    networks, batches = dict.fromkeys(name for name, _ in ratios), sorted({batch for _, batch in ratios})
     if not any(ratios.values()):
         return None
     figure, axes = drawing.canvas(found, "Whole networks: images a second over the fastest of PyTorch in float32",

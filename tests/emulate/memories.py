@@ -11,6 +11,7 @@ from tests.emulate import step
 from turingas.emulate.arrays import Array
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Place
+from turingas.emulate.late import Late
 from turingas.emulate.memory import Global, Local, Shared
 from turingas.emulate.races import Races
 from turingas.isa.instruction import Instruction
@@ -41,6 +42,7 @@ class Wave(step.Wave):
         self.memory = memory
         self.shared = Shared(-(-warps // per_block), shared)
         self.local = Local(warps, local)
+        self.late = Late(warps, self.shared.plane.views[8])
         self.cohort: Any = None
 
     def who(self, warp: int, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -102,4 +104,5 @@ class Machine:
         """All of them, on all warps."""
         for n in range(len(self.instructions)):
             self.one(n, active=active)
+        self.wave.late.finish()
         return step.Result(self.wave)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from turingas.emulate import semantics as emulator
 from turingas.emulate.arrays import Array
 from turingas.emulate.build import Maker, Step
 from turingas.emulate.cohort import Cohort
+from turingas.emulate.late import Late
 from turingas.isa import arch as arches
 from turingas.isa.instruction import Instruction, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
@@ -56,6 +58,8 @@ class Wave:
         self.UP[7] = True
         self.block_of = np.zeros(warps, np.intp)
         self.observers: list[Any] = []
+        self.late = Late(warps, np.zeros(0, np.uint64))
+        self.options = types.SimpleNamespace(stale=False)
 
 
 class Result:

@@ -16,6 +16,7 @@ from turingas.emulate import memory
 from turingas.emulate.build import Unsupported
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.late import Late
 from turingas.isa.instruction import Instruction
 
 RNG = np.random.default_rng(5)
@@ -34,6 +35,7 @@ class Wave(step.Wave):
         self.block_of = np.zeros(warps, np.intp) if together else np.arange(warps)
         self.shared = memory.Shared(1 if together else warps, SHARED)
         self.memory = memory.Global()
+        self.late = Late(warps, self.shared.plane.views[8])
 
     def fault(self, i: Instruction, kind: str, message: str, row: int, lane: int, address: int | None = None) -> Any:
         return DeviceError(kind, message, None, (row, 0, 0), (lane, 0, 0), address)
@@ -64,6 +66,10 @@ class Block:
         """As ptxas does it: both words from 2^20 less the arrivals."""
         less = (1 << 20) - arrivals
         self.run(f"SYNCS.EXCH.64 URZ, [UR4+{address:#x}], UR6", uregs={4: 0, 6: less << 1, 7: less << 11})
+
+    def arrive_late(self, address: int = BAR) -> None:
+        """All that the mbarrier waits for."""
+        self.wave.late.flush(address // 8)
 
     def over(self, parity: int, address: int = BAR) -> bool:
         """mbarrier.test_wait.parity."""
@@ -214,6 +220,8 @@ def test_copies_of_lanes_tell_the_mbarrier() -> None:
     block.run("SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR4], RZ", uregs={4: BAR})
     assert read_bytes(block) == 32
     block.run("ARRIVES.LDGSTSBAR.64.TRANSCNT [UR4]", uregs={4: BAR})
+    assert read_bytes(block) == 32 and not block.over(0)  # it has not heard yet
+    block.arrive_late()
     assert read_bytes(block) == 0 and not block.over(0)
     block.run("ARRIVES.LDGSTSBAR.64.ARVCNT [UR4]", uregs={4: BAR})
     assert block.over(0)
@@ -226,8 +234,11 @@ def test_ampere_arrives() -> None:
     words = block.wave.shared.array
     words[BAR // 4 : BAR // 4 + 2] = state
     block.run("ARRIVES.LDGSTSBAR.64 [R1+URZ]", {1: BAR})
+    assert words[BAR // 4 + 1] == state[1]
+    block.arrive_late()
     assert words[BAR // 4 + 1] == 0x80000000 - 8
     block.run("ARRIVES.LDGSTSBAR.64 [R1+URZ]", {1: BAR}, active=np.arange(32) < 8)
+    block.run("LDS.64 R2, [R1]", {1: BAR})  # before sm_90 a phase is tested so
     assert words[BAR // 4 + 1] == 0x80000000 | 0x80000000 - 40
 
 
@@ -248,20 +259,25 @@ def test_copy_in_and_out() -> None:
     uregs = {8: [0x100, 0x200], 9: BAR, 10: [low + 16, low + 128], 11: high, 12: [6, 0x10004]}  # the upper half: CTAs
     block.run("UBLKCP.S.G [UR8], [UR10], UR12", uregs=uregs)
     shared = block.wave.shared.array.view(np.uint8).reshape(2, -1)
+    assert not shared[:, 0x100:].any()  # nobody has waited yet
+    source[16] ^= 0xFF  # it is read when it is copied
+    assert block.over(0)
     assert (shared[0, 0x100 : 0x100 + 96] == source[16 : 16 + 96]).all() and not shared[0, 0x100 + 96 :].any()
     assert (shared[1, 0x200 : 0x200 + 64] == source[128 : 128 + 64]).all() and not shared[1, 0x200 + 64 :].any()
-    assert block.over(0)
     result = np.zeros(256, np.uint8)
     low, high = halves(block.memory.add(result))
     uregs = {8: [0x100, 0x210], 10: [low + 32, low + 160], 11: high, 12: [2, 1]}
-    block.run("UBLKCP.G.S [UR10], [UR8], UR12\nUTMACMDFLUSH", uregs=uregs)
+    block.run("UBLKCP.G.S [UR10], [UR8], UR12\n--:3:-:-:1 UTMACMDFLUSH", uregs=uregs)
+    block.run("DEPBAR.LE SB3, 0x1\nDEPBAR.LE SB2, 0x0")
+    assert not result.any()
+    block.run("DEPBAR.LE SB3, 0x0")
     assert (result[32:64] == source[16:48]).all() and (result[160:176] == source[144:160]).all()
     assert result.astype(bool).sum() <= 48 and not result[:32].any() and not result[64:160].any()
     block.init(1)
     block.run("SYNCS.ARRIVE.TRANS64 RZ, [UR4], R0", {0: 32}, {4: BAR}, np.arange(64) % 32 == 0)
     block.run("UBLKCP.S.S [UR8], [UR10], UR12", uregs={8: 0x400, 9: BAR, 10: [0x100, 0x200], 11: 0, 12: 2})
-    assert (shared[0, 0x400:0x420] == source[16:48]).all() and (shared[1, 0x400:0x420] == source[128:160]).all()
     assert block.over(0)
+    assert (shared[0, 0x400:0x420] == source[16:48]).all() and (shared[1, 0x400:0x420] == source[128:160]).all()
 
 
 def test_only_warps_with_a_lane_copy() -> None:
@@ -271,6 +287,7 @@ def test_only_warps_with_a_lane_copy() -> None:
     block.init(1)
     uregs = {8: 0x100, 9: BAR, 10: low, 11: high, 12: 4}
     block.run("UBLKCP.S.G [UR8], [UR10], UR12", uregs=uregs, active=np.arange(64) == 40)
+    block.wave.late.finish()
     shared = block.wave.shared.array.view(np.uint8).reshape(2, -1)
     assert not shared[0, 0x100:].any() and (shared[1, 0x100 : 0x100 + 64] == 7).all()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from turingas.cli import bench, code, device
+from turingas.cli import bench, code, device, lint, listing
 from turingas.cli.output import Commands
 
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 for _command in (
-    *(code.assemble, code.schedule, code.extract, code.disassemble, code.check, code.lint, code.info, code.isa),
+    *(code.assemble, code.schedule, code.extract, listing.disassemble, lint.check, lint.lint, code.info, code.isa),
     *(device.run, device.validate, device.tune, device.kernels),
     bench.bench,
 ):

@@ -1,8 +1,7 @@
-"""The commands that read and write code: assemble, extract, disassemble, check, lint, info, isa."""
+"""The commands that read and write code: assemble, schedule, extract, info, isa."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 
@@ -10,7 +9,7 @@ import click
 
 from turingas.cli.files import keep, load, read, written
 from turingas.cli.options import ARCH, CUBIN, EACH_ARCH, JSON, KERNEL, OUTPUT, SOURCE, Sources, sources, yielding
-from turingas.cli.output import WRONG, diagnosed, ended_at_once, fail, printable
+from turingas.cli.output import diagnosed, ended_at_once, fail, printable
 from turingas.errors import AsmError, LaunchError
 
 
@@ -127,111 +126,6 @@ def extract(file: str, output: str, archs: tuple[str, ...]) -> None:
         if not number:
             among = f" for {' or '.join(archs)}" if archs else ""
             raise LaunchError(f"no cubin{among} in this file", "it may hold PTX alone, which the driver compiles")
-
-
-@click.command(short_help="Turn a cubin into source.")
-@click.argument("file", type=CUBIN)
-@click.option("-o", "--output", type=OUTPUT, default="-", help="Source to write. [default: stdout]")
-@JSON
-def disassemble(file: str, output: str, as_json: bool) -> None:
-    """Turn a cubin into source that assembles to the same code and resources.
-
-    \b
-      turingas disassemble kernel.cubin -o kernel.sass
-    """
-    keep(file, output)
-    with diagnosed(file):
-        from turingas.disassembler import write_source
-        from turingas.info import listing
-
-        cubin = load(file)
-        with written(output) as stream:
-            if as_json:
-                stream.write((json.dumps(listing(cubin), indent=1) + "\n").encode())
-                return
-            text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="\n")
-            write_source(cubin, text)
-            text.flush()
-            text.detach()
-
-
-@click.command(short_help="Disassemble cubins, assemble them again, and compare.")
-@click.argument("files", type=CUBIN, nargs=-1, required=True)
-@JSON
-def check(files: tuple[str, ...], as_json: bool) -> int:
-    """Disassemble cubins, assemble the text again and report every difference.
-
-    \b
-      turingas check *.cubin
-    """
-    wrong, found = 0, []
-    for file in files:
-        try:
-            with diagnosed(file):
-                from turingas.disassembler import check as run
-
-                differences = run(load(file))
-                found.append({"file": file, "differences": [str(one) for one in differences]})
-                for difference in [] if as_json else differences or ["identical"]:
-                    click.echo(printable(f"{file}: {difference}"))
-                if differences:
-                    wrong = WRONG
-        except SystemExit as error:
-            if error.code != WRONG:
-                raise
-            wrong = WRONG
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-    return wrong
-
-
-@click.command(short_help="Find what the hardware silently gets wrong, and what costs time.")
-@click.argument("files", metavar="FILE...", type=KERNEL, nargs=-1, required=True)
-@sources
-@click.option("--kernel", metavar="NAME", help="Check only this kernel.")
-@click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
-@click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Lowest severity to show.")
-@click.option("--loops/--no-loops", default=True, help="Print a summary of each loop.  [default: loops]")
-@click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
-def lint(
-    files: tuple[str, ...],
-    sources: Sources,
-    kernel: str | None,
-    default_control: str | None,
-    severity: str | None,
-    loops: bool,
-    as_json: bool,
-) -> int:
-    """Check sources (.sass, assembled first) and cubins: hazards, barriers, resources, register banks, addresses.
-
-    Exits with 1 if there is an error or a warning; notes are advice.
-
-    \b
-      turingas lint gemm.sass --arch sm_90
-      turingas lint *.cubin --severity warning --no-loops
-    """
-    from turingas.check import command
-
-    reports, wrong = [], 0
-    for file in files:
-        try:
-            with diagnosed(file):
-                cubin, _ = sources.cubin(file, default_control=default_control)
-                report = command.look(cubin, "<stdin>" if file == "-" else file, kernel)
-                reports.append(report)
-                if not as_json:
-                    click.echo(printable("\n".join(command.lines(report, severity, loops))))
-        except SystemExit as error:
-            if error.code != WRONG:
-                raise
-            wrong = WRONG
-    if as_json:
-        from turingas.check.sarif import sarif
-
-        found = [finding for report in reports for finding in command.at_least(report.findings, severity or "note")]
-        with diagnosed("lint"):
-            click.echo(json.dumps(sarif(found), indent=2))
-    return WRONG if wrong or command.fails(reports) else 0
 
 
 @click.command(short_help="Show resources, occupancy and instructions of a cubin.")

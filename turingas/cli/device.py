@@ -28,7 +28,7 @@ from turingas.packages import check
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
 @click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
 @click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error.")
-@click.option("--stale", is_flag=True, help="With --strict: go on with the old value, as a GPU would.")
+@click.option("--stale", is_flag=True, help="Poison what a copy may still write; --strict: use old values.")
 @click.option("--races", is_flag=True, help="Find races in shared memory.")
 @click.option("--written", is_flag=True, help="Reading uninitialised memory is an error.")
 @click.option("--budget", type=click.IntRange(min=1), help="Most instructions that a warp may run. [default: 1000000]")
@@ -64,8 +64,6 @@ def run(
     """
     from turingas.cli import outcome as command
 
-    if options["stale"] and not options["strict"]:
-        raise click.UsageError("--stale goes with --strict")
     with diagnosed(file):
         cubin, _ = sources.cubin(file)
         show_progress = sys.stderr.isatty() and not as_json

@@ -12,6 +12,7 @@ import numpy as np
 from turingas.emulate.arrays import TRUE, ZERO, Array, Rows, spread
 from turingas.emulate.code import WORD, Code
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.late import Late
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.report import Options, Report
 from turingas.emulate.splits import BARRIERS, BlockBarriers, ClusterBarriers, Splits
@@ -192,6 +193,7 @@ class State:
         self.shared = Shared(blocks, options.shared, track_writes=options.written, cluster=options.together)
         self.rank = (self.block_of % options.together).astype(np.uint32)[:, None]  # of each warp's block in its cluster
         self.meeting = ClusterBarriers(blocks // options.together, warps)
+        self.late = Late(warps, self.shared.plane.views[8])  # what is under way
         self.local = Local(warps, image.local_bytes, track_writes=options.written)
         self.splits = Splits(exists)
         self.bars = BlockBarriers(blocks, warps)
@@ -218,5 +220,11 @@ class State:
     ) -> DeviceError:
         """The error of one lane of the cohort at work, to be raised."""
         assert self.cohort is not None
-        block, thread = self.who(int(self.cohort.warps[row]), lane)
+        return self.fault_of(i, kind, message, int(self.cohort.warps[row]), lane, address)
+
+    def fault_of(
+        self, i: Instruction, kind: str, message: str, warp: int, lane: int, address: int | None = None
+    ) -> DeviceError:
+        """The same, of a lane of any warp: of what it began earlier."""
+        block, thread = self.who(warp, lane)
         return DeviceError(kind, message, self.image.place(i.address // WORD), block, thread, address)

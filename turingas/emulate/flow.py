@@ -387,7 +387,7 @@ def lepc(i: Instruction, maker: Maker) -> Step:
     return lambda k: put(k, address)
 
 
-@semantics("ENDCOLLECTIVE", "NOP", "DEPBAR", "PMTRIG")
+@semantics("ENDCOLLECTIVE", "NOP", "PMTRIG")
 def nothing(i: Instruction, maker: Maker) -> Step:
     """Nothing that the CPU device would see."""
     return lambda k: None
@@ -630,8 +630,6 @@ def _join(splits: Splits, freed: Array) -> None:
     keep = np.ones(len(splits), bool)
     keep[order[~new]] = False
     splits.keep(keep)
-
-
 
 
 def deadlock(wave: State) -> DeviceError:

@@ -16,7 +16,7 @@ goes first, so that a thread that spins for another cannot starve it. Both are a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from turingas.emulate.cohort import PATIENCE, Cohort, State
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.ready import ready
 from turingas.emulate.splits import RUNNING
+from turingas.isa.effects import SCOREBOARDS
 
 
 class Image(Code):
@@ -43,6 +44,23 @@ class Image(Code):
         self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
         self.elapsed = np.concatenate([[0], np.cumsum(self.stalls)])
         self.ends = self._ends()
+        self._settling()
+
+    def _settling(self) -> None:
+        """Whoever waits, by the mask of its control code, for a scoreboard that is set when a group of copies is closed
+        knows that these are over."""
+        groups = [i.control for i in self.instructions if i is not None and i.base in ("LDGDEPBAR", "UTMACMDFLUSH")]
+        boards = {b for c in groups for b in (c.write, c.read) if b < SCOREBOARDS}
+        self.settled: dict[int, list[int]] = {}
+        for n, i in enumerate(self.instructions):
+            if i is None or not (waits := [b for b in boards if i.control.wait >> b & 1]):
+                continue
+            if (guard := self.guards[n]) is not None:
+                self.guards[n] = _behind(waits, guard)
+            elif (act := self.flow[n]) is not None:
+                self.flow[n] = _turn_behind(waits, act)
+            else:
+                self.settled[n] = waits
 
     def _ends(self) -> list[int]:
         """For every instruction, the next one at or behind it that ends a run of plain ones."""
@@ -66,10 +84,32 @@ class Image(Code):
             message = f"R{r.highest} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
         try:
-            made = self.steps[n] = r.step(self)
+            made = r.step(self)
+            self.steps[n] = made = _behind(self.settled[n], made) if n in self.settled else made
         except Unsupported as why:
             raise DeviceError("unsupported", f"{why}; the CPU device cannot run it", self.place(n)) from None
         return made
+
+
+Result = TypeVar("Result")
+
+
+def _behind(boards: list[int], then: Callable[[Cohort], Result]) -> Callable[[Cohort], Result]:
+    def both(k: Cohort) -> Result:
+        for board in boards:
+            k.wave.late.settle(board, k.warps)
+        return then(k)
+
+    return both
+
+
+def _turn_behind(boards: list[int], act: flow.Flow) -> flow.Flow:
+    def both(t: flow.Turn) -> bool:
+        for board in boards:
+            t.wave.late.settle(board, t.k.warps)
+        return act(t)
+
+    return both
 
 
 class Wave(State):
@@ -125,6 +165,7 @@ class Wave(State):
                     n = int(splits.pc[chosen[0]])  # all went on to one place: perhaps no need to choose anew
                     if not 0 <= n < limit or (n <= before and not self.alone):
                         break
+            self.late.finish()
         self._check_budget()
 
     def _choose(self) -> tuple[Array, int, int]:

@@ -118,6 +118,25 @@ def _store(found: list[Spots], address: Array, nbytes: int, words: Sequence[Arra
             s.shadow.store(nbytes, index, [np.full((), 0xFFFFFFFF, np.uint32)] * len(words))
 
 
+def take_spots(found: list[Spots], rows: Rows, shape: tuple[int, ...], nbytes: int) -> list[Array]:
+    """The words at some rows of spots; lanes outside of every mask get anything, ``shape`` is theirs."""
+    words = [np.zeros(shape, np.uint32) for _ in range(max(1, nbytes // 4))] if len(found) != 1 else []
+    for s in found:
+        values = s.plane.load(nbytes, s.index[rows])
+        if not words:
+            return values
+        for word, value in zip(words, values):
+            np.copyto(word, value, where=True if s.mask is None else s.mask[rows])
+    return words
+
+
+def put_spots(s: Spots, rows: Rows, nbytes: int, words: Sequence[Array]) -> None:
+    """Writes words (of their shape, or one for all) to some rows of spots."""
+    index = s.index[rows]
+    part = Spots(s.plane, index, None if s.mask is None else s.mask[rows], s.shadow)
+    _store([part], index, nbytes, words)
+
+
 def check_written(s: Spots, address: Array, nbytes: int) -> None:
     """Raises BadAccess where a lane reads bytes that nobody wrote; for spots with a shadow."""
     assert s.shadow is not None
@@ -447,9 +466,7 @@ class Local:
         size = min(nbytes, 4)
         return [_load([s], address, size)[0] for s in spots]
 
-    def store(
-        self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None
-    ) -> None:
+    def store(self, address: Array, rows: Rows, nbytes: int, words: Sequence[Array], mask: Array | None = None) -> None:
         """Writes words at uint32 addresses (n, 32) of the warps ``rows``. Raises BadAccess."""
         same = self._same(address, nbytes, mask)
         if same is not None:

@@ -13,7 +13,7 @@ What NVRTC and ptxas 12.9 make of them, and what is built on it here:
 * POPC.INC adds one for each lane (atomicAdd of 1 becomes it); its result is never used.
 * ARRIVE is mbarrier.arrive of sm_80 to sm_89 (sm_90 has SYNCS for it). The upper word of an mbarrier holds the phase in
   bit 31 and below it, counting up to 2^31, what is still to come; the lower word holds what a phase starts with. It
-  gives the old value, and others compare phases. ARRIVES.LDGSTSBAR is the same when all copies are done, as here.
+  gives the old value, and others compare phases. ARRIVES.LDGSTSBAR is the same when all copies are done (``bulk``).
 * F32.FTZ flushes denormals, of memory, operand and result; F16x2, BF16x2 and F64 keep them.
 """
 
@@ -60,6 +60,14 @@ def _arrive(old: Array, one: Array) -> Array:
     start = (old << np.uint64(32) & np.uint64(0x3FFFFFFF << 32)) | np.uint64(1 << 62) | (old & np.uint64(0xFFFFFFFF))
     last = new & np.uint64(0x7FFFFFFF << 32) == 0
     return np.where(last, start | (new & np.uint64(1 << 63)), new)
+
+
+def arrived(state: int, count: int) -> int:
+    """The state of an mbarrier after so many arrivals."""
+    old = np.full(1, state, np.uint64)
+    for _ in range(count):
+        old = _arrive(old, np.ones(1, np.uint64))
+    return int(old[0])
 
 
 def _exch(old: Array, new: Array) -> Array:
@@ -136,7 +144,7 @@ def operation(i: Instruction) -> tuple[str, type, Function | None, int]:
     """What an atomic does: its name, the type of an element, the function (None for CAS), and elements a lane."""
     if "POPC" in i.mods:
         return "POPC", np.uint32, np.add, 1
-    if i.mods[-2:] == ("LDGSTSBAR", "64") or "ARRIVE" in i.mods:
+    if "ARRIVE" in i.mods:
         return "ARRIVE", np.uint64, _arrive, 1
     name = next((mod for mod in OPERATIONS if mod in i.mods), "")
     kind = next((mod for mod in i.mods if mod in INTEGERS or mod[:2] in ("F1", "F3", "F6", "BF") or mod == "128"), "")
@@ -403,9 +411,7 @@ def atomic(i: Instruction, m: Maker) -> Step:
     return step
 
 
-def _spots(
-    k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None, reach: bool = False
-) -> list[Spots]:
+def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None, reach: bool = False) -> list[Spots]:
     if space == "global":
         found = k.wave.memory.locate(address, nbytes, mask, write=True)
     elif space == "shared":

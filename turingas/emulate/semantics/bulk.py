@@ -1,16 +1,18 @@
 """Asynchronous copies and the mbarriers that tell of them.
 
-A copy is done when its instruction runs, and its mbarrier hears of it at once. An mbarrier is 8 bytes in shared
-memory, so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the parity of
-the phase, bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that ptxas
-12.9 makes of mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to 42,
-is ours. (sm_80 to sm_89 have other mbarriers, see ``atomics``.)
+A copy is done when its mbarrier has to hear of it, or its group is waited for (``late``). An mbarrier is 8 bytes in
+shared memory, so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the
+parity of the phase, bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that
+ptxas 12.9 makes of mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to
+42, is ours. (sm_80 to sm_89 have other mbarriers, see ``atomics``.)
 
 A wait only looks: a kernel that waits for what never comes runs until its budget of instructions ends.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -20,14 +22,16 @@ from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.memory import RANK, WITHIN, BadAccess
-from turingas.emulate.semantics.atomics import OPERATIONS, atomic_shared, named
+from turingas.emulate.semantics.atomics import OPERATIONS, arrived, named
 from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources
 from turingas.isa.instruction import Instruction, Mem, Reg
+
+POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
 
 ARRIVALS = (1 << 20) - 1  # most of them, and most bytes that a phase may wait for (PTX ISA, "Contents of the mbarrier")
 
 
-class Misuse(Exception):
+class Misuse(ValueError):
     """An mbarrier was told what does not fit its state."""
 
 
@@ -65,9 +69,7 @@ TOLD: dict[str, Callable[[int], tuple[int, int, int]]] = {
 }
 
 
-def update(
-    k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int], reach: bool = False
-) -> Array:
+def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int], reach: bool = False) -> Array:
     """Changes the mbarriers at uint32 addresses (n, 32), lane after lane: ``change`` gets a state and the flat number
     of the lane. Returns what each lane found, (n, 32) uint64. ``reach``: in any block of the cluster."""
     try:
@@ -77,13 +79,18 @@ def update(
     cells, index = spots.plane.views[8], spots.index
     found = np.zeros((k.count, 32), np.uint64)
     for lane in np.flatnonzero(k.lanes).tolist():
-        at = index.flat[lane]
+        at = int(index.flat[lane])
         state = int(cells[at])
-        found.flat[lane] = state
         try:
-            cells[at] = change(state, lane)
+            try:
+                new = change(state, lane)
+            except Misuse:  # unless the phase is over
+                k.wave.late.flush(at)
+                state = int(cells[at])
+                new = change(state, lane)
         except Misuse as why:
             raise fault(k, i, BadAccess("mbarrier", str(why), lane, int(address.flat[lane])), 32) from None
+        found.flat[lane], cells[at] = state, new
         if spots.shadow is not None:
             spots.shadow.views[8][at] = 2**64 - 1  # written
     return found
@@ -108,6 +115,9 @@ def _exchange(i: Instruction, m: Maker) -> Step:
         new = k.full(value(k))
         first = k.lanes.argmax(axis=1)
         old = np.zeros((k.count, 1), np.uint64)
+        address = where(k)
+        for cell in _cells(k, i, address).tolist():
+            k.wave.late.flush(cell)
 
         def change(state: int, lane: int) -> int:
             row, column = divmod(lane, 32)
@@ -116,7 +126,7 @@ def _exchange(i: Instruction, m: Maker) -> Step:
             old[row] = state
             return int(new[row, column])
 
-        update(k, i, where(k), change)
+        update(k, i, address, change)
         put(k, old)
 
     return step
@@ -125,7 +135,25 @@ def _exchange(i: Instruction, m: Maker) -> Step:
 def _load(i: Instruction, m: Maker) -> Step:
     """``SYNCS.LD.64 Rd, [...]``."""
     put, where = m.put64(i.operands[0]), _address(i, 1)
-    return lambda k: put(k, update(k, i, where(k), lambda state, lane: state))
+
+    def step(k: Cohort) -> None:
+        address = where(k)
+        k.wave.late.poll(_cells(k, i, address))
+        put(k, update(k, i, address, lambda state, lane: state))
+
+    return step
+
+
+def _cells(k: Cohort, i: Instruction, address: Array) -> Array:
+    """Where the mbarriers of the lanes stand among all, (m,): for ``late``."""
+    if not k.wave.late.expected:
+        return np.zeros(0, np.intp)
+    try:
+        (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+    except BadAccess as bad:
+        raise fault(k, i, bad, 32) from None
+    found: Array = spots.index[k.lanes]
+    return found
 
 
 def _arrive(i: Instruction, m: Maker) -> Step:
@@ -176,9 +204,15 @@ def _check(i: Instruction, m: Maker) -> Step:
             upper = k.wave.shared.load(address, k.blocks, 8, k.mask)[1]
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
+        parity = value(k)
+        over = (upper ^ parity) >> np.uint32(31) != 0
+        if k.wave.late.expected and not (over if k.mask is None else over | ~k.mask).all():
+            cells = _cells(k, i, address).reshape(-1)
+            if k.wave.late.poll(cells[~k.full(over)[k.lanes]]):
+                over = (k.wave.shared.load(address, k.blocks, 8, k.mask)[1] ^ parity) >> np.uint32(31) != 0
         for observer in k.wave.observers:
             observer.acquire(k.warps)
-        put(k, (upper ^ value(k)) >> np.uint32(31) != 0)
+        put(k, over)
 
     return step
 
@@ -193,23 +227,42 @@ def _address(i: Instruction, operand: int) -> Callable[[Cohort], Array]:
 
 @semantics("ARRIVES")
 def arrives(i: Instruction, m: Maker) -> Step:
-    """``ARRIVES.LDGSTSBAR.64 [...]``: what the lane's LDGSTS do when they are done, which they are: arrive (.ARVCNT),
-    or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
+    """``ARRIVES.LDGSTSBAR.64 [...]``: what the warp's LDGSTS so far do when they are done: arrive (.ARVCNT, and before
+    sm_90), or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
+    where, told = _address(i, 0), _arrivals(i, m)
+
+    def step(k: Cohort) -> None:
+        address, late = where(k), k.wave.late
+        try:
+            (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        lanes, warps = k.lanes, k.warps
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist():
+            flights = late.of("copy", warps[row : row + 1])
+            cells, first, counts = np.unique(spots.index[row][lanes[row]], return_index=True, return_counts=True)
+            columns = np.flatnonzero(lanes[row])[first]
+            for cell, column, count in zip(cells.tolist(), columns.tolist(), counts.tolist()):
+                late.expect(cell, flights, told(count), _blame(k, i, row, column, int(address[row, column])))
+
+    return step
+
+
+def _arrivals(i: Instruction, m: Maker) -> Callable[[int], Callable[[int], int]]:
+    """What a number of lanes' arrivals make of a state."""
     if not m.arch.mbarriers:
-        return atomic_shared(i, m)
-    where = _address(i, 0)
+        return lambda count: lambda state: arrived(state, count)
     if "ARVCNT" in i.mods:
-        return _told(i, where, lambda state: arrive(state, 1))
+        return lambda count: lambda state: arrive(state, count)
     if "TRANSCNT" in i.mods:
-        return _told(i, where, lambda state: arrive(state, 0, complete=1))
+        return lambda count: lambda state: arrive(state, 0, complete=count)
     raise Unsupported(i.name)
 
 
-def _told(i: Instruction, where: Callable[[Cohort], Array], change: Callable[[int], int]) -> Step:
-    def step(k: Cohort) -> None:
-        update(k, i, where(k), lambda state, lane: change(state))
-
-    return step
+def _blame(k: Cohort, i: Instruction, row: int, lane: int, address: int) -> Callable[[Exception], Exception]:
+    """The error of what an mbarrier is told when an operation is over."""
+    wave, warp = k.wave, int(k.warps[row])
+    return lambda why: wave.fault_of(i, "mbarrier", str(why), warp, lane, address)
 
 
 # ---- bulk copies -----------------------------------------------------------------------------------------------------
@@ -239,18 +292,68 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
                 continue
             pieces = np.arange(0, 16 * many, 16, dtype=np.uint64)
             try:
-                words = read(k, row, source, at(k, origin, row, source), pieces)
+                begin = at(k, origin, row, source)
+                _exists(k, row, source, begin, pieces, write=False)
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    if change is None:
-                        write(k, row, to, place, pieces, words)
-                    else:
-                        change.apply(k, row, to, place, pieces, words)
-                    if to == "S":
-                        complete(k, i, lane, told, 16 * many)
+                    _exists(k, row, to, place, pieces, write=True)
+                    if k.wave.options.stale and change is None:
+                        write(k, row, to, place, pieces, [POISON] * 4)
+                    land = _copying(k, row, (source, begin), (to, place), pieces, change)
+                    under_way(k, i, lane, land, 16 * many, told if to == "S" else None)
             except BadAccess as bad:
                 raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
 
     return step
+
+
+def _copying(
+    k: Cohort, row: int, source: tuple[str, int], to: tuple[str, int], pieces: Array, change: Change | None
+) -> Callable[[], None]:
+    """What copies, or reduces, when it is time."""
+
+    def land() -> None:
+        words = read(k, row, *source, pieces)
+        if change is None:
+            write(k, row, *to, pieces, words)
+        else:
+            change.apply(k, row, *to, pieces, words)
+
+    return land
+
+
+def under_way(k: Cohort, i: Instruction, lane: int, land: Callable[[], None], nbytes: int, told: int | None) -> None:
+    """``land`` copies when it is time: when the mbarrier at ``told``, an address of shared memory in the cluster, has
+    to hear of its bytes; None: when the warp waits for the group that it belongs to. ``lane`` is the flat number of
+    the one that began it, for errors."""
+    row, late = lane // 32, k.wave.late
+
+    def run(_: object) -> None:
+        with contextlib.suppress(BadAccess):  # it could be done when it began: its block has ended
+            land()
+
+    warps = k.warps[row : row + 1]
+    if told is None:
+        late.begin(warps, run, kind="bulk")
+        return
+    try:
+        (spots,) = k.wave.shared.locate(np.full((1, 1), told, np.uint32), k.blocks[row : row + 1], 8, reach=True)
+    except BadAccess as bad:
+        raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
+    change = functools.partial(_completed, nbytes=nbytes)
+    late.expect(int(spots.index[0, 0]), late.begin(warps, run), change, _blame(k, i, row, lane % 32, told))
+
+
+def _completed(state: int, nbytes: int) -> int:
+    return arrive(state, 0, complete=nbytes)
+
+
+def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, write: bool) -> None:
+    """Raises BadAccess for what lies out of bounds, or may not be written."""
+    whole = np.uint64(address) + pieces[None]
+    if space == "S":
+        k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
+    else:
+        k.wave.memory.locate(whole, 16, write=write)
 
 
 def places(k: Cohort, row: int, to: str, target: int, goals: int | None) -> list[tuple[int, int]]:
@@ -295,18 +398,6 @@ def write(k: Cohort, row: int, space: str, address: int, pieces: Array, words: l
         k.wave.shared.store(where, k.blocks[row : row + 1], 16, words, reach=True)
     else:
         k.wave.memory.store((np.uint64(address) + pieces)[None], 16, words)
-
-
-def complete(k: Cohort, i: Instruction, lane: int, mbarrier: int, nbytes: int) -> None:
-    """Tells the mbarrier at an address, in any block of the cluster, that bytes have come."""
-    address = np.full((k.count, 32), mbarrier, np.uint32)
-    mask, alone = k.mask, np.zeros((k.count, 32), bool)
-    alone.flat[lane] = True
-    k.mask = alone
-    try:
-        update(k, i, address, lambda state, _: arrive(state, 0, complete=nbytes), reach=True)
-    finally:
-        k.mask = mask
 
 
 #: what the types of UBLKRED are called by atomics
@@ -368,29 +459,47 @@ def store_async(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         address = k.full(k.r(base) + np.uint32(offset) + (np.uint32(0) if ur is None else k.ur(ur)))
-        words, told = [k.full(value(k)) for value in values], k.full(k.r(base + 1))
+        words, told = [k.full(value(k)).copy() for value in values], k.full(k.r(base + 1))
+        shared = k.wave.shared
         try:
-            if change is None:
-                k.wave.shared.store(address, k.blocks, nbytes, words, k.mask, reach=True)
-            else:
-                k.wave.shared.locate(address, k.blocks, nbytes, k.mask, reach=True)  # all or none
-                whole: Array = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[..., 0]
-                for row, lane in np.argwhere(k.lanes).tolist():
-                    one = address[row, lane : lane + 1].astype(np.uint64)
-                    change.elements(k, row, "S", one, whole[row, lane : lane + 1])
+            shared.locate(address, k.blocks, nbytes, k.mask, reach=True)  # all or none
+            (cells,) = shared.locate(told, k.blocks, 8, k.mask, reach=True)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
-        update(k, i, told, lambda state, _: arrive(state, 0, complete=nbytes), reach=True)
+        for row, lane in np.argwhere(k.lanes).tolist():
+            piece = slice(row, row + 1), slice(lane, lane + 1)
+            land = _storing(k, row, address[piece], nbytes, [word[piece] for word in words], change)
+            flight = k.wave.late.begin(k.warps[row : row + 1], land)
+            heard = functools.partial(_completed, nbytes=nbytes)
+            k.wave.late.expect(
+                int(cells.index[row, lane]), flight, heard, _blame(k, i, row, lane, int(told[row, lane]))
+            )
 
     return step
+
+
+def _storing(
+    k: Cohort, row: int, address: Array, nbytes: int, words: list[Array], change: Change | None
+) -> Callable[[object], None]:
+    """What stores the words of one lane, or reduces, when it is time."""
+
+    def land(_: object) -> None:
+        with contextlib.suppress(BadAccess):  # it could be done when it began: its block has ended
+            if change is None:
+                k.wave.shared.store(address, k.blocks[row : row + 1], nbytes, words, reach=True)
+            else:
+                whole: Array = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[0, 0]
+                change.elements(k, row, "S", address[0].astype(np.uint64), whole)
+
+    return land
 
 
 # ---- what has nothing to do here -------------------------------------------------------------------------------------
 
 
-@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH", "ACQBULK", "PREEXIT", "CGAERRBAR")
+@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "ACQBULK", "PREEXIT", "CGAERRBAR")
 def nothing(i: Instruction, m: Maker) -> Step:
-    """Prefetches, the end of a group of copies (they are done), and what orders grids and clusters."""
+    """Prefetches, and what orders grids and clusters."""
     return lambda k: None
 
 

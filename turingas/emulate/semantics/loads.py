@@ -14,12 +14,13 @@ from collections.abc import Callable
 import numpy as np
 
 from turingas.emulate import memory
-from turingas.emulate.arrays import Array, spread
+from turingas.emulate.arrays import Array, Rows, spread
 from turingas.emulate.build import BINDLESS, Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
-from turingas.isa.instruction import Const, Instruction, Mem, Operand, Reg
+from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SIGNED = {"S8": np.int8, "S16": np.int16}
@@ -157,7 +158,10 @@ def store_global(k: Cohort, address: Array, nbytes: int, words: Words, mask: Arr
 
 
 def load_shared(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Words:
-    """From shared memory."""
+    """From shared memory. Before sm_90 mbarriers are tested so."""
+    if k.wave.late.expected and not k.wave.image.arch.mbarriers:
+        (spots,) = k.wave.shared.locate(address, k.blocks, nbytes, mask)
+        k.wave.late.poll((spots.index if mask is None else spots.index[mask]) * nbytes // 8)
     return k.wave.shared.load(address, k.blocks, nbytes, mask)
 
 
@@ -454,16 +458,15 @@ def _fixed_constant(
 
 @semantics("LDGSTS")
 def copy(i: Instruction, m: Maker) -> Step:
-    """cp.async, done at once. A lane whose predicate is false writes zeros. With .ZFILL the low bits of the source
-    address say how many of the bytes, at the end, are not read but filled with zeros (seen in what ptxas makes of the
-    src-size operand: it adds (-size) % 16 to a source that is aligned)."""
+    """cp.async, done when the program has waited for it (``late``). A lane whose predicate is false writes zeros. With
+    .ZFILL the low bits of the source address say how many of the bytes, at the end, are not read but filled with zeros
+    (seen in what ptxas makes of the src-size operand: it adds (-size) % 16 to a source that is aligned)."""
     to, source, pred = i.operands
     assert isinstance(to, Mem) and isinstance(source, Mem)
     nbytes, fill = size_of(i), "ZFILL" in i.mods
     put_at, get_from, wanted = narrow_address(to), wide_address(source, i), m.pred(pred)
     always = isinstance(pred, Reg) and pred.zero and not pred.inv
     low = np.uint64(nbytes - 1)
-    count = nbytes // 4
 
     def step(k: Cohort) -> None:
         address, target = k.full(get_from(k)), k.full(put_at(k))
@@ -473,33 +476,95 @@ def copy(i: Instruction, m: Maker) -> Step:
         try:
             if missing is not None and (missing if mask is None else missing * mask).any():
                 lanes = k.lanes if mask is None else mask
-                words = _partly(k, address - missing, nbytes - missing.astype(np.int64), nbytes, lanes)
-            elif mask is None or mask.any():
-                words = load_global(k, address if missing is None else address - missing, nbytes, mask)
+                fetch = _pieces(k, address - missing, nbytes - missing.astype(np.int64), nbytes, lanes)
             else:
-                words = [np.zeros((k.count, 32), np.uint32)] * count
-            if mask is not None and not always:
-                words = [np.where(mask, word, np.uint32(0)) for word in words]
+                fetch = _whole(k, address if missing is None else address - missing, nbytes, mask)
             where = "destination"
-            store_shared(k, target, nbytes, words, k.mask)
+            (spots,) = k.wave.shared.locate(target, k.blocks, nbytes, k.mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 32, f"the {where}: {bad}") from None
+        read = None if always else mask  # the others write zeros
+        if k.wave.options.stale:
+            memory.put_spots(spots, slice(None), nbytes, [np.full((), 0xFFFFFFFF, np.uint32)] * (nbytes // 4))
+
+        def land(rows: Rows) -> None:
+            words = fetch(rows)
+            if read is not None:
+                words = [np.where(read[rows], word, np.uint32(0)) for word in words]
+            memory.put_spots(spots, rows, nbytes, words)
+
+        k.wave.late.begin(k.warps, land, kind="copy")
         watch(k, i, "global", address, mask, nbytes, "read")
-        watch(k, i, "shared", target, k.mask, nbytes, "write", words)
+        watch(k, i, "shared", target, k.mask, nbytes, "write")
 
     return step
 
 
-def _partly(k: Cohort, address: Array, valid: Array, nbytes: int, mask: Array) -> Words:
+def _whole(k: Cohort, address: Array, nbytes: int, mask: Array | None) -> Callable[[Rows], Words]:
+    """What reads all bytes, when it is time, of the lanes of ``mask``."""
+    found = k.wave.memory.locate(address, nbytes, mask)
+    for s in found:
+        if s.shadow is not None:
+            memory.check_written(s, address, nbytes)
+    return lambda rows: memory.take_spots(found, rows, address[rows].shape, nbytes)
+
+
+def _pieces(k: Cohort, address: Array, valid: Array, nbytes: int, mask: Array) -> Callable[[Rows], Words]:
+    """What reads the first ``valid`` bytes at each address, with zeros behind them, when it is time."""
+    memory = k.wave.memory
+    _partly(memory, address, valid, nbytes, mask)  # whether it may
+    return lambda rows: _partly(memory, address[rows], valid[rows], nbytes, mask[rows])
+
+
+def _partly(memory: memory.Global, address: Array, valid: Array, nbytes: int, mask: Array) -> Words:
     """The first ``valid`` bytes at each address and zeros behind them; only these bytes are read."""
     unit = 1 if (valid & 3)[mask].any() else 4
-    words = np.zeros((nbytes // 4, k.count, 32), np.uint32)
+    words = np.zeros((nbytes // 4, *address.shape), np.uint32)
     for at in range(0, nbytes, unit):
         lanes = mask & (valid > at)
         if lanes.any():
-            piece = load_global(k, address + np.uint64(at), unit, lanes)[0] << np.uint32(at % 4 * 8)
+            piece = memory.load(address + np.uint64(at), unit, lanes)[0] << np.uint32(at % 4 * 8)
             words[at // 4] |= np.where(lanes, piece, np.uint32(0))
     return list(words)
+
+
+@semantics("LDGDEPBAR", "UTMACMDFLUSH")
+def close_group(i: Instruction, m: Maker) -> Step:
+    """Closes the group of the warp's copies so far, and sets a scoreboard that counts groups."""
+    kind, control = "copy" if i.base == "LDGDEPBAR" else "bulk", i.control
+    board = next((b for b in (control.write, control.read) if b is not None and b < SCOREBOARDS), None)
+    return lambda k: k.wave.late.close(kind, some_warps(k), board)
+
+
+@semantics("DEPBAR")
+def wait_groups(i: Instruction, m: Maker) -> Step:
+    """``DEPBAR.LE SB0, n``: at most n settings of a scoreboard are left; and those of a set are over."""
+    boards, counted, left = [], None, m.raw(Imm(0, 0))
+    for operand in i.operands:
+        if isinstance(operand, Name):
+            counted = int(operand.text.removeprefix("SB"))
+        elif isinstance(operand, Imm) and operand.kind == "set":
+            boards += [n for n in range(SCOREBOARDS) if operand.bits >> n & 1]
+        elif counted is not None:
+            left = m.raw(operand)
+
+    def step(k: Cohort) -> None:
+        late, warps = k.wave.late, some_warps(k)
+        for board in boards:
+            late.settle(board, warps)
+        if counted is not None and late.groups.get(counted):
+            late.settle(counted, warps, spread(left(k), (k.count, 1))[_some(k), 0].astype(np.int64))
+
+    return step
+
+
+def some_warps(k: Cohort) -> Array:
+    """The warps with a lane that takes part."""
+    return k.warps[_some(k)]
+
+
+def _some(k: Cohort) -> Rows:
+    return slice(None) if k.mask is None else k.mask.any(axis=1).nonzero()[0]
 
 
 # ---- matrices of 8 x 8 halves ---------------------------------------------------------------------------------------
@@ -592,7 +657,7 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 # ---- what has nothing to do here ------------------------------------------------------------------------------------
 
 
-@semantics("MEMBAR", "ERRBAR", "FENCE", "CCTL", "CCTLL", "CCTLT", "LDGDEPBAR")
+@semantics("MEMBAR", "ERRBAR", "FENCE", "CCTL", "CCTLL", "CCTLT")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Fences and caches: every access was done when its instruction ran, and there are no caches."""
     return lambda k: None
