@@ -37,7 +37,8 @@ FIELDS = {
 }
 # ---- two FP32 numbers in a pair of registers (sm_100)
 
-# A source is such a pair, in its order or swapped, or one number for both; what .NP says is not known.
+# A source is such a pair, in its order or swapped, or one number for both. .NP turns the sign of what the high half of
+# the result takes (ptxas writes it for a pair of which only the high half is negated, and -...NP for the low one).
 PAIRS, ONE = (".F32x2.HI_LO", ".F32x2.LO_HI"), ".F32"
 PACKED: dict[str, OfArch] = {
     **{f"pair{at}": Enum(pos, 3, {n + np: name + ".NP" * (np > 0) for n, name in enumerate(PAIRS) for np in (0, 4)})
