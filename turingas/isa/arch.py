@@ -72,7 +72,7 @@ class Arch:
     latency: str = ""  # whose rows of latency.csv hold; "": none, and nothing that asks for cycles works
     #: pipes whose results come at no fixed time, beside those of every architecture
     queues: frozenset[str] = frozenset()
-    tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
+    either: frozenset[str] = frozenset()  # pipes that work with scoreboards, and with enough distance instead
     atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
     halves_release: bool = False  # arithmetic of halves releases scoreboards: NVIDIA's h884gemm and h1688gemm have them
     bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
@@ -199,7 +199,7 @@ _sm_75 = child(
 )  # fmt: skip
 _sm_80 = child(
     "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
-    tensor_distance=True, halves_release=False, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    either=frozenset({"tensor"}), halves_release=False, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
     shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
     sw2861232_war=True,
 )  # fmt: skip
@@ -223,6 +223,7 @@ child("sm_90a", _sm_90)
 # GPU does with such code has not been seen.
 _sm_100 = child(
     "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
+    either=frozenset({"tensor", "fp64"}),
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
         r"^CCTLT\.IVTH tbank",
@@ -234,14 +235,16 @@ _sm_100 = child(
     dynamic_at=0x20C,  # code reads it 0xa0 bytes times SR_CgaSize before 0x2ac: here of clusters of one block
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
-_sm_103 = child("sm_103", _sm_100, gone=(r"^UTCIMMA",), compat=0)
+_sm_103 = child(
+    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), either=frozenset({"tensor"}), compat=0
+)
 _sm_110 = child(
     "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
     max_blocks=24, compat=0,
 )  # fmt: skip
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(
-    "sm_120", _sm_100, latency="sm_120",
+    "sm_120", _sm_100, latency="sm_120", queues=frozenset({"fp64"}),
     gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
     shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip
@@ -252,6 +255,8 @@ for _chip in (_sm_100, _sm_103, _sm_110, _sm_120, _sm_121):
         child(_chip.name + _variant, _chip)
 
 NAMES = tuple(ARCHS)
+#: those that differ in words: sm_100a and sm_100f have what sm_100 has (tests/isa/test_table.py), and so their like
+DISTINCT = tuple(name for name, of in ARCHS.items() if not (name[-1] in "af" and "sm_100" in of.line))
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
 
 @dataclass(frozen=True)

@@ -408,7 +408,7 @@ OPS = {
                  "MATCH.ANY R0, R1", opaque=True, traits="lanes"),
     "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
                 "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True, traits="lanes"),
-    "CREDUX": lsu("the smallest or largest number of the warp", "redux.sync.min, redux.sync.max.abs.NaN.f32",
+    "CREDUX": op("r2ur", "the smallest or largest number of the warp", "redux.sync.min, redux.sync.max.abs.NaN.f32",
                   "CREDUX.MIN UR4, R0", kin="REDUX", traits="lanes"),
     "REDUX": lsu("reduces an integer over the warp", "redux.sync, __reduce_add_sync", "REDUX.SUM UR4, R0", kin="SHFL",
                  traits="lanes"),
