@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from loader import cuda
-from loader.module import CPU, Kernel, Module
+from loader.module import CPU, Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.errors import CubinError, LaunchError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loader.cpu import CpuModule
 
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin"
-__all__ = ["Kernel", "Module", "devices", "load"]
+__all__ = ["Given", "Kernel", "Module", "devices", "load"]
 
 
 def devices() -> list[str]:

@@ -167,6 +167,11 @@ class Assembler(Directives):
         kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
         self._resources(draft, words, used)
         self._schedule_from(draft, gaps)
+        names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
+        if names is not None:
+            kernel.unused = names.unused()
+            if not draft.renamed and not draft.pipelined:  # else registers do not hold what the author put there
+                kernel.names = names.of_registers()
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
             kernel.stack_bytes = draft.stack[0]
@@ -444,9 +449,9 @@ def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruct
     name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
     while name in draft.labels:
         name += "_"
-    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].known) for line in made.lines]
-    before = [Instruction("", text, branch.line, branch.known) for text in made.before]
-    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.known)]
+    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].names) for line in made.lines]
+    before = [Instruction("", text, branch.line, branch.names) for text in made.before]
+    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.names)]
     more = len(new) - len(old)
 
     def moved(address: int) -> int:

@@ -120,6 +120,9 @@ class Kernel:
     stranded: list[int] = field(default_factory=list, compare=False)
     #: file and line that each instruction came from: the assembler knows, and a cubin compiled with -lineinfo says
     lines: list[tuple[str, int]] = field(default_factory=list, compare=False)
+    #: the author's names of registers (R5 -> lo); and those that no operand has, with register, file and line
+    names: dict[str, str] = field(default_factory=dict, compare=False)
+    unused: list[tuple[str, str, str, int]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         what = "Kernel" if self.entry else "Kernel (function)"
