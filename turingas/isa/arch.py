@@ -72,9 +72,9 @@ class Arch:
     latency: str = ""  # whose rows of latency.csv hold; "": none, and nothing that asks for cycles works
     #: pipes whose results come at no fixed time, beside those of every architecture
     queues: frozenset[str] = frozenset()
-    either: frozenset[str] = frozenset()  # pipes that work with scoreboards, and with enough distance instead
+    tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
     atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
-    halves_release: bool = False  # arithmetic of halves releases scoreboards: NVIDIA's h884gemm and h1688gemm have them
+    releases: frozenset[str] = frozenset()  # pipes of fixed latency whose instructions may set scoreboards all the same
     bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
     fp32_lanes: int = 128  # FFMA that an SM begins in a cycle; with 64 a warp takes its pipe for two
 
@@ -186,7 +186,7 @@ def child(name: str, parent: Arch, **differs: Any) -> Arch:
 _sm_70 = add(Arch(
     "sm_70", sources="ric", halves_of_floats=True, orders_by_name=True,
     latency="sm_70", queues=frozenset({"fp64", "r2ur", "tensor"}), bmov_reads_early=True, fp32_lanes=64,
-    halves_release=True,
+    releases=frozenset({"half"}),
     shared_optin=96 * KB, shared_per_sm=96 * KB, shared_unit=256, max_warps=64, max_blocks=32, sw_war=1,
 ))  # fmt: skip
 # The next two are found by probing nvdisasm with words of every form (tests/isa/test_relatives.py), and by what NVRTC
@@ -199,7 +199,7 @@ _sm_75 = child(
 )  # fmt: skip
 _sm_80 = child(
     "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
-    either=frozenset({"tensor"}), halves_release=False, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    tensor_distance=True, releases=frozenset(), bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
     shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
     sw2861232_war=True,
 )  # fmt: skip
@@ -223,7 +223,7 @@ child("sm_90a", _sm_90)
 # GPU does with such code has not been seen.
 _sm_100 = child(
     "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
-    either=frozenset({"tensor", "fp64"}),
+    releases=frozenset({"fp64"}),  # of code that is to run on sm_103 as well, where FP64 is slow
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
         r"^CCTLT\.IVTH tbank",
@@ -236,7 +236,7 @@ _sm_100 = child(
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
 _sm_103 = child(
-    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), either=frozenset({"tensor"}), compat=0
+    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), releases=frozenset(), compat=0
 )
 _sm_110 = child(
     "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
@@ -244,7 +244,7 @@ _sm_110 = child(
 )  # fmt: skip
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(
-    "sm_120", _sm_100, latency="sm_120", queues=frozenset({"fp64"}),
+    "sm_120", _sm_100, latency="sm_120", queues=frozenset({"fp64"}), releases=frozenset(),
     gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
     shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
 )  # fmt: skip

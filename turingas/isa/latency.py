@@ -107,7 +107,7 @@ class Latencies:
         in order (but for those whose Op says otherwise): when a later one has, this one has too. That holds whatever
         the guards say: what does not run keeps its place in the queue all the same."""
         pipe = OPS[i.base].pipe
-        if pipe in self.arch.either:
+        if pipe == "tensor" and self.arch.tensor_distance:
             # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
             scoreboards = i.base == "DMMA" or i.control.write != NONE or i.control.read != NONE
             return pipe if scoreboards else ""
@@ -144,7 +144,7 @@ class Latencies:
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""
         pipe = OPS[i.base].pipe
-        queued = pipe in self.queues or pipe == "tensor" or pipe in self.arch.either or (pipe == "half" and self.arch.halves_release)
+        queued = pipe in self.queues | self.arch.releases | {"tensor"}
         read = queued and "r" in OPS[i.base].sets
         if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
