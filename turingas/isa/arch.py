@@ -74,6 +74,7 @@ class Arch:
     queues: frozenset[str] = frozenset()
     tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
     atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
+    given: tuple[int, ...] = ()  # uniform registers that compiled kernels read first: they hold something at the start
     releases: frozenset[str] = frozenset()  # pipes of fixed latency whose instructions may set scoreboards all the same
     bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
     fp32_lanes: int = 128  # FFMA that an SM begins in a cycle; with 64 a warp takes its pipe for two
@@ -207,8 +208,9 @@ _sm_86 = child(
     "sm_86", _sm_80, latency="sm_86", fp32_lanes=128, shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48,
     max_blocks=16,
 )  # fmt: skip
-# sm_87 has sm_86's words. ptxas begins its kernels with 20 instructions that clear the convergence barriers.
-child("sm_87", _sm_86, sw_war=2, shared_optin=163 * KB, shared_per_sm=164 * KB)
+# sm_87 has sm_86's words. ptxas begins its kernels with 20 instructions that clear the convergence barriers unless UR2
+# says that they are clear.
+child("sm_87", _sm_86, sw_war=2, given=(2,), shared_optin=163 * KB, shared_per_sm=164 * KB)
 _sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
 _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
