@@ -29,7 +29,7 @@ START = reduce(int.__or__, FILES.values())  # what nothing has written when a ke
 PREDICATES = FILES["P"] | FILES["UP"]
 WHOLE = ("P2R", "R2P")  # they move all predicates of a file, whichever are needed later
 SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
-MERGES = ("PRMT", "LOP3", "ULOP3")  # they may replace some bits of a register: the others may be anything
+MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
 SHOWN = 6  # branches of a path
 
 State = dict[int, int]  # register that is unwritten -> literals that hold in every thread where it is
@@ -47,7 +47,7 @@ def _wanted(this: Effects) -> int:
     mask = this.read & START
     if this.i.base in WHOLE:
         mask &= ~PREDICATES
-    elif this.i.base in MERGES:
+    elif this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
     elif this.i.base in SELECTS:
         mask &= PREDICATES
