@@ -31,7 +31,8 @@ from turingas.isa.table import OPS
 from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.scheduler.pipeline import Pipelined as Overlapping
-from turingas.source import parse, rotate
+from turingas.source import listings, parse, rotate
+from turingas.source.expand import expand
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -76,6 +77,11 @@ def parsed(
     default_control: str | None,
 ) -> tuple[str, str, parse.Parsed]:
     """What ``Assembler`` takes: architecture, name of the default kernel, parsed lines."""
+    if listings.is_listing(source):
+        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
+        hint = "add .param and .shared to what `turingas assemble -E` prints of it"
+        lacks = AsmError("a listing tells neither parameters nor shared memory", filename or UNNAMED, hint=hint)
+        warnings.warn(AsmWarning(lacks), stacklevel=callers_level())
     found = ARCH_LINE.search(source)
     try:
         facts = architectures.arch(found[1] if found else arch)
@@ -90,6 +96,25 @@ def parsed(
         rotations, errors = rotate.find(read.items)
         read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
     return facts.name, kernel, read
+
+
+def expanded(
+    source: str,
+    arch: str = "sm_75",
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | PathLike[str]] = (),
+    filename: str | None = None,
+    allow_python: bool = True,
+) -> str:
+    """``source`` as the assembler reads it: with what inline Python, includes and expressions stand for, without
+    comments; a listing as source. It assembles to the same cubin. Raises AsmError with all mistakes."""
+    if listings.is_listing(source):
+        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
+    found = ARCH_LINE.search(source)
+    lines, errors = expand(source, filename, defines, include, allow_python, found[1] if found else arch)
+    raise_all(errors)
+    head = [] if any(ARCH_LINE.search(line.text) for line in lines) else [f".arch {architectures.arch(arch).name}"]
+    return "\n".join([*head, *(line.text.rstrip() for line in lines if line.text.strip()), ""])
 
 
 class Assembler(Directives):

@@ -83,10 +83,12 @@ def picture(cubin: Cubin, shown: Shown, kind: str) -> str:
     return "".join(draw.svg(Graph(text)) if kind == "svg" else draw.dot(Graph(text)) for text in wanted)
 
 
-def coloured(color: str) -> bool:
-    """Whether stdout gets colours. LaunchError where they are asked for and Pygments is not there."""
+def coloured(color: str, needs: str = "pygments") -> bool:
+    """Whether stdout gets colours. LaunchError where they are asked for and Pygments, which they need, is not there."""
     if color == "never" or color == "auto" and (not terminal() or "NO_COLOR" in os.environ):
         return False
+    if not needs:
+        return True
     try:
         import pygments  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:

@@ -186,6 +186,8 @@ class State:
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
         #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
         self.left: dict[tuple[int, int, int], int] = {}
+        self.has = np.full(warps, image.kernel.registers)  # registers that each warp has
+        self.pool = np.zeros(blocks, np.int64)  # registers that warps of a block have given up, for each thread of one
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)
