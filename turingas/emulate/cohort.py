@@ -154,6 +154,12 @@ class Observer:
     def acquire(self, warps: Array) -> None:
         """Warps have looked at an mbarrier."""
 
+    def product(self, k: Cohort, i: Instruction) -> None:
+        """Warp groups begin a matrix product."""
+
+    def product_over(self, warps: Array, i: Instruction) -> None:
+        """It is done in ``warps``."""
+
     def tell(self, report: Report) -> None:
         """The wave has ended: add to the report what it came to."""
 

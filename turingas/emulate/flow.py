@@ -455,10 +455,12 @@ def b2r(i: Instruction, maker: Maker) -> Step:
 
 @_flow("WARPGROUP")
 def warpgroup(t: Turn) -> bool:
-    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR and WAIT: the
-    products are done."""
+    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR waits until no
+    more groups of products are under way than it says, WAIT until none is."""
     lanes = t.k.lanes
     if t.i.mods[0] != "ARRIVE" or not lanes.any():
+        left = t.i.operands[-1].value if t.i.operands and isinstance(t.i.operands[-1], Imm) else 0
+        t.wave.late.settle(m.GSB0, t.k.warps[any_lane(lanes)], left)
         t.wave.splits.pc[t.chosen] = t.n + 1
         return True
     group = _warp_groups(t.wave, t.k.warps)
