@@ -176,6 +176,11 @@ def ways(candidates: Iterable[Form]) -> list[Way]:
     return found
 
 
+def line(way: Way) -> str:
+    """How an instruction is written, and its opcodes, in one line."""
+    return f"{way.name} {way.tail}".strip() + f"  {_encoding(way)}"
+
+
 def _condition(form: Form) -> str:
     texts = {
         f", if {_short(name, place)} is {want}": None
