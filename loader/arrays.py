@@ -34,13 +34,15 @@ Take = Callable[[Any, int], int]
 @dataclass(frozen=True)
 class Kind:
     """How arrays of one type are read. ``read(array, stream)`` finds the memory; ``stream`` is the one that will use
-    it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing.
+    it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing;
+    ``current(place)`` the same by the number of the GPU.
     ``quick(place, slow)`` makes the function that launches take an array with: ``take(array, stream)`` gives the
     address of one that lies in C order on the GPU ``place``, and asks ``slow``, which reads, about all others."""
 
     read: Callable[[Any, int], Memory]
     stream: Callable[[Any], int] | None = None
     quick: Callable[[int, Take], Take] | None = None
+    current: Callable[[int], int] = lambda place: 0
 
 
 KINDS: dict[type, Kind] = {}  # by exact type: types met so far, and those that ``register`` was told of
@@ -69,7 +71,7 @@ def _find(value: Any) -> Kind | None:
     if _is(value, "torch", "Tensor"):
         return _torch_kind()
     if _is(value, "cupy", "ndarray"):
-        return Kind(_cupy, _cupy_stream)
+        return Kind(_cupy, _cupy_stream, current=_cupy_stream)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return Kind(_dlpack)
     if hasattr(value, "__cuda_array_interface__"):
@@ -121,7 +123,7 @@ def _torch_kind() -> Kind:
             place = array.get_device()
             return of_place(place) if place >= 0 else 0
 
-        KINDS[torch.Tensor] = Kind(_torch, stream, _torch_quick)
+        KINDS[torch.Tensor] = Kind(_torch, stream, _torch_quick, of_place)
     return KINDS[torch.Tensor]
 
 
@@ -129,7 +131,7 @@ def _cupy(array: Any, stream: int) -> Memory:
     return array.data.ptr, array.nbytes, array.device.id, array.flags.c_contiguous
 
 
-def _cupy_stream(array: Any) -> int:
+def _cupy_stream(asked: Any) -> int:  # the thread's, wherever arrays lie
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 

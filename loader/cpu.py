@@ -30,7 +30,7 @@ class CpuModule(Module):
 
     def kernel(self, name: str | None = None) -> CpuKernel:
         self._open()
-        return CpuKernel(self, find(self.cubin, name))
+        return CpuKernel(self, find(self.cubin, name or self.chosen))
 
     def variable(self, name: str) -> Any:
         return self._open().variable(name)

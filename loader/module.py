@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from turingas.cubin.cubin import Cubin
+from turingas.errors import LaunchError
 
 if TYPE_CHECKING:
     from turingas.emulate import Report
 
 CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Given:
+    """In the place of an argument of ``Kernel.prepare``: its number among those that are given each time, from 0."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise LaunchError(f"Given({self.number}): numbers begin with 0")
 
 
 class Module:
@@ -22,9 +35,11 @@ class Module:
 
     def __init__(self, cubin: Cubin, device: str) -> None:
         self.cubin, self.device = cubin, device
+        self.chosen: str | None = None  # the kernel that it was loaded for
 
     def kernel(self, name: str | None = None) -> Kernel:
-        """The kernel called ``name``, or the only one. LaunchError names those there are."""
+        """The kernel called ``name`` (in the cubin, or in C++), or the one that ``load`` was asked for, or the
+        only one. LaunchError names those there are."""
         raise NotImplementedError
 
     def variable(self, name: str) -> Any:
@@ -32,17 +47,18 @@ class Module:
         ``loader.cuda.Buffer`` on a GPU. LaunchError when there is none."""
         raise NotImplementedError
 
-    def queue(self, launches: Sequence[Any]) -> Callable[..., None]:
+    def queue(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
         """What ``Kernel.prepare`` gave for kernels of this module, made ready to be launched one behind the other,
-        again and again: a function of the stream and of the first arguments of each. On a GPU the stream is a number
-        and arguments are addresses there, which nobody checks; on the CPU device they are arrays.
+        again and again: a function of the stream and of what is ``Given`` each time, in the order of its numbers
+        (``count`` arguments at least, though some may not be used). On a GPU the stream is a number and what is given
+        are addresses there, which nobody checks; on the CPU device they are arrays.
 
         Several threads that call it must hold a lock, which keeps the module from being closed too.
         """
 
-        def run(stream: int | None, given: Sequence[Sequence[Any]]) -> None:
-            for launch, first in zip(launches, given):
-                launch(first)
+        def run(stream: int | None, *given: Any) -> None:
+            for launch in launches:
+                launch(given)
 
         return run
 
@@ -103,10 +119,14 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        *last: Any,
+        *args: Any,
         shared: int = 0,
         early: bool = False,
     ) -> Any:
-        """A launch with all settled but the first arguments, for ``Module.queue``. ``last``: the numbers behind
-        those."""
-        return lambda first: self.launch(grid, block, *first, *last, shared=shared, early=early)
+        """A launch with all settled but the arguments that are ``Given``, arrays, for ``Module.queue``."""
+
+        def launch(given: Sequence[Any]) -> None:
+            now = (given[one.number] if isinstance(one, Given) else one for one in args)
+            self.launch(grid, block, *now, shared=shared, early=early)
+
+        return launch

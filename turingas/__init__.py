@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from turingas.assembler.schedule import schedule
     from turingas.check.finding import Finding
     from turingas.check.lint import lint
+    from turingas.compare import diff
     from turingas.cubin.cubin import Cubin
     from turingas.disassembler import disassemble
 
 __all__ = [
-    "AsmError", "Cubin", "CubinError", "Finding", "__version__", "assemble", "decode", "disassemble", "encode", "lint",
-    "schedule", "tune_triton",
+    "AsmError", "Cubin", "CubinError", "Finding", "__version__", "assemble", "decode", "diff", "disassemble", "encode",
+    "lint", "schedule", "tune_triton",
 ]  # fmt: skip
 
 # Loaded when first used: ``import turingas`` alone stays cheap.
@@ -38,6 +39,7 @@ _HOME = {
     "schedule": "turingas.assembler.schedule",
     "Cubin": "turingas.cubin.cubin",
     "Finding": "turingas.check.finding",
+    "diff": "turingas.compare",
     "lint": "turingas.check.lint",
     "tune_triton": "loader.tune.triton",
 }

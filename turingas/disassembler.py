@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TextIO
 from urllib.parse import quote
 
@@ -22,7 +23,9 @@ from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
+from turingas.isa.arch import arch
 from turingas.isa.isa import Isa, instruction_set
+from turingas.listing import PLAIN, Shown
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
@@ -34,14 +37,15 @@ TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
 
 
 @collector.paused()
-def disassemble(cubin: Cubin | bytes) -> str:
-    """Source text that assembles to the same code, resources and sections as ``cubin``."""
-    return "\n".join([*source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)), ""])
+def disassemble(cubin: Cubin | bytes, shown: Shown = PLAIN) -> str:
+    """Source text that assembles to the same code, resources and sections as ``cubin``, as far as ``shown`` shows
+    them."""
+    return "\n".join([*source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown), ""])
 
 
-def write_source(cubin: Cubin | bytes, out: TextIO) -> None:
+def write_source(cubin: Cubin | bytes, out: TextIO, shown: Shown = PLAIN) -> None:
     """The same, written to ``out`` as it is made: large files need not be held as text."""
-    for line in source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)):
+    for line in source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown):
         out.write(line)
         out.write("\n")
 
@@ -57,9 +61,11 @@ def check(cubin: Cubin | bytes) -> list[str]:
         return [f"does not assemble again: {line}" for one in error.errors for line in str(one.show()).splitlines()[:1]]
 
 
-def source_lines(cubin: Cubin) -> Iterator[str]:
+def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
     """The lines of the source of ``cubin``."""
     parts = split(cubin)
+    if shown != PLAIN:
+        shown.choose(parts)
     yield f"# {len(cubin.kernels)} kernels, {len(cubin.functions)} device functions; assemble with: turingas assemble"
     yield f".arch {cubin.arch}"
     yield from _header(parts)
@@ -86,7 +92,7 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
             labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
             sizes[at] = len(kernel.code)
             yield ""
-            yield from _kernel(kernel, words, labels[at], found)
+            yield from _kernel(kernel, words, labels[at], found, shown)
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -100,7 +106,7 @@ def source_lines(cubin: Cubin) -> Iterator[str]:
 
 
 def _header(cubin: Parts) -> Iterator[str]:
-    usual = Header(flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
+    usual = replace(Header.usual(arch(cubin.arch)), flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
     fields = [(key, value) for key, value in vars(cubin.header).items() if value != getattr(usual, key)]
     if fields:
         yield ".elf " + " ".join(f"{key}={value:#x}" for key, value in fields if value is not None)
@@ -122,7 +128,9 @@ def _batches(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
     yield some
 
 
-def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses) -> Iterator[str]:
+def _kernel(
+    kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses, shown: Shown
+) -> Iterator[str]:
     isa = instruction_set(kernel.arch)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
@@ -158,7 +166,7 @@ def _kernel(kernel: Kernel, words: list[int], labels: dict[int, str], found: Add
     if tail(isa, kernel.facts, words):
         yield ".tail none"
     yield " ".join([f".layout {len(kernel.code):#x}", *(labels[WORD_BYTES * n] for n in sorted(found.unknown))])
-    yield from _code(kernel, words, isa, labels, found)
+    yield from _code(kernel, words, isa, labels, found, shown)
     for bank, data in kernel.constants.items():
         yield f".bank {bank}"
         yield from _bank(bytes(data), found.words if bank == addresses.TABLE_BANK else {}, labels)
@@ -199,7 +207,9 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], found: Addresses) -> Iterator[str]:
+def _code(
+    kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], found: Addresses, shown: Shown
+) -> Iterator[str]:
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), _name(row.symbol)]
@@ -220,6 +230,8 @@ def _code(kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], fo
     before = {at: [label + ":"] for at, label in labels.items()}
     for at, rows in relocated.items():
         before.setdefault(at, []).extend(rows)
+    if shown != PLAIN:
+        shown.annotate(kernel, words, lines, before)
     done = 0
     for at in sorted(before):
         yield from lines[done : at // WORD_BYTES]

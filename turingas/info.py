@@ -10,6 +10,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.isa.arch import Arch
 from turingas.isa.isa import instruction_set
+from turingas.listing import PLAIN, Shown
 
 WARP = 32  # threads
 REGISTER_ALLOCATION = 256  # registers of a warp are allocated in these
@@ -75,13 +76,20 @@ def as_dict(cubin: Cubin) -> dict[str, Any]:
     return {"arch": cubin.arch, "kernels": kernels}
 
 
-def listing(cubin: Cubin) -> dict[str, Any]:
-    """Kernels and functions as data: each instruction with its address, its word and its text."""
+def listing(cubin: Cubin, shown: Shown = PLAIN) -> dict[str, Any]:
+    """Kernels and functions as data: each instruction with its address, its word and its text, and the line of its
+    source where that is known."""
     decode = instruction_set(cubin.arch).lines
     kernels = []
     for text in cubin.texts:
-        rows = [{"address": 16 * n, "word": f"0x{word:032x}", "text": line}
-                for n, (word, line) in enumerate(zip(text.words, decode(text.words)))]  # fmt: skip
+        if not shown.wants(text):
+            continue
+        rows: list[dict[str, Any]] = [
+            {"address": 16 * n, "word": f"0x{word:032x}", "text": line}
+            for n, (word, line) in enumerate(zip(text.words, decode(text.words)))
+        ]
+        for row, (file, line) in zip(rows, text.lines):
+            row.update({"file": file, "line": line} if line else {})
         kernels.append({"name": text.name, "kernel": text.entry, "registers": text.registers, "instructions": rows})
     return {"arch": cubin.arch, "texts": kernels}
 

@@ -24,6 +24,7 @@ from kernels_sass import conv
 from kernels_sass.bench import calls, options
 from kernels_sass.bench.ours import dated
 from kernels_sass.conv import Conv2d
+from loader import Given
 from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Option
 from loader.bench.measure import gpu_at_hand
@@ -120,13 +121,13 @@ def launches(gpu: Device) -> tuple[Ways, Mapping[str, Any], Any]:
     """Of an empty kernel with two arrays and a number, and of the driver's function alone."""
     kernel: Any = loader.load(turingas.assemble(EMPTY, arch=conv.arch_of(gpu)), str(gpu)).kernel()
     a, b = Buffer(64, np.float32, gpu), Buffer(64, np.float32, gpu)
-    queue, area = kernel.module.queue([kernel.prepare(1, 32, 5)]), Area(kernel.params, 20)
+    queue, area = kernel.module.queue([kernel.prepare(1, 32, Given(0), Given(1), 5)]), Area(kernel.params, 20)
     config, driver = configuration(gpu, (1, 1, 1, 32, 1, 1, 0)), gpu.driver
     ways: Ways = {"launch, Buffers": lambda: kernel.launch(1, 32, a, b, 5)}
     if library := measure.torch():
         x, y = library.zeros(64, device=str(gpu)), library.zeros(64, device=str(gpu))
         ways["launch, PyTorch"] = lambda: kernel.launch(1, 32, x, y, 5)
-    ways["prepared launch, addresses"] = lambda: queue(0, ((a.address, b.address),))
+    ways["prepared launch, addresses"] = lambda: queue(0, a.address, b.address)
     ways["cuLaunchKernelEx"] = lambda: driver.cuLaunchKernelEx(config, kernel.handle, area.table, 0)
     return ways, {}, None
 

@@ -6,7 +6,7 @@ import math
 import operator
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -30,11 +30,12 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
+from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
-from loader.module import CPU
+from loader.module import CPU, Given
 from turingas.errors import LaunchError
 from turingas.packages import callers_level
 
@@ -157,15 +158,10 @@ class Conv2d:
             return self._on_host(library, plan, x, residual, out)
 
         place = plan.place or self._prepare(plan, number)
-        y, partial = out, None
-        if out is None:
-            y = library.empty(x, plan.y_shape)
-            target = library.address(y)
-        if plan.floats and not library.kept:
-            more = library.empty(x, (plan.floats,))  # freed when all is queued
-            partial = library.address(more)
-        stream = library.kind.stream
-        place.run(plan, source, target, added, partial, 0 if stream is None else stream(x))
+        y = out
+        if y is None:
+            y, target = library.empty(x, plan.y_shape)
+        place.run(plan, library, x, source, target, added, library.kind.current(number))
         return y
 
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
@@ -173,9 +169,9 @@ class Conv2d:
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
         place = plan.place or self._prepare(plan, HOST)
-        y = library.empty(x, plan.y_shape) if out is None else out
-        more = library.empty(x, (plan.floats,)) if plan.floats else None
-        place.run(plan, x, y, 0 if residual is None else residual, more, None)
+        y = library.empty(x, plan.y_shape)[0] if out is None else out
+        more = library.empty(x, (plan.floats,))[0] if plan.floats else 0
+        place.run_on_host(plan, x, y, 0 if residual is None else residual, more)
         return y
 
     def close(self) -> None:
@@ -305,21 +301,26 @@ class Conv2d:
         return out
 
 
-#: The launches for some images: which (None: all), bytes from one image to the next in x and y, all sizes, the filters
-#: for these kernels, and what queues the launches, given the stream and the pointers of each.
-Part = tuple[slice | None, tuple[int, int], Shape, Any, Callable[..., None]]
+#: What is given each time to the launches for a shape.
+X, Y, RESIDUAL, PARTIAL = map(Given, range(GIVEN := 4))
+
+Queue = Callable[..., None]  # of the stream and what is given
 
 
 class Plan:
-    """What x of a shape is, and once it is prepared what is launched for it: ``place``, and the ``parts`` there.
-    ``sizes``: bytes of x and y. ``floats``: elements of the partial results, which each part takes anew."""
+    """What x of a shape is, and once it is prepared what launches the kernels for it: ``queue``, at the ``place``.
+    ``sizes``: bytes of x and y. ``floats``: elements of the partial results."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape, self.y_shape = shape, shape.y_shape
         self.sizes = 4 * math.prod(shape.x_shape), 4 * math.prod(shape.y_shape)
         self.place: _Place | None = None
-        self.parts: list[Part] = []
+        self.queue: Queue = _unprepared
         self.floats = 0
+
+
+def _unprepared(*given: Any) -> None:
+    raise AssertionError("a plan is prepared first")
 
 
 def _transform(kernels: Kernels) -> tuple[int, ...]:
@@ -331,6 +332,17 @@ def _loaded(every: Mapping[str, Kernels], device: str) -> dict[str, dict[str, An
     """By the main kernel's name: all kernels by name."""
     return {main: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
             for main, one in every.items()}  # fmt: skip
+
+
+def _in_parts(shape: Shape, queues: Sequence[tuple[slice, Queue]]) -> Queue:
+    """What launches the kernels for all images, some by each of the queues; partial results are written anew."""
+    of_x, of_y = 4 * shape.x_strides[0], 4 * shape.y_strides[0]
+
+    def queue(stream: int | None, x: Any, y: Any, residual: Any, partial: Any) -> None:
+        for images, part in queues:
+            part(stream, _part(x, images, of_x), _part(y, images, of_y), _part(residual, images, of_y), partial)
+
+    return queue
 
 
 def _part(memory: Any, images: slice, step: int) -> Any:
@@ -349,9 +361,11 @@ class _Place:
         self, device: str, method: Method, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: Shape
     ) -> None:
         self.device, self.method, self.sms = device, method, sms(device)
-        self.kept: Buffer | None = None  # partial results of Buffers
+        self.shared = None if device == CPU else Partial.of(cuda.device_named(device))
+        self.kept: Buffer | None = None  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
-        self.lock = threading.Lock()  # held while a kernel is queued, so that nobody frees the filters then
+        # held while kernels are queued, so that nobody frees the filters then
+        self.lock = threading.RLock() if self.shared is None else self.shared.lock
         self.closed = False
         self.kernels = _loaded(every, device)
         c, k = sizes.c, sizes.k
@@ -389,35 +403,47 @@ class _Place:
 
     def prepare(self, plan: Plan, relu: bool, free: bool) -> None:
         """Its launches; ``free``: with the splits that are best for the shape."""
-        shape, found = plan.shape, list[Part]()
-        steps = 4 * shape.x_strides[0], 4 * shape.y_strides[0]
+        shape, found, floats = plan.shape, list[tuple[slice, Queue]](), 0
         for images, part in shape.parts():
             kernels = self.tuned.get(replace(part, splits=1), self.kernels)
             splits = SPLITS if free else (part.splits,)
             sizes = split(part, self.device, tuple(kernels), splits)
-            mine = kernels[sizes.kernel]
-            ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *one.numbers, shared=one.shared,
+            mine, u = kernels[sizes.kernel], self.u[sizes.kernel]
+            given = pointers(sizes, X, u, Y, self.bias, RESIDUAL, PARTIAL)
+            ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
                                               early=one.early)
-                     for one in launches(self.method, sizes, self.sms, relu)]  # fmt: skip
-            queue = mine[sizes.kernel].module.queue(ready)
-            found.append((None if part is shape else images, steps, sizes, self.u[sizes.kernel], queue))
-        plan.floats, plan.parts = max(sizes.floats for _, _, sizes, _, _ in found), found
+                     for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
+            found.append((images, mine[sizes.kernel].module.queue(ready, GIVEN)))
+            floats = max(floats, sizes.floats)
+        plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
         plan.place = self  # last: from here on other threads take it
 
-    def run(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any, stream: int | None) -> None:
-        """Queue it all. x, y, residual, partial: addresses on a GPU, arrays on the CPU device; 0: none. partial
-        None: if it is needed, memory that the layer keeps."""
+    def run(self, plan: Plan, library: Library, like: Any, x: int, y: int, residual: int, stream: int) -> None:
+        """Queue it all on a GPU. x, y, residual: addresses, 0: none. ``like``: x as an array of the library, which
+        allocates what memory for partial results is not at hand."""
+        lock = self.lock
+        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+            lock.acquire()
+            if self.closed:
+                raise LaunchError("the layer is closed")
+            partial = 0
+            if plan.floats:
+                shared = self.shared
+                partial = shared.at(stream) if shared is not None and plan.floats <= PIECE else 0
+                if not partial and library.kept:
+                    partial = self._keep(plan.floats)
+                elif not partial:
+                    more, partial = library.empty(like, (plan.floats,))  # freed when all is queued
+            plan.queue(stream, x, y, residual, partial)
+        finally:
+            lock.release()
+
+    def run_on_host(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any) -> None:
+        """The same on the CPU device, with arrays; 0: none."""
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            if partial is None and plan.floats:
-                partial = self._keep(plan.floats)
-            for images, steps, sizes, u, queue in plan.parts:
-                mine, ours, added = x, y, residual
-                if images is not None:
-                    mine, ours = _part(x, images, steps[0]), _part(y, images, steps[1])
-                    added = _part(residual, images, steps[1])
-                queue(stream, pointers(sizes, mine, u, ours, self.bias, added, partial))
+            plan.queue(None, x, y, residual, partial)
 
     def _keep(self, floats: int) -> int:
         """Memory for so many partial results, the same each time: for the default stream alone."""
@@ -434,7 +460,7 @@ class _Place:
             for one in (*self.buffers, *filter(None, [self.kept])):
                 one.free()
             self.u, self.bias = {}, 0
-            self.kept = None
+            self.kept = self.shared = None
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------------

@@ -139,14 +139,19 @@ class Device:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Makes this device's context the thread's, for a while."""
-        if not self._current or int(self.driver.cuCtxGetCurrent()[1]) == self._current:
-            yield
-            return
-        self.driver.cuCtxPushCurrent(self.context)
+        pushed = self.push()
         try:
             yield
         finally:
-            self.driver.cuCtxPopCurrent()
+            if pushed:
+                self.driver.cuCtxPopCurrent()
+
+    def push(self) -> bool:
+        """Make this device's context the thread's; False if it is already, and is not to be taken away again."""
+        if not self._current or int(self.driver.cuCtxGetCurrent()[1]) == self._current:
+            return False
+        self.driver.cuCtxPushCurrent(self.context)
+        return True
 
     def failed(self, error: Any, function: str, kernel: str = "") -> CudaError:
         """The exception for an error of the driver; remembers that the context is lost, if it is."""

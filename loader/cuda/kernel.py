@@ -6,7 +6,7 @@ import contextlib
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from loader.arrays import kind_of
 from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
-from loader.cuda.packer import Packer, layout
-from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
+from loader.cuda.packer import Packer
+from loader.cuda.prepared import Area, Prepared, Run, configuration, launch_attributes, queue, runner
 from loader.cuda.streams import handle_of
-from loader.module import Kernel, Module
+from loader.module import Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
@@ -28,7 +28,6 @@ TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
-Queue = Callable[[int, Sequence[Sequence[Any]]], None]
 UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
 
 
@@ -50,7 +49,7 @@ class CudaModule(Module):
             raise self._refused(error) from None
         self.closed = False
         self._kernels: dict[str, CudaKernel] = {}
-        self._lock = threading.Lock()  # held while the handle is used, so that nobody unloads the module then
+        self._lock = threading.RLock()  # held while the handle is used, so that nobody unloads the module then
         self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
 
     def _refused(self, error: CudaError) -> CudaError:
@@ -66,7 +65,7 @@ class CudaModule(Module):
     def kernel(self, name: str | None = None) -> Kernel:
         with self._lock:
             self._open()
-            code = find(self.cubin, name)
+            code = find(self.cubin, name or self.chosen)
             if code.name not in self._kernels:
                 handle = self.gpu.call("cuModuleGetFunction", self._handle, code.name.encode(), kernel=code.name)
                 self._kernels[code.name] = CudaKernel(self, code, handle)
@@ -83,8 +82,8 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
-    def queue(self, launches: Sequence[Prepared]) -> Queue:
-        return queue(launches)
+    def queue(self, launches: Sequence[Prepared], count: int = 0) -> Run:
+        return queue(launches, count)
 
     def synchronize(self) -> None:
         self.gpu.synchronize()
@@ -113,7 +112,7 @@ class CudaKernel(Kernel):
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
         self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
-        self._ready: dict[Any, tuple[Queue, Packer]] = {}
+        self._ready: dict[Any, tuple[Run, Packer]] = {}
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -149,40 +148,43 @@ class CudaKernel(Kernel):
             handle = 0 if packer.ask is None else packer.ask(args[packer.first])
         else:
             handle = stream if type(stream) is int else handle_of(stream)
-        values = [take(value, handle) for take, value in zip(packer.takes, args)]
-        try:
-            with self.module._lock:
-                run(handle, (values,))
+        values = packer.values(args, handle)
+        lock = self.module._lock
+        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+            lock.acquire()
+            run(handle, *values)
         except UNFIT:
-            self._explain(args)
+            self._explain(args, range(len(args)))
             raise
+        finally:
+            lock.release()
 
     def prepare(
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        *last: Any,
+        *args: Any,
         shared: int = 0,
         early: bool = False,
     ) -> Prepared:
-        count = len(self.params) - len(last)
-        check_count(self.name, self.params, (0,) * max(count, 0) + last)
-        for param, name in zip(self.params[:count], self._labels):
-            check_array(name, param.size, param.type)
-        area, packer = Area(self.params, self._code.param_bytes), self._packer(last, count)
+        check_count(self.name, self.params, args)
+        given = {n: value.number for n, value in enumerate(args) if isinstance(value, Given)}
+        for n in given:
+            check_array(self._labels[n], self.params[n].size, self.params[n].type)
+        rest = [n for n in range(len(args)) if n not in given]
+        values = [args[n] for n in rest]
+        area, packer = Area(self.params, self._code.param_bytes), self._packer(values, rest)
         try:
-            packer.pack_into(area.bytes, 0, *(take(value, 0) for take, value in zip(packer.takes, last)))
+            packer.pack_into(area.bytes, 0, *packer.values(values, 0))
         except UNFIT:
-            self._explain(last, count)
+            self._explain(values, rest)
             raise
-        first = struct.Struct(layout((param, "Q") for param in self.params[:count]))
         numbers = self._sizes(grid, block, shared)
-        config = configuration(self.gpu, numbers, self._attributes(numbers, early, None, False))
-        return Prepared(self, config, area, first.pack_into)
+        return Prepared(self, numbers, self._attributes(numbers, early, None, False), area, given)
 
     # -- preparation
 
-    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Queue, Packer]:
+    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Run, Packer]:
         """What ``launch`` does not have to find out again."""
         if self.gpu.lost is not None:
             raise self.gpu.gone()
@@ -194,9 +196,9 @@ class CudaKernel(Kernel):
         packer = self._packers.get(tuple(types))
         if packer is None:
             check_count(self.name, self.params, args)
-            packer = self._packers[tuple(types)] = self._packer(args)
-        one = Prepared(self, configuration(self.gpu, numbers, attributes), self._area, packer.pack_into)
-        found = queue([one]), packer
+            packer = self._packers[tuple(types)] = self._packer(args, range(len(args)))
+        step = self, configuration(self.gpu, numbers, attributes), self._area.table
+        found = runner([step], packer.pack_into, self._area.bytes), packer
         if len(self._ready) >= SHAPES:
             self._ready.clear()
         with contextlib.suppress(TypeError):
@@ -238,14 +240,14 @@ class CudaKernel(Kernel):
             self.gpu.call("cuFuncSetAttribute", self.handle, kind, 1, kernel=self.name)
         return launch_attributes(self.gpu, early, None if cluster is None else found, cooperative)
 
-    def _packer(self, args: Sequence[Any], first: int = 0) -> Packer:
-        """For arguments of these types, which are those from ``first`` on."""
-        for number, value in enumerate(args, first):
-            warn_of_bits(self._code, number, self.params[number], value, self._labels[number])
-        return Packer(self.gpu, self.params[first:], self._labels[first:], args)
+    def _packer(self, args: Sequence[Any], places: Sequence[int]) -> Packer:
+        """For arguments of these types, which stand at these places."""
+        for n, value in zip(places, args):
+            warn_of_bits(self._code, n, self.params[n], value, self._labels[n])
+        return Packer(self.gpu, [self.params[n] for n in places], [self._labels[n] for n in places], args)
 
-    def _explain(self, args: Sequence[Any], first: int = 0) -> None:
-        """Raise the LaunchError for arguments, from ``first`` on, that do not fit their parameters."""
-        for value, param, name in zip(args, self.params[first:], self._labels[first:]):
+    def _explain(self, args: Sequence[Any], places: Sequence[int]) -> None:
+        """Raise the LaunchError for arguments, at these places, that do not fit their parameters."""
+        for n, value in zip(places, args):
             if kind_of(value) is None:
-                scalar(value, param.size, name, param.type)
+                scalar(value, self.params[n].size, self._labels[n], self.params[n].type)

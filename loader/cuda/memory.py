@@ -28,7 +28,8 @@ class Buffer:
     Freed (``freed``) by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
     ``__cuda_array_interface__``, so that PyTorch, CuPy and others take it without a copy. Copies return when they are
     done, behind what ``stream`` (the default stream unless said otherwise) still had to do. ``owner``: the module whose
-    memory it shows, if it is not its own.
+    memory it shows, if it is not its own. ``place``: the GPU's number while there is memory of its own, else None: what
+    a launch looks at.
     """
 
     def __init__(self, shape: int | Sequence[int], dtype: Any = np.float32, device: str | Device = "cuda:0") -> None:
@@ -37,6 +38,7 @@ class Buffer:
         self.address = int(gpu.call("cuMemAlloc", self.nbytes)) if self.nbytes else 0
         self.freed = False
         self.owner: Owner | None = None
+        self.place: int | None = gpu.number if self.nbytes else None
         self._free = weakref.finalize(self, gpu.quietly, "cuMemFree", self.address) if self.nbytes else None
 
     @classmethod
@@ -52,7 +54,7 @@ class Buffer:
         """Memory of a module, which stays loaded as long as the view is there, unless it is closed."""
         made = cls.__new__(cls)
         made._describe(shape, dtype, device_named(device))
-        made.freed, made.address, made.owner, made._free = False, address, owner, None
+        made.freed, made.address, made.owner, made.place, made._free = False, address, owner, None, None
         return made
 
     def _describe(self, shape: int | Sequence[int], dtype: Any, gpu: Device) -> None:
@@ -99,7 +101,7 @@ class Buffer:
     def free(self) -> None:
         """Give the memory back; waits for kernels that may use it."""
         if self._free is not None:
-            self.freed = True
+            self.freed, self.place = True, None
             self._free()
 
     def _same(self, array: np.ndarray[Any, Any]) -> None:
@@ -136,9 +138,7 @@ def _read_buffer(buffer: Buffer, stream: int) -> tuple[int, int, int, bool]:
 
 def _quick(place: int, slow: Take) -> Take:
     def take(buffer: Buffer, stream: int) -> int:
-        if buffer.gpu.number == place and not buffer.freed and buffer.owner is None:
-            return buffer.address or slow(buffer, stream)
-        return slow(buffer, stream)
+        return buffer.address if buffer.place == place else slow(buffer, stream)
 
     return take
 

@@ -22,11 +22,11 @@ INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
 
 
 class Packer:
-    """Arguments of certain types -> the parameter area: for each a function that turns it into what ``pack_into``
-    takes. ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
+    """Arguments of certain types -> the parameter area: ``values(args, stream)`` is what ``pack_into`` takes.
+    ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
 
     def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
-        self.takes: list[Callable[[Any, int], Any]] = []
+        takes: list[Callable[[Any, int], Any]] = []
         self.ask: Callable[[Any], int] | None = None
         self.first, codes = 0, []
         for number, (param, name, value) in enumerate(zip(params, labels, args)):
@@ -35,8 +35,16 @@ class Packer:
                 self.ask, self.first = kind.stream, number
             code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
             codes.append((param, code))
-            self.takes.append(take)
+            takes.append(take)
         self.pack_into = struct.Struct(layout(codes)).pack_into
+        self.values = _each(takes)
+
+
+def _each(takes: Sequence[Callable[[Any, int], Any]]) -> Callable[[Sequence[Any], int], tuple[Any, ...]]:
+    """What each of them makes of its argument. Written out: a loop takes 0.4 us longer."""
+    calls = (f"take{n}(args[{n}], stream), " for n in range(len(takes)))
+    names = {f"take{n}": take for n, take in enumerate(takes)}
+    return eval(f"lambda args, stream: ({''.join(calls)})", names)  # type: ignore[no-any-return]
 
 
 def layout(codes: Iterable[tuple[Param, str]]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,16 +15,19 @@ if TYPE_CHECKING:
     from turingas.launch import Three
 
 EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
+POINTER = 8  # bytes
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
 
 
 class Area:
-    """A parameter area, ``bytes``, and at ``table`` what the driver wants: the address of each parameter in it."""
+    """A parameter area, ``bytes``: ``places``, the address of each parameter in it, and ``table``, that of a table of
+    these, which the driver wants."""
 
     def __init__(self, params: Sequence[Param], nbytes: int) -> None:
         self.bytes = ctypes.create_string_buffer(max(1, nbytes))
         base = ctypes.addressof(self.bytes)
-        self._table = (ctypes.c_void_p * max(1, len(params)))(*(base + param.offset for param in params))
+        self.places = [base + param.offset for param in params]
+        self._table = (ctypes.c_void_p * max(1, len(params)))(*self.places)
         self.table = ctypes.addressof(self._table)
 
 
@@ -48,59 +52,75 @@ class Launched(Protocol):
     def handle(self) -> Any: ...
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Prepared:
-    """A launch of which grid, block, shared memory and ``early`` are settled and checked, in ``config``; ``pack_into``
-    puts what is given each time into the area. ``stream``: the one that the configuration has."""
+    """A launch that is settled and checked: ``sizes`` (grid, block, dynamic shared memory), ``attributes``, and in
+    ``area`` all parameters but those that ``given`` has: by their place, the number of what the queue is given."""
 
     kernel: Launched
-    config: Any
+    sizes: tuple[int, ...]
+    attributes: Sequence[Any]
     area: Area
-    pack_into: Callable[..., None]
-    stream: int = 0
+    given: Mapping[int, int]
 
 
-def queue(launches: Sequence[Prepared]) -> Callable[[int, Sequence[Sequence[Any]]], None]:
-    """Launches of kernels of one module, one behind the other: a function of the stream, as a number, and of what each
-    is given. It calls the driver once to look at the context, and once for each. Areas and configurations are one
-    thread's meanwhile, and the module stays: who calls it holds a lock for both."""
-    gpu, module = launches[0].kernel.gpu, launches[0].kernel.module
-    current = gpu.driver.cuCtxGetCurrent
-    steps = list(map(_step, launches))
-    first, more = steps[0], list(enumerate(steps))[1:]
+Run = Callable[..., None]
 
-    def run(stream: int, given: Sequence[Sequence[Any]]) -> None:
+
+def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
+    """Launches of kernels of one module, one behind the other: a function of the stream, as a number, and of what is
+    given, ``count`` addresses at least. These are packed once for all launches, into memory that all their parameters
+    point to."""
+    count = max([count, *(1 + number for one in launches for number in one.given.values())])
+    memory = ctypes.create_string_buffer(max(1, POINTER * count))
+    base, steps = ctypes.addressof(memory), list[tuple[Launched, Any, int]]()
+    memory.kept = []  # type: ignore[attr-defined]  # what has to live as long as the function does
+    for one in launches:
+        places = [base + POINTER * one.given[n] if n in one.given else place for n, place in enumerate(one.area.places)]
+        table = (ctypes.c_void_p * max(1, len(places)))(*places)
+        memory.kept += one.area, table  # type: ignore[attr-defined]
+        steps.append((one.kernel, configuration(one.kernel.gpu, one.sizes, one.attributes), ctypes.addressof(table)))
+    return runner(steps, struct.Struct(f"<{count}Q").pack_into, memory)
+
+
+def runner(
+    launches: Sequence[tuple[Launched, Any, int]], pack_into: Callable[..., None], memory: Any
+) -> Run:
+    """A function of the stream and of what ``pack_into`` puts into ``memory``, which then launches: kernels of one
+    module, each with its configuration and the address of its table of parameters. The driver is called once to look at
+    the context, and once for each. Memory and configurations are one thread's meanwhile, and the module stays: who
+    calls it holds a lock for both.
+
+    All that it needs is at hand, since each look-up of a name is time."""
+    gpu, module = launches[0][0].gpu, launches[0][0].module
+    current, launch, context = gpu.driver.cuCtxGetCurrent, gpu.driver.cuLaunchKernelEx, gpu.context
+    steps = [(config, kernel.handle, table, kernel.name) for kernel, config, table in launches]
+    before: int | None = 0  # the stream that all configurations have; None: not all the same
+
+    def run(stream: int, *values: Any) -> None:
+        nonlocal before
         if gpu.lost is not None:
             raise gpu.gone()
         if module.closed:
             module._open()
-        if current()[1] == gpu.context:  # in old cuda-python never equal: right all the same
-            first(stream, given[0])
-            for number, step in more:
-                step(stream, given[number])
-        else:
-            with gpu.current():
-                for step, values in zip(steps, given):
-                    step(stream, values)
+        pushed = current()[1] != context and gpu.push()  # old cuda-python's are never equal
+        try:
+            if stream != before:
+                before = None
+                for config, _, _, _ in steps:
+                    config.hStream = stream
+                before = stream
+            pack_into(memory, 0, *values)
+            for config, handle, table, name in steps:
+                (error,) = launch(config, handle, table, 0)
+                if error:
+                    raise gpu.failed(error, "cuLaunchKernelEx", name)
+                gpu.kernel = name
+        finally:
+            if pushed:
+                gpu.driver.cuCtxPopCurrent()
 
     return run
-
-
-def _step(one: Prepared) -> Callable[[int, Sequence[Any]], None]:
-    """Pack and launch; all that it needs is at hand, since each look-up of a name is time."""
-    gpu, handle, name = one.kernel.gpu, one.kernel.handle, one.kernel.name
-    config, area, pack_into, launch = one.config, one.area, one.pack_into, gpu.driver.cuLaunchKernelEx
-
-    def step(stream: int, values: Sequence[Any]) -> None:
-        if stream != one.stream:
-            config.hStream = one.stream = stream
-        pack_into(area.bytes, 0, *values)
-        (error,) = launch(config, handle, area.table, 0)
-        if error:
-            raise gpu.failed(error, "cuLaunchKernelEx", name)
-        gpu.kernel = name
-
-    return step
 
 
 def configuration(gpu: Device, numbers: Sequence[int], attributes: Sequence[Any] = ()) -> Any:

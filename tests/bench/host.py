@@ -81,10 +81,10 @@ def pytorch() -> Any:
     def stream(tensor: Any) -> int:
         return 0 if place(tensor) < 0 else raw(place(tensor))
 
-    raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream is missing without a GPU
+    raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream cannot be called without a GPU
     kind = arrays.Kind(
         lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
-        lambda there, slow: arrays._torch_quick(there - 1, slow),
+        lambda there, slow: arrays._torch_quick(there - 1, slow), raw,
     )  # fmt: skip
     made = libraries._torch(kind)
     ask = made.seen

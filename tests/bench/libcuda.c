@@ -22,6 +22,8 @@ static Result name(char *text, int size, int n) { strncpy(text, "no GPU", size);
 static Result load(Handle *module, const void *image) { *module = 0x2000; return 0; }
 static Result function(Handle *kernel, Handle module, const char *text) { static Handle next = 0x3000; *kernel = next++; return 0; }
 static Result allocate(Handle *memory, size_t size) { *memory = (Handle)aligned_alloc(256, (size + 255) & ~(size_t)255); return 0; }
+static Result capturing(Handle stream, int *status) { *status = 0; return 0; }
+static Result mode(int *found) { *found = 0; return 0; }
 static Result text(int error, const char **found) { *found = "CUDA_ERROR_OF_THE_STUB"; return 0; }
 
 // numbers of CUdevice_attribute and CUfunction_attribute
@@ -42,6 +44,7 @@ static const struct { const char *name; void *function; } TABLE[] = {
     {"cuDevicePrimaryCtxRetain", retain}, {"cuCtxGetCurrent", get}, {"cuCtxPushCurrent", push}, {"cuCtxPopCurrent", pop},
     {"cuDeviceGetName", name}, {"cuDeviceGetAttribute", attribute}, {"cuModuleLoadData", load},
     {"cuModuleGetFunction", function}, {"cuFuncGetAttribute", of_function}, {"cuMemAlloc", allocate},
+    {"cuStreamIsCapturing", capturing}, {"cuThreadExchangeStreamCaptureMode", mode},
     {"cuGetErrorName", text}, {"cuGetErrorString", text},
 };
 

@@ -23,6 +23,9 @@ from turingas.flow.graph import Graph
 PAGE = Path(__file__).parent.parent.parent / "docs" / "linter.md"
 
 RIGHT = """.kernel right
+--:-:-:-:4   CS2R R2, SRZ;
+--:-:-:-:4   CS2R R4, SRZ;
+--:-:-:-:4   CS2R R6, SRZ;
 --:-:-:-:4   MOV R0, RZ;
 top:
 --:-:-:-:6   IADD3 R0, R0, 0x1, RZ;
@@ -61,9 +64,9 @@ def test_right(right):
     result = run(right)
     assert result.exit_code == 0, result.output
     text = result.output
-    assert f"{right}:5: note: right+0x0020: 1 cycle lost: R2 R4 R6" in text  # source lines are known
+    assert f"{right}:8: note: right+0x0050: 1 cycle lost: R2 R4 R6" in text  # source lines are known
     assert "[bank-conflict]" in text and "[occupancy]" in text and "hint: move one source" in text
-    assert f"{right}: right: loop 0x0010 to 0x0040, lines 4 to 7, depth 1" in text
+    assert f"{right}: right: loop 0x0040 to 0x0070, lines 7 to 10, depth 1" in text
     assert f"{right}: 2 notes" in text
 
 
@@ -98,17 +101,18 @@ def test_cubin(right, tmp_path):
     cubin = tmp_path / "right.cubin"
     cubin.write_bytes(turingas.assemble(RIGHT).to_bytes())
     result = run(cubin)
-    assert result.exit_code == 0 and f"{cubin}: note: right+0x0020" in result.output
+    assert result.exit_code == 0 and f"{cubin}: note: right+0x0050" in result.output
 
 
 def test_several_files(right, wrong):
     result = run(right, wrong)
-    assert result.exit_code == 1 and "right+0x0020" in result.output and "wrong+0x0030" in result.output
+    assert result.exit_code == 1 and "right+0x0050" in result.output and "wrong+0x0030" in result.output
 
 
 def test_options_of_the_assembler(tmp_path):
     path = tmp_path / "x.sass"
-    path.write_text("<code>\nout_ = f'FFMA R1, R{A}, R4, R6;\\n'\n</code>\nEXIT;")
+    zeros = "''.join(f'MOV R{n}, RZ;\\n' for n in (A, 4, 6))"
+    path.write_text(f"<code>\nout_ = {zeros} + f'FFMA R1, R{{A}}, R4, R6;\\n'\n</code>\nEXIT;")
     assert run(path, "-D", "A=2").exit_code == 0  # the control codes are filled in
     code = ["--default-control", "--:-:-:Y:5"]
     assert "R2 R4 R6" in run(path, "-D", "A=2", *code).output
@@ -133,7 +137,7 @@ def test_what_is_no_kernel(tmp_path, right):
     assert result.exit_code == 1 and "Traceback" not in result.output
     assert f"{bad}:1:12: error: unknown instruction 'FFAM'" in result.output
     assert f"{worse}: error: " in result.output
-    assert "right+0x0020" in result.output  # it goes on
+    assert "right+0x0050" in result.output  # it goes on
 
 
 @pytest.mark.parametrize("args", [[], ["missing.sass"], ["x.sass", "--severity", "bad"], ["x.sass", "--arch", "sm_44"]])
@@ -229,7 +233,8 @@ def test_examples_of_the_documentation(kind, text):
     for source in re.findall(r"^```nvsass\n(.*?)^```$", text, re.M | re.S):
         found = turingas.lint(turingas.assemble(source, "sm_75"))
         assert kind in {finding.kind for finding in found}
-        assert {finding.kind for finding in found if finding.severity != "note"} <= {kind}
+        wrong = {finding.kind for finding in found if finding.severity != "note"}
+        assert wrong <= {kind, "uninitialised"}  # listings are parts of kernels
 
 
 @pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")

@@ -317,9 +317,7 @@ def test_nothing_to_do() -> None:
     block = Block()
     low, high = halves(block.memory.add(np.zeros(64, np.uint8)))
     lines = ["UBLKPF.L2 [UR10], UR12", "UTMACMDFLUSH", "ACQBULK", "PREEXIT", "SYNCS.CCTL.IV [UR4]"]
-    lines += ["USETMAXREG.DEALLOC.CTAPOOL 0x18", "USETMAXREG.TRY_ALLOC.CTAPOOL UP1, 0xf0"]
-    out = block.run("\n".join(lines), uregs={4: BAR, 10: low, 11: high, 12: 4})
-    assert out.up(1).tolist() == [True]
+    block.run("\n".join(lines), uregs={4: BAR, 10: low, 11: high, 12: 4})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.emulate import step
 from tests.tools import nvrtc
 from turingas import emulate
 from turingas.emulate.build import Unsupported
-from turingas.emulate.semantics import tensor
+from turingas.emulate.semantics import sums
 
 RNG = np.random.default_rng(11)
 WARPS = 2
@@ -216,14 +216,55 @@ def read(out: step.Result, first: int, count: int) -> np.ndarray:
     return np.stack([out.r(first + n) for n in range(count)], -1).reshape(WARPS, 32, count).astype(np.uint64)
 
 
-def rounding(kind: str, terms: list[Fraction]) -> Fraction:
-    """How far a result may lie from the exact sum: half a unit in its last place, and what FP64 loses."""
-    total = abs(sum(terms))
-    digits = FLOATS[kind][2] + 1
-    if kind == "F64":
-        return sum(abs(t) for t in terms) * len(terms) * Fraction(1, 1 << 52)
-    exponent = int(np.floor(np.log2(float(total)))) if total else -126
-    return Fraction(2) ** (exponent - digits) + sum(abs(t) for t in terms) * Fraction(1, 1 << 48)
+#: what is published of tensor cores: bits that they keep below the largest exponent, products (of 16 bits) of a sum,
+#: and below which exponent no sum is aligned, for FP32 and for FP16
+CORES = {
+    "sm_70": (23, 4, -131, -19), "sm_75": (24, 8, -132, -20), "sm_80": (24, 8, -132, -20), "sm_86": (24, 8, -132, -20),
+    "sm_89": (24, 8, -132, -20), "sm_90": (25, 16, -133, -21), "sm_90a": (25, 16, -133, -21),
+}  # fmt: skip
+
+
+def exponent_of(code: int, kind: str) -> int:
+    """As the field of the code says it; a denormal number has that of the smallest normal one."""
+    _, exponent, mantissa = FLOATS[kind]
+    return max(code >> mantissa & (1 << exponent) - 1, 1) - (1 << exponent - 1) + 1
+
+
+def cut(value: Fraction, unit: Fraction) -> Fraction:
+    return int(value / unit) * unit
+
+
+def power(value: Fraction) -> int:
+    """The exponent of a value."""
+    guess = value.numerator.bit_length() - value.denominator.bit_length() if value else -9999
+    return guess - (abs(value) < Fraction(2) ** guess)
+
+
+def core(arch: str, kinds: tuple[str, str, str], pairs: list[tuple[int, int]], c: int, twice: int = 1) -> Fraction:
+    """A sum of products as a tensor core makes it, in whole numbers: ``pairs`` of codes, and the code ``c``."""
+    kind_a, kind_b, kind = kinds
+    kept, block, low, low_half = CORES[arch]
+    low = low if kind == "F32" else low_half
+    digits = 23
+    if width(kind_a) == 8:
+        kept, low, digits = 13, -133, 13
+    block = block * 16 // (32 if kind_a == "TF32" else width(kind_a)) * twice
+    total, of_total = exact(c, kind), exponent_of(c, kind)
+    for n in range(0, len(pairs), block):
+        terms = [(total, of_total)] if total else []
+        for x, y in pairs[n : n + block]:
+            if product := exact(x, kind_a) * exact(y, kind_b):
+                terms.append((product, exponent_of(x, kind_a) + exponent_of(y, kind_b)))
+        unit = Fraction(2) ** (max([low, *(exponent for _, exponent in terms)]) - kept)
+        total = sum((cut(term, unit) for term, _ in terms), Fraction(0))
+        if kind == "F32":
+            total = cut(total, Fraction(2) ** (max(power(total), -126) - digits))
+            of_total = max(power(total), -126)
+        else:
+            unit = Fraction(2) ** (max(power(total), -14) - 10)
+            total = round(total / unit) * unit
+            of_total = max(power(total), -14)
+    return total
 
 
 MMA = [
@@ -265,9 +306,9 @@ def count(kind: str, rows: int, columns: int) -> int:
     return rows * columns // 32
 
 
-def compare(name: str, kind: str, got: np.ndarray, a: list, b: list, c: list, layout: Layout, kinds: tuple) -> None:
+def compare(name: str, arch: str, got: np.ndarray, a: list, b: list, c: list, layout: Layout, kinds: tuple) -> None:
     """One warp: the codes (32, elements) of D against the product of exact matrices."""
-    kind_a, kind_b = kinds
+    kind_a, kind_b, kind = kinds
     columns = list(zip(*b))
     for lane in range(32):
         for i in range(got.shape[1]):
@@ -283,8 +324,10 @@ def compare(name: str, kind: str, got: np.ndarray, a: list, b: list, c: list, la
                 wrapped = (total + (1 << 31)) % (1 << 32) - (1 << 31)
                 saturated = min(max(total, -(1 << 31)), (1 << 31) - 1)
                 assert result == (saturated if "SAT" in name else wrapped)
+            elif kind == "F64":
+                assert abs(result - total) <= sum(abs(t) for t in terms) * len(terms) * Fraction(1, 1 << 52)
             else:
-                assert abs(result - total) <= rounding(kind, terms), (lane, i)
+                assert result == core(arch, kinds, pairs, c[row][column], 2 if ".SP" in name else 1), (lane, i)
 
 
 def test_the_sum_of_hopper() -> None:
@@ -293,7 +336,8 @@ def test_the_sum_of_hopper() -> None:
 
     def total(products: list[tuple[float, float]], c: float) -> float:
         a, b = (np.array(column) for column in zip(*products))
-        return float(tensor._aligned("F16")(a[None, None], b[None, :, None], np.array([[[c]]]))[0, 0, 0])
+        add = sums.adder("sm_90", ("F16", "F16"), "F32")
+        return float(add(a[None, None], b[None, :, None], np.array([[[c]]]))[0, 0, 0])
 
     tiny = 2.0**-25
     assert total([(1, 1), (-1, 1 - 2.0**-11)], 0) == 2.0**-11
@@ -304,6 +348,7 @@ def test_the_sum_of_hopper() -> None:
     assert total([(1, 1), (tiny, 7)], 0) == 1 + 2.0**-23  # 7 / 4 units, not rounded up
     assert total([(-1, 1), (-tiny, 7)], 0) == -1 - 2.0**-23
     assert total([(2.0**-24, 1), (0, 1)], 2.0**-45) == 2.0**-24  # a denormal half has the exponent -14
+    assert total([(1, 0), (0, 2.0**15)], 2.0**-60) == 2.0**-60  # what is 0 has no exponent
     with np.errstate(invalid="ignore"):
         assert np.isnan(total([(np.inf, 1), (-np.inf, 1)], 0))
 
@@ -322,7 +367,7 @@ def test_mma(case: tuple) -> None:
         a = scatter(codes[0][w], layout_a, m, k)
         b = scatter(codes[1][w], layout_b, k, 8)
         c = scatter(codes[2][w], layout_c, m, 8)
-        compare(name, kind, got[w], a, b, c, layout_c, (kind_a, kind_b))
+        compare(name, arch, got[w], a, b, c, layout_c, (kind_a, kind_b, kind))
 
 
 def test_in_place_and_masked() -> None:
@@ -470,7 +515,7 @@ def test_sparse(case: tuple) -> None:
         text = f"{name} R112, R16{row_text}, R48{col_text}, R80, R100, {selector:#x}"
         out = step.run(text, arch="sm_80", regs=regs)
         got = np.stack([out.r(112 + n) for n in range(4)], -1).astype(np.uint64)
-        compare(name, kind, got, dense, b, c, c16, (kind_a, kind_a))
+        compare(name, "sm_80", got, dense, b, c, c16, (kind_a, kind_a, kind))
 
 
 # ---- HMMA.884: the parts of mma.m8n8k4, four quad pairs at once ------------------------------------------------------
@@ -514,24 +559,27 @@ def test_volta(layout_a: str, layout_b: str, kinds: tuple[str, str]) -> None:
         f"HMMA.884.{into}.{kind_c}.STEP{n} R{24 + d}, R0.{layout_a}, R2.{layout_b}, R{8 + c}"
         for n, (d, c) in enumerate(STEPS[kinds])
     )
-    out = step.run(text, arch="sm_70" if layout_a == "ROW" else "sm_75", regs=regs)
+    arch = "sm_70" if layout_a == "ROW" else "sm_75"
+    out = step.run(text, arch=arch, regs=regs)
     got = unpack(read_one(out, 24, 4 if into == "F16" else 8), width(into))
     for quad in range(4):
         lanes = [*range(4 * quad, 4 * quad + 4), *range(4 * quad + 16, 4 * quad + 20)]
         a, b, c = {}, {}, {}
         for lane in lanes:
             for i in range(4):
-                a[volta_a(layout_a, lane, i)] = exact(int(codes[0][lane, i]), "F16")
-                b[volta_b(layout_b, lane, i)] = exact(int(codes[1][lane, i]), "F16")
+                a[volta_a(layout_a, lane, i)] = int(codes[0][lane, i])
+                b[volta_b(layout_b, lane, i)] = int(codes[1][lane, i])
             for i in range(8):
-                c[volta_c(kind_c, lane, i)] = exact(int(codes[2][lane, i]), kind_c)
+                c[volta_c(kind_c, lane, i)] = int(codes[2][lane, i])
         assert len(a) == len(b) == 32 and len(c) == 64
         for lane in lanes:
             for i in range(8):
                 row, column = volta_c(into, lane, i)
-                terms = [a[row, k] * b[k, column] for k in range(4)] + [c[row, column]]
-                result = exact(int(got[lane, i]), into)
-                assert abs(result - sum(terms)) <= rounding(into, terms), (lane, i)
+                pairs = [(a[row, k], b[k, column]) for k in range(4)]
+                added = c[row, column]
+                if into != kind_c:  # FP16 as FP32
+                    added = int(np.float32(float(exact(added, kind_c))).view(np.uint32))
+                assert exact(int(got[lane, i]), into) == core(arch, ("F16", "F16", into), pairs, added), (lane, i)
 
 
 def read_one(out: step.Result, first: int, count: int) -> np.ndarray:

@@ -201,7 +201,7 @@ def test_tensors_of_more_than_a_launch_can_address(standin, monkeypatch):
         conv = case.conv(bias=True)
         assert error(conv(case.x, case.residual), case.y(bias=True, residual=True)) < 1e-6
         assert error(conv(case.x), case.y(bias=True)) < 1e-6
-        assert [images.start for images, *_ in conv._plans[-1, case.x.shape].parts] == [0, 1, 2, 3, 4]
+        assert [images.start for images, _ in conv._plans[-1, case.x.shape].shape.parts()] == [0, 1, 2, 3, 4]
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more: CHWN = "):
         case = Case(5, 2, 41, 40, 3, 1, "CHWN")
         case.conv()(case.x)

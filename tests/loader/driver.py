@@ -42,7 +42,8 @@ class Driver:
     )))  # fmt: skip
     CUpointer_attribute = enum("CUpointer_attribute", "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL")
     CUstream_flags = enum("CUstream_flags", CU_STREAM_NON_BLOCKING=1)
-    CUstreamCaptureMode = enum("CUstreamCaptureMode", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+    CUstreamCaptureMode = enum("CUstreamCaptureMode", CU_STREAM_CAPTURE_MODE_GLOBAL=0,
+                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1, CU_STREAM_CAPTURE_MODE_RELAXED=2)  # fmt: skip
 
     def __init__(self, gpus: int = 2, major: int = 7, minor: int = 5, version: int = 12090) -> None:
         self.gpus, self.major, self.minor, self.version = gpus, major, minor, version
@@ -59,7 +60,7 @@ class Driver:
         self.captured: dict[int, list[Any]] = {}
         self.fails: dict[str, int] = {}  # function -> the error it is to return
         self.sticky = 0
-        self.next = 1
+        self.next = 100  # handles that are no numbers of CUDA's own streams
         self.thread = threading.local()
         self.missing: Exception | None = None
         self.busy = threading.RLock()  # many threads may call a driver, the CPU device's memory one at a time
@@ -254,6 +255,13 @@ class Driver:
 
     def do_cuStreamBeginCapture(self, stream: int, mode: int) -> None:
         self.captured[stream] = []
+
+    def do_cuStreamIsCapturing(self, stream: int) -> int:
+        return int(stream in self.captured)
+
+    def do_cuThreadExchangeStreamCaptureMode(self, mode: int) -> int:
+        before, self.thread.mode = getattr(self.thread, "mode", self.CUstreamCaptureMode(0)), mode
+        return before  # type: ignore[no-any-return]
 
     def do_cuStreamEndCapture(self, stream: int) -> int:
         return self.made(self.captured.pop(stream))

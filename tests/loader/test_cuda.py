@@ -12,7 +12,7 @@ import pytest
 
 import loader
 import turingas
-from loader import cuda, timing
+from loader import Given, cuda, timing
 from loader.cuda import Buffer, CudaError, Graph, Stream, gpu, prepared
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
@@ -230,69 +230,73 @@ def test_nothing_hidden_in_a_launch(driver, cubin):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])
 def test_a_prepared_launch(driver, cubin, device):
-    """It keeps numbers of its own, and takes first arguments and a stream each time."""
+    """It keeps numbers of its own, and takes the stream and what is Given each time."""
     kernel = loader.load(cubin, device).kernel("add")
     driver.thread.stack = [1000]  # of another GPU
-    ready = [kernel.prepare(2, (32, 1), N, float(scale)) for scale in (2, 3)]
-    twice, thrice, both = (kernel.module.queue(which) for which in (ready[:1], ready[1:], ready))
+    ready = [kernel.prepare(2, (32, 1), Given(0), Given(1), N, float(scale)) for scale in (2, 3)]
+    second = kernel.prepare(2, 32, Given(2), Given(0), N, 3.0)
+    twice, thrice, both = (kernel.module.queue(which) for which in (ready[:1], ready[1:], [ready[0], second]))
     with Stream(device if device != "cpu" else "cuda:0") as stream:
         streams = [0, stream.handle, 0]
         for factor, launch, handle in zip((2, 3, 2), (twice, thrice, twice), streams):
             if device == "cpu":
                 out, values = np.zeros(N, np.float32), np.arange(N, dtype=np.float32)
-                launch(None, ((out, values),))
+                launch(None, out, values)
             else:
                 there, values = arrays(device)
-                launch(handle, ((there.address, values.address),))
+                launch(handle, there.address, values.address)
                 kernel.launch(2, 32, *arrays(device), N, 7.0)  # has an area of its own
                 out = there.numpy()
             assert (out == factor * np.arange(N)).all()
     if device == "cpu":
         third = np.zeros(N, np.float32)
-        both(None, ((out, values), (third, out)))
+        both(None, out, values, third)
         assert (third == 3 * out).all() and (out == 2 * values).all()
     else:
         assert [launch[3] for launch in driver.launches[::2]] == streams and driver.thread.stack == [1000]
         third = Buffer(N, np.float32, device)
         driver.thread.stack = [1001]
         driver.calls.clear()
-        both(0, ((there.address, values.address), (third.address, there.address)))
+        both(0, there.address, values.address, third.address)
         assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
         assert (third.numpy() == 6 * np.arange(N)).all()
         with Stream(device) as stream:  # a prepared launch may stand in several queues
             for which, handle in ((twice, stream.handle), (both, 0), (both, stream.handle), (twice, 0)):
-                which(handle, [(there.address, values.address)] * 2)
+                which(handle, there.address, values.address, *[third.address] * (which is both))
                 told = [launch[3] for launch in driver.launches[-2 if which is both else -1 :]]
                 assert set(told) == {handle}
-        for last, message in (((N, 2.0, 1, 2, 3), "takes 4 arguments and was given 5"), ((N, 1e300), "out of range"),
-                              ((values.address, N, 2.0), None), ((2.0,), "n.* has 4 bytes and is not a pointer"),
-                              ((1 << 40, 2.0), "out of range")):  # fmt: skip
-            if message is None:
-                kernel.module.queue([kernel.prepare(2, 32, *last)])(0, ((there.address,),))
-                continue
+        a, b = Given(0), Given(1)
+        kernel.module.queue([kernel.prepare(2, 32, a, values.address, N, 2.0)])(0, there.address)
+        for args, message in (
+            ((a, b, N, 2.0, 1), "takes 4 arguments and was given 5"), ((a, N, 2.0), "takes 4 arguments"),
+            ((a, b, N, 1e300), "out of range"), ((a, b, 1 << 40, 2.0), "out of range"),
+            ((a, b, b, 2.0), "n.* has 4 bytes and is not a pointer"),
+        ):  # fmt: skip
             with pytest.raises(LaunchError, match=message):
-                kernel.prepare(2, 32, *last)
+                kernel.prepare(2, 32, *args)
+        with pytest.raises(LaunchError, match="numbers begin with 0"):
+            Given(-1)
         for sizes in ((0, 32), (2, 2048)):
             with pytest.raises(LaunchError):
-                kernel.prepare(*sizes, N, 2.0)
+                kernel.prepare(*sizes, a, b, N, 2.0)
         kernel.module.close()
         with pytest.raises(LaunchError, match="the module is closed"):
-            twice(0, ((there.address, values.address),))
+            twice(0, there.address, values.address)
         with pytest.raises(LaunchError, match="the module is closed"):
-            kernel.prepare(2, 32, N, 2.0)
+            kernel.prepare(2, 32, Given(0), Given(1), N, 2.0)
 
 
 def test_prepared_launches_and_threads(driver, cubin):
     """All share one area of parameters; under a lock each thread's launch has its own arguments."""
     kernel, lock, wrong = loader.load(cubin).kernel("add"), threading.Lock(), []
-    launch = kernel.module.queue([kernel.prepare(2, 32, N, 2.0)])
+    launch = kernel.module.queue([kernel.prepare(2, 32, Given(0), Given(1), N, 2.0)])
 
     def work(start):
         out, values = Buffer(N), Buffer.of(np.arange(start, start + N, dtype=np.float32))
         for _ in range(20):
             out.fill(0)
             with lock:
-                launch(0, ((out.address, values.address),))
+                launch(0, out.address, values.address)
             wrong.extend(out.numpy() != 2 * np.arange(start, start + N))
 
     threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]

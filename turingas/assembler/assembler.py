@@ -31,7 +31,8 @@ from turingas.isa.table import OPS
 from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.scheduler.pipeline import Pipelined as Overlapping
-from turingas.source import parse, rotate
+from turingas.source import listings, parse, rotate
+from turingas.source.expand import expand
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -76,6 +77,11 @@ def parsed(
     default_control: str | None,
 ) -> tuple[str, str, parse.Parsed]:
     """What ``Assembler`` takes: architecture, name of the default kernel, parsed lines."""
+    if listings.is_listing(source):
+        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
+        hint = "add .param and .shared to what `turingas assemble -E` prints of it"
+        lacks = AsmError("a listing tells neither parameters nor shared memory", filename or UNNAMED, hint=hint)
+        warnings.warn(AsmWarning(lacks), stacklevel=callers_level())
     found = ARCH_LINE.search(source)
     try:
         facts = architectures.arch(found[1] if found else arch)
@@ -90,6 +96,25 @@ def parsed(
         rotations, errors = rotate.find(read.items)
         read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
     return facts.name, kernel, read
+
+
+def expanded(
+    source: str,
+    arch: str = "sm_75",
+    defines: Mapping[str, object] | None = None,
+    include: Sequence[str | PathLike[str]] = (),
+    filename: str | None = None,
+    allow_python: bool = True,
+) -> str:
+    """``source`` as the assembler reads it: with what inline Python, includes and expressions stand for, without
+    comments; a listing as source. It assembles to the same cubin. Raises AsmError with all mistakes."""
+    if listings.is_listing(source):
+        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
+    found = ARCH_LINE.search(source)
+    lines, errors = expand(source, filename, defines, include, allow_python, found[1] if found else arch)
+    raise_all(errors)
+    head = [] if any(ARCH_LINE.search(line.text) for line in lines) else [f".arch {architectures.arch(arch).name}"]
+    return "\n".join([*head, *(line.text.rstrip() for line in lines if line.text.strip()), ""])
 
 
 class Assembler(Directives):
@@ -167,6 +192,11 @@ class Assembler(Directives):
         kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
         self._resources(draft, words, used)
         self._schedule_from(draft, gaps)
+        names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
+        if names is not None:
+            kernel.unused = names.unused()
+            if not draft.renamed and not draft.pipelined:  # else registers do not hold what the author put there
+                kernel.names = names.of_registers()
         kernel.stack_bytes = kernel.frame_bytes if kernel.entry else None
         if draft.stack:
             kernel.stack_bytes = draft.stack[0]
@@ -444,9 +474,9 @@ def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruct
     name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
     while name in draft.labels:
         name += "_"
-    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].known) for line in made.lines]
-    before = [Instruction("", text, branch.line, branch.known) for text in made.before]
-    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.known)]
+    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].names) for line in made.lines]
+    before = [Instruction("", text, branch.line, branch.names) for text in made.before]
+    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.names)]
     more = len(new) - len(old)
 
     def moved(address: int) -> int:

@@ -6,8 +6,21 @@ import os
 from pathlib import Path
 
 from turingas import collector
-from turingas.check import addresses, banks, hazards, resources, returns, reuse, structure  # noqa: F401 (their rules)
+from turingas.check import (  # noqa: F401 (their rules)
+    addresses,
+    banks,
+    hazards,
+    resources,
+    returns,
+    reuse,
+    spills,
+    structure,
+    uninitialised,
+    unused,
+    warpgroup,
+)
 from turingas.check.finding import SEVERITIES, Finding
+from turingas.check.named import named
 from turingas.check.rules import CHECKS
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
@@ -35,7 +48,7 @@ def lint_kernel(kernel: Kernel, file: str = "") -> list[Finding]:
 
 def lint_graph(graph: Graph) -> list[Finding]:
     """The findings of every check on a kernel whose graph is there already."""
-    found = [finding for check in CHECKS for finding in check(graph)]
+    found = named([finding for check in CHECKS for finding in check(graph)], graph.kernel.names)
     return sorted(found, key=lambda f: (f.address, SEVERITIES.index(f.severity), f.kind, f.other or 0))
 
 

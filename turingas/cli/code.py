@@ -19,19 +19,28 @@ from turingas.errors import AsmError, LaunchError
 @sources
 @click.option("--kernel", default="kern", show_default=True, help="Name of the kernel in a file without .kernel.")
 @click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
+@click.option("-E", "--expand", is_flag=True, help="Print the source with inline Python and includes expanded instead.")
 def assemble(
     file: str,
     output: str | None,
     sources: Sources,
     kernel: str,
     default_control: str | None,
+    expand: bool,
 ) -> None:
     """Assemble a source FILE (- for stdin) into a cubin.
+
+    Listings of cuobjdump -sass and nvdisasm -hex are read, too: their code, from the words in their comments.
 
     \b
       turingas assemble gemm.sass
       turingas assemble gemm.sass -o gemm90.cubin --arch sm_90 -D TILE=128
+      turingas assemble -E gemm.sass | less
     """
+    if expand:
+        with diagnosed(file), written(output or "-") as stream:
+            stream.write(sources.expanded(file, read(file)).encode("utf-8", "surrogateescape"))
+        return
     if output is None:
         output = "-" if file == "-" else os.path.splitext(file)[0] + ".cubin"
     keep(file, output)

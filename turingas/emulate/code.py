@@ -47,6 +47,7 @@ class Code:
         # a count in a uniform register may be any
         asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
                  for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip
+        self.moves = bool(asked)  # warps give registers up, or ask for more
         # a relocatable kernel declares its own alone; linking it gives it the most of what it calls
         self.registers = max(1, *asked, *(text.registers for _, text in sections))
 

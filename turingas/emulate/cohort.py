@@ -182,6 +182,12 @@ class Observer:
     def left(self, flight: Flight) -> None:
         """The kernel ends, and nobody has waited for an operation."""
 
+    def product(self, k: Cohort, i: Instruction) -> None:
+        """Warp groups begin a matrix product."""
+
+    def product_over(self, warps: Array, i: Instruction) -> None:
+        """It is done in ``warps``."""
+
     def tell(self, report: Report) -> None:
         """The wave has ended: add to the report what it came to."""
 
@@ -214,6 +220,8 @@ class State:
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
         #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
         self.left: dict[tuple[int, int, int], int] = {}
+        self.has = np.full(warps, image.kernel.registers)  # registers that each warp has
+        self.pool = np.zeros(blocks, np.int64)  # registers that warps of a block have given up, for each thread of one
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)

@@ -225,7 +225,8 @@ class Module:
         bank[facts.block_dim : facts.block_dim + 12] = np.array(options.block, "<u4").tobytes()
         bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
         for at, window in ((facts.shared_window_at, SHARED_WINDOW), (facts.local_window_at, LOCAL_WINDOW)):
-            bank[at : at + 8] = (window << 32).to_bytes(8, "little")
+            if at is not None:
+                bank[at : at + 8] = (window << 32).to_bytes(8, "little")
         dynamic = options.shared - kernel.shared_bytes
         for at, value in ((facts.dynamic_at, dynamic), (facts.sms_at, 1), (facts.kept_at, facts.shared_counted)):
             bank[at : at + 4] = value.to_bytes(4, "little")

@@ -450,6 +450,41 @@ def b2r(i: Instruction, maker: Maker) -> Step:
     return step
 
 
+# ---- warp groups ---------------------------------------------------------------------------------------------------
+
+
+@_flow("WARPGROUP")
+def warpgroup(t: Turn) -> bool:
+    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR waits until no
+    more groups of products are under way than it says, WAIT until none is."""
+    lanes = t.k.lanes
+    if t.i.mods[0] != "ARRIVE" or not lanes.any():
+        left = t.i.operands[-1].value if t.i.operands and isinstance(t.i.operands[-1], Imm) else 0
+        t.wave.late.settle(m.GSB0, t.k.warps[any_lane(lanes)], left)
+        t.wave.splits.pc[t.chosen] = t.n + 1
+        return True
+    group = _warp_groups(t.wave, t.k.warps)
+    came = np.bincount(group, lanes.sum(axis=1), t.wave.warps)
+    return _wait(t, lanes, m.AT_GROUP, group, np.zeros(t.k.count, np.int64), came[group] == 32 * m.GROUP)
+
+
+def _at_groups(wave: State) -> Array:
+    """The splits whose warp group has come."""
+    splits = wave.splits
+    here = (splits.state == m.AT_GROUP).nonzero()[0]
+    if not len(here):
+        return here
+    group = splits.key[here]
+    came = np.bincount(group, splits.mask[here].sum(axis=1), wave.warps)
+    return here[came[group] == 32 * m.GROUP]
+
+
+def _warp_groups(wave: State, warps: Array) -> Array:
+    """The first warps of the groups of four that ``warps`` are in."""
+    found: Array = warps - warps % (wave.warps // wave.blocks) % m.GROUP
+    return found
+
+
 # ---- barriers of the cluster ---------------------------------------------------------------------------------------
 
 
@@ -553,7 +588,7 @@ def release(wave: State) -> None:
         if state == m.AT_BSYNC:
             complete = _without_spinners(wave, number[order[starts]], warp[order[starts]], came, missing)
         freed.append(here[order[complete[new.cumsum() - 1]]])
-    freed += [_at_bars(wave), _at_clusters(wave)]
+    freed += [_at_bars(wave), _at_groups(wave), _at_clusters(wave)]
     gone = np.concatenate(freed)
     if not len(gone):
         return
@@ -652,6 +687,8 @@ def deadlock(wave: State) -> DeviceError:
             what = f"for lanes {int(splits.need[s]) & int(alive[warp]) & ~mine:#010x}"
         elif state == m.AT_CLUSTER:
             what = "at the barrier of the cluster"
+        elif state == m.AT_GROUP:
+            what = "for the other warps of its warp group"
         else:
             need = int(splits.need[s])
             what = f"at barrier {splits.key[s]} for " + (f"{need} threads" if need else "all threads of the block")

@@ -30,6 +30,8 @@ from turingas.emulate.ready import ready
 from turingas.emulate.splits import RUNNING
 from turingas.isa.effects import SCOREBOARDS
 
+SPARE = 2  # registers of a warp that the hardware uses itself (see check/resources.py)
+
 
 class Image(Code):
     """The code with what runs it: each instruction is made into a step when it is first reached."""
@@ -44,6 +46,8 @@ class Image(Code):
         self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
         self.elapsed = np.concatenate([[0], np.cumsum(self.stalls)])
         self.ends = self._ends()
+        #: the highest register of each instruction
+        self.highest = np.array([-1 if r is None else r.highest for r in self.ready]) if self.moves else np.zeros(0)
         self._settling()
 
     def _settling(self) -> None:
@@ -212,6 +216,8 @@ class Wave(State):
         self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
     ) -> None:
         """Run the plain instructions ``n`` to ``end``."""
+        if self.image.moves:
+            self._check_registers(k, n, end)
         if self.stepwise:
             self._watched(k, n, end)
             return
@@ -284,6 +290,19 @@ class Wave(State):
         together = act(flow.Turn(self, self.image.maker, k, i, n, chosen))
         self._exit(k, n)
         return together and not self.moved
+
+    def _check_registers(self, k: Cohort, n: int, end: int) -> None:
+        """Of warps that give registers up: whether they have those that they use. (USETMAXREG is a run of its own.)"""
+        has = self.has[k.rows]
+        row = int(has.argmin())
+        beyond = self.image.highest[n:end] >= has[row] - SPARE
+        if beyond.any():
+            at = n + int(beyond.argmax())
+            i = self.image.instructions[at]
+            assert i is not None
+            message = f"R{self.image.highest[at]} is used, and the warp has {has[row]} registers now, of which it can"
+            message += f" use R0 to R{has[row] - SPARE - 1}"
+            raise self.fault(i, "registers", message, row, int(k.lanes[row].argmax()))
 
     def _check_budget(self) -> None:
         limit = self.options.budget

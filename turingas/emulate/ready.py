@@ -27,8 +27,9 @@ class Ready:
         #: who may run changes here: a run of plain instructions ends before these
         self.flow = flow.FLOW.get(i.base)
         self.stall = max(i.control.stall, 1)
-        #: it reads the time: it is a run of its own, so that it sees what has passed
-        self.solo = "special" in i.op.traits and ("CLOCK" in i.text() or "TIMER" in i.text())
+        #: it reads the time, or changes how many registers there are: a run of its own, so that it sees what has passed
+        clock = "special" in i.op.traits and ("CLOCK" in i.text() or "TIMER" in i.text())
+        self.solo = clock or i.base == "USETMAXREG"
         #: the highest general register that it names; -1: none
         general = (a.first for a in (*i.reads, *i.writes) if a.file == "R" and a.first < ZEROS["R"])
         self.highest = max(general, default=-1)

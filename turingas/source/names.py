@@ -19,6 +19,7 @@ BLOCKS = ("regs", "params", "consts", "smem")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<([0-9]+)-([0-9]+)>(\w*)\Z")
 _REGISTERS = re.compile(r"(UR|UP|R|P)?([0-9]+)(?:-([0-9]+))?\Z")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _HARDWARE = re.compile(r"(U?R([0-9]+|Z)|U?P[0-7T]|PR|UPR|SRZ|SR_\w*)\Z")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+\Z|[0-9]+\Z")
 
@@ -50,6 +51,8 @@ class Names(dict[str, str]):
         self.meaning: dict[str, str] = dict(base.meaning) if base is not None else {}
         self.memory: dict[str, tuple[int, int, int]] = dict(base.memory) if base is not None else {}
         self.places: dict[str, PlainLine] = dict(base.places) if base is not None else {}
+        self.guards: set[str] = set()  # names that stand as guards
+        self.inherited = frozenset(self.places)  # other sections may use them
         self.param_end: int = base.param_end if base is not None else 0  # bytes of parameters so far
 
     def __missing__(self, operand: str) -> str:
@@ -93,6 +96,26 @@ class Names(dict[str, str]):
             first = self.places[name].origin
             raise NameProblem(f"duplicate name {name}", name, f"first declared at {first.file}:{first.line}")
         self.places[name] = line
+
+    def of_registers(self) -> dict[str, str]:
+        """The name of each register that has one; of several, all that are used, with / between them."""
+        found: dict[str, list[str]] = {}
+        for name, register in self.meaning.items():
+            found.setdefault(register, []).append(name)
+        used = self._used()
+        return {register: "/".join([n for n in names if n in used] or names) for register, names in found.items()}
+
+    def unused(self) -> list[tuple[str, str, str, int]]:
+        """The names that no operand has, with their registers and the file and the line that declares them."""
+        used = self._used()
+        return [
+            (name, self.meaning[name], *line.place)
+            for name, line in self.places.items()
+            if name in self.meaning and name not in used and name not in self.inherited
+        ]
+
+    def _used(self) -> set[str]:
+        return {word for operand in self for word in _WORD.findall(operand)} | self.guards
 
     def register(self, text: str, line: PlainLine) -> None:
         """One line of a <regs> block: `0-3, 7 : a<0-3>, b`, or `8-20 ~ x, y` when some may stay without a name."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple
 
@@ -38,18 +38,18 @@ _SECTIONS = ("kernel", "function")
 
 class Instruction:
     """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
-    have ? in its fields, or be missing (""). ``known``: the names that are declared where it stands. ``bits``: what
-    ``Isa.needs`` gives for it, if that was seen at once."""
+    have ? in its fields, or be missing (""). ``names``: those that are declared where it stands, None where none are
+    looked up. ``bits``: what ``Isa.needs`` gives for it, if that was seen at once."""
 
-    __slots__ = ("bits", "body", "control", "known", "line")
+    __slots__ = ("bits", "body", "control", "line", "names")
 
     def __init__(
-        self, control: str, body: str, line: PlainLine, known: Collection[str] = (), bits: int | None = None
+        self, control: str, body: str, line: PlainLine, names: Names | None = None, bits: int | None = None
     ) -> None:
         self.control = control
         self.body = body
         self.line = line
-        self.known = known
+        self.names = names
         self.bits = bits
 
     @property
@@ -63,7 +63,7 @@ class Instruction:
         if name:
             from difflib import get_close_matches
 
-            close = get_close_matches(name[1], self.known, 1)
+            close = get_close_matches(name[1], self.names.places if self.names else (), 1)
             undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
             if close:
                 hint = f"did you mean {close[0]!r}?"
@@ -305,6 +305,7 @@ class _Parser:
                 if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
                     operands = ", ".join([names[operand] for operand in operands.split(", ")])
                 if guard and guard.lstrip("@!") in names.meaning:
+                    names.guards.add(guard.lstrip("@!"))
                     guard = guard.replace(guard.lstrip("@!"), names.meaning[guard.lstrip("@!")])
             except NameProblem as error:
                 self.errors.append(problem(error, line))
@@ -320,7 +321,7 @@ class _Parser:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction(control, body, line, names.places))
+            items.append(Instruction(control, body, line, names))
 
     def other(self, line: PlainLine, section: _Section, labels: dict[str, Origin], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""

@@ -7,7 +7,10 @@ from turingas.emulate.build import SEMANTICS, Maker, Step
 from turingas.emulate.errors import Unsupported
 from turingas.isa.instruction import Instruction
 
-MODULES = ("bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp")
+MODULES = (
+    "bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp",
+    "warpgroup",
+)  # fmt: skip
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from turingas.emulate.arrays import LANES, TRUE, Array
+from turingas.emulate.arrays import LANES, Array
 from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
@@ -523,12 +523,3 @@ def _storing(
 def nothing(i: Instruction, m: Maker) -> Step:
     """Prefetches, and what orders grids and clusters."""
     return lambda k: None
-
-
-@semantics("USETMAXREG")
-def set_max_registers(i: Instruction, m: Maker) -> Step:
-    """Registers move between warps on hardware; here every warp has all of them, and asking for more succeeds."""
-    if "TRY_ALLOC" not in i.mods:
-        return nothing(i, m)
-    put = m.put(i.operands[0])
-    return lambda k: put(k, TRUE)

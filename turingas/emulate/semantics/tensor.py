@@ -4,14 +4,9 @@ Where each element lies is what PTX documents for ``mma`` of the same shape ("Ma
 mma instruction", the figures of each shape). ptxas 12.9 hands the registers of an ``mma`` on in their order; only
 m8n8k4 becomes several instructions (HMMA.884, see there).
 
-Numbers. IMMA and BMMA are exact. HMMA of sm_90 sums as an H200 does, bit for bit (``_aligned``). The others sum in
-FP64, where products of FP16, BF16, TF32 and FP8 are exact, and round once to D's format. Hardware does not: it shifts
-all products and C to the largest exponent among them, drops what falls off the end, and sums by blocks of k (Fasi,
-Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021). With FP32 accumulators the
-two differ by no more than (k + 1) * 2^-22 * the largest magnitude among C, the products and the partial sums (2^-12
-for QMMA, whose sum keeps fewer bits); FP16 accumulators are rounded to 11 bits after each block of k on top of that.
-DMMA adds one product after the other, with one rounding each, as an H200 does (measured for 8x8x4). A NaN is the
-canonical one (0x7fffffff, 0x7fff; NaNs of DMMA are left).
+Numbers. IMMA and BMMA are exact. HMMA and QMMA cut their sums as the hardware does (``sums.py``). DMMA adds one product
+after the other, with one rounding each, as an H200 does (measured for 8x8x4). A NaN is the canonical one (0x7fffffff,
+0x7fff; NaNs of DMMA are left).
 """
 
 from __future__ import annotations
@@ -25,10 +20,10 @@ from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import fma64
+from turingas.emulate.semantics.sums import Combine, adder
 from turingas.isa.instruction import Imm, Instruction, Reg
 
 Load = Callable[[Cohort], Array]
-Combine = Callable[[Array, Array, Array], Array]
 
 
 # ---- number formats: the registers of a lane (n, 32, r) uint32 as its elements (n, 32, e) ----------------------------
@@ -163,7 +158,7 @@ def store(o: Reg, kind: str, finite: bool) -> Callable[[Cohort, Array], None]:
         elif kind == "F64":
             bits = np.ascontiguousarray(value).view(np.uint32)
         else:
-            bits = _rounded(value, kind)
+            bits = codes(value, kind).view(np.uint32)
         for n in range(0 if o.zero else o.words):
             k.set_r(o.index + n, np.ascontiguousarray(bits[:, :, n]))
 
@@ -173,12 +168,12 @@ def store(o: Reg, kind: str, finite: bool) -> Callable[[Cohort, Array], None]:
 LARGEST = {"F16": 65504.0, "F32": float(np.finfo(np.float32).max)}
 
 
-def _rounded(value: Array, kind: str) -> Array:
-    """FP64 as FP32 or pairs of FP16, a NaN as the one that tensor cores make. The result is contiguous."""
+def codes(value: Array, kind: str) -> Array:
+    """FP64 as the bits of FP32 or FP16, a NaN as the one that tensor cores make. The result is contiguous."""
     dtype, bits, nan = (np.float16, np.uint16, 0x7FFF) if kind == "F16" else (np.float32, np.uint32, 0x7FFFFFFF)
     code = np.ascontiguousarray(value).astype(dtype).view(bits)
     code[np.isnan(value)] = nan
-    return code.view(np.uint32)
+    return code
 
 
 # ---- matrices out of lanes. A lane is 4 * g + t: its group g of 8, and its place t in the group ----------------------
@@ -235,47 +230,16 @@ def expand(a: Array, words: Array, selector: int, each: float) -> Array:
     return found
 
 
+def without(combine: Combine, a: Array, b: Array, c: Array, there: Array) -> Array:
+    """A * B + C of a sparse A, which has elements only where it is ``there``. What it leaves out is not multiplied:
+    infinities of B opposite to it do not show (measured on an H200)."""
+    rows = [
+        combine(a[:, n : n + 1], np.where(there[:, n, :, None], b, 0.0), c[:, n : n + 1]) for n in range(a.shape[1])
+    ]
+    return np.concatenate(rows, axis=1)
+
+
 # ---- the instructions ------------------------------------------------------------------------------------------------
-
-
-def _sum(a: Array, b: Array, c: Array) -> Array:
-    found: Array = np.matmul(a, b) + c
-    return found
-
-
-KEPT = 25  # bits of a term below the leading one of the largest
-LOWEST = {"F16": -14, "BF16": -126, "TF32": -126}  # exponent that denormal numbers have
-
-
-def _exponent(x: Array, lowest: int) -> Array:
-    found: Array = np.where(x == 0, lowest, np.maximum(np.frexp(x)[1] - 1, lowest))
-    return found
-
-
-def _aligned(kind: str, into: str = "F32") -> Combine:
-    """HMMA of sm_90: a product has the exponent of its factors' added up, not that of its value. The products of all k
-    and C are shifted to the largest exponent among them and cut off there, summed, and the sum is cut off to FP32, or
-    rounded to FP16.
-
-    Found by trying block lengths, kept bits and roundings on results of an H200 (mma_*_scattered and *_rounded of the
-    test kernels: FP16, BF16, TF32, denormal numbers among them). Not tried: infinities, results that are denormal."""
-    lowest = LOWEST[kind]
-
-    def combine(a: Array, b: Array, c: Array) -> Array:
-        a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
-        exponent = _exponent(a, lowest)[:, :, :, None] + _exponent(b, lowest)[:, None]
-        shift = KEPT - np.maximum(exponent.max(axis=2), _exponent(c, -126))
-        terms = np.trunc(np.ldexp(a[:, :, :, None] * b[:, None], shift[:, :, None]))
-        total = np.ldexp(terms.sum(axis=2) + np.trunc(np.ldexp(c, shift)), -shift)
-        if into == "F16":
-            return np.where(np.isfinite(total), total, _sum(a, b, c))
-        single = (total.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
-        denormal = np.ldexp(np.trunc(np.ldexp(total, 149)), -149)
-        single = np.where(np.abs(total) < 2.0**-126, denormal, single)
-        special = ~np.isfinite(total)
-        return np.where(special, _sum(a, b, c), single) if special.any() else single
-
-    return combine
 
 
 def _chained(a: Array, b: Array, c: Array) -> Array:
@@ -287,14 +251,14 @@ def _chained(a: Array, b: Array, c: Array) -> Array:
     return c
 
 
-def _integers(a: Array, b: Array, c: Array) -> Array:
+def integers(a: Array, b: Array, c: Array) -> Array:
     """Sums of at most 64 products of 8 bits are exact in FP32."""
     found: Array = np.matmul(a, b).astype(np.int64) + c
     return found
 
 
-def _saturated(a: Array, b: Array, c: Array) -> Array:
-    return np.clip(_integers(a, b, c), -(1 << 31), (1 << 31) - 1)
+def saturated(a: Array, b: Array, c: Array) -> Array:
+    return np.clip(integers(a, b, c), -(1 << 31), (1 << 31) - 1)
 
 
 def _differing(a: Array, b: Array, c: Array) -> Array:
@@ -335,13 +299,8 @@ def _mma(i: Instruction, sources: tuple[str, str], into: str, combine: Combine) 
         if np.isfinite(second).all():
             put(k, lanes_c(combine(first, second, third)))
             return
-        # what A leaves out is not multiplied: infinities of B opposite to it do not show (measured on an H200)
         there = expand(np.ones_like(kept), words, number, each) != 0
-        each_row = [
-            combine(first[:, n : n + 1], np.where(there[:, n, :, None], second, 0.0), third[:, n : n + 1])
-            for n in range(rows)
-        ]
-        put(k, lanes_c(np.concatenate(each_row, axis=1)))
+        put(k, lanes_c(without(combine, first, second, third, there)))
 
     return sparse
 
@@ -350,30 +309,30 @@ def _mma(i: Instruction, sources: tuple[str, str], into: str, combine: Combine) 
 def hmma(i: Instruction, m: Maker) -> Step:
     """``HMMA.shape.D Rd, Ra, Rb, Rc`` of FP16, BF16 or TF32; C has D's format."""
     if i.mods[0] == "884":
-        return _hmma_884(i)
+        return _hmma_884(i, m)
     source = next((kind for kind in ("BF16", "TF32") if kind in i.mods), "F16")
     into = i.mods[2] if i.mods[0] == "SP" else i.mods[1]
-    return _mma(i, (source, source), into, _aligned(source, into) if m.arch.tensor_sums == "cut" else _sum)
+    return _mma(i, (source, source), into, adder(m.arch.name, (source, source), into, i.mods[0] == "SP"))
 
 
 @semantics("QMMA")
 def qmma(i: Instruction, m: Maker) -> Step:
     """``QMMA.shape.D.A.B Rd, Ra, Rb, Rc`` of FP8."""
     into, a, b = i.mods[-3:]
-    return _mma(i, (a, b), into, _sum)
+    return _mma(i, (a, b), into, adder(m.arch.name, (a, b), into, i.mods[0] == "SP"))
 
 
 @semantics("IMMA")
 def imma(i: Instruction, m: Maker) -> Step:
     """``IMMA.shape.A.B Rd, Ra, Rb, Rc`` of 8 or 4 bits; the sum wraps, or saturates with .SAT."""
     a, b = [mod for mod in i.mods if mod in FORMATS]
-    return _mma(i, (a, b), "S32", _saturated if "SAT" in i.mods else _integers)
+    return _mma(i, (a, b), "S32", saturated if "SAT" in i.mods else integers)
 
 
 @semantics("BMMA")
 def bmma(i: Instruction, m: Maker) -> Step:
     """``BMMA.shape.op.POPC Rd, Ra, Rb, Rc``: counts the bits of a row and a column that differ, or that both have."""
-    return _mma(i, ("B1", "B1"), "S32", _differing if "XOR" in i.mods else _integers)
+    return _mma(i, ("B1", "B1"), "S32", _differing if "XOR" in i.mods else integers)
 
 
 @semantics("DMMA")
@@ -387,7 +346,7 @@ def dmma(i: Instruction, m: Maker) -> Step:
 # ---- HMMA.884, of Volta ----------------------------------------------------------------------------------------------
 
 
-def _hmma_884(i: Instruction) -> Step:
+def _hmma_884(i: Instruction, m: Maker) -> Step:
     """Four products of 8x4 and 4x8 at once, one for each quad pair: lanes 4q to 4q + 3 (h = 0) and those 16 further on
     (h = 1). A and B are those of PTX's m8n8k4, .ROW or .COL each. A STEP writes some of D:
 
@@ -402,7 +361,7 @@ def _hmma_884(i: Instruction) -> Step:
     into, kind_c = i.mods[1], i.mods[2]
     step = int(next(mod for mod in i.mods if mod.startswith("STEP"))[4:])
     load_a, load_b, load_c = elements(a, "F16"), elements(b, "F16"), elements(c, kind_c)
-    put = store(d, into, "SATFINITE" in i.mods)
+    put, combine = store(d, into, "SATFINITE" in i.mods), adder(m.arch.name, ("F16", "F16"), into)
     row_a, row_b = a.suffix == ".ROW", b.suffix == ".ROW"
 
     lane = np.arange(32)
@@ -420,11 +379,13 @@ def _hmma_884(i: Instruction) -> Step:
         x = x.transpose(0, 2, 1, 3, 4) if row_a else x.transpose(0, 2, 1, 4, 3)
         y = load_b(k).reshape(n, 2, 4, 4, 4)
         y = y.transpose(0, 2, 3, 1, 4) if row_b else y.transpose(0, 2, 4, 1, 3)
-        product = np.matmul(x.reshape(n, 4, 8, 4), y.reshape(n, 4, 4, 8))
         added = load_c(k)
         if exchanged:
             added = added[:, giver, column & 3]
-        put(k, product[:, quad, row, column] + added)
+        third = np.zeros((n, 4, 8, 8))
+        third[:, quad, row, column] = added
+        found = combine(x.reshape(-1, 8, 4), y.reshape(-1, 4, 8), third.reshape(-1, 8, 8)).reshape(third.shape)
+        put(k, found[:, quad, row, column])
 
     return run
 
