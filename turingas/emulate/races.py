@@ -293,6 +293,8 @@ class Races(Observer):
         value = np.zeros(self.wave.warps, np.int64)
         value[warps] = numbers + 1
         for flight, which in flights:
+            if not len(flight.numbers):  # nobody said what it does to shared memory
+                continue
             ids, whose = flight.numbers, flight.warps
             if which is not None:
                 ids, whose = ids[which], whose[which]
@@ -308,6 +310,8 @@ class Races(Observer):
         column = self._mbarrier(cell)
         meeting = self._meeting("mbarrier", cell)
         for flight, which in flights:
+            if not len(flight.numbers):
+                continue
             ids = flight.numbers
             ids = ids if which is None else ids[which]
             fresh = operations.value[ids] == NEVER
