@@ -661,7 +661,9 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 
 @semantics("FENCE")
 def fence(i: Instruction, m: Maker) -> Step:
-    """Between the generic proxy and the async one: only races can tell."""
+    """Between the generic proxy and the async one, in shared memory (.S) or global: only races can tell."""
+    if "G" in i.mods:
+        return nothing(i, m)
 
     def step(k: Cohort) -> None:
         for observer in k.wave.observers:
