@@ -212,6 +212,7 @@ class State:
         self.observers: list[Observer] = []
         self.scratch: dict[str, Array] = {}
         self.cohort: Cohort | None = None  # at work right now
+        self.printed: list[str] = []  # by printf, in its order
         self.instructions = 0  # of warps
         self.lane_instructions = 0
 
