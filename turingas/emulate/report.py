@@ -46,8 +46,8 @@ class Options:
 @dataclass
 class Report:
     """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
-    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked. ``printed``: what
-    the kernel printed."""
+    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked. ``printed``:
+    what the kernel printed."""
 
     kernel: Kernel = field(repr=False)
     seconds: float = 0.0
