@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from loader import cuda
 from loader.module import CPU, Given, Kernel, Module
+from loader.sources import found
 from turingas.cubin.cubin import Cubin
-from turingas.errors import CubinError, LaunchError
+from turingas.errors import LaunchError
 
 if TYPE_CHECKING:
     from loader.cpu import CpuModule
 
+#: what ``load`` takes; what it takes of Triton's and CuPy's, which have no types, stands in ``loader.sources``
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin"
 __all__ = ["Given", "Kernel", "Module", "devices", "load"]
 
@@ -26,33 +28,36 @@ def devices() -> list[str]:
 
 
 @overload
-def load(cubin: Loadable, device: Literal["cpu"]) -> CpuModule: ...
+def load(
+    cubin: Loadable, device: Literal["cpu"], *, kernel: str | None = None, arch: str | None = None
+) -> CpuModule: ...
 @overload
-def load(cubin: Loadable, device: str | None = None) -> Module: ...
-def load(cubin: Loadable, device: str | None = None) -> Module:
-    """Load a cubin: a file's path, its bytes, or what ``turingas.assemble`` gives.
+def load(
+    cubin: Loadable, device: str | None = None, *, kernel: str | None = None, arch: str | None = None
+) -> Module: ...
+def load(cubin: Loadable, device: str | None = None, *, kernel: str | None = None, arch: str | None = None) -> Module:
+    """Load a cubin: a file's path, its bytes, what ``turingas.assemble`` gives, a compiled kernel of Triton's, a
+    RawModule or RawKernel of CuPy's. A file may also be one that holds cubins: a fat binary, an object, a library, an
+    executable; or a folder of Triton's cache. Where it has several, ``kernel`` and ``arch`` choose; ``kernel`` is also
+    what ``Module.kernel()`` gives then.
 
     ``device`` is one of ``devices()``, "cuda" the first GPU; None takes the first GPU if there is one, else the CPU
     device. A GPU takes cubins of its own architecture, the CPU device those of any from sm_70 to sm_90. Raises
-    CubinError for what is no cubin, LaunchError for a device that there is not (and says why) or a cubin for another
-    architecture, CudaError for what the driver refuses.
+    CubinError for what is no cubin, LaunchError for a device that there is not (and says why), a cubin for another
+    architecture, or several among which nothing chooses, CudaError for what the driver refuses.
     """
-    if isinstance(cubin, (bytes, bytearray, memoryview)):
-        cubin = Cubin.from_bytes(bytes(cubin))
-    elif not isinstance(cubin, Cubin):
-        path = cubin
-        try:
-            cubin = Cubin.from_file(path)
-        except CubinError as error:
-            source = "; turingas.assemble makes one from source" if str(path).endswith(".sass") else ""
-            raise CubinError(f"{error.message} ({os.fspath(path)}){source}", error.offset) from None
     if device is None:
         device = "cuda:0" if cuda.count() else CPU
-    if device == CPU:
+    name, _, number = str(device).partition(":")
+    if device != CPU and (name != "cuda" or (number and not number.isdecimal())):
+        raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(devices()))
+    gpu = None if device == CPU else cuda.device(int(number or 0))
+    held = found(cubin, kernel, arch) if gpu is None else found(cubin, kernel, arch, gpu.runs, gpu.arch)
+    if gpu is None:
         from loader.cpu import CpuModule
 
-        return CpuModule(cubin)
-    name, _, number = str(device).partition(":")
-    if name != "cuda" or (number and not number.isdecimal()):
-        raise LaunchError(f"there is no device {device!r}", "there are: " + ", ".join(devices()))
-    return cuda.CudaModule(cubin, cuda.device(int(number or 0)))
+        module: Module = CpuModule(held.cubin)
+    else:
+        module = cuda.CudaModule(held.cubin, gpu)
+    module.chosen = held.kernel or None
+    return module

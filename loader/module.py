@@ -35,9 +35,11 @@ class Module:
 
     def __init__(self, cubin: Cubin, device: str) -> None:
         self.cubin, self.device = cubin, device
+        self.chosen: str | None = None  # the kernel that it was loaded for
 
     def kernel(self, name: str | None = None) -> Kernel:
-        """The kernel called ``name``, or the only one. LaunchError names those there are."""
+        """The kernel called ``name`` (in the cubin, or in C++), or the one that ``load`` was asked for, or the
+        only one. LaunchError names those there are."""
         raise NotImplementedError
 
     def variable(self, name: str) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Kernel, Param
+from turingas.cubin.pick import matching
 from turingas.errors import LaunchError, LaunchWarning
 from turingas.isa.instruction import Const, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
@@ -31,14 +32,17 @@ Three = tuple[int, int, int]
 
 
 def find(cubin: Cubin, name: str | None) -> Kernel:
-    """The kernel called ``name``, or the only one. LaunchError names those there are."""
+    """The kernel called ``name`` (in the cubin, or in C++), or the only one. LaunchError names those there are."""
     kernels = {kernel.name: kernel for kernel in cubin.kernels}
+    found = matching(list(kernels), name)
     hint = "there are: " + ", ".join(kernels) if kernels else "it has none at all"
     if name is None and len(kernels) != 1:
         raise LaunchError(f"the cubin has {len(kernels)} kernels, so a name is needed", hint)
-    if name is not None and name not in kernels:
+    if not found:
         raise LaunchError(f"the cubin has no kernel {name!r}", hint)
-    return next(iter(kernels.values())) if name is None else kernels[name]
+    if len(found) > 1:
+        raise LaunchError(f"the cubin has {len(found)} kernels {name!r}", "there are: " + ", ".join(found))
+    return kernels[found[0]]
 
 
 def label(number: int, param_name: str, kernel: str) -> str:

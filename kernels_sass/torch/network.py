@@ -7,6 +7,7 @@ import copy
 import inspect
 import math
 import operator as python
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,15 @@ def convert(
 
     The network is traced by torch.fx; where that cannot be, its children are, one by one. What cannot be converted
     stays as it was. Later calls may have other sizes; in training mode, or with other values of arguments that are no
-    tensors, they go through the original. LaunchError for ``tune`` without a GPU, and what the model raises for the
-    example.
+    tensors, they go through the original. A converted network is converted anew. LaunchError for ``tune`` without a
+    GPU, and what the model raises for the example.
     """
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    if isinstance(model, Converted):
+        model = model.original
+    if not isinstance(model, torch.nn.Module):
+        raise LaunchError(f"the model is a {type(model).__name__}", "it must be a torch.nn.Module, or exported")
     call, report = _call(example_input), Report()
     if (one := next(model.parameters(), None)) is not None:
         unable(one.device, one.dtype)  # raises, if there is a GPU that cannot be reached
@@ -144,17 +149,29 @@ def _first(error: BaseException) -> str:
 
 class Converted(torch.nn.Module):
     """A network, or a part of one: ``traced``, a graph with our kernels in it, and the ``original``, which takes calls
-    in training mode and with arguments for which the graph was not made."""
+    in training mode and with arguments for which the graph was not made; and if the graph has batch norms folded in,
+    which the original's have left behind by learning (``learned``), all calls from then on."""
 
     def __init__(self, original: torch.nn.Module, graph: GraphModule, signature: _Signature) -> None:
         super().__init__()
         self.original, self.traced = original, graph  # a submodule called graph is none that torch.export can have
         self.signature = signature
-        self.training = False
+        mine = {id(one) for one in original.parameters()}
+        self.folds = any(id(one) not in mine for one in graph.parameters())
+        self.learned = self.training = False
+
+    def train(self, mode: bool = True) -> Converted:
+        """As any module's; warns if batch norms that are folded in may have learned meanwhile."""
+        if not mode and self.learned and self.training:
+            text = "the network was called in training mode: batch norms that convert() folded may have learned, and "
+            warnings.warn(text + "PyTorch computes it; convert it again", RuntimeWarning, stacklevel=3)
+        return super().train(mode)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the original's."""
-        values = None if self.training else self.signature.tensors_of(args, kwargs)
+        if self.training and self.folds:
+            self.learned = True
+        values = None if self.training or self.learned else self.signature.tensors_of(args, kwargs)
         return self.original(*args, **kwargs) if values is None else self.traced(*values)
 
     def __getattr__(self, name: str) -> Any:

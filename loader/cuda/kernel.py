@@ -65,7 +65,7 @@ class CudaModule(Module):
     def kernel(self, name: str | None = None) -> Kernel:
         with self._lock:
             self._open()
-            code = find(self.cubin, name)
+            code = find(self.cubin, name or self.chosen)
             if code.name not in self._kernels:
                 handle = self.gpu.call("cuModuleGetFunction", self._handle, code.name.encode(), kernel=code.name)
                 self._kernels[code.name] = CudaKernel(self, code, handle)

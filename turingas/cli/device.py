@@ -10,18 +10,19 @@ from typing import Any
 import click
 
 from turingas.cli.files import written
-from turingas.cli.options import KERNEL, Numbers, Sources, sizes, sources, three
+from turingas.cli.options import HOLDER, KERNEL, Numbers, Sources, sizes, sources, three
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.packages import check
 
 
 @click.command(cls=Numbers, short_help="Run a kernel on the CPU device.")
-@click.argument("file", metavar="KERNEL", type=KERNEL)
+@click.argument("file", metavar="KERNEL", type=HOLDER)
 @click.argument("args", nargs=-1)
 @click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks in the grid.")
-@click.option("--block", metavar="X[,Y[,Z]]", default="32", callback=three, show_default=True,
-              help="Threads in a block.")  # fmt: skip
-@click.option("--shared", type=click.IntRange(min=0), default=0, help="Bytes of dynamic shared memory.")
+@click.option("--block", metavar="X[,Y[,Z]]", callback=three,
+              help="Threads in a block. [default: what Triton says beside its cubin, else 32]")  # fmt: skip
+@click.option("--shared", type=click.IntRange(min=0),
+              help="Bytes of dynamic shared memory. [default: what Triton says beside its cubin, else 0]")  # fmt: skip
 @click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks of a cluster (from sm_90 on).")
 @click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other.")
 @click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
@@ -43,7 +44,7 @@ def run(
     file: str,
     args: tuple[str, ...],
     grid: tuple[int, ...],
-    block: tuple[int, ...],
+    block: tuple[int, ...] | None,
     save: tuple[str, ...],
     as_json: bool,
     seed: int,
@@ -51,7 +52,8 @@ def run(
     device: str,
     **options: Any,
 ) -> int:
-    """Run a KERNEL (.sass, assembled first, or .cubin) without a GPU and show what it did.
+    """Run a KERNEL without a GPU and show what it did: of a .sass (assembled first), a .cubin, a library, object or fat
+    binary, or a folder of Triton's cache. --kernel and --arch choose where there are several.
 
     \b
     ARGS, one per parameter:
@@ -65,9 +67,12 @@ def run(
     from turingas.cli import outcome as command
 
     with diagnosed(file):
-        cubin, _ = sources.cubin(file)
+        found = sources.found(file, options["kernel"])
+        options["kernel"] = found.kernel or None
+        options["shared"] = found.shared or 0 if options["shared"] is None else options["shared"]
+        block = block or (found.block or 32,)
         show_progress = sys.stderr.isatty() and not as_json
-        outcome = command.run(cubin, args, grid, block, save, seed, show_progress, options)
+        outcome = command.run(found.cubin, args, grid, block, save, seed, show_progress, options)
         for path, array in outcome.saved:
             with written(path) as stream:
                 command.save(stream, array)

@@ -16,11 +16,12 @@ from turingas.errors import LaunchError
 ELF = b"\x7fELF"  # a cubin begins so
 
 
-def read(file: str) -> bytes:
+def read(file: str, size: int = -1) -> bytes:
+    """A file's bytes, or its first ``size``."""
     if file == "-":
-        return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read(size)
     with open(file, "rb") as stream:
-        return stream.read()
+        return stream.read(size)
 
 
 def load(file: str) -> Any:

@@ -32,6 +32,7 @@ class Bundled(click.Path):
 
 
 KERNEL = Bundled(exists=True, dir_okay=False, allow_dash=True)
+HOLDER = Bundled(exists=True, allow_dash=True)  # a folder, too
 CUBIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 OUTPUT = click.Path(dir_okay=False, allow_dash=True)
 
@@ -139,6 +140,17 @@ class Sources:
         if self.given and self.arch != cubin.arch:
             raise LaunchError(f"the cubin is for {cubin.arch}, not for {self.arch}", "leave --arch out")
         return cubin
+
+    def found(self, file: str, kernel: str | None) -> Any:
+        """The ``turingas.cubin.pick.Found`` of a file that is a cubin or source, or of one (a library, an object, a fat
+        binary) or a folder that has several; --arch then chooses among them."""
+        from turingas.cubin.pick import Found, beside, holds, pick
+
+        if os.path.isdir(file) or file != "-" and holds(read(file, 20)):
+            given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
+            wanted = f" for {self.arch}" if given else ""
+            return pick(file, kernel, lambda arch: not given or arch == self.arch, wanted)
+        return Found(self.cubin(file)[0], kernel or "", *beside(file))
 
     def cubin(self, file: str, **options: Any) -> tuple[Any, str]:
         """The Cubin of a file that is one, or else is assembled; and its source, "" of a cubin."""

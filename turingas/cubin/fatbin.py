@@ -110,13 +110,18 @@ def cubins(path: str | os.PathLike[str], archs: Collection[str] = ()) -> Iterato
         if not os.fstat(file.fileno()).st_size:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for number, entry in enumerate(entries(data), 1):
-                if archs and f"sm_{entry.target}" not in {arch.rstrip("a") for arch in archs}:
-                    continue
-                cubin = unpack(data, entry)
-                try:
-                    arch = architecture(Elf.from_bytes(cubin))
-                except CubinError:
-                    arch = f"sm_{entry.target}"
-                if not archs or arch in archs:
-                    yield number, arch, cubin
+            yield from within(data, archs)
+
+
+def within(data: bytes | mmap.mmap, archs: Collection[str] = ()) -> Iterator[tuple[int, str, bytes]]:
+    """The same of a file's bytes."""
+    for number, entry in enumerate(entries(data), 1):
+        if archs and f"sm_{entry.target}" not in {arch.rstrip("a") for arch in archs}:
+            continue
+        cubin = unpack(data, entry)
+        try:
+            arch = architecture(Elf.from_bytes(cubin))
+        except CubinError:
+            arch = f"sm_{entry.target}"
+        if not archs or arch in archs:
+            yield number, arch, cubin

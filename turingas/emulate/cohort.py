@@ -154,6 +154,12 @@ class Observer:
     def acquire(self, warps: Array) -> None:
         """Warps have looked at an mbarrier."""
 
+    def product(self, k: Cohort, i: Instruction) -> None:
+        """Warp groups begin a matrix product."""
+
+    def product_over(self, warps: Array, i: Instruction) -> None:
+        """It is done in ``warps``."""
+
     def tell(self, report: Report) -> None:
         """The wave has ended: add to the report what it came to."""
 
@@ -206,6 +212,7 @@ class State:
         self.observers: list[Observer] = []
         self.scratch: dict[str, Array] = {}
         self.cohort: Cohort | None = None  # at work right now
+        self.printed: list[str] = []  # by printf, in its order
         self.instructions = 0  # of warps
         self.lane_instructions = 0
 

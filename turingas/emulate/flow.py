@@ -122,6 +122,11 @@ def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
     return False
 
 
+def back(t: Turn, targets: Array) -> None:
+    """The lanes of a cohort that called the driver go to the addresses ``targets`` (n, 32), in bytes."""
+    _scatter(t, _active(t), _address(t, targets))
+
+
 def _address(t: Turn, value: Array) -> Array:
     """Addresses in bytes -> numbers of instructions; an address between two instructions leads out of the code."""
     return np.where(value % WORD == 0, value // WORD, -1)
@@ -455,10 +460,12 @@ def b2r(i: Instruction, maker: Maker) -> Step:
 
 @_flow("WARPGROUP")
 def warpgroup(t: Turn) -> bool:
-    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR and WAIT: the
-    products are done."""
+    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR waits until no
+    more groups of products are under way than it says, WAIT until none is."""
     lanes = t.k.lanes
     if t.i.mods[0] != "ARRIVE" or not lanes.any():
+        left = t.i.operands[-1].value if t.i.operands and isinstance(t.i.operands[-1], Imm) else 0
+        t.wave.late.settle(m.GSB0, t.k.warps[any_lane(lanes)], left)
         t.wave.splits.pc[t.chosen] = t.n + 1
         return True
     group = _warp_groups(t.wave, t.k.warps)

@@ -230,6 +230,27 @@ def test_training_mode():
     assert made is model and {row.why for row in report.rows} == {"training mode"} and "call eval()" in str(report)
 
 
+def test_a_network_that_learns_on():
+    """What was folded in is no longer the batch norm's: PyTorch computes it, until it is converted again."""
+    model, x = nn.Sequential(nn.Conv2d(4, 4, 3), norm(4)).eval(), torch.randn(2, 4, 6, 6)
+    made, _ = convert(model, x)
+    made.train(), made.eval()
+    assert not made.learned
+    wanted = model.train()(x)
+    assert torch.equal(made.train()(x), wanted)
+    with pytest.warns(RuntimeWarning, match="called in training mode.*convert it again"):
+        made.eval()
+    again, report = convert(made, x)
+    assert not again.learned and [row.name for row in report.rows] == ["0"]
+    for one in (made, again):
+        assert torch.allclose(one(x), model.eval()(x), atol=1e-5)
+    plain, _ = convert(nn.Sequential(nn.Conv2d(4, 4, 3)).eval(), x)  # nothing is folded in
+    plain.train()(x)
+    assert not plain.eval().learned
+    with pytest.raises(LaunchError, match="the model is a function"):
+        convert(norm, x)
+
+
 def test_a_batch_norm_in_training_mode(kernels):
     model = nn.Sequential(nn.Conv2d(4, 4, 3), norm(4)).eval()
     model[1].train()

@@ -428,8 +428,9 @@ def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | Non
 
 @semantics("ATOMS")
 def atomic_shared(i: Instruction, m: Maker) -> Step:
-    """An atomic on shared memory."""
-    _, target, mem, registers = _parts(i)
+    """An atomic on shared memory. CAST says in a register whether it was done, on Blackwell in a predicate."""
+    pred, target, mem, registers = _parts(i)
+    succeeded = m.put(pred) if pred is not None else None
     what = Atomic(i, registers, target)
     get = narrow_address(mem)
 
@@ -446,5 +447,7 @@ def atomic_shared(i: Instruction, m: Maker) -> Step:
             for observer in k.wave.observers:
                 observer.arrive_at(k, address)
         what.put(k, results)
+        if succeeded is not None:
+            succeeded(k, results[0] != 0)
 
     return step

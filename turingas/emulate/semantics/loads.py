@@ -394,7 +394,7 @@ def query_space(i: Instruction, m: Maker) -> Step:
 # ---- constants ------------------------------------------------------------------------------------------------------
 
 
-@semantics("LDC", "ULDC")
+@semantics("LDC", "ULDC", "LDCU")
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
     target, source = i.operands

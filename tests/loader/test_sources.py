@@ -1,0 +1,162 @@
+"""Cubins straight from the tools: fat binaries, objects, folders of Triton's cache, what Triton and CuPy hold."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import loader
+import turingas
+from tests.cubin.test_fatbin import packed
+from turingas.cli import main
+from turingas.errors import CubinError, LaunchError
+
+CUDA = 'extern "C" __global__ void scale(int* x, int by) { x[threadIdx.x] *= by; }'
+
+
+def made(arch, **kernels):
+    """A cubin of kernels that multiply by a number."""
+    texts = [f".arch {arch}"] + [
+        f".kernel {name}\n<params>\ninput, 8\n</params>\n"
+        "--:-:0:-:1  S2R R0, SR_TID.X;\n--:-:-:-:6  MOV R3, 4;\n01:-:-:-:6  IMAD.WIDE R2, R0, R3, input;\n"
+        f"--:-:0:-:1  LDG.E.SYS R4, [R2];\n01:-:-:-:6  IMAD R4, R4, {by}, RZ;\n--:-:-:-:1  STG.E.SYS [R2], R4;\n"
+        "--:-:-:-:5  EXIT;"
+        for name, by in kernels.items()
+    ]
+    return turingas.assemble("\n".join(texts)).to_bytes()
+
+
+@pytest.fixture(scope="module")
+def cubins():
+    return {"sm_70": made("sm_70", twice=2), "sm_75": made("sm_75", twice=2, _Z6tripleIiEvPT_=3, _Z6triplef=30)}
+
+
+@pytest.fixture(scope="module")
+def fatbin(cubins):
+    return b"".join(packed(data, 0x11, data, int(arch[3:])) for arch, data in cubins.items())
+
+
+@pytest.fixture(scope="module")
+def program(fatbin):
+    """The bytes of a program of the host: all that counts is that it is one, and what stands in it."""
+    header = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00"
+    return header + bytes(100) + fatbin + b"more"
+
+
+def ran(module, name=None):
+    x = np.arange(32, dtype=np.int32)
+    module.kernel(name).launch(1, 32, x)
+    return x[1]
+
+
+@pytest.mark.parametrize("source", ["fatbin", "program"])
+def test_kernels_by_name_and_architecture(source, tmp_path, request):
+    data = request.getfixturevalue(source)
+    path = tmp_path / "libmine.so"
+    path.write_bytes(data)
+    for what in (data, path, str(path)):
+        assert ran(loader.load(what, "cpu", arch="sm_70")) == 2
+        assert ran(loader.load(what, "cpu", kernel="twice", arch="sm_75")) == 2
+        assert ran(loader.load(what, "cpu", kernel="_Z6triplef")) == 30
+    with pytest.raises(
+        LaunchError, match=r"2 kernels are called triple\nhint: kernel= and arch= .*\n  sm_75   _Z6trip"
+    ):
+        loader.load(data, "cpu", kernel="triple")
+    with pytest.raises(LaunchError, match=r"2 kernels are called twice\n.*:\n  sm_70   twice.*\n  sm_75   twice"):
+        loader.load(data, "cpu", kernel="twice")
+    with pytest.raises(LaunchError, match=r"2 cubins fit"):
+        loader.load(data, "cpu")
+    with pytest.raises(LaunchError, match=r"no kernel 'thrice' in .*\n.*\n  sm_70   twice \(number 1\)"):
+        loader.load(path, "cpu", kernel="thrice")
+    with pytest.raises(LaunchError, match=r"no cubin for sm_90 in .*\n.*cubins for sm_70, sm_75"):
+        loader.load(path, "cpu", kernel="twice", arch="sm_90")
+
+
+def test_names_of_cpp(cubins):
+    module = loader.load(cubins["sm_75"], "cpu")
+    with pytest.raises(LaunchError, match="2 kernels 'triple'\n.*_Z6tripleIiEvPT_, _Z6triplef"):
+        module.kernel("triple")
+    assert ran(loader.load(made("sm_75", _Z6tripleIiEvPT_=3, other=1), "cpu"), "triple") == 3
+
+
+def test_a_gpu_takes_the_newest_that_it_runs(fatbin):
+    from loader.sources import found
+
+    assert found(fatbin, "twice", None, lambda arch: arch in ("sm_70", "sm_75")).cubin.arch == "sm_75"
+    with pytest.raises(LaunchError, match="no cubin for this GPU in these bytes\n.*sm_70, sm_75"):
+        found(fatbin, "twice", None, lambda arch: arch == "sm_90")
+
+
+def test_files_without_cubins_and_damaged_ones(fatbin, program, tmp_path):
+    with pytest.raises(LaunchError, match="no cubin in these bytes\n.*PTX alone"):
+        loader.load(program[:100], "cpu")
+    with pytest.raises(LaunchError, match="no cubin in this folder"):
+        loader.load(tmp_path, "cpu")
+    damaged = packed(b"\x7fELF" + bytes(100), 0x11, b"\x7fELF" + bytes(100))
+    with pytest.raises(CubinError):
+        loader.load(damaged, "cpu")
+    assert ran(loader.load(fatbin + damaged, "cpu", arch="sm_70")) == 2
+    with pytest.raises(CubinError, match="a float is no cubin"):
+        loader.load(2.5, "cpu")
+    with pytest.raises(LaunchError, match="is for sm_70, not for sm_80"):
+        loader.load(made("sm_70", twice=2), "cpu", arch="sm_80")
+
+
+def cache(folder, **cubins):
+    """As Triton keeps kernels: a folder each, a .json beside each cubin."""
+    for hashed, (data, name) in cubins.items():
+        place = folder / hashed
+        place.mkdir(parents=True)
+        (place / f"{name}.cubin").write_bytes(data)
+        (place / f"{name}.json").write_text(json.dumps({"num_warps": 2, "shared": 512, "name": name}))
+        (place / f"__grp__{name}.json").write_text("{}")
+
+
+def test_a_folder_of_tritons_cache(cubins, tmp_path):
+    cache(tmp_path, ABC=(cubins["sm_70"], "twice"), DEF=(made("sm_75", half=5), "half"))
+    assert ran(loader.load(tmp_path, "cpu", kernel="half")) == 5
+    assert ran(loader.load(tmp_path / "ABC", "cpu")) == 2
+    with pytest.raises(LaunchError, match=r"2 cubins fit\n.*\n.*ABC.twice.cubin\)\n.*DEF.half.cubin"):
+        loader.load(tmp_path, "cpu")
+    runner = CliRunner()
+    found = runner.invoke(main, ["run", str(tmp_path), "i32[64]=1", "--kernel", "half"])
+    assert found.exit_code == 0 and "5 5 5" in found.output.replace(",", ""), found.output  # two warps, as Triton wrote
+    assert runner.invoke(main, ["run", str(tmp_path), "i32[32]=1", "--kernel", "half"]).exit_code == 1
+    found = runner.invoke(main, ["run", str(tmp_path / "DEF/half.cubin"), "i32[32]=1", "--block", "32"])
+    assert found.exit_code == 0, found.output
+    assert runner.invoke(main, ["run", str(tmp_path), "i32[64]=1", "--arch", "sm_80"]).exit_code == 1
+
+
+def test_tritons_compiled_kernels(cubins):
+    compiled = SimpleNamespace(
+        asm={"cubin": cubins["sm_70"]}, metadata=SimpleNamespace(name="twice", num_warps=1, shared=0)
+    )
+    assert ran(loader.load(compiled, "cpu")) == 2
+    compiled.asm = {"ptx": "..."}
+    with pytest.raises(LaunchError, match="no cubin\n.*ptx"):
+        loader.load(compiled, "cpu")
+    function = type("JITFunction", (), {"__module__": "triton.runtime.jit"})()
+    with pytest.raises(LaunchError, match="not compiled yet\n.*triton_launch"):
+        loader.load(function, "cpu")
+
+
+def cupys(name, /, **values):
+    """What CuPy's objects show of themselves: seen on CuPy 14.2, which is too large for the tests."""
+    values = {"code": None, "file_path": None, "options": (), **values}
+    return type(name, (), {"__module__": "cupy._core.raw", **values})()
+
+
+def test_cupys_modules_and_kernels(cubins, tmp_path):
+    pytest.importorskip("nvidia.cuda_nvrtc", reason="NVRTC is not installed")
+    source = CUDA + ' extern "C" __global__ void other() {}'
+    x = np.arange(32, dtype=np.int32)
+    loader.load(cupys("RawKernel", code=source, name="scale"), "cpu").kernel().launch(1, 32, x, 7)
+    assert x[1] == 7
+    module = loader.load(cupys("RawModule", code=CUDA, options=("-DX",)), "cpu", arch="sm_90")
+    assert module.cubin.arch == "sm_90" and module.kernel().name == "scale"
+    (tmp_path / "a.cubin").write_bytes(cubins["sm_70"])
+    assert ran(loader.load(cupys("RawModule", file_path=str(tmp_path / "a.cubin")), "cpu")) == 2
