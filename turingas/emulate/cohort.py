@@ -240,6 +240,7 @@ class State:
         self.moved = False  # a lane left, or a barrier changed: those who wait may go on
         self.scratch: dict[str, Array] = {}
         self.cohort: Cohort | None = None  # at work right now
+        self.printed: list[str] = []  # by printf, in its order
         self.instructions = 0  # of warps
         self.lane_instructions = 0
 

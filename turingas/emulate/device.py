@@ -431,6 +431,7 @@ def _collect(report: Report, wave: Wave) -> None:
     """Add what one wave came to."""
     report.instructions += wave.instructions
     report.lane_instructions += wave.lane_instructions
+    report.printed += "".join(wave.printed)
     for observer in wave.observers:
         observer.tell(report)
 
@@ -440,7 +441,7 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
     if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
         return 1
-    if options.races or options.strict or options.cooperative:
+    if options.races or options.strict or options.cooperative or "vprintf" in image.externals.values():
         return 1
     wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))

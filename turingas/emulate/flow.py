@@ -122,6 +122,11 @@ def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
     return False
 
 
+def back(t: Turn, targets: Array) -> None:
+    """The lanes of a cohort that called the driver go to the addresses ``targets`` (n, 32), in bytes."""
+    _scatter(t, _active(t), _address(t, targets))
+
+
 def _address(t: Turn, value: Array) -> Array:
     """Addresses in bytes -> numbers of instructions; an address between two instructions leads out of the code."""
     return np.where(value % WORD == 0, value // WORD, -1)
