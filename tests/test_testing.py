@@ -149,6 +149,36 @@ def test_findings_name_the_source():
     testing.load(turingas.assemble(EARLY)).launch(1, 1, np.zeros(1, np.int32))  # nobody asked
 
 
+@triton.jit
+def product(a, b, c, K, B: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, B)
+    acc = tl.zeros((B, B), tl.float32)
+    for first in range(0, K, B):
+        left = tl.load(a + at[:, None] * K + (first + at)[None, :])
+        acc = tl.dot(left, tl.load(b + (first + at)[:, None] * B + at[None, :]), acc)
+    tl.store(c + at[:, None] * B + at[None, :], acc)
+
+
+@triton.jit
+def talks(x, B: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.device_print("x:", tl.load(x + tl.arange(0, B)))
+
+
+def test_products_with_asynchronous_copies():
+    """Pipelined: LDGSTS, and HMMA of each architecture; neither race nor hazard in what Triton makes."""
+    random = np.random.default_rng(1)
+    a, b = random.integers(-4, 5, (2, 32, 96)).astype(np.float16)
+    c = np.zeros((32, 32), np.float32)
+    with testing.using(strict=True, races=True):
+        testing.triton_launch(product, 1, a, np.ascontiguousarray(b.T), c, 96, B=32, num_stages=3)
+    assert np.array_equal(c, a.astype(np.float32) @ b.T.astype(np.float32))
+
+
+def test_device_print(capsys):
+    testing.triton_launch(talks, 1, np.array([7, 8], np.int32), B=2, num_warps=1)
+    assert capsys.readouterr().out.startswith("pid (0, 0, 0) idx (0) x: 7\npid (0, 0, 0) idx (1) x: 8\n")
+
+
 # The plugin
 
 
