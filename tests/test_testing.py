@@ -278,7 +278,6 @@ def test_all_options_reach_the_settings(pytester):
     "words, said",
     [
         (["--turingas-arch=sm_1"], "*--turingas-arch:*sm_1*"),
-        (["--turingas-stale"], "*--turingas-stale goes with --turingas-strict"),
         (["-o", "turingas_budget=many"], "*turingas_budget: 'many' is not a number"),
     ],
 )
