@@ -20,13 +20,14 @@ sys.path.insert(0, str(ROOT))  # mkdocs runs this file by itself
 from docs import pictures, reference  # noqa: E402
 from loader.bench import figures as drawing  # noqa: E402
 from loader.bench import results  # noqa: E402
-from turingas import speed  # noqa: E402
+from turingas import speed_shown  # noqa: E402
 from turingas.cli.bench import BENCHES, find  # noqa: E402
-from turingas.isa.arch import NAMES  # noqa: E402
+from turingas.isa.arch import DISTINCT  # noqa: E402
 
 KEPT = ROOT / "build" / "made"
 ISA = [ROOT / "docs" / "reference.py", *(ROOT / "turingas" / "isa").glob("**/*.py")]
-DRAWERS = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"), Path(speed.__file__)]
+DRAWERS = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"),
+           Path(speed_shown.__file__)]  # fmt: skip
 SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
 
 
@@ -48,7 +49,7 @@ def instructions(arch: str) -> str:
 
 def pages() -> dict[str, Callable[[], str]]:
     """The pages of instructions, by their place in the site."""
-    return {f"reference/{arch}.md": lambda arch=arch: instructions(arch) for arch in NAMES}
+    return {f"reference/{arch}.md": lambda arch=arch: instructions(arch) for arch in DISTINCT}
 
 
 def drawings() -> dict[str, Callable[[], str]]:

@@ -23,6 +23,7 @@ GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
 BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTorch, which take these layouts
 
 ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
+FAULTS = re.compile(r"^\| \.\.\. in figures \|.*\n", re.M)
 SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
 BLOCK = re.compile(r"(<!-- (\w+): written by `make readme` from (\S+) -->\n).*?(<!-- end of \2 -->\n)", re.S)
 
@@ -193,9 +194,18 @@ def speed(path: str = ASSEMBLER) -> str:
     return row("instructions a second", ours, "`make bench`") + "\n"
 
 
+def faults(path: str = "tests/check/faults.json") -> str:
+    """The row that tells how many faults the linter finds in kernels that were broken at random."""
+    found = json.loads((ROOT / path).read_text())
+    told = (f"{found['reported']} of {found['faults']} faults put into {found['kernels']} correct kernels are "
+            f"reported, {found['alarms']} of {found['harmless']} harmless changes ({found['date']})")  # fmt: skip
+    command = f"python -m tests.check.faults --tests --count 500 --largest 400 --json {path} tests/cubin/data/*.cubin"
+    return row("... in figures", told, f"`{command}`") + "\n"
+
+
 def written(text: str) -> str:
-    """A document with its blocks, and the README's row, as they should be."""
-    text = SPEED.sub(lambda _: speed(), text)
+    """A document with its blocks, and the README's rows, as they should be."""
+    text = FAULTS.sub(lambda _: faults(), SPEED.sub(lambda _: speed(), text))
     return BLOCK.sub(lambda found: found[1] + table(found[2], found[3]) + found[4], text)
 
 

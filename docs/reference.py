@@ -6,7 +6,7 @@ import html
 
 from turingas.isa import describe
 from turingas.isa.isa import Isa, instruction_set
-from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
+from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, tmem, uniform
 
 FAMILIES = {
     "Floating point": floating,
@@ -17,6 +17,7 @@ FAMILIES = {
     "Uniform datapath": uniform,
     "Asynchronous copies, clusters": async_,
     "Tensor cores": tensor,
+    "Tensor memory": tmem,
     "Textures and surfaces": texture,
 }
 

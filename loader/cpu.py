@@ -80,6 +80,7 @@ class CpuKernel(Kernel):
         that was never written is an error. ``budget``: instructions that a warp may run. ``stack``: bytes of a thread
         beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
 
+        What the kernel prints goes to ``sys.stdout`` when it has ended, as on a GPU; ``Report.printed`` has it, too.
         TypeError for another option; LaunchError before anything runs; DeviceError for what the kernel does.
         """
         options: dict[str, Any] = {
@@ -101,4 +102,10 @@ class CpuKernel(Kernel):
             for n, value in enumerate(args)
         ]
         with self.module._lock:  # a device's memory is made for one launch at a time
-            return module.launch(self.name, grid, block, given, shared, **options)
+            try:
+                report = module.launch(self.name, grid, block, given, shared, **options)
+            except emulate.DeviceError as error:
+                print(error.report.printed if error.report else "", end="")
+                raise
+        print(report.printed, end="")
+        return report

@@ -4,10 +4,11 @@ import gc
 import os
 from pathlib import Path
 
-# what NVRTC compiles, and what matplotlib finds out about fonts, is kept in the checkout, not in the user's folder
+# what NVRTC and Triton compile, and what matplotlib finds out about fonts, is kept in the checkout
 CACHE = Path(__file__).parent.parent / ".cache"
 os.environ.setdefault("TURINGAS_CACHE", str(CACHE / "nvrtc"))
 os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
+os.environ.setdefault("TRITON_CACHE_DIR", str(CACHE / "triton"))
 
 
 def pytest_collection_finish() -> None:

@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TextIO
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
+from turingas.isa.arch import arch
 from turingas.isa.isa import Isa, instruction_set
 from turingas.listing import PLAIN, Shown
 
@@ -104,7 +106,7 @@ def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
 
 
 def _header(cubin: Parts) -> Iterator[str]:
-    usual = Header(flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
+    usual = replace(Header.usual(arch(cubin.arch)), flags=cubin.texts[0].facts.e_flags if cubin.texts else None)
     fields = [(key, value) for key, value in vars(cubin.header).items() if value != getattr(usual, key)]
     if fields:
         yield ".elf " + " ".join(f"{key}={value:#x}" for key, value in fields if value is not None)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.conv.method import METHODS
+from kernels_sass.conv.method import KNOWN, METHODS
 from kernels_sass.conv.parameters import variants
 from loader.bench import results
 from loader.bench.measure import Contender, Data, Refused
 from loader.cuda import Buffer, Device, Stream
-from turingas.isa.arch import NAMES
 
 
 class Ours(Contender):
@@ -108,5 +107,5 @@ def dated(what: str, gpu: Device, sources: Sequence[str]) -> results.Json:
 
 def kept_in(name: str, arch: str, source: str) -> Path:
     """``results.default_path``; with a source that is not the best for the card, NAME_sm90_SOURCE.json."""
-    other = arch in NAMES and source != conv.choose(arch).name
+    other = arch in KNOWN and source != conv.choose(arch).name
     return results.default_path(name, arch, source if other else "")

@@ -9,7 +9,7 @@ from typing import Any
 import loader
 import turingas
 from kernels_sass.conv.cost import FITTED
-from kernels_sass.conv.method import FOLDER, METHODS, Method, mains
+from kernels_sass.conv.method import FOLDER, KNOWN, METHODS, Method, mains
 from kernels_sass.conv.parameters import parameters
 from kernels_sass.conv.shape import Shape
 from loader import cuda
@@ -22,8 +22,9 @@ CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
 
 def choose(arch: str, name: str | None = None) -> Method:
     """The method of a name; None: the architecture's default. LaunchError."""
-    if arch not in NAMES:
-        raise LaunchError(f"there is no architecture {arch!r}", "there are: " + ", ".join(NAMES))
+    if arch not in KNOWN:
+        what = "kernel for" if arch in NAMES else "architecture"
+        raise LaunchError(f"there is no {what} {arch!r}", "there are: " + ", ".join(KNOWN))
     if name is None:
         return [one for one in METHODS.values() if one.general and arch in one.archs][-1]
     if not isinstance(name, str) or name not in METHODS:
@@ -36,9 +37,9 @@ def choose(arch: str, name: str | None = None) -> Method:
 
 def arch_of(gpu: cuda.Device) -> str:
     """What is assembled for a GPU: its own architecture, or an older one of the same major version. LaunchError."""
-    able = [name for name in NAMES if not name.endswith("a") and gpu.runs(name)]
+    able = [name for name in KNOWN if not name.endswith("a") and gpu.runs(name)]
     if not able:
-        raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; there are kernels for {', '.join(NAMES)}")
+        raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; there are kernels for {', '.join(KNOWN)}")
     return able[-1]
 
 

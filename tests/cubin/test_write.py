@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cubin import cubins
@@ -111,6 +113,23 @@ def test_a_word_changed_in_place_is_written():
     cubin = Cubin.from_bytes(cubins.named("plain_cuda12_sm75"))
     cubin.kernel("fill").words[0] = NOP
     assert Cubin.from_bytes(cubin.to_bytes()).kernel("fill").words[0] == NOP
+
+
+def test_changes_that_a_file_cannot_show():
+    """An error, and not a file without them."""
+    path = cubins.DATA / "memory_cuda12_sm90_linked.cubin"
+    cubin = Cubin.from_file(path)
+    kernel = cubin.kernel("swap")
+    kernel.relocations[0] = replace(kernel.relocations[0], address=32)
+    with pytest.raises(ValueError, match="^swap: its relocations are kept as they lie in the file"):
+        cubin.to_bytes()
+    cubin = Cubin.from_file(path)
+    cubin.kernel("swap").attributes.pop()
+    with pytest.raises(ValueError, match="^swap: attributes tell what was read; infos replaces"):
+        cubin.to_bytes()
+    cubin = Cubin.from_file(path)
+    cubin.kernel("swap").registers += 8
+    assert Cubin.from_bytes(cubin.to_bytes()).kernel("swap").registers == cubin.kernel("swap").registers
 
 
 @pytest.mark.parametrize("name", ["memory_cuda12_sm75", "flow_cuda13_sm90", "flow_cuda12_sm80_rdc"])

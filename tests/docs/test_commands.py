@@ -173,5 +173,5 @@ def test_matches():
 
 
 def test_fences_have_languages_that_pages_know():
-    known = {"", "console", "text", "nvsass", "python", "cuda", "ptx", "sass", "json", "lua", "elisp"}
+    known = {"", "console", "text", "nvsass", "python", "cuda", "ptx", "sass", "json", "yaml", "lua", "elisp"}
     assert {one.language for page in PAGES for one in listings(page)} <= known

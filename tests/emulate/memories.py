@@ -42,7 +42,7 @@ class Wave(step.Wave):
         self.memory = memory
         self.shared = Shared(-(-warps // per_block), shared)
         self.local = Local(warps, local)
-        self.late = Late(warps, self.shared.plane.views[8])
+        self.late = Late(warps, self.shared.plane.views[8], self.observers)
         self.cohort: Any = None
 
     def who(self, warp: int, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -87,7 +87,7 @@ class Machine:
         for index, value in preds.items():
             self.wave.P[index] = np.broadcast_to(np.asarray(value, bool), (warps, 32))
         if races:
-            self.wave.observers = [Races(self.wave)]  # type: ignore[arg-type]
+            self.wave.observers.append(Races(self.wave))  # type: ignore[arg-type]
 
     def one(self, n: int, rows: Any = slice(None), active: Array | None = None) -> None:
         """Instruction ``n`` on the warps ``rows``; ``active`` (n, 32) are the lanes."""

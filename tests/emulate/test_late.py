@@ -55,6 +55,15 @@ def test_who_does_not_finds_what_was_there(wait: str) -> None:
     assert np.isnan(ran(wait, stale=True)).all()
 
 
+def test_the_guard_counts_when_it_begins() -> None:
+    """Not what its predicate has become until the copy is done."""
+    lines = "--:-:-:Y:d ISETP.NE.AND P0, PT, R0, RZ, PT;\n--:0:-:-:2  @P0 LDGSTS.E [R2], [R4.64+URZ];"
+    text = FORGOTTEN.replace("--:0:-:-:2  LDGSTS.E [R2], [R4.64+URZ];", lines)
+    wait, out = "--:-:-:Y:d ISETP.EQ.AND P0, PT, R0, RZ, PT;\n--:-:-:Y:4 DEPBAR.LE SB0, 0x0;", np.zeros(128, np.float32)
+    launch(assemble(text.format(wait=wait)), "k", 1, 128, [np.arange(1, 129, dtype=np.float32), out])
+    assert out.tolist() == [0, *range(2, 129)]
+
+
 def test_groups_end_in_order_for_each_warp() -> None:
     late, done = Late(4, np.zeros(0, np.uint64)), []
     both, second = np.array([0, 1]), np.array([1])

@@ -126,18 +126,30 @@ def test_arriving_without_waiting() -> None:
 
 
 def test_mbarriers() -> None:
-    """Who arrives, and looks later, comes after all who arrived before."""
+    """Who looks when the phase is over comes after all who arrived in it."""
     arrive, look = "ATOMS.ARRIVE.64 R6, [R10+URZ]", "LDS R7, [R10+0x4]"
-    m = machine(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]", "sm_80", R10=512)
+
+    def bar(text: str) -> Machine:
+        m = machine(text, "sm_80", R10=512)
+        m.wave.shared.array[128:130] = 0x40000000 - 128, 0x80000000 - 128
+        return m
+
+    m = bar(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]")
     m.run()
     assert kinds(m) == []
-    m = machine(f"STS [R2], R4\n{arrive}\nLDS R5, [R3]", "sm_80", R10=512)
+    m = bar(f"STS [R2], R4\n{arrive}\nLDS R5, [R3]")
     m.run()
     assert kinds(m) == [("RAW", 0, 2)]
-    m = machine(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]", "sm_80", R10=512)
+    m = bar(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]")
     m.one(1)  # too early
     for n in (0, 2, 3):
         m.one(n)
+    assert kinds(m) == [("RAW", 0, 3)]
+    m = bar(f"STS [R2], R4\n{arrive}\n{look}\nLDS R5, [R3]")
+    m.one(0)
+    m.one(1, slice(0, 3))  # the phase is not over yet
+    m.one(2)
+    m.one(3)
     assert kinds(m) == [("RAW", 0, 3)]
 
 
@@ -198,18 +210,33 @@ def test_wide_accesses_and_masks() -> None:
     assert kinds(m) == []
 
 
-def test_copies_and_matrices() -> None:
-    """LDGSTS writes, LDSM reads."""
+WAITED = ("--:-:0:-:1 LDGDEPBAR", "DEPBAR.LE SB0, 0x0")
+
+
+@pytest.mark.parametrize("wait, own, other", [(WAITED, False, True), (WAITED[:1], True, True), ((), True, True)])
+def test_copies_and_matrices(wait: tuple[str, ...], own: bool, other: bool) -> None:
+    """LDGSTS writes, LDSM reads: a warp its own copy behind a wait, that of another behind a barrier besides."""
     rows = (W4 // 32 * 128 + W4 % 8 * 16).astype(np.uint32)
-    memory: Any = None
-    m = machine("LDGSTS.E.128 [R8], ~desc[UR4][R10.64]\nLDSM.16.M88 R5, [R9]", "sm_80", R8=rows, R9=rows)
-    memory = m.memory.add(np.arange(64, dtype=np.uint32))
+    lines = ["LDGSTS.E.128 [R8], ~desc[UR4][R10.64]", *wait, "LDSM.16.M88 R5, [R9]"]
+    m = machine("\n".join(lines), "sm_80", R8=rows, R9=rows)
+    memory: Any = m.memory.add(np.arange(64, dtype=np.uint32))
     m.wave.R[10], m.wave.R[11] = memory & 0xFFFFFFFF, memory >> 32
-    m.run()
-    assert kinds(m) == []
+    last = len(lines) - 1
+    for n in range(last + 1):
+        m.one(n)
+    assert kinds(m) == [("RAW", 0, last)] * own
     m.wave.R[9] = np.roll(m.wave.R[9], 1, axis=0)
-    m.one(1)
-    assert kinds(m) == [("RAW", 0, 1)]
+    m.one(last)
+    assert kinds(m) == [("RAW", 0, last)] * other
+    remedy = m.wave.observers[0].findings[0].remedy
+    assert ("closing its group" if not wait else "a wait for its group") in remedy
+    again = machine("\n".join(lines), "sm_80", R8=rows, R9=np.roll(rows, 32))
+    again.wave.R[10], again.wave.R[11] = again.memory.add(np.arange(64)) & 0xFFFFFFFF, memory >> 32
+    for n in range(last):
+        again.one(n)
+    again.wave.observers[0].barrier(np.arange(4))
+    again.one(last)
+    assert kinds(again) == [("RAW", 0, last)] * own
 
 
 # ---- compiled kernels -----------------------------------------------------------------------------------------------

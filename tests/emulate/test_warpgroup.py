@@ -64,6 +64,21 @@ def test_product(p: wgmma.Product) -> None:
         assert exact(int(got[block, row, column]), kind) == core("sm_90a", p.kinds, pairs, added), (block, row, column)
 
 
+def test_what_a_gpu_is_compared_by() -> None:
+    """As tests/gpu/test_warpgroup.py does it, with the CPU device in the GPU's place, and one that gets a bit wrong."""
+    p = wgmma.Product(8, ("BF16", "BF16", "F32"), (None, 0))
+
+    def same(cubin: bytes, blocks: int, args: list[np.ndarray]) -> None:
+        launch(cubin, "product", blocks, wgmma.THREADS, args)
+
+    def other(cubin: bytes, blocks: int, args: list[np.ndarray]) -> None:
+        same(cubin, blocks, args)
+        args[0][0, 5, 1] ^= 1
+
+    assert wgmma.differ(p, 2, wgmma.any_codes, same) == 0
+    assert wgmma.differ(p, 2, wgmma.any_codes, other) == 1
+
+
 def test_base_offset() -> None:
     """A swizzle whose pattern begins in the middle of a kilobyte."""
     p = wgmma.Product(8, ("F16", "F16", "F32"), (None, 128))
@@ -86,6 +101,59 @@ def test_not_finite() -> None:
     got = run(p, x._replace(accumulators=wgmma.to_lanes(p, c)))
     assert (got[0, 0] == 0x7F800000).all() and (got[0, 1] == 0x7FFFFFFF).all() and (got[0, 2] == 0xFF800000).all()
     assert np.isfinite(got[0, 3:].view(np.float32)).all()
+
+
+# ---- late ------------------------------------------------------------------------------------------------------------
+
+LATE = wgmma.Product(8, ("F16", "F16", "F32"))
+WAIT = "WARPGROUP.DEPBAR.LE gsb0, 0x0;\n"
+
+
+def late(old: str, new: str, **options: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+    """The kernel of LATE with a line changed: what it stores, what it should, what C was, and findings."""
+    x = wgmma.operands(np.random.default_rng(9), LATE, 2)
+    source = LATE.source()
+    assert old in source
+    cubin = turingas.assemble(source.replace(old, new))
+    out = np.zeros_like(x.accumulators)
+    args = [out, x.image, x.in_registers, x.accumulators, x.uniform]
+    report = launch(cubin, "product", 2, wgmma.THREADS, args, **options)
+    kinds = [hazard.kind for hazard in report.hazards]
+    return (
+        out.view(np.float32),
+        wgmma.to_lanes(LATE, run(LATE, x)).view(np.float32),
+        x.accumulators.view(np.float32),
+        kinds,
+    )
+
+
+def test_a_product_comes_when_it_was_waited_for() -> None:
+    out, right, c, _ = late(WAIT, "")
+    assert (out == c).all()
+    out, right, c, _ = late(WAIT, "WARPGROUP.DEPBAR.LE gsb0, 0x1;\n")
+    assert (out == c).all()
+    product = LATE.text + ";\n"
+    two = product + "IADD3 R12, R12, 0x1, RZ;\n" + product.replace("R24", "R28") + "WARPGROUP.DEPBAR.LE gsb0, 0x1;\n"
+    out, right, _, _ = late(product + WAIT, two)
+    assert (out == right).all()  # the second one is still under way
+
+
+def test_a_product_reads_when_it_was_waited_for() -> None:
+    out, right, _, _ = late(WAIT, "STS.128 [R6], RZ;\nBAR.SYNC.DEFER_BLOCKING 0x0;\n" + WAIT)
+    assert (out != right).any()
+    out, right, _, _ = late(WAIT, WAIT + "STS.128 [R6], RZ;\n")
+    assert (out == right).all()
+
+
+def test_strict_sees_what_is_done_beside_a_product() -> None:
+    assert late(WAIT, WAIT, strict=True)[3] == []
+    assert "raw" in late(WAIT, "", strict=True)[3]
+    assert "waw" in late(WAIT, "MOV R25, RZ;\n" + WAIT, strict=True)[3]
+    assert late(WAIT, WAIT + "MOV R25, RZ;\n", strict=True)[3] == []
+    assert late("WARPGROUP.ARRIVE;\n", "", strict=True)[3] == ["no-arrive"]
+    assert late("WARPGROUP.ARRIVE;\n", "WARPGROUP.ARRIVE;\nMOV R24, RZ;\n", strict=True)[3] == ["no-arrive"]
+    in_registers = "HGMMA.64x8x16.F32 R24, R8, gdesc[UR8], R24, UP0, gsb0;\n"
+    assert late(LATE.text + ";\n", in_registers + "MOV R9, RZ;\n", strict=True)[3] == ["war"]
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
@@ -199,3 +267,35 @@ def test_registers_that_are_not_there(numbers: tuple[int, int, int], message: st
 def test_registers_that_nobody_gives() -> None:
     with pytest.raises(DeviceError, match="its budget"):
         move(48, budget=5000)
+
+
+# ---- parts of a warp that do something together ----------------------------------------------------------------------
+
+COLLECTIVE = """
+.arch sm_90a
+.kernel k
+.param out 8
+S2R R0, SR_TID.X;
+ULDC.64 UR4, c[0x0][0x208];
+LDC.64 R2, c[0x0][0x210];
+IMAD.WIDE.U32 R2, R0, 0x4, R2;
+MOV R4, 0xffffffff;
+ISETP.GT.AND P0, PT, R0, 0xf, PT;
+@P0 BRA there;
+NANOSLEEP 0x10;
+IADD3 R6, R0, 0x1, RZ;
+there:
+WARPSYNC.COLLECTIVE R4, done;
+SHFL.BFLY PT, R5, R0, 0x10, 0x1f;
+ENDCOLLECTIVE;
+done:
+STG.E desc[UR4][R2.64], R5;
+EXIT;
+"""
+
+
+def test_collective() -> None:
+    """The halves of a warp come apart, and exchange their numbers."""
+    out = np.zeros(32, np.uint32)
+    launch(turingas.assemble(COLLECTIVE), "k", 1, 32, [out])
+    assert (out == np.arange(32) ^ 16).all()

@@ -8,6 +8,7 @@ C counts) and stores D. ``Product`` says which instruction; ``operands`` makes r
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from tests.emulate.test_tensor import FLOATS
 from turingas.assembler import assemble
 from turingas.cubin.cubin import Cubin
+from turingas.emulate import launch
 
 Array = np.ndarray
-ROOM = 24 << 10  # bytes of shared memory
+ROOM = 40 << 10  # bytes of shared memory
 THREADS = 128
 SWIZZLES = {0: 0, 32: 3, 64: 2, 128: 1}  # bytes: code in a descriptor
 BITS = {"F16": 16, "BF16": 16, "TF32": 32, "E4M3": 8, "E5M2": 8, "S8": 8, "U8": 8, "B1": 1}
@@ -239,7 +241,7 @@ def any_codes(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Ar
     return np.where(found & top == top, found & ~np.uint32(top), found).astype(np.uint32)
 
 
-def operands(rng: np.random.Generator, p: Product, blocks: int, codes=random_codes) -> Operands:  # type: ignore[no-untyped-def]
+def operands(rng: np.random.Generator, p: Product, blocks: int, codes: Callable[..., Array] = random_codes) -> Operands:
     """Random ones."""
     kind_a, kind_b, kind = p.kinds
     bits = BITS[kind_a]
@@ -320,6 +322,20 @@ def from_lanes(p: Product, words: Array) -> Array:
     found = np.zeros((len(words), 64, p.columns), np.uint32)
     found[:, row, column] = words[:, thread, n]
     return found
+
+
+Run = Callable[[bytes, int, list[Array]], None]
+
+
+def differ(p: Product, blocks: int, codes: Callable[..., Array], other: Run) -> int:
+    """How many elements of D differ between the CPU device and ``other``, which runs the kernel on the same
+    operands."""
+    x = operands(np.random.default_rng(17), p, blocks, codes)
+    sources = [x.image, x.in_registers, x.accumulators, x.uniform]
+    here, there = np.zeros_like(x.accumulators), np.zeros_like(x.accumulators)
+    launch(cubin(p), "product", blocks, THREADS, [here, *sources])
+    other(cubin(p).to_bytes(), blocks, [there, *sources])
+    return int((from_lanes(p, here) != from_lanes(p, there)).sum())
 
 
 #: every mnemonic, format, place of A, transposition, swizzle, sign and kind of sparse product, in many widths

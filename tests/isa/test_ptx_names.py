@@ -51,6 +51,7 @@ ELSEWHERE = {
     ("UTMACCTL", "fence.proxy.tensormap::generic"): "only beside an acquire of the same fence",
     ("UBLKPF", "cp.async.bulk.prefetch.L2"): "the operand is an address in generic space",
     ("BRXU", "brx.idx"): "BRX from a uniform register",
+    **dict.fromkeys([("CS2UR", "mov from %clock"), ("CS2UR", "%clock64")], "where a uniform register has to hold it"),
     ("QSPC", "__isGlobal"): "isspacep; NVRTC knows the answer in code as short as this",
     ("QSPC", "__isShared"): "the same",
     ("SYNCS", "cuda::barrier"): "mbarrier, in libcu++",
@@ -65,7 +66,7 @@ ELSEWHERE = {
 
 
 def names(op: str) -> list[str]:
-    return [name.strip() for name in table.OPS[op].ptx.split(",") if name.strip()]
+    return [name.strip() for name in table.OPS[op].ptx.split(",") if name.strip()] if op in table.OPS else []
 
 
 def count(words: list[int], arch: str) -> Counter[str]:

@@ -16,19 +16,26 @@ import turingas
 from tests.isa.words import ARCHS, PLAIN, Draw, random_control, sample, words_of
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control, table
+from turingas.isa.arch import DISTINCT, NAMES
 from turingas.isa.encode import Encoder
 from turingas.isa.fields import Register, Unprintable
 from turingas.isa.form import WORD
 from turingas.isa.forms import Forms
 from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.op import TRAITS
-from turingas.isa.table import async_, convert, floating, integer, memory, tensor, texture, uniform
+from turingas.isa.table import async_, convert, floating, integer, memory, tensor, texture, tmem, uniform
 from turingas.isa.table import control as control_rows
 
 
 def test_architectures():
     with pytest.raises(AsmError, match="unknown architecture 'sm_61'"):
         instruction_set("sm_61")
+
+
+@pytest.mark.parametrize("arch", sorted(set(NAMES) - set(DISTINCT)))
+def test_variants_of_a_chip_have_its_rows(arch):
+    """sm_100a and sm_100f are not tested beside sm_100."""
+    assert instruction_set(arch).forms.rows == instruction_set(arch[:-1]).forms.rows
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -110,7 +117,7 @@ def test_alternatives_of_one_opcode_are_told_apart(arch):
             for form in (first, second):
                 both += [(first.text, second.text) for word in words_of(isa, form, 4, rng)
                          if explains(first, word) and explains(second, word)]  # fmt: skip
-    assert compared > 50 and {first for first, _ in both} <= {"MUFU{func64} Rd, f64"}, both[:3]
+    assert compared > 40 and {first for first, _ in both} <= {"MUFU{func64} Rd, f64"}, both[:3]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -122,7 +129,7 @@ def test_every_text_says_its_bits(arch):
         few, any_ = rng.getrandbits(128) & rng.getrandbits(128), rng.getrandbits(128)
         for bits in {0, operand.mask, operand.default, few & operand.mask, any_ & operand.mask}:
             with contextlib.suppress(Unprintable):
-                assert operand.encode(operand.exact(bits)) == bits, operand.source
+                assert operand.encode(operand.exact(bits)) == bits & operand.claims, operand.source
     for mnemonic in {form.row: form.mnemonic for form in isa.all_forms()}.values():
         for _ in range(8):
             bits = sum(rng.choice([f.put(v) for v in f.names]) for f in mnemonic.parts if not isinstance(f, str))
@@ -199,7 +206,7 @@ def test_every_mnemonic_is_described(arch):
 
 def test_every_mnemonic_has_an_op():
     """What an instruction is stands once, in the module that has its rows."""
-    families = (floating, integer, convert, memory, control_rows, uniform, async_, tensor, texture)
+    families = (floating, integer, convert, memory, control_rows, uniform, async_, tensor, texture, tmem)
     for family in families:
         assert set(family.OPS) == {row.base for row in family.ROWS}
     assert len(table.OPS) == sum(len(family.OPS) for family in families)

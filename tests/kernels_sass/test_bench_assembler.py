@@ -17,7 +17,7 @@ import turingas
 from loader.bench import results
 from tests.tools import nvdisasm
 from turingas import speed as assembler
-from turingas import throughput
+from turingas import speed_shown, throughput
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -67,7 +67,7 @@ def test_alone(tmp_path):
     assert found["complete"] and found["commit"] == "abc" and not any(found["tools"].values())
     entry = found["settings"]["sm_75"]
     assert entry["within"]["instructions"] == 200 and entry["within"]["code"] == ["a test"]
-    assert all(entry["within"][what][state] > 1000 for what in ("encode", "decode") for state in assembler.STATES)
+    assert all(entry["within"][what][state] > 1000 for what in ("encode", "decode") for state in speed_shown.STATES)
     rows = {(row["name"], row["task"], row["work"]): row for row in entry["rows"]}
     mine = [("ours", "assemble", "Winograd"), ("ours", "assemble", "unrolled"), ("ours", "disassemble", "Winograd")]
     assert list(rows) == mine + [(name, "", "") for name in assembler.TOOLS]
@@ -203,13 +203,13 @@ def test_what_is_wrong_has_no_time(others, untimed, tmp_path):
     assert rows["nvdisasm", "disassemble"]["status"] == f"wrong: 1 instructions, not {count}"
     assert not any("seconds" in row for row in rows.values() if row["name"] != "ours" and row["task"] == "assemble")
     found = {"settings": {"sm_75": {"rows": list(rows.values())}}}
-    assert not list(assembler.failures(found))  # others' are not ours
+    assert not list(speed_shown.failures(found))  # others' are not ours
     rows["ours", "assemble"]["status"] = "failed: x"
-    assert len(list(assembler.failures(found))) == 1
+    assert len(list(speed_shown.failures(found))) == 1
 
 
 WITHIN = {"code": [], "instructions": 1, "distinct": 1,
-          **{what: dict.fromkeys(assembler.STATES, 300_000) for what in assembler.CODING}}  # fmt: skip
+          **{what: dict.fromkeys(speed_shown.STATES, 300_000) for what in speed_shown.CODING}}  # fmt: skip
 
 
 def test_ours_wrong_is_an_exit_code(untimed, tmp_path, monkeypatch):
@@ -288,6 +288,6 @@ def test_targets():
     rows = [{"name": "ours", "work": "unrolled", "task": "assemble", "status": "ok", "seconds": 0.5}]
     found = {"settings": {"sm_75": {"within": WITHIN, "rows": rows}}, "summary": {"import": 0.2}, "tools": {},
              "targets": assembler.TARGETS}  # fmt: skip
-    told = list(assembler.lines(found))
+    told = list(speed_shown.lines(found))
     assert [line.split("; ")[-1] for line in told[1:]] == [
         "reached (200,000)", "MISSED (400,000)", "reached (0.6)", "MISSED (0.15)"]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
-from kernels_sass.bench import roofline
+from kernels_sass.bench import roofline, winograd, work
 from kernels_sass.bench.roofline import Loop, Stream
 from kernels_sass.conv.method import METHODS
 from kernels_sass.micro import hmma
@@ -56,16 +56,16 @@ def test_counted(source, arch, by, sizes):
 
     p = Problem(n, c, h, w, k, 3, 3, 1, 1)
     hmma = 16 * 8 * 8 * count("HMMA", "warps")
-    assert (count("FFMA", "lanes"), hmma) == ((0, 3 * roofline.ffmas(p)) if by == "tf32x3" else (roofline.ffmas(p), 0))
-    work = roofline.fused(p)
-    additions = work.operations - 2 * roofline.ffmas(p)
+    assert (count("FFMA", "lanes"), hmma) == ((0, 3 * winograd.ffmas(p)) if by == "tf32x3" else (winograd.ffmas(p), 0))
+    counted = work.fused(p)
+    additions = counted.operations - 2 * winograd.ffmas(p)
     assert 0 < additions <= count("FADD", "lanes")  # which has bias and residual too
     # Hopper's copies, by one of four warps that come by: of a step's filters, with tf32x3 of a quarter of them
     bulk = (2048 if by == "tf32x3" else 8192) * count("UBLKCP", "warps")
-    assert work.asked == 32 * (count("LDG", "sectors") + count("STG", "sectors")) + bulk
+    assert counted.asked == 32 * (count("LDG", "sectors") + count("STG", "sectors")) + bulk
     assert bool(bulk) == (source == "hopper")
     once = 4 * (n * c * h * w + 16 * 8 * math.ceil(c / 8) * 64 * math.ceil(k / 64) + n * k * p.p * p.q)
-    assert work.least == once <= work.asked
+    assert counted.least == once <= counted.asked
 
 
 def test_nonfused():
@@ -73,14 +73,14 @@ def test_nonfused():
     settings = json.loads(RESULTS.read_text())["settings"]
     for entry in settings.values():
         row = next(row for row in entry["rows"] if row["name"] == roofline.NONFUSED)
-        there = roofline.NonFused.of(Problem(**entry["problem"]))
+        there = work.NonFused.of(Problem(**entry["problem"]))
         assert there.u + there.v + there.m == row["workspace"]
     assert len(settings) == 16
 
 
 def test_steps():
     """Section 3.3 of Yan, Wang, Chu 2020: 8 operations a byte with 32 filters a block, 10.67 with 64; a thread's 2."""
-    found = {name: row["intensity"] for name, row in roofline.steps().items()}
+    found = {name: row["intensity"] for name, row in work.steps().items()}
     assert found["products, 32 x 32 a block"] == 8
     assert found["products, 64 x 32 a block"] == pytest.approx(10.67, abs=0.01)
     assert found["products, 8 x 8 a thread"] == 2
@@ -90,7 +90,7 @@ def test_steps():
 @pytest.mark.parametrize(("count", "size", "padding"), [(5, 5, 1), (6, 6, 1), (3, 5, 0), (1, 1, 1), (7, 7, 1)])
 def test_rows_inside(count, size, padding):
     wanted = sum(0 <= 2 * tile - padding + row < size for tile in range(-(-count // 2)) for row in range(4))
-    assert roofline.inside(count, size, padding) == wanted
+    assert work.inside(count, size, padding) == wanted
 
 
 # ---- section 8.1 -------------------------------------------------------------------------------------------------

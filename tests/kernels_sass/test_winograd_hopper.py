@@ -191,8 +191,10 @@ def test_the_main_loop_of_tf32x3():
 @both_maths
 def test_lint(math):
     """Notes alone: occupancy, bank conflicts of FADD, in the warps that fetch and store, and how add_splits4 writes a y
-    at an address that is no multiple of 16. An EXIT may wait for more than there is."""
+    at an address that is no multiple of 16. An EXIT may wait for more than there is, and paths that are not taken leave
+    registers unwritten. Some names are for the other arithmetic."""
     found = [f for f in linted(MATH=math).findings if f.kind != "nothing-pending" or not f.text.startswith("EXIT")]
+    found = [f for f in found if (f.severity, f.kind) not in (("note", "uninitialised"), ("note", "unused-name"))]
     notes = {"occupancy": 4, "bank-conflict": 9, "uncoalesced": 4}
     assert Counter((f.severity, f.kind) for f in found) == {("note", kind): count for kind, count in notes.items()}
     assert {f.kernel for f in found if f.kind == "uncoalesced"} == {"add_splits4"}

@@ -306,10 +306,10 @@ def test_other_bits_on_a_gpu_are_refused(gpu_order, monkeypatch):
 
 
 def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
-    """Matrix products of warp groups: on a GPU the search does without the strict mode, and the output tells."""
-    source = SOURCE.replace("    EXIT", "    WARPGROUP.ARRIVE;\n    EXIT")
+    """On a GPU the search does without the strict mode, and the output tells."""
+    source = SOURCE.replace("    EXIT", "    GETLMEMBASE R0;\n    EXIT")
     one = Judge(replace(gpu_order, cubin=assemble(source).to_bytes()))
-    assert "does not know WARPGROUP" in one.blind
+    assert "does not know GETLMEMBASE" in one.blind
     one.compare(tuple(one.kernel.words), one.check, range(1), strict=True)  # nothing runs
     about = {"device": "a GPU", "figure": 1.0, "instructions": 3, "blind": one.blind}
     found = search.Found(one.cubin, True, 0.9, (), 8, 0, 1, 16, {}, [0.9], about)

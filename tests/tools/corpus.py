@@ -14,7 +14,7 @@ from pathlib import Path
 from turingas.cubin import fatbin
 from turingas.isa.arch import NAMES
 
-KNOWN = {int(name.removeprefix("sm_").rstrip("a")) for name in NAMES}
+KNOWN = {int(name.removeprefix("sm_").rstrip("af")) for name in NAMES}
 
 
 @dataclass(frozen=True)

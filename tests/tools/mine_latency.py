@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.bench.latency import Pair, classes
 from turingas.cubin.cubin import Cubin
+from turingas.isa.arch import ARCHS
 from turingas.isa.instruction import Instruction, Label, Reg, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, SOURCES, Latencies, latencies, reader, writer
@@ -40,7 +41,7 @@ LIKE = {("P", WRITER, "r2p"): "alu", ("R", WRITER, "HMMA.1688.F32"): "HMMA.1688.
 SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("raw", "BAR", "DEPBAR", "any"): "3 is too few",
         ("war", "UR", "uniform", "umove"): "3"}
 #: architectures with the same distances, wherever one of them has many cases
-TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",)]
+TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",), ("sm_100",), ("sm_120",)]
 
 # Issue rates do not follow from distances. An SM has four schedulers; 64 FP32 results a cycle and SM are 16 lanes for
 # each: 2 cycles a warp instruction. Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
@@ -51,6 +52,8 @@ RATES = {
     "sm_86": {"fma": 1, "imad": 2, "alu": 2, "half": 2, "fp64": 64, "xu": 8, "lsu": 4},
     "sm_89": {"fma": 1, "imad": 2, "alu": 2, "half": 2, "fp64": 64, "xu": 8, "lsu": 4},
     "sm_90": {"fma": 1, "imad": 2, "alu": 2, "half": 1, "fp64": 2, "xu": 8, "lsu": 4},
+    "sm_100": {"fma": 1, "imad": 2, "alu": 2, "half": 1, "fp64": 2, "xu": 8, "lsu": 4},
+    "sm_120": {"fma": 1, "imad": 2, "alu": 2, "half": 1, "fp64": 64, "xu": 8, "lsu": 4},
 }
 ISSUE = {
     arch: [f'{arch},issue,,{pipe},,{cycles},CUDA C++ Programming Guide' for pipe, cycles in rates.items()]
@@ -68,6 +71,7 @@ MULTIPLY_ADDS: dict[str, tuple[str, dict[str, float]]] = {
               {"F16": 128, "TF32": 64, "S8": 256, "S4": 512, "B1": 2048, "F64": 0.5}),
     "sm_89": ("Ada whitepaper and L40S data sheet",
               {"F16": 128, "TF32": 64, "S8": 256, "S4": 512, "B1": 2048, "F64": 0.5, "F8": 256}),
+    "sm_100": ("", {}), "sm_120": ("", {}),  # of products of a warp nothing is published
 }  # fmt: skip
 HMMA = Path(__file__).parents[2] / "kernels_sass" / "results" / "hmma_sm90.json"
 #: the classes of ``turingas.isa.latency.rate``, by type; Turing has the first of each
@@ -415,7 +419,7 @@ def main(arguments: list[str]) -> None:
     of = {arch: miner for together, miner in miners.items() for arch in together}
     for path in [file for folder in arguments if folder != "--measured" for file in cubins(Path(folder))]:
         cubin = Cubin.from_file(path)
-        miner = of[f"sm_{latencies(cubin.arch).sm}"]
+        miner = of[ARCHS[cubin.arch].latency]
         for text in cubin.texts:
             miner.add(f"{path.name} {text.name}", cubin.arch, text.words)
     print("arch,hazard,file,first,second,cycles,source")

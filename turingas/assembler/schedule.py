@@ -157,33 +157,33 @@ def listing(
     if any(map(rotate.is_marker, items)):
         plain = rotate.lines(plain, items, rotate.find(items)[0])
     plain = _pipelined(plain, [one for draft in assembler.drafts for one in draft.pipelined])
-    as_written = _as_written(source, plain)
-    texts = source.split("\n") if as_written else []
+    in_place = as_written(source, plain)
+    texts = source.split("\n") if in_place else []
     rows: dict[tuple[int, int], int] = {}  # where the text of each instruction stands
     fixed = set()  # labels and directives
     for line in plain:
         column = place_of_code(line.text)
         waiting = made.get(_key(line.origin))
-        row = line.origin.line - 1 if as_written else len(texts)
+        row = line.origin.line - 1 if in_place else len(texts)
         text = line.text
         if column is not None and waiting:
             item, word, which = waiting.popleft()
             rows[which] = row
             if not keep or not item.control or "?" in item.control:
-                text = texts[row] if as_written else text
+                text = texts[row] if in_place else text
                 if which[1] in assembler.drafts[which[0]].renamed:
                     text = f"{text[: column[1]]} {isa.decode(word)};{text.partition(';')[2]}"
                 text = _with_code(text, *column, item, word, isa)
-                if as_written:
+                if in_place:
                     texts[row] = text
         elif text.strip():
             fixed.add(row)
-        if not as_written:
+        if not in_place:
             texts.append(text.rstrip())
     orders = {n: draft.order for n, draft in enumerate(assembler.drafts) if draft.order}
     texts = _in_order(texts, rows, fixed, orders)
     notes = [f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes]
-    return "\n".join(texts) + ("" if as_written else "\n"), notes
+    return "\n".join(texts) + ("" if in_place else "\n"), notes
 
 
 def _pipelined(plain: Sequence[PlainLine], loops: Sequence[Pipelined]) -> list[PlainLine]:
@@ -227,7 +227,7 @@ def _key(origin: Origin) -> tuple[str, int, int]:
     return origin.file, origin.line, origin.nth
 
 
-def _as_written(source: str, plain: Sequence[PlainLine]) -> bool:
+def as_written(source: str, plain: Sequence[PlainLine]) -> bool:
     """Whether the lines stand in the source as they are: no inline Python, nothing included."""
     raw = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     seen = set()

@@ -17,6 +17,7 @@ from turingas.check import (  # noqa: F401 (their rules)
     structure,
     uninitialised,
     unused,
+    warpgroup,
 )
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.named import named

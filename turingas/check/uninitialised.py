@@ -23,12 +23,13 @@ from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.flow.live import FILES, ways
-from turingas.isa.effects import Effects, bits, literal, register_name
+from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
 START = reduce(int.__or__, FILES.values())  # what nothing has written when a kernel starts
 PREDICATES = FILES["P"] | FILES["UP"]
 WHOLE = ("P2R", "R2P")  # they move all predicates of a file, whichever are needed later
-MERGES = ("PRMT", "LOP3", "ULOP3")  # they may replace some bits of a register: the others may be anything
+SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
+MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
 SHOWN = 6  # branches of a path
 
 State = dict[int, int]  # register that is unwritten -> literals that hold in every thread where it is
@@ -46,8 +47,10 @@ def _wanted(this: Effects) -> int:
     mask = this.read & START
     if this.i.base in WHOLE:
         mask &= ~PREDICATES
-    elif this.i.base in MERGES:
+    elif this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
+    elif this.i.base in SELECTS:
+        mask &= PREDICATES
     return mask
 
 
@@ -68,7 +71,8 @@ class _Suspects:
             if block.leaves:
                 sure[number] = maybe[number] = START
         next_ = ways(graph)
-        unwritten, written = {0: START}, {0: 0}
+        given = sum(1 << FIRST["UR"] + n for n in graph.isa.forms.arch.given)
+        unwritten, written = {0: START & ~given}, {0: given}
         todo = [0]
         while todo:
             number = todo.pop()

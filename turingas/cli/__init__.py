@@ -11,7 +11,7 @@ from turingas.cli.output import Commands
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="turingas")
 def main() -> None:
-    """Assembler and disassembler for the machine code (SASS) of NVIDIA GPUs, Volta to Hopper.
+    """Assembler and disassembler for the machine code (SASS) of NVIDIA GPUs, Volta to Blackwell.
 
     \b
     A first round:

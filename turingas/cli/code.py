@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 
 import click
 
@@ -153,8 +154,9 @@ def info(file: str, as_json: bool) -> None:
 @click.command(short_help="Show how instructions are written, and their bits.")
 @click.argument("mnemonic", required=False)
 @ARCH
+@click.option("--diff", "pair", nargs=2, metavar="ARCH ARCH", help="What differs between two architectures.")
 @JSON
-def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
+def isa(mnemonic: str | None, arch: str, pair: tuple[str, str] | None, as_json: bool) -> None:
     """What the instruction MNEMONIC does, how it is written, its modifiers and its bits; without one, all mnemonics.
     A name from PTX or CUDA C++, or any word, finds the mnemonics that it belongs to.
 
@@ -162,8 +164,12 @@ def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
       turingas isa
       turingas isa LDG --arch sm_90
       turingas isa shfl.sync
+      turingas isa --diff sm_90 sm_100
     """
     with diagnosed("isa"):
+        if pair:
+            _differences(pair, mnemonic, as_json)
+            return
         from turingas.isa.isa import instruction_set
         from turingas.isa.table import OPS
 
@@ -186,3 +192,19 @@ def isa(mnemonic: str | None, arch: str, as_json: bool) -> None:
             click.echo(table.describe(mnemonic))
         except AsmError as error:
             fail("\n".join([error.message] + ([f"hint: {error.hint}"] if error.hint else [])))
+
+
+def _differences(pair: tuple[str, str], mnemonic: str | None, as_json: bool) -> None:
+    """``isa --diff``."""
+    from turingas.isa import compare
+    from turingas.isa.arch import arch
+    from turingas.isa.isa import instruction_set
+
+    first, second = (arch(name).name for name in pair)
+    if mnemonic and not any(instruction_set(name).named(mnemonic.upper()) for name in (first, second)):
+        fail(f"neither {first} nor {second} has {mnemonic}")
+    found = compare.changes(first, second, mnemonic)
+    if as_json:
+        click.echo(json.dumps({"first": first, "second": second, "changes": [asdict(one) for one in found]}, indent=1))
+    else:
+        click.echo("\n".join(compare.lines(first, second, found, mnemonic is not None)))

@@ -109,6 +109,7 @@ class Sources:
     defines: dict[str, object]
     include: tuple[str, ...]
     python: bool
+    given: bool = False  # whether --arch was
 
     def assemble(self, file: str, source: bytes, **options: Any) -> Any:
         """The Cubin of a source file. LaunchError for what is known to be another kind of file."""
@@ -136,8 +137,7 @@ class Sources:
 
     def told(self, cubin: Any) -> Any:
         """A cubin that was read; LaunchError when --arch asks for another architecture than it is of."""
-        given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
-        if given and self.arch != cubin.arch:
+        if self.given and self.arch != cubin.arch:
             raise LaunchError(f"the cubin is for {cubin.arch}, not for {self.arch}", "leave --arch out")
         return cubin
 
@@ -165,7 +165,8 @@ def sources(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(arch: str, defines: dict[str, object], include: tuple[str, ...], no_python: bool, **rest: Any) -> Any:
-        return command(sources=Sources(arch, defines, include, not no_python), **rest)
+        given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
+        return command(sources=Sources(arch, defines, include, not no_python, given), **rest)
 
     return ARCH(DEFINE(INCLUDE(NO_PYTHON(run))))
 

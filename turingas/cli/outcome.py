@@ -44,6 +44,7 @@ class Outcome:
     def lines(self) -> Iterator[str]:
         """The text for people."""
         report = self.report
+        yield from report.printed.splitlines()
         yield summary(report)
         if not self.error:
             yield from results(self.args, self.before)
@@ -242,6 +243,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "seconds": report.seconds,
         "warp_instructions": report.instructions,
         "lane_instructions": report.lane_instructions,
+        "printed": report.printed,
         "races": [str(race) for race in report.races],
         "hazards": [str(hazard) for hazard in report.hazards],
     }

@@ -221,6 +221,11 @@ class Header:
     abi_version: int = 7
     segments: int = 2  # program headers of an executable: 0 none, 1 all but the one that loads the headers, 2 all
 
+    @classmethod
+    def usual(cls, facts: Arch) -> Header:
+        """What the headers of an architecture's cubins say unless told otherwise."""
+        return cls(version=1, abi=facts.abi, abi_version=8) if facts.abi != cls.abi else cls()
+
 
 @dataclass
 class Parts:
@@ -233,12 +238,16 @@ class Parts:
     arch: str
     texts: list[Kernel] = field(default_factory=list)  # kernels and functions in the order of their sections
     constants: list[Constant] = field(default_factory=list)
-    header: Header = field(default_factory=Header)
+    header: Header = None  # type: ignore[assignment]  # None: the architecture's usual one
     sections: list[RawSection] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     symbols: list[RawSymbol] | None = None
     source: bytes | None = field(default=None, repr=False)  # the file it was read from
     elf: Elf | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.header is None:
+            self.header = Header.usual(arch(self.arch))
 
     @property
     def kernels(self) -> list[Kernel]:

@@ -93,6 +93,7 @@ def pick(
     if fitting:
         rows = [(cubin.arch, name, place) for cubin, names, place in fitting.values() for name in names or [""]]
         asked = f"{len(rows)} kernels are called {kernel}" if kernel is not None else f"{len(fitting)} cubins fit"
+        how += ", or one of these paths" if what == "this folder" else ""
         raise LaunchError(f"in {what} {asked}{wanted}", f"{how}:{_listed(rows)}")
     if unread is not None:
         raise unread

@@ -13,7 +13,6 @@ from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
 from turingas.isa.arch import ARCHS
 
-SHT_CUDA_COMPAT = 0x70000086
 ET_EXEC = 2
 STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
@@ -93,7 +92,7 @@ def architecture(elf: Elf) -> str:
     sm = elf.flags & 0xFF
     if elf.abi_version >= 8:
         sm = elf.flags >> 8 & 0xFF
-        compat = next((s for s in elf.sections if s.type == SHT_CUDA_COMPAT), None)
+        compat = next((s for s in elf.sections if s.type == e.SHT_CUDA_COMPAT), None)
         infos = nvinfo.parse(compat.data, compat.offset) if compat else []
         accelerated = any(info.code == 9 and info.value == 1 for info in infos)
     name = f"sm_{sm}{'a' if accelerated else ''}"

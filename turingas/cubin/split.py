@@ -64,7 +64,8 @@ def split(cubin: Parts) -> Parts:
 
 
 def rewrite(cubin: Parts) -> bytes:
-    """The bytes of a cubin that was read: those of its file, or a new file when its kernels were changed."""
+    """The bytes of a cubin that was read: those of its file, or a new file when its kernels were changed. ValueError
+    for a change that the file cannot show."""
     assert cubin.source is not None
     before = read(cubin.source)
     if before.texts == cubin.texts:
@@ -80,8 +81,13 @@ def rewrite(cubin: Parts) -> bytes:
         if kernel.name not in new:
             raise ValueError(f"kernel {kernel.name} was taken out of a cubin that was read")
         for key, value in vars(new[kernel.name]).items():
-            if value != getattr(old[kernel.name], key):
-                setattr(kernel, key, value)
+            if value == getattr(old[kernel.name], key):
+                continue
+            if key == "attributes":
+                raise ValueError(f"{kernel.name}: attributes tell what was read; infos replaces what they say")
+            if key == "relocations" and kernel.relocations != old[kernel.name].relocations:
+                raise ValueError(f"{kernel.name}: its relocations are kept as they lie in the file: change the listing")
+            setattr(kernel, key, value)
     return build(parts).to_bytes()
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from turingas.cubin import elf as e
 from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
-from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel, Parts, RawSection, RawSymbol
-from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, Info, sval
+from turingas.cubin.model import WORD_BYTES, CodeRelocation, Header, Kernel, Parts, RawSection, RawSymbol
+from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, SVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import arch
+from turingas.isa.arch import Arch, arch
 from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 
@@ -71,6 +71,8 @@ def derive(cubin: Parts) -> list[RawSection]:
     facts = arch(cubin.arch)
     executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
+    if facts.abi != Header.abi:
+        sections.append(RawSection(".nv.compat", e.SHT_CUDA_COMPAT, align=4, data=compatibility(facts)))
     if types := notes.pack(cubin.texts):
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
     for kernel in cubin.texts:
@@ -109,6 +111,14 @@ def derive(cubin: Parts) -> list[RawSection]:
             data[constant.offset : constant.offset + len(constant.data)] = constant.data
         sections.append(RawSection(f".nv.constant{USER_BANK}", 1, e.SHF_ALLOC, 8, data=bytes(data)))
     return sections
+
+
+def compatibility(facts: Arch) -> bytes:
+    """.nv.compat, as ptxas 13.0's smallest cubins have it. 9: whether the code is for that chip alone; what the others
+    mean is not known."""
+    values = {9: int(facts.variant == "a"), 2: 1, 5: 5, 7: 0x101, 3: 0, 6: 1}
+    infos = [Info(HVAL if code == 7 else BVAL, code, value) for code, value in values.items()]
+    return nvinfo.pack([*infos, Info(SVAL, 11, facts.compat.to_bytes(8, "little"))])
 
 
 def tables() -> list[RawSection]:
@@ -441,12 +451,24 @@ class _StringTable:
 # -- places in the file
 
 
+def _twin(elf: Elf, section: Section) -> Section | None:
+    """The constants that a section of the capsule is another name for: it has no bytes of its own in the file."""
+    if section.type != e.SHT_CAPSULE_CONSTANT or not section.flags & e.SHF_CAPSULE:
+        return None
+    banks = (one for one in elf.sections if one.flags & e.SHF_ALLOC and not one.flags & e.SHF_CAPSULE)
+    return next((one for one in banks if one.name.startswith(".nv.constant") and one.data == section.data), None)
+
+
 def layout(elf: Elf, modern: bool, program_headers: int) -> None:
     """Give every section its offset, and make the program headers of an executable, as Header.segments says."""
     at = e.HEADER.size
     for section in elf.sections[1:]:
         if section.align > LARGEST_ALIGN:
             raise CubinError(f"section {section.name} cannot be aligned to {section.align} bytes", section.offset)
+        twin = _twin(elf, section)
+        if twin is not None:
+            section.offset = twin.offset
+            continue
         if section.align > 1:
             at = -(-at // section.align) * section.align
         section.offset = at
@@ -462,7 +484,7 @@ def layout(elf: Elf, modern: bool, program_headers: int) -> None:
     loads: list[Segment] = []
     previous = -1
     for section in elf.sections:
-        if not section.flags & e.SHF_ALLOC:
+        if not section.flags & e.SHF_ALLOC or section.flags & e.SHF_CAPSULE:
             previous = -1
             continue
         write, execute = section.flags & e.SHF_WRITE, section.flags & e.SHF_EXECINSTR

@@ -7,12 +7,14 @@ broadcast against the others, and one function serves IADD3 and UIADD3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from turingas.emulate.arrays import TRUE, ZERO, Array, Rows, spread
 from turingas.emulate.code import WORD, Code
 from turingas.emulate.errors import DeviceError
-from turingas.emulate.late import Late
+from turingas.emulate.late import Flight, Late, Touch, Which
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.report import Options, Report
 from turingas.emulate.splits import BARRIERS, BlockBarriers, ClusterBarriers, Splits
@@ -142,17 +144,49 @@ class Observer:
         """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
         ``what`` is "read", "write" (of ``words``) or "atomic"."""
 
-    def barrier(self, warps: Array) -> None:
-        """Warps (ascending indices) have passed a barrier; those of one block did so together."""
+    def barrier(self, warps: Array, groups: Array | None = None) -> None:
+        """Warps have passed a barrier; those of one of ``groups`` (a number for each block and barrier) did so
+        together."""
 
-    def arrive(self, warps: Array) -> None:
-        """Warps have arrived at a barrier without waiting (BAR.ARV, an mbarrier)."""
+    def arrive(self, warps: Array, groups: Array | None = None) -> None:
+        """Warps have arrived at a barrier without waiting (BAR.ARV)."""
 
-    def arrive_at(self, k: Cohort, addresses: Array) -> None:
-        """The lanes of ``k`` have arrived at mbarriers of 8 bytes."""
+    def cluster(self, what: str, which: Array) -> None:
+        """The barrier of clusters: warps have "arrived", or "passed"; all of a cluster (its number) have "met"."""
 
-    def acquire(self, warps: Array) -> None:
-        """Warps have looked at an mbarrier."""
+    def fence(self, warps: Array) -> None:
+        """Warps stand at a fence between the generic proxy and the async one."""
+
+    def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
+        """Mbarriers were told something, in this order: (warp, which of all words of 8 bytes, whether the warp arrives,
+        whether the phase is then over)."""
+
+    def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
+        """Warps have found a phase over, of one mbarrier each."""
+
+    def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
+        """An asynchronous operation begins, see ``late``."""
+
+    def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None:
+        """Warps close a group, as the setting ``numbers`` (n,) of a scoreboard."""
+
+    def waited(self, board: int, warps: Array, over: Array) -> None:
+        """Warps know that the first ``over`` (n,) settings of a scoreboard are done."""
+
+    def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
+        """An mbarrier has heard of the end of operations."""
+
+    def phase_over(self, cell: int) -> None:
+        """... which ended its phase."""
+
+    def left(self, flight: Flight) -> None:
+        """The kernel ends, and nobody has waited for an operation."""
+
+    def product(self, k: Cohort, i: Instruction) -> None:
+        """Warp groups begin a matrix product."""
+
+    def product_over(self, warps: Array, i: Instruction) -> None:
+        """It is done in ``warps``."""
 
     def tell(self, report: Report) -> None:
         """The wave has ended: add to the report what it came to."""
@@ -195,7 +229,8 @@ class State:
         self.shared = Shared(blocks, options.shared, track_writes=options.written, cluster=options.together)
         self.rank = (self.block_of % options.together).astype(np.uint32)[:, None]  # of each warp's block in its cluster
         self.meeting = ClusterBarriers(blocks // options.together, warps)
-        self.late = Late(warps, self.shared.plane.views[8])  # what is under way
+        self.observers: list[Observer] = []
+        self.late = Late(warps, self.shared.plane.views[8], self.observers)  # what is under way
         self.local = Local(warps, image.local_bytes, track_writes=options.written)
         self.splits = Splits(exists)
         self.bars = BlockBarriers(blocks, warps)
@@ -203,9 +238,9 @@ class State:
         self.alone = True  # whether all that run stand at one place
         self.patience = PATIENCE
         self.moved = False  # a lane left, or a barrier changed: those who wait may go on
-        self.observers: list[Observer] = []
         self.scratch: dict[str, Array] = {}
         self.cohort: Cohort | None = None  # at work right now
+        self.printed: list[str] = []  # by printf, in its order
         self.instructions = 0  # of warps
         self.lane_instructions = 0
 

@@ -34,7 +34,7 @@ from turingas.launch import cluster_of, find, shape
 
 TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold
 WORKSPACE = 64  # bytes behind %envreg1 and %envreg2
-LANES_STRICT = 4096  # in the scoreboard mode, which keeps more for each register
+LANES_WATCHED = 4096  # with --strict and --races, which keep more for each register, and for each byte
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
 #: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
@@ -155,7 +155,7 @@ class Module:
                 f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
                 f"the rest stack); the limit is {LOCAL}"
             )
-        lanes = LANES_STRICT if more.get("strict") else LANES
+        lanes = LANES_WATCHED if more.get("strict") or more.get("races") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more, "cluster": cluster})
 
     # -- loading
@@ -225,7 +225,8 @@ class Module:
         bank[facts.block_dim : facts.block_dim + 12] = np.array(options.block, "<u4").tobytes()
         bank[facts.grid_dim : facts.grid_dim + 12] = np.array(options.grid, "<u4").tobytes()
         for at, window in ((facts.shared_window_at, SHARED_WINDOW), (facts.local_window_at, LOCAL_WINDOW)):
-            bank[at : at + 8] = (window << 32).to_bytes(8, "little")
+            if at is not None:
+                bank[at : at + 8] = (window << 32).to_bytes(8, "little")
         dynamic = options.shared - kernel.shared_bytes
         for at, value in ((facts.dynamic_at, dynamic), (facts.sms_at, 1), (facts.kept_at, facts.shared_counted)):
             bank[at : at + 4] = value.to_bytes(4, "little")
@@ -430,6 +431,7 @@ def _collect(report: Report, wave: Wave) -> None:
     """Add what one wave came to."""
     report.instructions += wave.instructions
     report.lane_instructions += wave.lane_instructions
+    report.printed += "".join(wave.printed)
     for observer in wave.observers:
         observer.tell(report)
 
@@ -439,7 +441,7 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
     if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
         return 1
-    if options.races or options.strict or options.cooperative:
+    if options.races or options.strict or options.cooperative or "vprintf" in image.externals.values():
         return 1
     wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))

@@ -122,6 +122,11 @@ def _scatter(t: Turn, lanes: Array, targets: Array) -> bool:
     return False
 
 
+def back(t: Turn, targets: Array) -> None:
+    """The lanes of a cohort that called the driver go to the addresses ``targets`` (n, 32), in bytes."""
+    _scatter(t, _active(t), _address(t, targets))
+
+
 def _address(t: Turn, value: Array) -> Array:
     """Addresses in bytes -> numbers of instructions; an address between two instructions leads out of the code."""
     return np.where(value % WORD == 0, value // WORD, -1)
@@ -423,7 +428,7 @@ def bar(t: Turn) -> bool:
         wave.splits.pc[t.chosen] = t.n + 1
         wave.moved = True
         for observer in wave.observers:
-            observer.arrive(t.k.warps[here])
+            observer.arrive(t.k.warps[here], group[here])
         return False
     if kind == "RED":
         holds = lanes & maker.pred(t.i.operands[-1])(t.k)
@@ -455,10 +460,12 @@ def b2r(i: Instruction, maker: Maker) -> Step:
 
 @_flow("WARPGROUP")
 def warpgroup(t: Turn) -> bool:
-    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR and WAIT: the
-    products are done."""
+    """WARPGROUP.ARRIVE brings the four warps of a group together, which then run matrix products. DEPBAR waits until no
+    more groups of products are under way than it says, WAIT until none is."""
     lanes = t.k.lanes
     if t.i.mods[0] != "ARRIVE" or not lanes.any():
+        left = t.i.operands[-1].value if t.i.operands and isinstance(t.i.operands[-1], Imm) else 0
+        t.wave.late.settle(m.GSB0, t.k.warps[any_lane(lanes)], left)
         t.wave.splits.pc[t.chosen] = t.n + 1
         return True
     group = _warp_groups(t.wave, t.k.warps)
@@ -503,7 +510,7 @@ def arrive_cluster(t: Turn) -> bool:
     wave.splits.pc[t.chosen] = t.n + 1
     wave.moved = True
     for observer in wave.observers:
-        observer.arrive(t.k.warps[any_lane(lanes)])
+        observer.cluster("arrived", t.k.warps[any_lane(lanes)])
     _meet(wave)
     return False
 
@@ -523,7 +530,7 @@ def wait_cluster(t: Turn) -> bool:
     free = ((at.since[rows] < phase) | ~lanes).all(axis=1)
     at.pending[rows] &= ~(lanes & free[:, None])
     for observer in wave.observers:
-        observer.acquire(t.k.warps[free & any_lane(lanes)])
+        observer.cluster("passed", t.k.warps[free & any_lane(lanes)])
     none = np.zeros(t.k.count, np.int64)
     return _wait(t, lanes, m.AT_CLUSTER, none, none, free)
 
@@ -537,6 +544,8 @@ def _meet(wave: State) -> None:
     done = (missing == 0) & (come > 0)
     at.phase += done
     at.arrived[done[clusters]] = False
+    for observer in wave.observers:
+        observer.cluster("met", done.nonzero()[0])
 
 
 def _at_clusters(wave: State) -> Array:
@@ -553,7 +562,7 @@ def _at_clusters(wave: State) -> Array:
     if len(done):
         at.pending[splits.warp[done]] &= ~splits.mask[done]
         for observer in wave.observers:
-            observer.acquire(np.unique(splits.warp[done]))
+            observer.cluster("passed", np.unique(splits.warp[done]))
     return done
 
 
@@ -645,8 +654,10 @@ def _at_bars(wave: State) -> Array:
         bars.result[1, warp[free][reds], 0] = bars.total[groups][reds]
         for counts in (bars.arrived, bars.true, bars.total):
             counts[groups] = 0
-        for observer in wave.observers:
-            observer.barrier(np.unique(warp[free]))
+        if wave.observers:
+            together, warps = np.unique(np.stack([groups, warp[free]]), axis=1)
+            for observer in wave.observers:
+                observer.barrier(warps, together)
     return done
 
 

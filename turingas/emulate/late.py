@@ -14,35 +14,51 @@ are two proofs:
 What nobody has waited for is done when the wave ends, ``finish``. A kernel that waits by looking at the data itself
 waits forever. One call for each case::
 
-    late.begin(k.warps, land, kind="copy")                      # LDGSTS: proved by its group
-    late.expect(cell, late.begin(warps, land), change, fail)    # UBLKCP to shared memory: proved by an mbarrier
+    late.begin(k.warps, land, kind="copy", i=i, touches=[...], proxy=False)    # LDGSTS: proved by its group
+    late.expect(cell, late.begin(warps, land, i=i, touches=[...]), change, fail)    # UBLKCP: proved by an mbarrier
 
-``land(rows)`` gets a slice or indices into the warps that it began with, each of them once.
+``land(rows)`` gets a slice or indices into the warps that it began with, each of them once. ``touches`` say which bytes
+of shared memory it reads and writes, for ``races``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from turingas.emulate.arrays import Array, Rows
+from turingas.isa.instruction import Instruction
 
 MANY = 256  # operations, before those that are over are forgotten
+NONE: Array = np.zeros(0, np.int64)
 PHASE = 63  # the bit of an mbarrier that changes with its phase
 
 Land = Callable[[Rows], None]
 Which = Array | None  # rows of a flight, (n,) bool; None: all
 
 
+class Touch(NamedTuple):
+    """What an operation does to shared memory: "read", "write" or "mbarrier" (that hears of the end). ``at``: (rows,
+    m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does; those of
+    ``mask`` count (None: all)."""
+
+    what: str
+    at: Array
+    nbytes: int
+    mask: Array | None = None
+
+
 class Flight:
-    """One operation of some warps, (n,) ascending; ``left``: rows where it is not over yet."""
+    """One operation of some warps, (n,) ascending; ``left``: rows where it is not over yet. ``numbers``: what the
+    detector of races calls them."""
 
-    __slots__ = ("land", "left", "pending", "warps")
+    __slots__ = ("instruction", "land", "left", "numbers", "pending", "touches", "warps")
 
-    def __init__(self, warps: Array, land: Land) -> None:
+    def __init__(self, warps: Array, land: Land, instruction: Instruction | None, touches: Sequence[Touch]) -> None:
         self.warps, self.land, self.left = warps, land, len(warps)
+        self.instruction, self.touches, self.numbers = instruction, touches, NONE
         self.pending: Array | None = None  # None: all or none
 
     def finish(self, which: Which = None) -> None:
@@ -78,20 +94,48 @@ class Delivery(NamedTuple):
     fail: Callable[[Exception], Exception]
 
 
+class Watcher(Protocol):
+    """Who hears of what is under way (``cohort.Observer``)."""
+
+    def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None: ...
+
+    def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None: ...
+
+    def waited(self, board: int, warps: Array, over: Array) -> None: ...
+
+    def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None: ...
+
+    def phase_over(self, cell: int) -> None: ...
+
+    def left(self, flight: Flight) -> None: ...
+
+
 class Late:
     """All that is under way in one wave of so many warps. ``cells`` are its mbarriers: shared memory as uint64."""
 
-    def __init__(self, warps: int, cells: Array) -> None:
-        self.warps, self.cells = warps, cells
+    def __init__(self, warps: int, cells: Array, watchers: Sequence[Watcher] = ()) -> None:
+        self.warps, self.cells, self.watchers = warps, cells, watchers
         self.flights: list[Flight] = []  # in the order in which they began
         self.open: dict[str, list[Flight]] = {}
         self.groups: dict[int, list[Group]] = {}  # by scoreboard
         self.sets: dict[int, Array] = {}  # scoreboard -> how often each warp has set it by closing a group
         self.expected: dict[int, list[Delivery]] = {}  # by mbarrier
 
-    def begin(self, warps: Array, land: Land, kind: str | None = None) -> Flight:
-        """``warps`` (ascending) begin an operation. With a ``kind`` it belongs to the group that they close next."""
-        flight = Flight(warps, land)
+    def begin(
+        self,
+        warps: Array,
+        land: Land,
+        kind: str | None = None,
+        i: Instruction | None = None,
+        touches: Sequence[Touch] = (),
+        proxy: bool = True,
+    ) -> Flight:
+        """``warps`` (ascending) begin an operation. With a ``kind`` it belongs to the group that they close next. For
+        the detector of races: the instruction, what it does to shared memory, and whether through the async proxy."""
+        flight = Flight(warps, land, i, touches)
+        if i is not None:
+            for watcher in self.watchers:
+                watcher.began(flight, i, touches, proxy)
         if len(self.flights) >= MANY:
             self.flights = [f for f in self.flights if f.left]
         self.flights.append(flight)
@@ -119,16 +163,22 @@ class Late:
         sets = self.sets.get(board)
         if sets is None:
             sets = self.sets[board] = np.zeros(self.warps, np.int64)
+        for watcher in self.watchers:
+            watcher.closed(taken, warps, board, sets[warps])
         if taken:
             self.groups.setdefault(board, []).append(Group(warps, sets[warps], taken))
         sets[warps] += 1
 
     def settle(self, board: int, warps: Array, left: Array | int = 0) -> None:
         """``warps`` have waited until at most ``left`` settings of a scoreboard, a number or (n,), are not over."""
-        if not self.groups.get(board):
+        if board not in self.sets:
             return
         limit = np.full(self.warps, -1, np.int64)
         limit[warps] = self.sets[board][warps] - left
+        for watcher in self.watchers:
+            watcher.waited(board, warps, limit[warps])
+        if not self.groups.get(board):
+            return
         still = []
         for group in self.groups[board]:
             over = group.number < limit[group.warps]
@@ -203,13 +253,21 @@ class Late:
                     del self.expected[cell]
                 self.cells[cell] = state
                 for one in waiting[:n]:
+                    for watcher in self.watchers:
+                        watcher.delivered(cell, one.flights)
                     for flight, which in one.flights:
                         flight.finish(which)
+                if over:
+                    for watcher in self.watchers:
+                        watcher.phase_over(cell)
                 return True
         return False
 
     def finish(self) -> None:
         """The wave has ended: what nobody has waited for is done too."""
         for flight in self.flights:
+            if flight.left:
+                for watcher in self.watchers:
+                    watcher.left(flight)
             flight.finish()
         self.flights.clear()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from turingas.emulate import flow
+from turingas.emulate import calls, flow
 from turingas.emulate.arrays import Array, Rows, spread
 from turingas.emulate.build import Get, Maker, Step
 from turingas.emulate.code import WORD, Code
@@ -138,7 +138,11 @@ class Wave(State):
                 chosen, n, limit = self._choose()
                 if not 0 <= n < size:
                     if n in image.externals:
-                        raise DeviceError("unsupported", f"the kernel calls {image.externals[n]}", None)
+                        k = self.cohort = self._cohort(chosen)
+                        self.turn += 1
+                        turn = flow.Turn(self, image.maker, k, None, n, chosen)  # type: ignore[arg-type]
+                        flow.back(turn, calls.call(k, image.externals[n]))
+                        continue
                     row = int(np.flatnonzero(splits.mask[chosen[0]])[0])
                     warp = int(splits.warp[chosen[0]])
                     block, thread = self.who(warp, row)

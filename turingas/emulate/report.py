@@ -46,7 +46,8 @@ class Options:
 @dataclass
 class Report:
     """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
-    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked."""
+    and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked. ``printed``:
+    what the kernel printed."""
 
     kernel: Kernel = field(repr=False)
     seconds: float = 0.0
@@ -55,6 +56,7 @@ class Report:
     counters: Counters | None = field(default=None, repr=False)
     races: list[Any] = field(default_factory=list)
     hazards: list[Any] = field(default_factory=list)
+    printed: str = field(default="", repr=False)
 
     def _repr_html_(self) -> str:
         """For notebooks: what ran, and with counters each instruction that did."""

@@ -8,6 +8,7 @@ from turingas.emulate.arrays import Array, spread
 
 BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
 GROUP = 4  # warps of a warp group
+GSB0 = 16  # the scoreboard of its products, beside those of each warp
 RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR, AT_CLUSTER, AT_GROUP = range(6)
 
 

@@ -74,7 +74,8 @@ class Arch:
     queues: frozenset[str] = frozenset()
     tensor_distance: bool = False  # HMMA and IMMA work with enough distance, too, without scoreboards
     atom_predicate_early: bool = False  # the predicate of ATOM is there with its read scoreboard
-    halves_release: bool = False  # arithmetic of halves releases scoreboards: NVIDIA's h884gemm and h1688gemm have them
+    given: tuple[int, ...] = ()  # uniform registers that compiled kernels read first: they hold something at the start
+    releases: frozenset[str] = frozenset()  # pipes of fixed latency whose instructions may set scoreboards all the same
     bmov_reads_early: bool = False  # BMOV of a barrier into a register releases no read scoreboard
     fp32_lanes: int = 128  # FFMA that an SM begins in a cycle; with 64 a warp takes its pipe for two
 
@@ -85,7 +86,7 @@ class Arch:
     global_descriptor: int | None = None  # 64-bit descriptor of global memory; None: instructions take none
     block_dim: int = 0x0  # blockDim.x, .y, .z
     grid_dim: int = 0xC  # gridDim.x, .y, .z
-    shared_window_at: int = 0x18  # where generic addresses of shared memory begin, 64 bits
+    shared_window_at: int | None = 0x18  # where generic addresses of shared memory begin, 64 bits; None: not there
     local_window_at: int = 0x20  # ... and of local memory
     stack_pointer: int = 0x28  # initial value of R1
     #: the next three as ptxas' code for %dynamic_smem_size, %nsmid and %total_smem_size reads them
@@ -122,6 +123,8 @@ class Arch:
     tensor_sums: str = "exact"  # how HMMA adds up: "exact" and rounded once, or "cut", as an H200 does it
 
     # -- cubins
+    abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on
+    compat: int = 0  # what .nv.compat of ptxas 13.0's smallest cubin says under 11; its meaning is not known
     newer_elf: bool = False  # as ptxas writes them since sm_90: order of sections, symbols, attributes and segments,
     #                          shared memory that is reserved, registers in .nv.info alone
     code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
@@ -140,7 +143,9 @@ class Arch:
 
     @property
     def e_flags(self) -> int:
-        """The ELF header's, in the style of CUDA 11 and 12 (ABI version 7)."""
+        """The ELF header's, in the style of CUDA 11 and 12 (ABI version 7); of Blackwell, CUDA 13's."""
+        if self.abi >= 0x41:
+            return 0x6000002 | self.sm << 8
         return self.sm << 16 | (0x800 if self.variant == "a" else 0) | 0x500 | self.sm
 
     @property
@@ -182,7 +187,7 @@ def child(name: str, parent: Arch, **differs: Any) -> Arch:
 _sm_70 = add(Arch(
     "sm_70", sources="ric", halves_of_floats=True, orders_by_name=True,
     latency="sm_70", queues=frozenset({"fp64", "r2ur", "tensor"}), bmov_reads_early=True, fp32_lanes=64,
-    halves_release=True,
+    releases=frozenset({"half"}),
     shared_optin=96 * KB, shared_per_sm=96 * KB, shared_unit=256, max_warps=64, max_blocks=32, sw_war=1,
 ))  # fmt: skip
 # The next two are found by probing nvdisasm with words of every form (tests/isa/test_relatives.py), and by what NVRTC
@@ -195,7 +200,7 @@ _sm_75 = child(
 )  # fmt: skip
 _sm_80 = child(
     "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
-    tensor_distance=True, halves_release=False, bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    tensor_distance=True, releases=frozenset(), bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
     shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
     sw2861232_war=True,
 )  # fmt: skip
@@ -203,8 +208,9 @@ _sm_86 = child(
     "sm_86", _sm_80, latency="sm_86", fp32_lanes=128, shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48,
     max_blocks=16,
 )  # fmt: skip
-# sm_87 has sm_86's words. ptxas begins its kernels with 20 instructions that clear the convergence barriers.
-child("sm_87", _sm_86, sw_war=2, shared_optin=163 * KB, shared_per_sm=164 * KB)
+# sm_87 has sm_86's words. ptxas begins its kernels with 20 instructions that clear the convergence barriers unless UR2
+# says that they are clear.
+child("sm_87", _sm_86, sw_war=2, given=(2,), shared_optin=163 * KB, shared_per_sm=164 * KB)
 _sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
 _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
@@ -214,8 +220,45 @@ _sm_90 = child(
     code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
+# Blackwell: found by probing nvdisasm 13.5 with words of libraries (CUDA 13), and with what ptxas 13.0 makes of
+# sources. Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a
+# GPU does with such code has not been seen.
+_sm_100 = child(
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
+    releases=frozenset({"fp64"}),  # of code that is to run on sm_103 as well, where FP64 is slow
+    gone=(
+        r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
+        r"^CCTLT\.IVTH tbank",
+        r"(?<!\w)(c[bx]h?|half_[cx])(?!\w|\[)",
+    ),
+    param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370,
+    stack_pointer=0x37C, shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0,
+    kept_at=0x16C,
+    dynamic_at=0x20C,  # code reads it 0xa0 bytes times SR_CgaSize before 0x2ac: here of clusters of one block
+)  # fmt: skip
+# the chips beside them, as nvdisasm reads their words (tests/isa)
+_sm_103 = child(
+    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), releases=frozenset(), compat=0
+)
+_sm_110 = child(
+    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
+    max_blocks=24, compat=0,
+)  # fmt: skip
+# GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
+_sm_120 = child(
+    "sm_120", _sm_100, latency="sm_120", queues=frozenset({"fp64"}), releases=frozenset(),
+    gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
+    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
+)  # fmt: skip
+_sm_121 = child("sm_121", _sm_120, compat=0)
+# code that runs on that chip alone (a), or on those of its family (f): the same words
+for _chip in (_sm_100, _sm_103, _sm_110, _sm_120, _sm_121):
+    for _variant in "af":
+        child(_chip.name + _variant, _chip)
 
 NAMES = tuple(ARCHS)
+#: those that differ in words: sm_100a and sm_100f have what sm_100 has (tests/isa/test_table.py), and so their like
+DISTINCT = tuple(name for name, of in ARCHS.items() if not (name[-1] in "af" and "sm_100" in of.line))
 SPAN = f"{NAMES[0]} to {NAMES[-1]}"  # for help texts
 
 @dataclass(frozen=True)
@@ -254,6 +297,9 @@ def since(name: str) -> Archs:
 
 ALL, XAVIER, TURING = since("sm_70"), since("sm_72"), since("sm_75")
 AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), since("sm_90")
+BLACKWELL, RTX = since("sm_100"), since("sm_120")  # all of Blackwell, and the chips of GeForce
+THOR = since("sm_110")
+B200 = BLACKWELL - RTX  # those with tensor memory
 
 
 def arch(name: str | int) -> Arch:

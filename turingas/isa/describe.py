@@ -176,6 +176,11 @@ def ways(candidates: Iterable[Form]) -> list[Way]:
     return found
 
 
+def line(way: Way) -> str:
+    """How an instruction is written, and its opcodes, in one line."""
+    return f"{way.name} {way.tail}".strip() + f"  {_encoding(way)}"
+
+
 def _condition(form: Form) -> str:
     texts = {
         f", if {_short(name, place)} is {want}": None
@@ -229,7 +234,9 @@ def _detail(place: Field) -> str:
         unit = "" if place.offset.scale == 1 else f" / {place.offset.scale}"
         return "; ".join([f"{bank} {_places(place.bank)}; offset{unit} {_places(place.offset)}", *_signs(place)])
     if isinstance(place, Register):
-        inverted = place.zero and not place.encode(place.prefix + place.zero) & place.last << place.pos
+        suffix = next(iter(place.suffix.values)) if place.suffix else ""
+        zero = place.encode(place.prefix + place.zero + suffix) if place.zero else -1
+        inverted = not zero & place.last << place.pos
         return "; ".join([_places(place) + (" inverted" if inverted else ""), *_signs(place)])
     if isinstance(place, Number):
         odd = [f"in units of {place.scale}"] * (place.scale > 1) + ["signed"] * place.signed

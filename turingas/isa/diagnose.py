@@ -72,10 +72,10 @@ def unknown_label(name: str, labels: Mapping[str, int]) -> UnknownLabel:
 
 
 def unknown(forms: Forms, base: str, position: int) -> EncodeError:
-    elsewhere = [other.name for other in forms.others() if any(row.base == base for row in other.rows)]
+    elsewhere = _names(other for other in forms.others() if any(row.base == base for row in other.rows))
     if elsewhere:
         kin = [name for name in table.OPS[base].kin if forms.named(name)]
-        hint = "it exists on " + ", ".join(elsewhere)
+        hint = f"it exists on {elsewhere}"
         hint += f"; here use {' and '.join(kin)}" if kin else ""
         return EncodeError(f"{forms.name} has no {base}", position, hint)
     if not base:
@@ -129,8 +129,14 @@ def _elsewhere(forms: Forms, base: str, modifier: str) -> str:
         texts = [text for part in form.name for text in ([part] if isinstance(part, str) else part.values)]
         return any(modifier in re.findall(r"\.\w+", text) for text in texts)
 
-    names = [other.name for other in forms.others() if any(has_it(form) for form in other.named(base))]
-    return f"it exists on {', '.join(names)}" if names else ""
+    names = _names(other for other in forms.others() if any(has_it(form) for form in other.named(base)))
+    return f"it exists on {names}" if names else ""
+
+
+def _names(found: Iterable[Forms]) -> str:
+    """Architectures; sm_90a only where sm_90 is not one of them."""
+    archs = {forms.name: forms.arch for forms in found}
+    return ", ".join(name for name, arch in archs.items() if not (name[-1].isalpha() and arch.parent in archs))
 
 
 def misfit(forms: Forms, form: Form, line: Line) -> EncodeError:

@@ -7,6 +7,7 @@ operand of that form then remembers the bits of every text that it has seen.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class _Entry:
     tables: list[Bits]
     target: Operand | None = None  # the last operand, if it is a branch target
     conditional: bool = False
+    following: list[tuple[int, Operand]] = dataclasses.field(default_factory=list)  # operands with such registers
 
 
 TARGET = b"\0"
@@ -130,6 +132,8 @@ class Encoder:
         except ValueError:
             return None
         if entry.conditional and not entry.form.accepts(bits):
+            return None
+        if entry.following and any(operand.follows(parts[n], bits) for n, operand in entry.following):
             return None
         return bits, entry.form
 
@@ -245,6 +249,12 @@ class Encoder:
                 raise type(error)(error.message, line.places[1 + n], error.hint) from None
             except ValueError as error:
                 return Problem(4 + n, "value", form, n, str(error))
+        for n, operand in enumerate(assigned) if form.following else ():
+            needed = operand.follows(parts[n], word) if operand.following else ""
+            if needed:
+                return Problem(4 + n, "value", form, n, f"{parts[n]} must name {needed}, behind the register before it")
+            if operand.following:
+                entry.following.append((n, operand))
         if not form.accepts(word):
             return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
         if not form.repeats:  # the short way would not compare the two texts

@@ -214,7 +214,7 @@ class Register(Field):
             if bit is not None:
                 self.mask |= 1 << bit
         self._extras = self.mask & ~(self.last << pos)  # what is written beside the name; a suffix may be of zeros
-        if suffix is not None and suffix.names.get(0):
+        if suffix is not None and suffix.names.get(0) != "":
             self._extras = -1
         self.what = KINDS.get(prefix, f"{prefix}0 to {prefix}{self.count - 1}")
         self.mark = "!" if prefix in ("P", "UP") else "~"
@@ -290,7 +290,7 @@ class Register(Field):
         text = self._texts.get(word >> self.pos & self.last)
         if text is None:
             raise Unprintable
-        if not word & self._extras:
+        if self._extras != -1 and not word & self._extras:
             return text
         if self.suffix:
             text += self.suffix.decode(word)
@@ -328,6 +328,29 @@ class Register(Field):
         if self.words > 1 and not _fits(word >> self.pos & self.last, self.words, self.count, self.last):
             raise Unprintable
         return self.decode(word)
+
+
+class Following(Register):
+    """The register behind one that stands at the same bits: an instruction reads both, and writes both in its text."""
+
+    def __init__(self, prefix: str, pos: int, width: int, zero: str) -> None:
+        super().__init__(prefix, pos, width, zero)
+        self.default = None
+
+    def decode(self, word: int) -> str:
+        index = self.get(word) + 1
+        return self._texts.get(index) or self._texts[self.last]
+
+    def checked(self, word: int) -> str:
+        return self.decode(word)
+
+    def encode(self, text: str) -> int:
+        """No bits: those are the other's. ValueError for what is no register."""
+        super().encode(text)
+        return 0
+
+    def quick(self, text: str) -> int | None:
+        return None if super().quick(text) is None else 0
 
 
 LONGEST = 100  # characters of a number

@@ -35,10 +35,10 @@ class Shared:
         key = (text, row.reuse, *own)
         found = self._operands.get(key)
         if found is None:
-            source, optional = text.rstrip("?"), text[-1] == "?"
+            source, optional, always = text.rstrip("?"), text[-1] == "?", text[-2:] == "??"
             pieces = merged(pieces_of(source, find))
-            same = (source, optional, *[id(f) for f in fields_of(pieces)])
-            found = self._operands.get(same) or Operand(pieces, optional, source)
+            same = (source, optional, always, *[id(f) for f in fields_of(pieces)])
+            found = self._operands.get(same) or Operand(pieces, optional, source, always)
             self._operands[same] = self._operands[key] = found
         return found
 
@@ -154,9 +154,10 @@ class Form:
         once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
+        self.following = any(o.following for o in once)
         self.value = value
         self.known = self._claim(
-            [part.mask for part in self.name if not isinstance(part, str)] + [o.mask for o in once]
+            [part.mask for part in self.name if not isinstance(part, str)] + [o.claims for o in once]
         )
         #: reuse bits that mean nothing to this form, but that NVIDIA's compiler may have set
         self.loose = (FOURTH_REUSE if row.reuse else control.REUSE_MASK) & ~self.known

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turingas.isa.arch import ARCHS, Arch, Archs, since
-from turingas.isa.fields import Constant, Enum, Field, Float, Number, Offset, Register
+from turingas.isa.fields import Constant, Enum, Field, Float, Following, Number, Offset, Register
 
 #: a field of the word, or what makes it for an architecture
 OfArch = Field | Callable[[Arch], Field]
@@ -151,6 +151,11 @@ def register(file: str, pos: int, words: int = 0, zero: bool = True, **bits: int
         return Register(file, pos, of.width, of.zero if zero else "", words, limit=limit, **bits)  # type: ignore[arg-type]
 
     return made
+
+
+def behind(pos: int) -> OfArch:
+    """The uniform register behind the one at ``pos``."""
+    return lambda arch: Following("UR", pos, arch.files["UR"].width, arch.files["UR"].zero)
 
 
 def find(name: str, arch: Arch, reuse: bool = True) -> Any:

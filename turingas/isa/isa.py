@@ -109,11 +109,11 @@ class Isa:
         return 16 if form.base == "BAR" and any(isinstance(f, Register) for o in form.operands for f in o.fields) else 1
 
     def example(self, base: str) -> str:
-        """A line with this mnemonic that can be encoded here."""
+        """A line with this mnemonic that can be encoded here and is printed so; "" if there is none."""
         for line in table.OPS[base].examples:
             with contextlib.suppress(EncodeError):
-                self.encode(line)
-                return line
+                if self.decode(self.encode(line)) == line:
+                    return line
         return ""
 
     def describe(self, mnemonic: str) -> str:

@@ -144,7 +144,7 @@ class Latencies:
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""
         pipe = OPS[i.base].pipe
-        queued = pipe in self.queues or pipe == "tensor" or (pipe == "half" and self.arch.halves_release)
+        queued = pipe in self.queues | self.arch.releases | {"tensor"}
         read = queued and "r" in OPS[i.base].sets
         if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)

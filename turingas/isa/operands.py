@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import Alone, Constant, Enum, Field, Number, Offset, Register, Target
+from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
@@ -90,13 +90,18 @@ QUICK = (Register, Enum, Number, Alone, Constant)  # not their subclasses, which
 class Operand:
     """One operand of a form: its pattern, and two memories (text -> bits, bits -> text)."""
 
-    def __init__(self, pieces: list[Piece], optional: bool, source: str) -> None:
-        self.pieces, self.optional, self.source = pieces, optional, source
+    def __init__(self, pieces: list[Piece], optional: bool, source: str, always: bool = False) -> None:
+        #: whether a source may leave it out, and whether it is printed even where it has its default
+        self.optional, self.always = optional, always
+        self.pieces, self.source = pieces, source
         self.fields = list(fields_of(pieces))
-        masks = [f.mask for f in self.fields]
-        self.mask = functools.reduce(operator.or_, masks, 0)
-        if sum(masks) != self.mask:
+        #: registers that must be those behind others of the instruction: they read bits that those have claimed
+        self.following = [n for n, f in enumerate(self.fields) if isinstance(f, Following)]
+        masks = [f.mask for f in self.fields if not isinstance(f, Following)]
+        self.claims = functools.reduce(operator.or_, masks, 0)
+        if sum(masks) != self.claims:
             raise AssertionError(f"{source}: bits are claimed twice")
+        self.mask = functools.reduce(operator.or_, [f.mask for f in self.fields], 0)
         self.target = next((f for f in self.fields if isinstance(f, Target)), None)
         self.default = 0
         for f in self.fields:
@@ -115,7 +120,8 @@ class Operand:
             return self
         found = self._variants.get(words)
         if found is None:
-            found = self._variants.setdefault(words, Operand(_resize(self.pieces, words), self.optional, self.source))
+            of_words = Operand(_resize(self.pieces, words), self.optional, self.source, self.always)
+            found = self._variants.setdefault(words, of_words)
         return found
 
     @functools.cached_property
@@ -166,6 +172,13 @@ class Operand:
         """What stands in each of its texts."""
         registers = [value.prefix for kind, value in self.pieces if kind == "field" and isinstance(value, Register)]
         return registers + [value.strip() for kind, value in self.pieces if kind == "text"]
+
+    def follows(self, text: str, word: int) -> str:
+        """What must stand in an operand with ``following`` registers instead of what does; "" if nothing."""
+        match = self.regex.fullmatch(text)
+        assert match is not None
+        meant = [(match[n + 1], self.fields[n].decode(word)) for n in self.following]
+        return next((needed for said, needed in meant if said != needed), "")
 
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""
@@ -310,7 +323,7 @@ class Texts(dict[int, str]):
         shown: list[str] = []
         last = 0
         for n, operand in enumerate(self.operands):
-            said = not operand.optional or bits & operand.mask != operand.default
+            said = not operand.optional or operand.always or bits & operand.mask != operand.default
             text = self._show(operand, words)(bits)
             if said:
                 last = n + 1

@@ -40,11 +40,11 @@ def whole(word: int) -> Given:
 
 
 def given(text: str) -> Given:
-    """``wait:read:write:yield:stall``, some of them ``?``; "" or ``?`` is nothing. ControlError for what is no such
-    code."""
+    """``wait:read:write:yield:stall``, some of them ``?`` (of the wait ``??`` too); "" or ``?`` is nothing.
+    ControlError for what is no such code."""
     if text in ("", "?"):
         return NOTHING
-    parts = text.split(":")
+    parts = text.replace("??", "?", text.startswith("??")).split(":")
     if "?" not in parts or len(parts) != 5:
         bits = control.parse(text)
         parts = []
@@ -52,6 +52,10 @@ def given(text: str) -> Given:
         stall = parts[4]
         keep = "Y" if stall == "?" or not stall.isdecimal() or not 1 <= int(stall) <= MOST_KEPT else "-"
         stand_in = ("--", "-", "-", keep, "1" if parts[3] == "-" else "c")
-        bits = control.parse(":".join(s if part == "?" else part for part, s in zip(parts, stand_in)))
+        whole_text = ":".join(s if part == "?" else part for part, s in zip(parts, stand_in))
+        try:
+            bits = control.parse(whole_text)
+        except control.ControlError as error:  # of the text as it was written
+            raise control.ControlError(error.message.replace(whole_text, text), error.hint) from None
     known = [part != "?" for part in parts] or [True] * 5
     return Given(*[value if there else None for value, there in zip(whole(bits), known)])  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ class Dialect(dict[str, tuple[str, "Repair | None"]]):
             modifiers[at:at] = ["FTZ", "RN"]
         scopes = [modifier for modifier in modifiers if modifier in _SCOPES]
         strengths = [modifier for modifier in modifiers if modifier in _STRENGTHS]
-        if len(scopes) > 1 or len(strengths) > 1 or "PRIVATE" in modifiers:
+        if len(scopes) > 1 or len(strengths) > 1 or {"PRIVATE", "ORDERED"} & set(modifiers):
             return modifiers
         if not scopes:
             return [*modifiers, "SYS"] if self.orders_by_name else modifiers

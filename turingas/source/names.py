@@ -16,6 +16,7 @@ from turingas.source.lines import PlainLine
 
 BLOCKS = ("regs", "params", "consts", "smem")
 
+DIGITS = "0123456789"
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _NAME_RANGE = re.compile(r"([A-Za-z_]\w*?)<([0-9]+)-([0-9]+)>(\w*)\Z")
 _REGISTERS = re.compile(r"(UR|UP|R|P)?([0-9]+)(?:-([0-9]+))?\Z")
@@ -106,13 +107,16 @@ class Names(dict[str, str]):
         return {register: "/".join([n for n in names if n in used] or names) for register, names in found.items()}
 
     def unused(self) -> list[tuple[str, str, str, int]]:
-        """The names that no operand has, with their registers and the file and the line that declares them."""
+        """The names that no operand has, with their registers and the file and the line that declares them; of a range
+        (a<0-7>) none, if one of it is used."""
         used = self._used()
+        ranges = {(line.place, name.rstrip(DIGITS)) for name, line in self.places.items() if name in used}
         return [
             (name, self.meaning[name], *line.place)
             for name, line in self.places.items()
             if name in self.meaning and name not in used and name not in self.inherited
-        ]
+            and not (name[-1] in DIGITS and (line.place, name.rstrip(DIGITS)) in ranges)
+        ]  # fmt: skip
 
     def _used(self) -> set[str]:
         return {word for operand in self for word in _WORD.findall(operand)} | self.guards

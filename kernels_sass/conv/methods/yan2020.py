@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kernels_sass.conv.method import MAIN, Main, Method, enter
+from kernels_sass.conv.method import KNOWN, MAIN, Main, Method, enter
 from kernels_sass.conv.methods.hopper import COST
-from turingas.isa.arch import NAMES
 
 
 class Yan2020(Method):
-    """For every architecture. What its blocks cost nobody has fitted: Hopper's costs tell how many share channels."""
+    """For every architecture before Blackwell. What its blocks cost nobody has fitted: Hopper's costs tell how many
+    share channels."""
 
     name = "paper"
     file = "winograd.sass"
-    archs = NAMES
+    archs = KNOWN
     kernels = {MAIN: Main(64, 32, 2, 2, an_sm=1, threads=256, cost=COST)}
     order = 0
     general = True

@@ -428,8 +428,9 @@ def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | Non
 
 @semantics("ATOMS")
 def atomic_shared(i: Instruction, m: Maker) -> Step:
-    """An atomic on shared memory."""
-    _, target, mem, registers = _parts(i)
+    """An atomic on shared memory. CAST says in a register whether it was done, on Blackwell in a predicate."""
+    pred, target, mem, registers = _parts(i)
+    succeeded = m.put(pred) if pred is not None else None
     what = Atomic(i, registers, target)
     get = narrow_address(mem)
 
@@ -443,8 +444,29 @@ def atomic_shared(i: Instruction, m: Maker) -> Step:
         what.run(spots, what.operands(k), results)
         watch(k, i, "shared", address, k.mask, what.nbytes, "atomic")
         if what.name == "ARRIVE":
-            for observer in k.wave.observers:
-                observer.arrive_at(k, address)
+            _tell(k, i, address, results[0])
         what.put(k, results)
+        if succeeded is not None:
+            succeeded(k, results[0] != 0)
 
     return step
+
+
+def _tell(k: Cohort, i: Instruction, address: Array, before: Array) -> None:
+    """Tells the observers of lanes that arrived at mbarriers, which were ``before`` (n, 32) when each of them came."""
+    if not k.wave.observers:
+        return
+    (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+    events: dict[tuple[int, int, bool, bool], None] = {}
+    warps, now = k.warps, spots.plane.views[8]
+    for row, lane in np.argwhere(k.lanes).tolist():
+        cell = int(spots.index[row, lane])
+        events[int(warps[row]), cell, True, False] = None
+    over = {cell: None for _, cell, _, _ in events}
+    first: dict[int, int] = {}
+    for row, lane in np.argwhere(k.lanes).tolist():
+        first.setdefault(int(spots.index[row, lane]), int(before[row, lane]))
+    ended = [(warp, cell, False, True) for warp, cell, _, _ in events if over.pop(cell, 0) is None
+             and (first[cell] ^ int(now[cell])) >> 63]  # fmt: skip
+    for observer in k.wave.observers:
+        observer.mbarriers(i, [*events, *ended])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from turingas.emulate.arrays import LANES, Array
 from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
-from turingas.emulate.memory import RANK, WITHIN, BadAccess
+from turingas.emulate.late import Touch
+from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS, arrived, named
-from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources
+from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources, watch
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
@@ -69,15 +70,25 @@ TOLD: dict[str, Callable[[int], tuple[int, int, int]]] = {
 }
 
 
-def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int], int], reach: bool = False) -> Array:
+def update(
+    k: Cohort,
+    i: Instruction,
+    address: Array,
+    change: Callable[[int, int], int],
+    reach: bool = False,
+    arrive: bool | None = None,
+) -> Array:
     """Changes the mbarriers at uint32 addresses (n, 32), lane after lane: ``change`` gets a state and the flat number
-    of the lane. Returns what each lane found, (n, 32) uint64. ``reach``: in any block of the cluster."""
+    of the lane. Returns what each lane found, (n, 32) uint64. ``reach``: in any block of the cluster. ``arrive``:
+    whether the lanes do (None: it is no use of an mbarrier), for the observers."""
     try:
         (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask, reach)
     except BadAccess as bad:
         raise fault(k, i, bad, 32) from None
     cells, index = spots.plane.views[8], spots.index
     found = np.zeros((k.count, 32), np.uint64)
+    events: dict[tuple[int, int, bool, bool], None] = {}
+    warps = k.warps
     for lane in np.flatnonzero(k.lanes).tolist():
         at = int(index.flat[lane])
         state = int(cells[at])
@@ -91,8 +102,13 @@ def update(k: Cohort, i: Instruction, address: Array, change: Callable[[int, int
         except Misuse as why:
             raise fault(k, i, BadAccess("mbarrier", str(why), lane, int(address.flat[lane])), 32) from None
         found.flat[lane], cells[at] = state, new
+        if arrive is not None:
+            events[int(warps[lane // 32]), at, arrive, (state ^ new) >> 63 != 0] = None
         if spots.shadow is not None:
             spots.shadow.views[8][at] = 2**64 - 1  # written
+    if events:
+        for observer in k.wave.observers:
+            observer.mbarriers(i, [*events])
     return found
 
 
@@ -127,6 +143,9 @@ def _exchange(i: Instruction, m: Maker) -> Step:
             return int(new[row, column])
 
         update(k, i, address, change)
+        one = k.lanes & (LANES == first[:, None])
+        words = [(new >> np.uint64(shift)).astype(np.uint32) for shift in (0, 32)]
+        watch(k, i, "shared", address, one, 8, "write", words)
         put(k, old)
 
     return step
@@ -168,7 +187,7 @@ def _arrive(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         b, address = k.full(value(k)), where(k)
-        found = update(k, i, address, lambda state, lane: arrive(state, *told(int(b.flat[lane])), drop), reach)
+        found = update(k, i, address, lambda s, lane: arrive(s, *told(int(b.flat[lane])), drop), reach, told(1)[0] > 0)
         if masks:
             same = (address[:, :, None] == address[:, None, :]) & k.lanes[:, None, :]
             first = np.take_along_axis(found, same.argmax(axis=2), axis=1)
@@ -176,21 +195,8 @@ def _arrive(i: Instruction, m: Maker) -> Step:
             found = first & ~np.uint64(0xFFFFFFFF) | bits
         if not reach:
             put(k, found)
-        tell(k, address, reach)
 
     return step
-
-
-def tell(k: Cohort, address: Array, reach: bool) -> None:
-    """Tells the observers of arrivals at mbarriers of the lanes' own blocks."""
-    mask = k.mask
-    if k.wave.shared.cluster > 1:
-        if reach:
-            k.mask = k.lanes & (address >> RANK == k.wave.rank[k.rows])
-        address = address & WITHIN
-    for observer in k.wave.observers:
-        observer.arrive_at(k, address)
-    k.mask = mask
 
 
 def _check(i: Instruction, m: Maker) -> Step:
@@ -210,8 +216,12 @@ def _check(i: Instruction, m: Maker) -> Step:
             cells = _cells(k, i, address).reshape(-1)
             if k.wave.late.poll(cells[~k.full(over)[k.lanes]]):
                 over = (k.wave.shared.load(address, k.blocks, 8, k.mask)[1] ^ parity) >> np.uint32(31) != 0
-        for observer in k.wave.observers:
-            observer.acquire(k.warps)
+        if k.wave.observers:
+            (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
+            rows, columns = np.nonzero(k.full(over) & k.lanes)
+            pairs = np.unique(np.stack([k.warps[rows], spots.index[rows, columns]]), axis=1)
+            for observer in k.wave.observers:
+                observer.acquire(i, *pairs)
         put(k, over)
 
     return step
@@ -293,13 +303,13 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
             pieces = np.arange(0, 16 * many, 16, dtype=np.uint64)
             try:
                 begin = at(k, origin, row, source)
-                _exists(k, row, source, begin, pieces, write=False)
+                touches = _exists(k, row, source, begin, pieces, "read")
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    _exists(k, row, to, place, pieces, write=True)
+                    wrote = _exists(k, row, to, place, pieces, "write")
                     if k.wave.options.stale and change is None:
                         write(k, row, to, place, pieces, [POISON] * 4)
                     land = _copying(k, row, (source, begin), (to, place), pieces, change)
-                    under_way(k, i, lane, land, 16 * many, told if to == "S" else None)
+                    under_way(k, i, lane, land, 16 * many, told if to == "S" else None, touches + wrote)
             except BadAccess as bad:
                 raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
 
@@ -321,7 +331,15 @@ def _copying(
     return land
 
 
-def under_way(k: Cohort, i: Instruction, lane: int, land: Callable[[], None], nbytes: int, told: int | None) -> None:
+def under_way(
+    k: Cohort,
+    i: Instruction,
+    lane: int,
+    land: Callable[[], None],
+    nbytes: int,
+    told: int | None,
+    touches: Sequence[Touch] = (),
+) -> None:
     """``land`` copies when it is time: when the mbarrier at ``told``, an address of shared memory in the cluster, has
     to hear of its bytes; None: when the warp waits for the group that it belongs to. ``lane`` is the flat number of
     the one that began it, for errors."""
@@ -333,27 +351,30 @@ def under_way(k: Cohort, i: Instruction, lane: int, land: Callable[[], None], nb
 
     warps = k.warps[row : row + 1]
     if told is None:
-        late.begin(warps, run, kind="bulk")
+        late.begin(warps, run, "bulk", i, touches)
         return
     try:
         (spots,) = k.wave.shared.locate(np.full((1, 1), told, np.uint32), k.blocks[row : row + 1], 8, reach=True)
     except BadAccess as bad:
         raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
     change = functools.partial(_completed, nbytes=nbytes)
-    late.expect(int(spots.index[0, 0]), late.begin(warps, run), change, _blame(k, i, row, lane % 32, told))
+    flight = late.begin(warps, run, None, i, [*touches, Touch("mbarrier", spots.index, 8)])
+    late.expect(int(spots.index[0, 0]), flight, change, _blame(k, i, row, lane % 32, told))
 
 
 def _completed(state: int, nbytes: int) -> int:
     return arrive(state, 0, complete=nbytes)
 
 
-def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, write: bool) -> None:
-    """Raises BadAccess for what lies out of bounds, or may not be written."""
+def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: str) -> list[Touch]:
+    """What a copy of 16 bytes at each of ``pieces`` does to shared memory. Raises BadAccess for what lies out of
+    bounds, or may not be written."""
     whole = np.uint64(address) + pieces[None]
-    if space == "S":
-        k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
-    else:
-        k.wave.memory.locate(whole, 16, write=write)
+    if space == "G":
+        k.wave.memory.locate(whole, 16, write=what == "write")
+        return []
+    found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
+    return [Touch(what, s.index, 16) for s in found]
 
 
 def places(k: Cohort, row: int, to: str, target: int, goals: int | None) -> list[tuple[int, int]]:
@@ -462,14 +483,15 @@ def store_async(i: Instruction, m: Maker) -> Step:
         words, told = [k.full(value(k)).copy() for value in values], k.full(k.r(base + 1))
         shared = k.wave.shared
         try:
-            shared.locate(address, k.blocks, nbytes, k.mask, reach=True)  # all or none
+            (places,) = shared.locate(address, k.blocks, nbytes, k.mask, reach=True)  # all or none
             (cells,) = shared.locate(told, k.blocks, 8, k.mask, reach=True)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         for row, lane in np.argwhere(k.lanes).tolist():
             piece = slice(row, row + 1), slice(lane, lane + 1)
             land = _storing(k, row, address[piece], nbytes, [word[piece] for word in words], change)
-            flight = k.wave.late.begin(k.warps[row : row + 1], land)
+            touches = [Touch("write", places.index[piece], nbytes), Touch("mbarrier", cells.index[piece], 8)]
+            flight = k.wave.late.begin(k.warps[row : row + 1], land, None, i, touches)
             heard = functools.partial(_completed, nbytes=nbytes)
             k.wave.late.expect(
                 int(cells.index[row, lane]), flight, heard, _blame(k, i, row, lane, int(told[row, lane]))

@@ -36,7 +36,7 @@ from turingas.emulate.rounding import (
     sum_to_odd,
 )
 from turingas.emulate.semantics.compare import BOOLEANS, COMPARE, comparison, is_size, put_two
-from turingas.isa.instruction import Const, Imm, Instruction, Operand
+from turingas.isa.instruction import Const, Imm, Instruction, Operand, Reg
 
 ROUNDINGS = ("RM", "RP", "RZ")
 SCALES = {"D8": 0.125, "D4": 0.25, "D2": 0.5, "M2": 2.0, "M4": 4.0, "M8": 8.0}
@@ -267,6 +267,58 @@ def fmul(i: Instruction, m: Maker) -> Step:
         put, parts = m.put(i.operands[0]), [m.f32(o) for o in i.operands[1:3]]
         return lambda k: put(k, exact([get(k) for get in parts]))
     return _fast(i, m, np.multiply, exact)
+
+
+# ---- two at a time ---------------------------------------------------------------------------------------------------
+
+HALVES = {"FFMA2": ffma, "FADD2": fadd, "FMUL2": fmul}
+
+
+class _Before(Maker, threading.local):
+    """Makes getters of registers as they were when ``take`` was called: the first half may overwrite what the second
+    one reads."""
+
+    def __init__(self, m: Maker) -> None:
+        super().__init__(m.image)
+        self.gets: dict[tuple[str, int], Get] = {}
+        self.values: dict[tuple[str, int], Array] = {}
+
+    def raw(self, o: Operand) -> Get:
+        if not isinstance(o, Reg) or o.zero:
+            return super().raw(o)
+        key = o.file, o.index
+        self.gets[key] = super().raw(Reg(o.file, o.index))
+        return lambda k: self.values[key]
+
+    def take(self, k: Cohort) -> None:
+        self.values = {key: get(k).copy() for key, get in self.gets.items()}
+
+
+def _half(o: Operand, n: int) -> Operand:
+    """What an operand is to half ``n`` of the result: of a pair in its order (.HI_LO) or swapped (.LO_HI) one register,
+    of one number (.F32) that; .NP turns the sign of the high half."""
+    if not isinstance(o, Reg):
+        return o
+    paired = o.words > 1 and not o.zero
+    index = o.index + (n ^ (".LO_HI" in o.suffix)) * paired
+    return Reg(o.file, index, 1, o.neg ^ (n == 1 and ".NP" in o.suffix), o.abs, place=o.place, write=o.write)
+
+
+@semantics(*HALVES)
+def pair(i: Instruction, m: Maker) -> Step:
+    """FFMA, FADD or FMUL of two pairs of numbers."""
+    before = _Before(m)
+    low, high = (
+        HALVES[i.base](i._replace(base=i.base[:-1], operands=tuple(_half(o, n) for o in i.operands)), maker)
+        for n, maker in enumerate((m, before))
+    )
+
+    def step(k: Cohort) -> None:
+        before.take(k)
+        low(k)
+        high(k)
+
+    return step
 
 
 #: FSWZADD, by two letters: what each source is multiplied by

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from turingas.emulate.arrays import TRUE, ZERO, Array
-from turingas.emulate.build import Get, Maker, Put, Step, semantics
+from turingas.emulate.build import Get, Maker, Put, Step, only, semantics
 from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.results import (
     Out,
     applied,
@@ -180,6 +181,15 @@ def _difference(m: Maker, d: Operand, pu: Operand, a: Get, b: Get) -> Step:
     return step
 
 
+@semantics("IADD")
+def iadd(i: Instruction, m: Maker) -> Step:
+    """d = a + b: IADD3 without a third term and with one carry."""
+    d, pu, a, b, *into = i.operands
+    none = Reg("P", 7, inv=True)
+    both = (d, pu, Reg("P", 7, write=True), a, b, Reg("R", 255), *into, *[none] * bool(into))
+    return iadd3(i._replace(base="IADD3", operands=both), m)
+
+
 @semantics("LEA", "ULEA")
 def lea(i: Instruction, m: Maker) -> Step:
     """d = (a << shift) + b; .HI takes the upper word of c:a instead (.SX32: c is the sign of a)."""
@@ -230,15 +240,39 @@ def _shifted(f: Any, get: Get, by: int, dtype: Any) -> Get:
     return lambda k: f(get(k).view(dtype), count).view(np.uint32)
 
 
+PACKED = {"16x2": np.uint16, "S16x2": np.uint16, "U8x4": np.uint8, "S8x4": np.uint8}  # sums wrap: no signs
+
+
 @semantics("VIADD")
 def viadd(i: Instruction, m: Maker) -> Step:
-    """d = a + b, or with .16x2 each half for itself."""
+    """d = a + b, or each half or byte for itself."""
+    only(i, "32", "S32", "ISAT", *PACKED)
     d, a, b = i.operands
-    if "16x2" not in i.mods:
-        return emit(m, d, total([m.u32(a), m.u32(_plain(b))], [False, bool(getattr(b, "neg", False))]))
+    kind = next((PACKED[mod] for mod in i.mods if mod in PACKED), None)
+    if "ISAT" in i.mods:
+        return _saturated(i, m)
+    if kind is None:
+        return emit(m, d, total([m.u32(_plain(o)) for o in (a, b)], [bool(getattr(o, "neg", False)) for o in (a, b)]))
+    if getattr(a, "neg", False):
+        raise Unsupported(f"{i.name} of -a")
     f = np.subtract if getattr(b, "neg", False) else np.add
     x, y, put = m.raw(a), m.raw(b), m.put(d)
-    return lambda k: put(k, joined(f(split(x(k), np.uint16), split(y(k), np.uint16))))
+    return lambda k: put(k, joined(f(split(x(k), kind), split(y(k), kind))))
+
+
+def _saturated(i: Instruction, m: Maker) -> Step:
+    """VIADD.S32.ISAT: a sum beyond the type is the end of its range (PTX add.sat.s32)."""
+    d, *sources = i.operands
+    if "S32" not in i.mods:
+        raise Unsupported(i.name)
+    signs = [-1 if getattr(o, "neg", False) else 1 for o in sources]
+    (x, y), put = (m.raw(o) for o in sources), m.put(d)
+
+    def step(k: Cohort) -> None:
+        value = signs[0] * x(k).view(np.int32).astype(np.int64) + signs[1] * y(k).view(np.int32).astype(np.int64)
+        put(k, np.clip(value, -(1 << 31), (1 << 31) - 1).astype(np.int32).view(np.uint32))
+
+    return step
 
 
 # ---- multiplying -------------------------------------------------------------------------------------------------
@@ -422,7 +456,7 @@ def iabs(i: Instruction, m: Maker) -> Step:
 
 def _kind(i: Instruction) -> Any:
     """The type of a comparison that names it in a modifier."""
-    kinds = {"U32": np.uint32, "U16x2": np.uint16, "S16x2": np.int16}
+    kinds = {"U32": np.uint32, "U16x2": np.uint16, "S16x2": np.int16, "U8x4": np.uint8, "S8x4": np.int8}
     return next((kinds[x] for x in i.mods if x in kinds), np.int32)
 
 
@@ -440,14 +474,16 @@ def _extreme(m: Maker, p: Operand) -> Callable[[Cohort, Array, Array], Array]:
     return either
 
 
-@semantics("IMNMX", "VIMNMX", "VIMNMX3", "VIADDMNMX")
+@semantics("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")
 def imnmx(i: Instruction, m: Maker) -> Step:
     """Minimum where the predicate is true, else maximum: of two, of three, or of a + b and c; .RELU: at least 0.
 
     VIMNMX's predicates say of the lower and of the upper half whether the result is a.
     """
+    if {"U64", "S64"} & set(i.mods):
+        return imnmx64(i, m)
     kind = _kind(i)
-    packed = kind in (np.uint16, np.int16)
+    packed = np.dtype(kind).itemsize < 4
     d, *rest = i.operands
     chosen = [rest.pop(0), rest.pop(0)] if len(rest) == 5 else []
     *sources, p = rest
@@ -476,6 +512,16 @@ def imnmx(i: Instruction, m: Maker) -> Step:
     return step
 
 
+def imnmx64(i: Instruction, m: Maker) -> Step:
+    """The same of pairs of registers. What its predicates are for is not known: ptxas leaves them unused."""
+    pu, pv, d, a, b, p, q = i.operands
+    if not (is_pt(pu) and is_pt(pv) and is_pt(q, inverted=True)):
+        raise Unsupported(f"{i.base} of 64 bits with predicates")
+    dtype = np.int64 if "S64" in i.mods else np.uint64
+    extreme, x, y, put = _extreme(m, p), u64(m, a), u64(m, b), put64(m, d)
+    return lambda k: put(k, extreme(k, k.full(x(k)).view(dtype), k.full(y(k)).view(dtype)))
+
+
 # ---- moves -------------------------------------------------------------------------------------------------------
 
 
@@ -483,6 +529,9 @@ def imnmx(i: Instruction, m: Maker) -> Step:
 def mov(i: Instruction, m: Maker) -> Step:
     """d = b. The mask of MOV picks lanes of each quad (lane 4n + j by bit j), the others keep what they have."""
     d, b, *rest = i.operands
+    if "64" in i.mods:
+        put, both = put64(m, d), u64(m, b)
+        return lambda k: put(k, both(k))
     get = m.raw(b)
     mask = rest[0].value if rest and isinstance(rest[0], Imm) else 15
     if mask == 15:
@@ -496,6 +545,9 @@ def mov(i: Instruction, m: Maker) -> Step:
 def sel(i: Instruction, m: Maker) -> Step:
     """a where the predicate is true, else b."""
     d, a, b, p = i.operands
+    if "64" in i.mods:
+        put, first, one, other = put64(m, d), m.pred(p), u64(m, a), u64(m, b)
+        return lambda k: put(k, np.where(first(k), one(k), other(k)))
     x, y = (constant(ZERO) if is_zero(o) else m.raw(o) for o in (a, b))
     if is_pt(p) or is_pt(p, inverted=True):
         return emit(m, d, copied(x if is_pt(p) else y))
@@ -591,8 +643,9 @@ def isetp(i: Instruction, m: Maker) -> Step:
     is that of the lower ones, r."""
     pu, pv, a, b, p, *rest = i.operands
     name = i.mods[0]
-    dtype: Any = np.uint32 if "U32" in i.mods else np.int32
-    x, y = m.raw(a), m.raw(b)
+    wide = bool({"U64", "S64"} & set(i.mods))
+    dtype: Any = np.dtype(f"{'u' if {'U32', 'U64'} & set(i.mods) else 'i'}{8 if wide else 4}")
+    x, y = (u64(m, a), u64(m, b)) if wide else (m.raw(a), m.raw(b))
     strict = COMPARE.get(STRICT.get(name, ""), np.equal)
     flag = next(n for n in BOOLEAN if n in i.mods)
 

@@ -18,6 +18,7 @@ from turingas.emulate.arrays import Array, Rows, spread
 from turingas.emulate.build import BINDLESS, Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
+from turingas.emulate.late import Touch
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
@@ -131,8 +132,7 @@ def watch(
     what: str,
     words: list[Array] | None = None,
 ) -> None:
-    """Tells the observers of an access. ``what``: read, write (of ``words``)
-    or atomic."""
+    """Tells the observers of an access. ``what``: read, write (of ``words``), atomic, or copy, which comes late."""
     if not k.wave.observers:
         return
     lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
@@ -394,7 +394,7 @@ def query_space(i: Instruction, m: Maker) -> Step:
 # ---- constants ------------------------------------------------------------------------------------------------------
 
 
-@semantics("LDC", "ULDC")
+@semantics("LDC", "ULDC", "LDCU")
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
     target, source = i.operands
@@ -470,17 +470,18 @@ def copy(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         address, target = k.full(get_from(k)), k.full(put_at(k))
-        mask = k.mask if always else k.lanes & wanted(k)
+        lanes = None if k.mask is None else k.mask.copy()  # it may be a predicate, which changes
+        mask = lanes if always else k.lanes & wanted(k)
         missing = address & low if fill else None
         where = "source"
         try:
             if missing is not None and (missing if mask is None else missing * mask).any():
-                lanes = k.lanes if mask is None else mask
-                fetch = _pieces(k, address - missing, nbytes - missing.astype(np.int64), nbytes, lanes)
+                valid = nbytes - missing.astype(np.int64)
+                fetch = _pieces(k, address - missing, valid, nbytes, k.lanes if mask is None else mask)
             else:
                 fetch = _whole(k, address if missing is None else address - missing, nbytes, mask)
             where = "destination"
-            (spots,) = k.wave.shared.locate(target, k.blocks, nbytes, k.mask)
+            (spots,) = k.wave.shared.locate(target, k.blocks, nbytes, lanes)
         except BadAccess as bad:
             raise fault(k, i, bad, 32, f"the {where}: {bad}") from None
         read = None if always else mask  # the others write zeros
@@ -493,9 +494,10 @@ def copy(i: Instruction, m: Maker) -> Step:
                 words = [np.where(read[rows], word, np.uint32(0)) for word in words]
             memory.put_spots(spots, rows, nbytes, words)
 
-        k.wave.late.begin(k.warps, land, kind="copy")
+        touches = [Touch("write", spots.index, nbytes, spots.mask)]
+        k.wave.late.begin(k.warps, land, "copy", i, touches, proxy=False)
         watch(k, i, "global", address, mask, nbytes, "read")
-        watch(k, i, "shared", target, k.mask, nbytes, "write")
+        watch(k, i, "shared", target, k.mask, nbytes, "copy")
 
     return step
 
@@ -552,7 +554,7 @@ def wait_groups(i: Instruction, m: Maker) -> Step:
         late, warps = k.wave.late, some_warps(k)
         for board in boards:
             late.settle(board, warps)
-        if counted is not None and late.groups.get(counted):
+        if counted is not None and counted in late.sets:
             late.settle(counted, warps, spread(left(k), (k.count, 1))[_some(k), 0].astype(np.int64))
 
     return step
@@ -657,7 +659,20 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 # ---- what has nothing to do here ------------------------------------------------------------------------------------
 
 
-@semantics("MEMBAR", "ERRBAR", "FENCE", "CCTL", "CCTLL", "CCTLT")
+@semantics("FENCE")
+def fence(i: Instruction, m: Maker) -> Step:
+    """Between the generic proxy and the async one, in shared memory (.S) or global: only races can tell."""
+    if "G" in i.mods:
+        return nothing(i, m)
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            observer.fence(some_warps(k))
+
+    return step
+
+
+@semantics("MEMBAR", "ERRBAR", "CCTL", "CCTLL", "CCTLT")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Fences and caches: every access was done when its instruction ran, and there are no caches."""
     return lambda k: None

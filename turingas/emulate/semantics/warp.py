@@ -16,6 +16,8 @@ from turingas.emulate.arrays import LANES, Array
 from turingas.emulate.build import Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
+from turingas.emulate.rounding import NAN32
+from turingas.emulate.semantics.floating import order32
 from turingas.isa.instruction import Imm, Instruction, Name, Operand, Reg
 
 LANE = LANES.astype(np.int32)[None, :]
@@ -155,9 +157,12 @@ REDUCTIONS: dict[str, tuple[int, np.ufunc]] = {
 }
 
 
-@semantics("REDUX")
+@semantics("REDUX", "CREDUX")
 def redux(i: Instruction, m: Maker) -> Step:
-    """``REDUX.op URd, Ra``; without an op it is AND. Signs matter to MIN and MAX only."""
+    """``REDUX.op URd, Ra``; without an op it is AND. Signs matter to MIN and MAX only. CREDUX has those two, of
+    integers and floats."""
+    if "F32" in i.mods:
+        return redux32(i, m)
     d, a = m.put(i.operands[0]), m.raw(i.operands[1])
     kinds = [mod for mod in i.mods if mod != "S32"]
     op = kinds[0] if kinds else "AND"
@@ -169,6 +174,23 @@ def redux(i: Instruction, m: Maker) -> Step:
     def step(k: Cohort) -> None:
         value = np.where(k.lanes, a(k).view(dtype), nothing)
         d(k, combine.reduce(value, axis=1, keepdims=True, dtype=dtype).view(np.uint32))
+
+    return step
+
+
+def redux32(i: Instruction, m: Maker) -> Step:
+    """The least or greatest float of the warp, -0 below +0; a number wins over a NaN, but with .NAN the NaN does (PTX
+    redux.sync)."""
+    d, source = m.put(i.operands[0]), m.f32(i.operands[1])
+    least, nan, sizes = i.mods[0].startswith("MIN"), "NAN" in i.mods, i.mods[0].endswith("ABS")
+    nothing = np.float32(np.inf if least else -np.inf)
+
+    def step(k: Cohort) -> None:
+        value = k.full(source(k).view(np.uint32) & np.uint32(0x7FFFFFFF if sizes else 0xFFFFFFFF)).view(np.float32)
+        number = k.lanes & ~np.isnan(value)
+        found = order32((np.minimum if least else np.maximum).reduce(order32(np.where(number, value, nothing)), axis=1))
+        lost = (k.lanes & np.isnan(value)).any(axis=1) if nan else ~number.any(axis=1)
+        d(k, np.where(lost, NAN32, found.view(np.uint32))[:, None])
 
     return step
 
@@ -268,6 +290,7 @@ SPECIAL: dict[str, Get] = {
     "SR_SWINHI": _fixed(memory.SHARED_WINDOW),
     "SR_LWINHI": _fixed(memory.LOCAL_WINDOW),
     "SR_LMEMHIOFF": _fixed(0),  # where the stack ends: ptxas' code at -O0 traps when R1 falls below it
+    "SR_CgaSize": lambda k: np.full((1, 1), k.wave.options.together, np.uint32),
     "SR_CgaCtaId": lambda k: k.wave.rank[k.rows],
     "SR_CLOCK": _clock(0),
     "SR_CLOCKLO": _clock(0),
@@ -306,7 +329,7 @@ def s2r(i: Instruction, m: Maker) -> Step:
     return lambda k: d(k, value(k))
 
 
-@semantics("CS2R")
+@semantics("CS2R", "CS2UR")
 def cs2r(i: Instruction, m: Maker) -> Step:
     """``CS2R Rd, name``: 64 bits unless ``.32``."""
     if "32" in i.mods:
@@ -319,7 +342,7 @@ def cs2r(i: Instruction, m: Maker) -> Step:
     assert isinstance(d, Reg)
     if d.zero:
         return lambda k: None
-    put_low, put_high = m.put(d), m.put(Reg("R", d.index + 1))
+    put_low, put_high = m.put(d), m.put(Reg(d.file, d.index + 1))
 
     def step(k: Cohort) -> None:
         put_low(k, low(k))

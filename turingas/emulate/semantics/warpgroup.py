@@ -14,31 +14,32 @@ k lies at k % 8 * W, and goes on at 8 k by the stride and at W bytes of M or N b
 round without a swizzle). Bits 6:4 of an address are then XORed with bits 9:7, as many as the swizzle has, less the base
 offset.
 
-How products are added up says ``sums.py``; integers are exact. No operand is read late here, and D is there at once.
+How products are added up says ``sums.py``; integers are exact. A product is done late (``late.py``): when the program
+has waited for the group that its ``gsb0``, or that of a later one, closes. Registers and shared memory are read then,
+descriptors and predicates when it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from turingas.emulate.arrays import Array, Rows
-from turingas.emulate.build import Maker, Step, semantics
-from turingas.emulate.cohort import Cohort
+from turingas.emulate.build import Get, Maker, Step, semantics
+from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.sums import Combine, adder
 from turingas.emulate.semantics.tensor import FORMATS, codes, expand, integers, matrix_a, saturated, without
-from turingas.emulate.splits import GROUP
+from turingas.emulate.splits import GROUP, GSB0
 from turingas.isa.instruction import Imm, Instruction, Mem, Reg
 
 SLAB = 32  # bytes of a row that one product takes
 WIDTHS = np.array([16, 128, 64, 32], np.int64)  # of the swizzles, by their codes in a descriptor
 PIECE = 16
 WINDOW = (1 << 18) - 1  # what a descriptor can address
-
-Load = Callable[[Cohort, Array, Rows], Array]  # for the groups whose first warps are rows (n,) of the cohort, registers
 
 
 @semantics("HGMMA")
@@ -78,49 +79,101 @@ def _product(i: Instruction, m: Maker, kinds: tuple[str, str], into: str, combin
     sparse = "SP" in i.mods
     columns = int(i.mods[sparse].split("x")[1])
     text = i.text()
+    of_b = second.ur.index + 2
     if isinstance(first, Reg):
-        load_a = _from_registers(first, kinds[0])
+        load_a, described = _from_registers(first, kinds[0]), [of_b]
     else:
-        load_a = _from_shared(i, second.ur.index, 64, kinds[0], ".tnspA" in text, ".negA" in text)
-    slabs = 2 if sparse else 1
-    load_b = _from_shared(i, second.ur.index + 2, columns, kinds[1], ".tnspB" in text, ".negB" in text, slabs)
+        load_a = _from_shared(i, of_b - 2, 64, kinds[0], ".tnspA" in text, ".negA" in text)
+        described = [of_b - 2, of_b]
+    load_b = _from_shared(i, of_b, columns, kinds[1], ".tnspB" in text, ".negB" in text, 2 if sparse else 1)
     counts = m.pred(adds)
     spread_out = _sparse(i, FORMATS[kinds[0]][2]) if sparse else None
 
-    def step(k: Cohort) -> None:
-        rows, where = _groups(k, i)
-        a, b = load_a(k, rows, where), load_b(k, rows, where).transpose(0, 2, 1)
-        third = _accumulators(k, c, into, columns, where)
-        added = np.broadcast_to(counts(k), (k.count, 1))[rows, 0]
-        if not added.all():
-            third = np.where(added[:, None, None], third, third.dtype.type(0))
+    def land(work: Work) -> None:
+        a, b = load_a(work), load_b(work).transpose(0, 2, 1)
+        third = _accumulators(work, c, into, columns)
+        if not work.adds.all():
+            third = np.where(work.adds[:, None, None], third, third.dtype.type(0))
         there = None
         if spread_out is not None:
             if not np.isfinite(b).all():
-                there = spread_out(k, np.ones_like(a), where) != 0
-            a = spread_out(k, a, where)
+                there = spread_out(work, np.ones_like(a)) != 0
+            a = spread_out(work, a)
         found = combine(a, b, third) if there is None else without(combine, a, b, third, there)
-        _put(k, d, into, where, found)
+        _put(work, d, into, found)
+
+    return _begin(i, land, described, counts, "gsb0" in text)
+
+
+class Work(NamedTuple):
+    """A product of some groups, g of them, when it is done: all their ``warps`` (4 g,), ``where`` these are as an
+    index, and which of them are ``wanted``; the descriptors and whether C counts, (g,), as they were when it began."""
+
+    wave: State
+    warps: Array
+    where: Rows
+    wanted: Rows
+    descriptors: dict[int, Array]
+    adds: Array
+
+
+def _begin(i: Instruction, land: Callable[[Work], None], described: list[int], counts: Get, gsb0: bool) -> Step:
+    """The step that begins a product. It is done, and reads its matrices, when the program has waited for its group."""
+
+    def step(k: Cohort) -> None:
+        wave = k.wave
+        rows, warps = _groups(k, i)
+        adds = np.broadcast_to(counts(k), (k.count, 1))[rows[::GROUP], 0]
+        descriptors = {}
+        for index in described:
+            low, high = (wave.UR[index + n][warps, 0].reshape(-1, GROUP).astype(np.int64) for n in (0, 1))
+            both = low | high << 32
+            if (other := (both != both[:, :1]).any(axis=1)).any():
+                message = f"{i.base} with different descriptors in the warps of a warp group"
+                raise k.wave.fault(i, "warp group", message, int(rows[GROUP * int(other.argmax())]), 0)
+            descriptors[index] = both[:, 0]
+
+        def over(rows: Rows) -> None:
+            if isinstance(rows, slice):
+                land(Work(wave, warps, _index(warps), rows, descriptors, adds))
+            else:
+                groups = np.unique(rows // GROUP)
+                all_of = (groups[:, None] * GROUP + np.arange(GROUP)).ravel()
+                part = {index: given[groups] for index, given in descriptors.items()}
+                wanted = np.searchsorted(all_of, rows)
+                land(Work(wave, warps[all_of], warps[all_of], wanted, part, adds[groups]))
+            for observer in wave.observers:
+                observer.product_over(warps[rows], i)
+
+        for observer in wave.observers:
+            observer.product(k, i)
+        wave.late.begin(warps, over, kind="product")
+        if gsb0:
+            wave.late.close("product", warps, GSB0)
 
     return step
 
 
-def _sparse(i: Instruction, each: float) -> Callable[[Cohort, Array, Rows], Array]:
+def _index(warps: Array) -> Rows:
+    first, last = int(warps[0]), int(warps[-1])
+    return slice(first, last + 1) if last - first == len(warps) - 1 else warps
+
+
+def _sparse(i: Instruction, each: float) -> Callable[[Work, Array], Array]:
     """A sparse A, (groups, 64, k / 2), with its zeros, (groups, 64, k)."""
     metadata, selector = i.operands[-3:-1] if isinstance(i.operands[-2], Imm) else i.operands[-2:]
     assert isinstance(metadata, Reg) and isinstance(selector, Imm)
     index, number = metadata.index, selector.value
 
-    def spread_out(k: Cohort, a: Array, where: Rows) -> Array:
-        words = k.wave.R[index, where][:, :, None]
+    def spread_out(work: Work, a: Array) -> Array:
+        words = work.wave.R[index, work.where][:, :, None]
         return expand(a.reshape(-1, 16, a.shape[2]), words, number, each).reshape(len(a), 64, -1)
 
     return spread_out
 
 
-def _groups(k: Cohort, i: Instruction) -> tuple[Array, Rows]:
-    """The rows of the cohort that are the first warps of the groups at work, and all their warps as an index of the
-    wave's registers. Each group must be here with all its lanes."""
+def _groups(k: Cohort, i: Instruction) -> tuple[Array, Array]:
+    """The rows of the cohort that are at work, and their warps. Each group must be here with all its lanes."""
     rows = np.arange(k.count)
     if k.mask is not None:
         some = k.mask.any(axis=1)
@@ -137,8 +190,7 @@ def _groups(k: Cohort, i: Instruction) -> tuple[Array, Rows]:
         row = int(rows[(~together).argmax()])
         message = f"{i.base} without the other warps of the warp group; WARPGROUP.ARRIVE brings the four together"
         raise k.wave.fault(i, "warp group", message, row, 0)
-    whole = isinstance(k.rows, slice) and len(rows) == k.count
-    return rows[::GROUP], k.rows if whole else warps
+    return rows, warps
 
 
 def place_in_group(per_block: int, warps: Array) -> Array:
@@ -147,12 +199,15 @@ def place_in_group(per_block: int, warps: Array) -> Array:
     return found
 
 
+Load = Callable[[Work], Array]
+
+
 # ---- registers -------------------------------------------------------------------------------------------------------
 
 
-def _registers(k: Cohort, o: Reg, where: Rows) -> Array:
+def _registers(work: Work, o: Reg) -> Array:
     """The registers of an operand, (registers, warps, 32)."""
-    found: Array = k.wave.R[o.index : o.index + o.words, where]
+    found: Array = work.wave.R[o.index : o.index + o.words, work.where]
     return found
 
 
@@ -160,21 +215,20 @@ def _from_registers(o: Reg, kind: str) -> Load:
     """A, (groups, 64, k)."""
     read, step, _ = FORMATS[kind]
 
-    def load(k: Cohort, rows: Array, where: Rows) -> Array:
-        words = np.ascontiguousarray(np.moveaxis(_registers(k, o, where), 0, 2))
-        value = matrix_a(read(words), 16, step)
-        value = value.reshape(len(rows), 64, -1)
+    def load(work: Work) -> Array:
+        words = np.ascontiguousarray(np.moveaxis(_registers(work, o), 0, 2))
+        value = matrix_a(read(words), 16, step).reshape(len(work.adds), 64, -1)
         return -value if o.neg else value
 
     return load
 
 
-def _accumulators(k: Cohort, o: Reg, into: str, columns: int, where: Rows) -> Array:
+def _accumulators(work: Work, o: Reg, into: str, columns: int) -> Array:
     """C, (groups, 64, columns): float64, or int64 of S32."""
     dtype = np.int64 if into == "S32" else np.float64
     if o.zero:
-        return np.zeros((len(k.wave.block_of[where]) // GROUP, 64, columns), dtype)
-    words = _registers(k, o, where)
+        return np.zeros((len(work.adds), 64, columns), dtype)
+    words = _registers(work, o)
     if into == "F16":
         parts: Array = np.ascontiguousarray(words).view(np.float16).reshape(columns // 8, 2, -1, 8, 4, 2)
         matrix = parts.transpose(2, 1, 3, 0, 4, 5)  # warp, half, row, piece, pair, element
@@ -184,8 +238,8 @@ def _accumulators(k: Cohort, o: Reg, into: str, columns: int, where: Rows) -> Ar
     return matrix.astype(dtype).reshape(-1, 64, columns)
 
 
-def _put(k: Cohort, o: Reg, into: str, where: Rows, value: Array) -> None:
-    """Writes D, (groups, 64, columns)."""
+def _put(work: Work, o: Reg, into: str, value: Array) -> None:
+    """Writes D, (groups, 64, columns), in the warps that are wanted."""
     if o.zero:
         return
     bits = value.astype(np.uint32) if into == "S32" else codes(value, into)
@@ -194,7 +248,11 @@ def _put(k: Cohort, o: Reg, into: str, where: Rows, value: Array) -> None:
         words = np.ascontiguousarray(parts.transpose(3, 1, 0, 2, 4, 5)).view(np.uint32)
     else:
         words = parts.transpose(3, 1, 5, 0, 2, 4)
-    k.wave.R[o.index : o.index + o.words, where] = words.reshape(o.words, -1, 32)
+    words = words.reshape(o.words, -1, 32)
+    if isinstance(work.wanted, slice):
+        work.wave.R[o.index : o.index + o.words, work.where] = words
+    else:
+        work.wave.R[o.index : o.index + o.words, work.warps[work.wanted]] = words[:, work.wanted]
 
 
 # ---- shared memory ---------------------------------------------------------------------------------------------------
@@ -212,25 +270,21 @@ def _from_shared(
     else:
         inner, outer = np.arange(slabs * SLAB // PIECE), np.arange(rows)[:, None]  # pieces of a row; rows
 
-    def load(k: Cohort, firsts: Array, where: Rows) -> Array:
-        low, high = (k.wave.UR[index + n][where, 0].reshape(-1, GROUP).astype(np.int64) for n in (0, 1))
-        if (low != low[:, :1]).any() or (high != high[:, :1]).any():
-            row = int(firsts[(low != low[:, :1]).any(axis=1) | (high != high[:, :1]).any(axis=1)][0])
-            message = f"{i.base} with different descriptors in the warps of a warp group"
-            raise k.wave.fault(i, "warp group", message, row, 0)
-        at = pieces(low[:, 0] | high[:, 0] << 32, outer, inner, turned)
+    def load(work: Work) -> Array:
+        count, firsts = len(work.adds), work.warps[::GROUP]
+        at = pieces(work.descriptors[index], outer, inner, turned)
         shape = at.shape
-        at = at.reshape(len(firsts), -1).astype(np.uint32)
+        at = at.reshape(count, -1).astype(np.uint32)
         try:
-            words = k.wave.shared.load(at, k.blocks[firsts], PIECE)
+            words = work.wave.shared.load(at, work.wave.block_of[firsts], PIECE)
         except BadAccess as bad:
-            row = int(firsts[bad.index // at.shape[1]])
-            raise k.wave.fault(i, bad.kind, f"the matrix of UR{index}: {bad}", row, 0, bad.address) from None
+            warp, message = int(firsts[bad.index // at.shape[1]]), f"the matrix of UR{index}: {bad}"
+            raise work.wave.fault_of(i, bad.kind, message, warp, 0, bad.address) from None
         both = np.stack(words, axis=-1)
         if turned:
-            value = read(both).reshape(*shape, 8).swapaxes(2, 3).reshape(len(firsts), rows, -1)
+            value = read(both).reshape(*shape, 8).swapaxes(2, 3).reshape(count, rows, -1)
         else:
-            value = read(both).reshape(len(firsts), rows, -1)
+            value = read(both).reshape(count, rows, -1)
         return -value if negative else value
 
     return load

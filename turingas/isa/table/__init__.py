@@ -35,7 +35,7 @@ with it on NVIDIA's library code and on random words (tests/isa).
 
 from turingas.isa.grammar import Row
 from turingas.isa.op import Op
-from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, uniform
+from turingas.isa.table import async_, control, convert, floating, integer, memory, tensor, texture, tmem, uniform
 
 ROWS: list[Row] = [
     *floating.ROWS,
@@ -47,6 +47,7 @@ ROWS: list[Row] = [
     *async_.ROWS,
     *tensor.ROWS,
     *texture.ROWS,
+    *tmem.ROWS,
 ]
 
 #: mnemonic -> what it is besides how it is written
@@ -60,4 +61,5 @@ OPS: dict[str, Op] = {
     **async_.OPS,
     **tensor.OPS,
     **texture.OPS,
+    **tmem.OPS,
 }

@@ -2,13 +2,22 @@
 
 import functools
 
-from turingas.isa.arch import AMPERE, HOPPER
-from turingas.isa.fields import Enum, flag
+from turingas.isa.arch import AMPERE, B200, BLACKWELL, HOPPER, Arch
+from turingas.isa.fields import Alone, Enum, flag
 from turingas.isa.grammar import not_zero, register, rows
 from turingas.isa.op import Spans, op, wide_address
 
 AMPERE_ONLY = AMPERE - HOPPER
+HOPPER_ONLY = HOPPER - BLACKWELL
 DESC = {76: 1}  # an L2 cache policy follows
+
+MODES = ("", ".IM2COL", ".W128", ".W", ".GATHER4")  # how a tensor copy walks through the tensor
+
+
+def modes(arch: Arch) -> dict[int, str]:
+    """Those of an architecture, by their numbers."""
+    return {n: MODES[n] for n in ((0, 1, 2, 3, 4) if arch in B200 else (0, 1, 3, 4) if arch in BLACKWELL else (0, 1))}
+
 
 NO_RZ = {"Ra2": not_zero}
 
@@ -20,7 +29,8 @@ ROWS = rows(
     ("SYNCS.LD.64 URd2, [URa(off)]",                                  0x19B2, {"guard": "UP"}, HOPPER),
     ("SYNCS.LD.64{watch} Rd2, [(Ra+)URc(off)]",                       0x15B1, {73: 1}, HOPPER),
     ("SYNCS.ARRIVE.TRANS64{arrive}{optout}{count} Rd2, [(Ra+)URc(off)], Rb", 0x19A7, {}, HOPPER),
-    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {70: 1}, HOPPER),
+    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {70: 1}, HOPPER_ONLY),
+    ("SYNCS.PHASECHK.TRANS64{trywait} Pu, [(Ra+)URc(off)], Rb",       0x15A7, {76: 1}, BLACKWELL),
     ("SYNCS.CCTL{ivwb} [(Ra+)URc(off)]",                              0x19B1, {}, HOPPER),
     ("SYNCS.CCTL{ivwb}ALL",                                           0x09B1, {}, HOPPER),
     ("ARRIVES.LDGSTSBAR.64 [(Ra+)URc(off)]",                          0x19B0, {73: 5}, AMPERE_ONLY),
@@ -42,23 +52,25 @@ ROWS = rows(
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
     # ---- tensor copies: [shared address, mbarrier, coordinates ...], [tensor map]
-    ("UTMALDG{dim} [URb4], [URa2]",                                   0x15B4, {}, HOPPER),
-    ("UTMALDG{dim} [URb4], [URa2], desc[URp2]",                       0x15B4, DESC, HOPPER),
-    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc",           0x13B4, {}, HOPPER),
-    ("UTMALDG{dim}{im2col}{multicast} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
-    ("UTMASTG{dim_s}{im2col} [URbw], [URa2]",                         0x13B5, {}, HOPPER),
-    ("UTMASTG{dim_s}{im2col} [URbw], [URa2], desc[URp2]",             0x13B5, DESC, HOPPER),
+    ("UTMALDG{dim}{tile}{cta2} [URb4], [URa2]",                       0x15B4, {}, HOPPER),
+    ("UTMALDG{dim}{tile}{cta2} [URb4], [URa2], desc[URp2]",           0x15B4, DESC, HOPPER),
+    ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc",       0x13B4, {}, HOPPER),
+    ("UTMALDG{dim}{mode}{multicast}{cta2} [URb4], [URa2], URc, desc[URp2]", 0x13B4, DESC, HOPPER),
+    ("UTMASTG{dim_s}{to} [URbw], [URa2]",                             0x13B5, {}, HOPPER),
+    ("UTMASTG{dim_s}{to} [URbw], [URa2], desc[URp2]",                 0x13B5, DESC, HOPPER),
     ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2]",                 0x13B6, {}, HOPPER),
     ("UTMAREDG{dim_s}{im2col}{redop} [URbw], [URa2], desc[URp2]",     0x13B6, DESC, HOPPER),
-    ("UTMAPF.L2{dim_p} [URbw], [URa2]",                               0x15B8, {}, HOPPER),
-    ("UTMAPF.L2{dim_p} [URbw], [URa2], desc[URp2]",                   0x15B8, DESC, HOPPER),
-    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc",                   0x13B8, {82: 1}, HOPPER),
-    ("UTMAPF.L2{dim_p}.IM2COL [URbw], [URa2], URc, desc[URp2]",       0x13B8, {82: 1} | DESC, HOPPER),
+    ("UTMAPF.L2{dim_p}{tile} [URbw], [URa2]",                         0x15B8, {}, HOPPER),
+    ("UTMAPF.L2{dim_p}{tile} [URbw], [URa2], desc[URp2]",             0x15B8, DESC, HOPPER),
+    ("UTMAPF.L2{dim_p}{columns} [URbw], [URa2], URc",                 0x13B8, {}, HOPPER),
+    ("UTMAPF.L2{dim_p}{columns} [URbw], [URa2], URc, desc[URp2]",     0x13B8, DESC, HOPPER),
+    ("UMEMSETS.64 [at], URZ, URc",                                    0x13CB, {24: "URZ", "at": bool, 32: "URZ"}, BLACKWELL),
+    ("UMEMSETS.64 [URa(off)], URZ, URc",                              0x13CB, {32: "URZ"}, BLACKWELL),
     ("UTMACCTL{ivpf} [URa2]",                                         0x19B9, {}, HOPPER),
     ("UTMACCTL.IVALL",                                                0x09B9, {83: 1}, HOPPER),
     ("UTMACMDFLUSH",                                                  0x09B7, {}, HOPPER),
     fields={
-        "URd2": register("UR", 16, 2), "URa2": register("UR", 24, 2),
+        "at": Alone(40, 24, signed=True), "URd2": register("UR", 16, 2), "URa2": register("UR", 24, 2),
         "URb2": register("UR", 32, 2), "URp2": register("UR", 40, 2),
         "URb4": register("UR", 32, 4), "URbw": register("UR", 32, -1),
         # what PTX makes of them (ptxas 12.9): "" arrive.expect_tx, .A1T0 arrive, .ART0 arrive with a count,
@@ -66,8 +78,8 @@ ROWS = rows(
         "count": Enum(84, 3, ("", ".A1T0", ".A0T1", ".A0TR", ".A0TX", ".ART0")),
         "arrive": Enum(73, 2, ("", ".TMASK", ".RED")), "optout": flag(75, ".OPTOUT"),
         "watch": flag(74, ".WATCH"), "trywait": flag(72, ".TRYWAIT"), "ivwb": Enum(72, 1, (".IV", ".WB")),
-        "arvcnt": Enum(70, 2, ("", ".ARVCNT", ".TRANSCNT")),
-        "view": Enum(72, 1, (".S", ".G")),
+        "arvcnt": lambda arch: Enum(76 if arch in BLACKWELL else 70, 2, ("", ".ARVCNT", ".TRANSCNT")),
+        "view": lambda arch: Enum(72, 2, (".S", ".G", ".T") if arch in B200 else (".S", ".G")),
         "stsize": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}, spans={".64": 2, ".128": 4}),
         "redop": Enum(87, 3, (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR")),
         "redtype": Enum(73, 3, ("", ".S32", ".64"), spans={".64": 2}),
@@ -77,7 +89,11 @@ ROWS = rows(
         "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
-        "im2col": flag(82, ".IM2COL"), "ivpf": Enum(82, 1, (".IV", ".PF")),
+        "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in B200 else Enum(85, 1, ("",)),
+        "mode": lambda arch: Enum(82, 3, modes(arch)),
+        "tile": lambda arch: Enum(82, 3, {0: "", 4: ".GATHER4"} if arch in BLACKWELL else {0: ""}),
+        "columns": lambda arch: Enum(82, 3, {n: name for n, name in modes(arch).items() if 0 < n < 4}),
+        "to": lambda arch: Enum(82, 2, ("", ".IM2COL", ".SCATTER4") if arch in BLACKWELL else ("", ".IM2COL")), "ivpf": Enum(82, 1, (".IV", ".PF")),
         # the first operand's registers: an address (UTMASTG, UTMAREDG) and the coordinates, rounded up to 2, 4 or 8
         "dim": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D")),
         "dim_s": Enum(79, 3, (".1D", ".2D", ".3D", ".4D", ".5D"),
@@ -126,6 +142,7 @@ OPS = {
                     "UTMASTG.2D [UR8], [UR4]", spans=tile(1)),
     "UTMAREDG": copy("reduces a tile through a tensor map (TMA)", "cp.reduce.async.bulk.tensor",
                      "UTMAREDG.2D.ADD [UR8], [UR4]", spans=tile(1), space="global", traits="atomic"),
+    "UMEMSETS": copy("sets shared memory to zero", "st.bulk", "UMEMSETS.64 [UR4], URZ, UR6", kin="STS"),
     "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
                    "UTMAPF.L2.2D [UR8], [UR4]"),
     "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",

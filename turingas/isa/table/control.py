@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from turingas.isa.arch import ADA, ALL, AMPERE, HOPPER, TURING, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, B200, BLACKWELL, HOPPER, RTX, TURING, Archs
 from turingas.isa.fields import BitSet, Enum, Number, Target, flag
 from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op
@@ -43,6 +43,7 @@ def _targets(*low: tuple[int, int]) -> dict[str, OfArch]:
 
 
 VOLTA_TO_ADA = ALL - HOPPER
+TO_HOPPER = ALL - BLACKWELL
 TURING_TO_ADA = TURING - HOPPER
 AMPERE_TO_ADA = AMPERE - HOPPER
 OLD = _targets()
@@ -96,6 +97,8 @@ SINCE_90 = {
     65: "SR_CGAERRORSTATUS", 134: "SR_WARPGROUP_INFO", 135: "SR_WARPGROUPID", 136: "SR_CgaCtaId",
     137: "SR_GpcLocalCgaId", 139: "SR_CTARegPoolSz",
 }
+SINCE_100 = {n: name for n, name in SINCE_90.items() if "WARPGROUP" not in name} | {138: "SR_CgaSize", 141: "SR_TMemSz"}
+SINCE_120 = {142: "SR_CONTEXT_SAVE_ADDR_LO", 143: "SR_CONTEXT_SAVE_ADDR_HI"}
 # fmt: on
 
 
@@ -108,7 +111,9 @@ SPECIALS: Variants = [
     (ALL - TURING, _special(SPECIAL)),
     (TURING - AMPERE, _special(SPECIAL | SINCE_75)),
     (AMPERE - HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80)),
-    (HOPPER, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+    (HOPPER - BLACKWELL, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_90)),
+    (BLACKWELL - RTX, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_100)),
+    (RTX, _special(SPECIAL | SINCE_75 | SINCE_80 | SINCE_100 | SINCE_120)),
 ]
 
 # ---- convergence barriers and the other things that BMOV moves ---------------------------------------------------
@@ -176,9 +181,12 @@ ROWS = rows(
         3: ".TRAP", 4: ".INT"})}),
 
     # ---- convergence
-    ("BSSY !Pp?, Bd, near",                             0x0945, {},               ALL),
-    ("BSYNC !Pp?, Bd",                                  0x0941, {},               ALL),
-    ("BREAK !Pp?, Bd",                                  0x0942, {},               ALL),
+    ("BSSY !Pp?, Bd, near",                             0x0945, {},               TO_HOPPER),
+    ("BSYNC !Pp?, Bd",                                  0x0941, {},               TO_HOPPER),
+    ("BREAK !Pp?, Bd",                                  0x0942, {},               TO_HOPPER),
+    ("BSSY{rely} !Pp?, Bd, near",                       0x0945, {},               BLACKWELL),
+    ("BSYNC{rely} !Pp?, Bd",                            0x0941, {},               BLACKWELL),
+    ("BREAK{reliable} !Pp?, Bd",                        0x0942, {},               BLACKWELL),
     ("YIELD !Pp?",                                      0x0946, {},               ALL),
     ("WARPSYNC !Pp?, Rb",                               0x0348, {},               ALL - AMPERE),
     ("WARPSYNC{excl8} !Pp?, Rb",                        0x0348, {},               AMPERE_TO_ADA),
@@ -253,7 +261,8 @@ ROWS = rows(
     # ---- waiting
     ("DEPBAR set?",                                     0x091A, {},               ALL, {"set": BitSet(32, 6)}),
     ("DEPBAR.LE sb, n6, set?",                          0x091A, {47: 1},          ALL, {"set": BitSet(32, 6)}),
-    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          HOPPER, {"set": BitSet(38, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          HOPPER - BLACKWELL, {"set": BitSet(38, 6)}),
+    ("DEPBAR.LE sb, URb, set?",                         0x1D1A, {47: 1},          BLACKWELL, {"set": BitSet(48, 6)}),
     ("NANOSLEEP{rand}{warp} !Pp?, imm",                 0x095D, {},               VOLTA_TO_ADA),
     ("NANOSLEEP{rand}{warp} !Pp?, Rb",                  0x035D, {},               VOLTA_TO_ADA),
     ("NANOSLEEP{rand}{warp} !Pp?, cb",                  0x0B5D, {},               VOLTA_TO_ADA),
@@ -279,6 +288,7 @@ ROWS = rows(
     ("SHFL{shfl} Pu, Rd, Ra, lane, Rc",                 0x0989, {},               ALL),
     ("SHFL{shfl} Pu, Rd, Ra, lane, clamp",              0x0F89, {},               ALL),
     ("REDUX{redux}{s32} URd, Ra",                       0x03C4, {},               AMPERE),
+    ("CREDUX{least}{of}{nan} URd, Ra",                  0x02CC, {},               B200),
     ("ELECT{ignorekill} Pu, URd, !Pp",                  0x082F, {},               HOPPER),
     ("ELECT{ignorekill} Pu, URd, threads",              0x182F, {},               HOPPER),
     ("WARPGROUP.ARRIVE",                                0x09C5, {},               HOPPER),
@@ -292,6 +302,7 @@ ROWS = rows(
         SPECIALS,
         ("S2R Rd, sr",                                  0x0919, {},               ALL),
         ("CS2R{cs2r} Rdw, sr",                          0x0805, {},               ALL),
+        ("CS2UR{cs2r} URdw, sr",                        0x08CB, {"guard": "UP"},  RTX),
         ("S2UR URd, sr",                                0x09C3, {"guard": "UP"},  TURING),
     ),
     ("P2R{byte} Rd, PR, Ra, Ib",                        0x0003, {},               VOLTA_TO_ADA),
@@ -300,8 +311,10 @@ ROWS = rows(
     ("R2P PR, Ra{byte}, pmask?",                        0x0804, {},               ALL),
     ("R2UR Pu?, URd, Ra",                               0x03C2, {},               TURING_TO_ADA),
     ("R2UR.OR Pu, URd, Ra",                             0x03C2, {84: 1},          TURING_TO_ADA),
-    ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER),
-    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},          HOPPER),
+    ("R2UR Pu?, URd, Ra",                               0x02CA, {},               HOPPER - BLACKWELL),
+    ("R2UR.OR Pu, URd, Ra",                             0x02CA, {84: 1},          HOPPER - BLACKWELL),
+    ("R2UR{fill} Pu?, URd, Ra",                         0x02CA, {},               BLACKWELL),
+    ("R2UR.OR{fill} Pu, URd, Ra",                       0x02CA, {84: 1},          BLACKWELL),
     ("SETCTAID{dim} Ra",                                0x031F, {},               ALL),
     ("GETLMEMBASE Rd",                                  0x03C0, {},               ALL),
     ("SETLMEMBASE Ra",                                  0x03C1, {},               ALL),
@@ -327,7 +340,10 @@ ROWS = rows(
         "shfl": Enum(58, 2, (".IDX", ".UP", ".DOWN", ".BFLY")), "lane": Number(53, 5), "clamp": Number(40, 13),
         "redux": Enum(78, 3, ("", ".OR", ".XOR", ".SUM", ".MIN", ".MAX")), "s32": flag(73, ".S32"),
         "ignorekill": flag(85, ".IGNOREKILL"), "threads": register("UR", 24, inv=72),
-        "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
+        "fill": Enum(86, 2, ("", ".FILL", ".BROADCAST")), "reliable": flag(72, ".RELIABLE"), "rely": Enum(72, 2, ("", ".RELIABLE", ".RECONVERGENT")),
+        "least": Enum(78, 2, (".MAX", ".MAXABS", ".MIN", ".MINABS")), "of": Enum(73, 2, ("", ".S32", ".F32")),
+        "nan": flag(77, ".NAN"),
+        "URdw": register("UR", 16, -1), "cs2r": Enum(80, 1, (".32", ""), spans={"": 2}),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")),
         "dim": Enum(78, 2, (".X", ".Y", ".Z", "")),
     },
@@ -392,6 +408,8 @@ OPS = {
                  "MATCH.ANY R0, R1", opaque=True, traits="lanes"),
     "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
                 "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True, traits="lanes"),
+    "CREDUX": op("r2ur", "the smallest or largest number of the warp", "redux.sync.min, redux.sync.max.abs.NaN.f32",
+                  "CREDUX.MIN UR4, R0", kin="REDUX", traits="lanes"),
     "REDUX": lsu("reduces an integer over the warp", "redux.sync, __reduce_add_sync", "REDUX.SUM UR4, R0", kin="SHFL",
                  traits="lanes"),
     "ELECT": alu("picks one lane of the warp", "elect.sync", "ELECT P0, URZ, PT", opaque=True, traits="lanes"),
@@ -403,6 +421,8 @@ OPS = {
                    ordered=False, traits="special"),
     "CS2R": alu("reads a special register with fixed latency; SRZ is 0", "mov from %clock, %clock64, clock64",
                 "CS2R R0, SR_CLOCKLO", opaque=True, traits="special"),
+    "CS2UR": alu("reads a special register into a uniform register with fixed latency", "mov from %clock, %clock64",
+                 "CS2UR UR4, SR_CLOCKLO", kin="CS2R", opaque=True, traits="special"),
     "S2UR": special("reads a special register into a uniform register", "mov from %ctaid, blockIdx",
                     "S2UR UR4, SR_CTAID.X", kin="S2R", traits="special"),
     "P2R": alu("packs predicates into a register", "", "P2R R0, PR, RZ, 0x7f", opaque=True),

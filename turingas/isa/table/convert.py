@@ -2,7 +2,7 @@
 
 import functools
 
-from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
+from turingas.isa.arch import ADA, ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, TURING, XAVIER, Archs
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -29,6 +29,12 @@ FIELDS = {
     "fmt16": Enum(76, 1, (".F16", ".BF16")),
     "fmt8": Enum(76, 1, (".E5M2", ".E4M3")),
     "src8": Enum(73, 1, (".E5M2", ".E4M3")),
+    "narrow": Enum(((76, 1), (85, 4)), 5, {6: ".E2M3", 7: ".E3M2", 8: ".E5M2", 9: ".E4M3"}),
+
+    "e8rnd": Enum(79, 3, {0: "", 2: ".RP", 3: ".RZ"}), "s26": Enum(77, 1, (".SATFINITE", "")),
+    "from2": Enum(82, 2, {0: ".F16", 2: ".BF16"}),
+    "narrowsrc": Enum(((73, 2), (82, 2)), 4, {2: ".E5M2", 3: ".E4M3", 6: ".E2M3", 7: ".E3M2"}),
+    "b2": Enum(88, 1, ("", ".B2")),
     "bh1": Enum(88, 1, ("", ".H1")),
     "i2i": Enum(76, 2, (".U8", ".S8", ".U16", ".S16")),
     "i2ip16": Enum(76, 3, (".U8", ".S8", ".U16", ".S16")),
@@ -126,13 +132,29 @@ ROWS = rows(
     ("F2FP{satfinite}{relu}{bf16}.MERGE_C{packrnd} Rd, Fb, Rc{ch1}",   0x03E, {24: 255, 78: 1}, AMPERE - ADA),
     ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB{packrnd} Rd, Ra, Fb",   0x03E, {64: 255}, ADA),
     ("F2FP{satfinite}{relu}{fmt16}.F32.MERGE_C{packrnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 78: 1}, ADA),
-    ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA),
-    ("F2FP{satfinite}{relu}{fmt8}.F16.UNPACK_B_MERGE_C Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 87: 1, 90: 1}, ADA),
-    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
-    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, f32",                      0x83E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
-    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, cb{bh1}",                   0xA3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
-    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA),
-    ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA),
+    ("F2FP{satfinite}{relu}{fmt8}.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 87: 1, 90: 1}, ADA - BLACKWELL),
+    ("F2FP{satfinite}{relu}{fmt8}.F16.UNPACK_B_MERGE_C Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 87: 1, 90: 1}, ADA - BLACKWELL),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, Rb{bh1}",                   0x23E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA - BLACKWELL),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, f32",                      0x83E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA - BLACKWELL),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, cb{bh1}",                   0xA3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA - BLACKWELL),
+    ("F2FP{relu}{fmt16}{src8}.UNPACK_B Rd, URb{bh1}",                 0x1C3E, {24: 255, 64: 255, 74: 1, 89: 1}, ADA - BLACKWELL),
+    ("F2FP{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb",          0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, ADA - BLACKWELL),
+    # Blackwell: formats of 4 and 6 bits, scales (.E8), and .RS, which rounds by the random bits of one more source
+    ("F2FP{satfinite}{relu}{fmt16}.F32.PACK_AB.RS Rd, Ra, Fb, Rc",     0x03E, {81: 1}, B200),
+    ("F2FP{satfinite}{relu}{narrow}.F32.PACK_AB_MERGE_C{e8rnd} Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 90: 1}, BLACKWELL),
+    ("F2FP{satfinite}{relu}{narrow}.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {78: 1, 81: 1, 90: 1}, B200),
+    ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc", 0x03E, {76: 7, 85: 1, 90: 1}, BLACKWELL),
+    ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {76: 7, 81: 1, 85: 1, 90: 1}, B200),
+    ("F2FP{satfinite}{relu}.E8.F32.PACK_AB_MERGE_C{e8rnd} Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 86: 3, 90: 1}, BLACKWELL),
+    ("F2FP{s26}{relu}.S2_6.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc",   0x03E, {76: 1, 78: 1, 85: 5, 90: 1}, BLACKWELL),
+    ("F2FP{satfinite}{relu}{narrow}{from2}.UNPACK_B_MERGE_C{e8rnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 90: 1}, BLACKWELL),
+    ("F2FP.SATFINITE{relu}.E2M1{from2}.UNPACK_B_MERGE_C Rd, Fb, Rc", 0x03E, {24: 255, 73: 1, 76: 3, 85: 1, 90: 1}, BLACKWELL),
+    ("F2FP{satfinite}{relu}.E8{from2}.UNPACK_B_MERGE_C{e8rnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 86: 3, 90: 1}, BLACKWELL),
+    *((f"F2FP{to} Rd, {source.replace('half', half)}", opcode, {24: 255, 64: 255, 89: 1, **fixed}, BLACKWELL)
+      for source, opcode in (("Rb{half}", 0x23E), ("f32", 0x83E), ("URb{half}", 0x1C3E))
+      for to, half, fixed in (("{relu}.F16{narrowsrc}.UNPACK_B", "bh1", {}), ("{relu}.F16.E2M1.UNPACK_B", "b2", {73: 1, 82: 1}),
+                              (".BF16.E8.UNPACK_B", "bh1", {73: 3, 76: 1, 82: 2}))),
+    ("F2FP{satfinite}{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb", 0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, BLACKWELL),
     ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, GA10X),
     ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING | XAVIER),
     ("I2IP{i2ip16}.S32.SAT Rd, Ra, Ib, Rc{ch1}",                       0x039, {}, (TURING | XAVIER) - HOPPER),

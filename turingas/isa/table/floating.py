@@ -1,10 +1,13 @@
 """FP32, FP16/BF16 packed and FP64 arithmetic, MUFU."""
 
 import functools
+import itertools
+import operator
+from collections.abc import Iterator
 
-from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING
+from turingas.isa.arch import ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, RTX, TURING
 from turingas.isa.fields import Enum
-from turingas.isa.grammar import register, rows
+from turingas.isa.grammar import OfArch, register, rows
 from turingas.isa.op import op
 
 BEFORE_AMPERE = ALL - AMPERE
@@ -20,6 +23,7 @@ FIELDS = {
     "nan": Enum(81, 1, ("", ".NAN")),
     "xorsign": Enum(82, 1, ("", ".XORSIGN")),
     "bf": Enum(71, 1, ("", ".BF")),
+    "hbf": Enum(82, 1, ("", ".BF16")), "half_a": Enum(83, 1, ("", ".H1")), "half_b": Enum(84, 1, ("", ".H1")),
     "func": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH")),
     "func70": Enum(74, 4, (".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT")),
     "func64": Enum(74, 4, {6: ".RCP64H", 7: ".RSQ64H"}),
@@ -31,6 +35,40 @@ FIELDS = {
     "hbool": Enum(69, 2, (".AND", ".OR", ".XOR")),
     "h_and": Enum(71, 1, ("", ".H_AND")),
 }
+# ---- two FP32 numbers in a pair of registers (sm_100)
+
+# A source is such a pair, in its order or swapped, or one number for both. .NP turns the sign of what the high half of
+# the result takes (ptxas writes it for a pair of which only the high half is negated, and -...NP for the low one).
+PAIRS, ONE = (".F32x2.HI_LO", ".F32x2.LO_HI"), ".F32"
+PACKED: dict[str, OfArch] = {
+    **{f"pair{at}": Enum(pos, 3, {n + np: name + ".NP" * (np > 0) for n, name in enumerate(PAIRS) for np in (0, 4)})
+       for at, pos in (("a", 81), ("c", 84))},
+    **{f"one{at}": Enum(pos, 3, {2: ONE, 6: ONE + ".NP"}) for at, pos in (("a", 81), ("c", 84))},
+    "-|URbh1|": register("UR", 32, neg=63, abs=62, suffix=FIELDS["half_b"]),
+    "pairb": Enum(87, 2, PAIRS), "oneb": Enum(87, 2, {2: ONE}), "np": Enum(86, 1, ("", ".NP")),
+    # of a uniform register they stand within the bars; b and c have one there
+    **{f"-|UR{at}{n}|": register("UR", 32, int(n), neg=63, abs=62, suffix=Enum(pos, 2, PAIRS if n == "2" else {2: ONE}))
+       for at, pos in (("b", 87), ("c", 84)) for n in "12"},
+}  # fmt: skip
+
+
+def packed(name: str, opcode: int, b: str, c: str) -> Iterator[tuple[object, ...]]:
+    """FFMA2 and its kin with sources of these kinds, "" for one that it lacks: register, immediate, uniform register."""
+    choices: list[list[tuple[str, dict[int, int]]]] = [[("-|Ra2|{paira}", {}), ("-|Ra|{onea}", {})]]
+    for slot, kind in (("b", b), ("c", c)):
+        place = {"r64": "c", "r32": "b"}.get(kind, slot)
+        to = f"_{place}" if place != slot else ""
+        if kind == "i":
+            choices.append([("f32", {88: 1}) if slot == "b" else ("f32{np}", {85: 1})])
+        elif kind == "u":
+            choices.append([(f"-|UR{slot}{n}|", {}) for n in "21"])
+        elif kind:
+            choices.append([(f"-|R{slot}2{to}|{{pair{slot}}}", {}), (f"-|R{slot}{to}|{{one{slot}}}", {})])
+    for sources in itertools.product(*choices):
+        text = f"{name} Rd2, {', '.join(text for text, _ in sources)}"
+        yield text, opcode, functools.reduce(operator.or_, (bits for _, bits in sources)), B200
+
+
 # HADD2.F32 can keep its second source alone for reuse
 ONE_REUSE = {"-Ra": register("R", 24, 1, neg=72)}
 
@@ -44,6 +82,7 @@ ROWS = rows(
     ("FMNMX{ftz}{nan}{xorsign} Rd, -|Ra|, -|Fb|, !Pp",                 0x009, {}, GA10X),
     ("FMNMX{ftz}{nan} Rd, -|Ra|, -|Fb|, !Pp",                          0x009, {}, AMPERE - GA10X),
     ("FMNMX{ftz} Rd, -|Ra|, -|Fb|, !Pp",                               0x009, {}, BEFORE_AMPERE),
+    ("FMNMX3{ftz}{nan} Rd, -|Ra|, -|Fb|, -|Fc|, !Pp",                  0x076, {"without": (0x400, 0xE00)}, B200),
     ("FSET.BF{fcmp}{ftz}{bool} Rd, -|Ra|, -|Fb|, !Pp",                 0x00A, {}, ALL),
     ("FSETP{fcmp}{ftz}{bool} Pu, Pv, -|Ra|, -|Fb|, !Pp",               0x00B, {}, ALL),
     ("FSWZADD{ftz}{rnd}{ndv} Rd, Ra, Rc, {lanes}",                     0x822, {}, ALL),
@@ -55,10 +94,14 @@ ROWS = rows(
       for name, bit, archs in ((".F16", 73, TURING - HOPPER), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
       for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
     # ---- FP64
-    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL),
-    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL),
-    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {}, ALL),
-    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {}, ALL),
+    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL - RTX),
+    ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {"reuse": False}, RTX),
+    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {}, ALL - RTX),
+    ("DADD{rnd} Rd2, -|Ra2|, -|DC|",                                   0x029, {"reuse": False}, RTX),
+    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {}, ALL - RTX),
+    ("DMUL{rnd} Rd2, -|Ra2|, -|Db|",                                   0x028, {"reuse": False}, RTX),
+    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {}, ALL - RTX),
+    ("DSETP{dcmp}{bool} Pu, Pv, -|Ra2|, -|Dc|, !Pp",                   0x02A, {"reuse": False}, RTX),
     # ---- FP16, BF16 packed
     ("HADD2{h32}{ftz}{sat} Rd, -|Ra|{ha}, -|Hc|",                      0x030, {}, BEFORE_AMPERE),
     ("HMUL2{h32}{fmz}{sat} Rd, -|Ra|{ha}, -|Hb|",                      0x032, {}, BEFORE_AMPERE),
@@ -100,7 +143,20 @@ ROWS = rows(
     ("HSETP2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Hc|, !Pp",  0x034, {}, ALL),
     ("HSET2.BF16_V2{bf}{fcmp}{ftz}{hbool} Rd, -|Ra|{ha}, -|Bc|, !Pp",  0x033, {65: 1}, HOPPER),
     ("HSETP2.BF16_V2{fcmp}{h_and}{ftz}{hbool} Pu, Pv, -|Ra|{ha}, -|Bc|, !Pp", 0x034, {65: 1}, HOPPER),
-    fields=FIELDS,
+    # ---- a half and FP32
+    ("FHADD{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|Fc|",                 0x021, {81: 1, "without": 0x400}, BLACKWELL),
+    ("FHFMA{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|Fb|{half_b}, -|Fc|",  0x023, {81: 1, "without": (0x400, 0x800, 0xC00)},
+     BLACKWELL),
+    ("FHFMA{hbf}{rnd}{sat} Rd, -|Ra|{half_a}, -|URbh1|, -|Rc|",       0x1C23, {81: 1}, BLACKWELL),
+    # ---- FP32 in pairs
+    *packed("FADD2{ftz}{rnd}", 0x24B, "", "r32"), *packed("FADD2{ftz}{rnd}", 0x44B, "", "i"),
+    *packed("FADD2{ftz}{rnd}", 0x1E4B, "", "u"),
+    *packed("FMUL2{fmz}{rnd}", 0x24A, "r", ""), *packed("FMUL2{fmz}{rnd}", 0x84A, "i", ""),
+    *packed("FMUL2{fmz}{rnd}", 0x1C4A, "u", ""),
+    *packed("FFMA2{fmz}{rnd}", 0x249, "r", "r"), *packed("FFMA2{fmz}{rnd}", 0x449, "r64", "i"),
+    *packed("FFMA2{fmz}{rnd}", 0x849, "i", "r"), *packed("FFMA2{fmz}{rnd}", 0x1C49, "u", "r"),
+    *packed("FFMA2{fmz}{rnd}", 0x1E49, "r64", "u"),
+    fields=FIELDS | PACKED,
 )  # fmt: skip
 
 fma, alu, half, fp64, xu = (functools.partial(op, pipe) for pipe in ("fma", "alu", "half", "fp64", "xu"))
@@ -112,6 +168,16 @@ OPS = {
     "FSEL": alu("d = a if the predicate holds, else b (FP32: with signs and FTZ)", "selp.f32", "FSEL R0, R1, R2, P0"),
     "FMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (FP32)",
                  "min.f32, max.f32, fminf, fmaxf", "FMNMX R0, R1, R2, !PT", traits="f32"),
+    "FMNMX3": alu("the smallest or largest of three FP32 numbers", "min.f32, max.f32",
+                  "FMNMX3 R0, R1, R2, R3, !PT", kin="FMNMX", traits="f32"),
+    "FHADD": fma("d = a + b, a a half", "add.f32.f16, add.f32.bf16", "FHADD R0, R1, R2", kin="FADD"),
+    "FHFMA": fma("d = a * b + c in FP32, a and b halves", "fma.rn.f32.f16", "FHFMA R0, R1, R2, R3", kin="FFMA"),
+    "FFMA2": fma("FFMA of two pairs of numbers", "fma.rn.f32x2",
+                 "FFMA2 R0, R2.F32x2.HI_LO, R4.F32x2.HI_LO, R6.F32x2.HI_LO", kin="FFMA"),
+    "FADD2": fma("FADD of two pairs of numbers", "add.rn.f32x2",
+                 "FADD2 R0, R2.F32x2.HI_LO, R4.F32x2.HI_LO", kin="FADD"),
+    "FMUL2": fma("FMUL of two pairs of numbers", "mul.rn.f32x2",
+                 "FMUL2 R0, R2.F32x2.HI_LO, R4.F32x2.HI_LO", kin="FMUL"),
     "FSET": alu("compares FP32 numbers; d = 1.0 or all ones where it holds, else 0", "set.lt.f32.f32",
                 "FSET.BF.LT.AND R0, R1, R2, PT", traits="f32"),
     "FSETP": alu("compares FP32 numbers into predicates, combined with a third one", "setp.lt.f32",

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, XAVIER
+from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, RTX, THOR, TURING, XAVIER
 from turingas.isa.fields import Enum, Number
 from turingas.isa.grammar import rows
 from turingas.isa.op import op
@@ -39,21 +39,39 @@ FIELDS = {
     "vtype32": Enum(72, 1, (".U32", "")),
     "relu": Enum(76, 1, ("", ".RELU")),
     "v16": Enum(73, 1, ("", ".16x2")),
+    # sm_120: 64 bits, and four bytes
+    "imm64": Number(24, 64), "imm33": Number(32, 33, signed=True), "u64": Enum(73, 1, (".U64", ".S64")),
+    "vtype6": Enum(72, 3, (".U32", ".S32", ".U16x2", ".S16x2", ".U8x4", ".S8x4")),
+    "v6": Enum(73, 3, (".32", ".16x2", ".S32", ".S16x2", ".U8x4", ".S8x4")), "isat": Enum(80, 1, ("", ".ISAT")),
 }
 
+TO_HOPPER = ALL - BLACKWELL
 PLAIN: dict[Any, Any] = {81: 7, 87: 15}  # IMAD: no carry out, none in
 NOT_X = {77: 15, 87: 15}  # the carries that a plain IADD3 does not read: !PT
 
 ROWS = rows(
     ("MOV Rd, Sb, lanes?",                                             0x002, {}, ALL),
+    ("MOV.64 Rd2, Rb2",                                                0x202, {72: 15, 80: 1}, RTX),
+    ("MOV.64 Rd2, URb2",                                               0x1C02, {72: 15, 80: 1}, RTX),
+    ("MOV.64 Rd2, imm64",                                              0x402, {}, RTX),
+    ("MOV.SPILL Rd, URb",                                              0x1C02, {72: 15, 88: 1}, BLACKWELL),
     ("SEL Rd, Ra, Sb, !Pp",                                            0x007, {}, ALL),
+    ("SEL.64 Rd2, Ra2, Rb2, !Pp",                                      0x607, {}, RTX),
+    ("SEL.64 Rd2, Ra2, imm33, !Pp",                                    0x407, {}, RTX),
+    ("SEL.64 Rd2, Ra2, URb2, !Pp",                                     0x1E07, {}, RTX),
     ("IABS Rd, Ib",                                                    0x013, {}, ALL),
     ("BREV Rd, Sb",                                                    0x101, {}, ALL),
     ("POPC Rd, ~Sb",                                                   0x109, {}, ALL),
     ("FLO{u32}{sh} Rd, Pu?, ~Sb",                                      0x100, {}, ALL, {"sh": Enum(74, 1, ("", ".SH"))}),
     # ---- add, multiply
-    ("IADD3.X Rd, Pu?, Pv?, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                  0x010, {74: 1}, ALL),
-    ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, ALL),
+    ("IADD3.X Rd, Pu?, Pv?, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                  0x010, {74: 1}, TO_HOPPER),
+    ("IADD3.X Rd, Pu??, Pv??, ~Ra, ~Ib, ~Rc, !Pp, !Pq",                0x010, {74: 1}, BLACKWELL),
+    ("IADD3 Rd, Pu?, Pv?, -Ra, -Ib, -Rc",                              0x010, NOT_X, TO_HOPPER),
+    ("IADD3 Rd, Pu??, Pv??, -Ra, -Ib, -Rc",                            0x010, NOT_X, BLACKWELL),
+    ("IADD.X Rd, Pu?, ~Ra, ~Ib, !Pp",                                  0x035, {74: 1}, RTX),
+    ("IADD Rd, Pu?, -Ra, -Ib",                                         0x035, {87: 15}, RTX),
+    ("IADD.64.X Rd2, Pu?, ~Ra2, ~Ib2, !Pp",                            0x035, {73: 3}, RTX),
+    ("IADD.64 Rd2, Pu?, -Ra2, -Ib2",                                   0x035, {73: 1, 87: 15}, RTX),
     *((f"IMAD.MOV{{u32}} Rd, Ra, {sources}", opcode, {**PLAIN, zero: "RZ"}, ALL) for sources, opcode, zeros in (
         ("Rb, -Rc", 0x224, ("Ra", "Rb")), ("Rb_c, simm", 0x424, ("Ra", "Rb_c")), ("Rb_c, -cb", 0x624, ("Ra", "Rb_c")),
         ("simm, -Rc", 0x824, ("Ra",)), ("cb, -Rc", 0xA24, ("Ra",))) for zero in zeros),
@@ -71,7 +89,8 @@ ROWS = rows(
     ("IDP.4A{atype}{btype} Rd, Ra, Sb, Rc" ,                           0x026, {"without": 0x800}, ALL - TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, -Rc",                      0x026, {76: 1, "without": 0x800}, TURING),
     ("IDP.2A{lo}{atype16}{btype} Rd, Ra, Sb, Rc" ,                      0x026, {76: 1, "without": 0x800}, ALL - TURING),
-    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800)}, AMPERE - RTX),
+    ("CLMAD{clhi} Rd2, Ra2, Sb2, Sc2",                                 0x02C, {"without": (0x400, 0x800), "reuse": False}, RTX),
     ("LEA.HI.X Rd, Pu?, ~Ra, ~Sb, Rc, shift, !Pp",                     0x011, {74: 1, 80: 1}, ALL),
     ("LEA.HI.X.SX32 Rd, Pu?, ~Ra, ~Sb, shift, !Pp",                    0x011, {73: 1, 74: 1, 80: 1, 64: 255}, ALL),
     ("LEA.HI Rd, Pu?, -Ra, -Sb, Rc, shift",                            0x011, {80: 1, 87: 15}, ALL),
@@ -93,14 +112,21 @@ ROWS = rows(
     ("PRMT{prmt} Rd, Ra, Sb, Sc",                                      0x016, {}, ALL),
     # ---- compare, select
     ("ISETP{icmp}{u32}{bool} Pu, Pv, Ra, Ib, !Pp",                     0x00C, {68: 7}, ALL),
+    ("ISETP{icmp}{u64}{bool} Pu, Pv, Ra2, Ib2, !Pp",                   0x00C, {68: 7, 80: 1}, RTX),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr?",            0x00C, {72: 1}, ALL - AMPERE),
     ("ISETP{icmp}{u32}{bool}.EX Pu, Pv, Ra, Ib, !Pp, !Pr",             0x00C, {72: 1}, AMPERE),
-    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, TURING | XAVIER),
-    ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER),
-    ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {}, (TURING | XAVIER) - THOR),
+    ("IMNMX{u32} Rd, Ra, Ib, !Pp",                                     0x017, {77: 0x3FF}, THOR),
+    ("VIMNMX{vtype32}{relu} Rd, Ra, Ib, !Pp",                          0x048, {81: 7, 84: 7}, HOPPER - BLACKWELL),
+    ("VIMNMX{vtype32}{relu} Rd, Pu??, Pv??, Ra, Ib, !Pp",              0x048, {}, BLACKWELL - RTX),
+    ("VIMNMX{vtype6}{relu} Rd, Ra, Ib, !Pp",                           0x048, {81: 7, 84: 7}, RTX),
+    ("IMNMX{u64} Pu, Pv, Rd2, Ra2, Ib2, !Pp, !Pq",                     0x017, {74: 1}, RTX),
+    ("VIMNMX{v16x2}{relu} Rd, Pu?, Pv?, Ra, Ib, !Pp",                  0x048, {73: 1}, HOPPER - BLACKWELL),
+    ("VIMNMX{v16x2}{relu} Rd, Pu??, Pv??, Ra, Ib, !Pp",                0x048, {73: 1}, BLACKWELL - RTX),
     ("VIMNMX3{vtype}{relu} Rd, Ra, Sb, Rc, !Pp",                       0x00F, {}, HOPPER),
     ("VIADDMNMX{vtype}{relu} Rd, Ra, -Sb, Sc, !Pp",                    0x046, {}, HOPPER),
-    ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER),
+    ("VIADD{v16} Rd, Ra, -Sb",                                         0x036, {}, HOPPER - RTX),
+    ("VIADD{v6}{isat} Rd, -Ra, -Sb",                                   0x036, {}, RTX),
     ("VABSDIFF{u32} Rd, Pu?, Ra, Sb, Sc",                              0x014, {}, ALL),
     ("VABSDIFF4{acctype}{acc} Rd, Pu?, Ra, Sb, Sc",                    0x015, {}, ALL),
     fields=FIELDS,
@@ -117,7 +143,10 @@ OPS = {
     "FLO": xu("d = the position of the highest bit that is set (signed: that differs from the sign)",
               "bfind.u32, clz.b32, __clz", "FLO.U32 R0, R1"),
     "IADD3": alu("d = a + b + c; .X adds carries from predicates, which also receive them",
-                 "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ", traits="sum"),
+                 "add.s32, sub.s32, neg.s32, add.cc, addc", "IADD3 R0, R1, R2, RZ", "IADD3 R0, PT, PT, R1, R2, RZ",
+                 traits="sum"),
+    "IADD": alu("d = a + b; .64 of pairs of registers, .X with a carry", "add.s64, sub.s64", "IADD R0, R1, R2",
+                kin="IADD3", traits="sum"),
     "IMAD": fma("d = a * b + c; .WIDE has 64 bits of result, .HI is the upper half; IMAD.MOV and such are moves",
                 "mad.lo.s32, mul.lo.s32, mad.wide.s32, mad.hi.s32, __mulhi", "IMAD R0, R1, R2, R3", traits="product"),
     "IDP": fma("dot product of four or two small integers, added to c", "dp4a, dp2a, __dp4a, __dp2a_lo",
@@ -139,14 +168,16 @@ OPS = {
     "ISETP": alu("compares integers into predicates, combined with a third one; .EX for 64 bits in two steps",
                  "setp.lt.s32", "ISETP.GE.AND P0, PT, R0, R1, PT", traits="compare"),
     "IMNMX": alu("d = the smaller of a and b if the predicate holds, else the larger (integers)",
-                 "min.s32, max.s32, min, max", "IMNMX R0, R1, R2, !PT", kin="ISETP SEL"),
+                 "min.s32, max.s32, min.s64, max.s64, min, max", "IMNMX R0, R1, R2, !PT", "IMNMX.S64 PT, PT, R0, R2, R4, PT, !PT", kin="ISETP SEL"),
     "VIMNMX": alu("the smaller or larger of a and b, integers", "min.s32, max.s32, min.s16x2, max.s16x2, __vmins2",
-                  "VIMNMX R0, R1, R2, !PT", kin="IMNMX"),
+                  "VIMNMX R0, R1, R2, !PT", "VIMNMX R0, PT, PT, R1, R2, !PT",
+                  "VIMNMX.S32 R0, R1, R2, !PT",
+                  kin="IMNMX"),
     "VIMNMX3": alu("the smallest or largest of three integers", "__vimin3_s32, __vimax3_s32",
                    "VIMNMX3 R0, R1, R2, R3, !PT", kin="IMNMX"),
     "VIADDMNMX": alu("a + b, then the smaller or larger of that and c", "__viaddmin_s32, __viaddmax_s32",
                      "VIADDMNMX R0, R1, R2, R3, !PT", kin="IADD3 IMNMX"),
-    "VIADD": fma("d = a + b, integers", "add.s32", "VIADD R0, R1, 0x1", kin="IADD3", traits="sum"),
+    "VIADD": fma("d = a + b, integers", "add.s32", "VIADD R0, R1, 0x1", "VIADD.32 R0, R1, 0x1", kin="IADD3", traits="sum"),
     "VABSDIFF": alu("d = |a - b| + c", "sad.s32, __sad", "VABSDIFF R0, R1, R2, R3"),
     "VABSDIFF4": alu("d = |a - b| for each of four bytes; .ACC adds them up, and c", "vabsdiff4, __vabsdiffu4, __vsadu4",
                      "VABSDIFF4.U8 R0, R1, R2, RZ"),

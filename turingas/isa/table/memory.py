@@ -17,15 +17,17 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from turingas.isa.arch import ALL, AMPERE, HOPPER, TURING, Archs
+from turingas.isa.arch import ALL, AMPERE, BLACKWELL, HOPPER, TURING, Archs
 from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
-from turingas.isa.grammar import not_zero, rows
+from turingas.isa.grammar import OfArch, not_zero, register, rows
 from turingas.isa.op import op, wide_address
 
 VOLTA = ALL - AMPERE  # the memory order is written in words of its own: .STRONG.GPU, .CONSTANT.SYS
 V100, T4 = ALL - TURING, TURING - AMPERE
 GA = AMPERE - HOPPER  # the descriptor is there, but not shown
 TO_89 = ALL - HOPPER
+H100 = HOPPER - BLACKWELL
+TO_90 = ALL - BLACKWELL
 T4_GA = TURING - HOPPER
 
 
@@ -73,14 +75,14 @@ def absolute(off: str, at: str, e: bool = True) -> list[Address]:
     ]
 
 
-def through(ur: str, wide: int, desc: int, pair: Fixed = NO_MORE) -> list[Address]:
+def through(ur: str, wide: int, desc: int, pair: Fixed = NO_MORE, off: str = "off") -> list[Address]:
     """Global addresses with a uniform register: added to the register, or as a descriptor.
 
     ``wide`` is the bit that makes the register a pair, ``desc`` the one that makes the uniform register a descriptor;
     ``pair`` is a condition on a pair that goes with a descriptor up to sm_89.
     """
     d = {wide: 1, desc: 1}
-    return [
+    found = [
         Address(f"<~desc[{ur}]>[Ra2.64(off)]", ".E", True, {**d, **pair}, GA),
         Address(f"[{ur}(off)]", ".E", True, {wide: 1, **RZ}, T4_GA),
         Address(f"[<RZ.U32+>{ur}(off)]", ".E", True, RZ, T4_GA),
@@ -92,6 +94,22 @@ def through(ur: str, wide: int, desc: int, pair: Fixed = NO_MORE) -> list[Addres
         Address(f"[Ra.U32+{ur}(off)]", "", True, {}, HOPPER),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, {**d, **pair, 101: 1}, GA),
         Address(f"desc[{ur}][Ra2.64(off)]", ".E", True, d, HOPPER),
+    ]
+    return [a._replace(text=a.text.replace("off", off)) for a in found]
+
+
+def only(archs: Archs, addresses: list[Address]) -> list[Address]:
+    """The addresses as they are on some architectures."""
+    return [a._replace(archs=a.archs & archs) for a in addresses]
+
+
+def large(ur: str, off: str) -> list[Address]:
+    """Addresses of accesses of 256 bits. They are always of 64 bits, though bit 72 does not say so."""
+    return [
+        Address(f"[{ur}({off})]", "", True, RZ, BLACKWELL),
+        Address(f"[Ra2.64+{ur}({off})]", "", True, {75: 1, "Ra2": not_zero}, BLACKWELL),
+        Address(f"[Ra.U32+{ur}({off})]", "", True, {"Ra": not_zero}, BLACKWELL),
+        Address(f"desc[{ur}][Ra2.64({off})]", "", True, {75: 1, 76: 1, "Ra2": not_zero}, BLACKWELL),
     ]
 
 
@@ -126,8 +144,12 @@ NEAR = absolute("off", "at")  # an offset of 24 bits
 FAR = absolute("off32", "at32")  # an offset of 32 bits
 LOAD = through("URb", 90, 76)
 STORE = through("URc", 90, 76)
-RED = through("URc", 90, 71)
-ATOM = through("URc", 70, 71, {"Ra2": not_zero})
+# the uniform register has 8 bits on Blackwell, and what lay behind its 6 has gone elsewhere
+RED = only(TO_90, through("URc", 90, 71)) + only(BLACKWELL, through("URc", 90, 81))
+ATOM = only(TO_90, through("URc", 70, 71, {"Ra2": not_zero})) + only(BLACKWELL, through("URc", 63, 76, off="off23"))
+REDUCED = only(H100, through("URc", 70, 71)) + only(BLACKWELL, through("URc", 81, 82))
+FLOAT_ATOM = only(TO_90, through("URc", 70, 71, {"Ra2": not_zero})) + only(BLACKWELL, through("URc", 63, 90, off="off23"))
+LARGE_LOAD, LARGE_STORE = large("URb", "off17"), large("URc", "off19")
 QUERY = [a for a in LOAD if "desc" not in a.text]
 EXTENDED = [a for a in ATOM if "desc" not in a.text and a.e]
 
@@ -167,9 +189,9 @@ COPY_ORDERS = (
     ".MMIO.GPU", ".CONSTANT.VC", ".CONSTANT.VC.PRIVATE", ".CONSTANT.GPU",
 )  # fmt: skip
 
-FIELDS = {
+FIELDS: dict[str, OfArch] = {
     # offsets
-    "at": Alone(40, 24), "off32": Offset(32, 32), "at32": Alone(32, 32),
+    "at": Alone(40, 24), "off23": Offset(40, 23), "off19": Offset(40, 19, scale=32), "off17": Offset(40, 17, scale=32), "off32": Offset(32, 32), "at32": Alone(32, 32), "far32": Alone(32, 32, signed=True),
     "soff": Offset(32, 12), "doff": Offset(44, 20), "dat": Alone(44, 20, signed=True),
     "coff": Offset(38, 16), "cat": Alone(38, 16, signed=True), "cxat": Alone(38, 16), "bank": Number(54, 5),
     "tbank": Number(54, 5), "toff": Number(40, 14),
@@ -179,20 +201,22 @@ FIELDS = {
     "!Ps": Awaited(64, 67),
     # of loads and stores
     "size": Enum(73, 3, SIZES, spans=WIDTH), "size70": Enum(73, 3, (*SIZES, ".U.128"), spans=WIDTH),
-    "copied": Enum(73, 3, {4: "", 5: ".64", 6: ".128"}),
+    "copied": lambda arch: Enum(74, 2, ("", ".64", ".128")) if arch in BLACKWELL else Enum(73, 3, {4: "", 5: ".64", 6: ".128"}),
     "csize": Enum(73, 3, SIZES[:6], spans=WIDTH), "index": Enum(78, 2, ("", ".IL", ".IS", ".ISL")),
     "u": flag(76, ".U"), "bypass": Enum(81, 1, (".BYPASS", "")), "zfill": flag(82, ".ZFILL"),
     "evict": Enum(84, 3, (".EF", "", ".EL", ".LU", ".EU", ".NA")),
     "ltc75": Enum(68, 2, ("", ".LTC64B", ".LTC128B")),
     "ltc": Enum(68, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
-    "copyltc": Enum(71, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+    "ltc256": Enum(73, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+    "copyltc": lambda arch: Enum(72 if arch in BLACKWELL else 71, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
     # memory order
     "scope": Enum(77, 2, (".CTA", ".SM", ".GPU", ".SYS")), "private": flag(76, ".PRIVATE"),
     "ldorder70": Enum(79, 2, (".CONSTANT", "", ".STRONG", ".MMIO")),
     "storder70": Enum(79, 2, (None, "", ".STRONG", ".MMIO")),
     "atorder70": Enum(79, 2, (None, "", ".STRONG")),
     "ldorder": Enum(77, 4, (*ORDERS[:4], ".CONSTANT", *ORDERS[5:])),
-    "order": Enum(77, 4, ORDERS), "copyorder": Enum(77, 4, COPY_ORDERS),
+    "order": Enum(77, 4, ORDERS), "ordered": Enum(77, 4, (*ORDERS[:13], ".SYS.ORDERED", ".STRONG.SYS.ORDERED", ".MMIO.SYS.ORDERED")),
+    "copyorder": Enum(77, 4, COPY_ORDERS),
     # of atomics
     "op": Enum(87, 4, OPERATIONS), "opg": Enum(87, 4, (*OPERATIONS, ".SAFEADD")), "redop": Enum(87, 3, OPERATIONS[:8]),
     "fop": Enum(88, 2, (".ADD", ".MIN", ".MAX")), "cas": Enum(87, 2, {0: ".CAS", 1: ".CAST", 3: ".CAST.SPIN"}),
@@ -206,6 +230,7 @@ FIELDS = {
     "stype70": Enum(73, 2, ("", ".S32", ".64"), spans=WIDTH),
     "stype": Enum(73, 3, {0: "", 1: ".S32", 2: ".64", 4: ".128"}, spans=WIDTH),
     "casw70": Enum(73, 3, ("", ".S32", ".64"), spans=WIDTH), "casw80": Enum(73, 4, ("", ".S32", ".64"), spans=WIDTH),
+    "spin": flag(88, ".SPIN"),
     "casw": Enum(73, 3, {0: "", 1: ".S32", 2: ".64", 4: ".128"}, spans=WIDTH),
     "mcop": Enum(87, 4, {0: ".ADD", 1: ".MIN", 2: ".MAX", 5: ".AND", 6: ".OR", 7: ".XOR"}),
     "mctype": Enum(73, 3, (".32", ".S32", ".64", ".S64"), spans=WIDTH),
@@ -213,6 +238,12 @@ FIELDS = {
     "mcftype": Enum(73, 4, {
         0: ".F16x2.RN", 1: ".F16x4.RN", 2: ".F16x8.RN", 3: ".BF16x2.RN", 4: ".BF16x4.RN", 5: ".BF16x8.RN",
         12: ".F32.RN", 13: ".F32x2.RN", 14: ".F32x4.RN", 15: ".F64.RN"}, spans=FLOATS),
+    "mchop": Enum(88, 2, (".ADD", ".MIN", ".MAX", ".HPADD")),
+    "mchtype": Enum(((73, 4), (87, 1)), 5, {
+        0: ".F16x2.RN", 1: ".F16x4.RN", 2: ".F16x8.RN", 3: ".BF16x2.RN", 4: ".BF16x4.RN", 5: ".BF16x8.RN",
+        12: ".F32.RN", 13: ".F32x2.RN", 14: ".F32x4.RN", 15: ".F64.RN", 17: ".E5M2x4.RN", 18: ".E5M2x8.RN",
+        19: ".E5M2x16.RN", 20: ".E4M3x4.RN", 21: ".E4M3x8.RN", 22: ".E4M3x16.RN"},
+        spans=FLOATS | {f".{kind}x{n}.RN": n // 4 for kind in ("E5M2", "E4M3") for n in (8, 16)}),
     # caches and fences
     "cached": Enum(78, 2, ("", ".U", ".C", ".I")),
     "cctl70": Enum(87, 4, {0: ".PF1", 1: ".PF2", 2: ".WB", 3: ".IV", 5: ".RS"}),
@@ -222,11 +253,16 @@ FIELDS = {
     "sem70": Enum(79, 2, (".SC", ".ALL", "")), "sem": Enum(79, 2, (".SC", ".ALL", "", ".MMIO")),
     "reach80": Enum(76, 3, {0: ".CTA", 1: ".SM", 2: ".GPU", 3: ".SYS", 5: ".VC"}),
     "reach": Enum(76, 3, {0: ".CTA", 1: ".SM", 2: ".GPU", 3: ".SYS", 5: ".VC", 6: ".CTA.PARTIAL"}),
-    "mmio": flag(72, ".MMIO"),
+    "mmio": flag(72, ".MMIO"), "deep": flag(86, ".DEEP"),
     "space70": Enum(73, 2, (".G", ".L", ".S")), "space": Enum(73, 2, (".G", ".L", ".S", ".D")),
 }  # fmt: skip
 
 # ---- rows --------------------------------------------------------------------------------------------------------
+
+#           of 256 bits: two groups of four registers, and which of the eight are wanted
+WIDE = {"dest": register("R", 64, 4), "dest2": register("R", 16, 4), "src": register("R", 32, 4), "src2": register("R", 16, 4),
+        "wanted": Number(((57, 7), (72, 1)), 8, default=255), "stored": Number(((59, 5), (88, 3)), 8, default=255),
+        "l2": Enum(81, 2, (".EFL2", ".ENL2", ".ELL2")), "!Pl": Awaited(87, 90)}  # fmt: skip
 
 LDG_, LD_, ST_, STG_ = (0x381, 0x1981), (0x980, 0x1980), (0x385, 0x1985), (0x386, 0x1986)
 RC_RZ = {64: 255}  # the place of a third source that up to sm_75 is filled with RZ
@@ -240,6 +276,10 @@ LOADS = (
         ("LDG{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private} Pu?, Rdw, @, !Ps?",   LDG_, {}, T4),
         ("LDG{E}{evict}{ltc75}{size70}{ldorder70}{scope}{private}.ZD Pu, Rdw, @, !Ps?", LDG_, {87: 1}, T4),
         ("LDG{E}{evict}{ltc}{size}{ldorder} Pu?, Rdw, @, !Ps?",                         LDG_, {}, AMPERE),
+    ),
+    *spread(
+        LARGE_LOAD,
+        ("LDG.E{evict}{l2}{ltc256}.256{ldorder} dest, dest2, @, wanted?, !Pl?",         0x197E, {}, BLACKWELL, WIDE),
     ),
     *spread(
         LOAD + FAR,
@@ -262,7 +302,7 @@ LOADS = (
     ("LDC{csize} Rdw, cx[URa][Rc(coff)]",              0x1582, {"Rc": not_zero}, T4),
     ("LDC{csize}{index} Rdw, cx[URa][cxat]",           0x1582, {64: 255}, AMPERE),
     ("LDC{csize}{index} Rdw, cx[URa][Rc(coff)]",       0x1582, {"Rc": not_zero}, AMPERE),
-    ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: 63, "ramat": _some}, TURING),
+    ("LDTRAM{tram} Rd, a[ramat]",                      0x13AD, {24: "URZ", "ramat": _some}, TURING),
     ("LDTRAM{tram} Rd, a[URa(ramoff)]",                0x13AD, {}, TURING),
 )  # fmt: skip
 
@@ -270,7 +310,12 @@ STORES = (
     *spread(
         STORE + NEAR,
         ("STG{E}{evict}{size70}{storder70}{scope}{private} @, Rbw",  STG_, {}, VOLTA),
-        ("STG{E}{evict}{size}{order} @, Rbw",                        STG_, {}, AMPERE),
+        ("STG{E}{evict}{size}{order} @, Rbw",                        STG_, {}, AMPERE - BLACKWELL),
+        ("STG{E}{evict}{size}{ordered} @, Rbw",                      STG_, {}, BLACKWELL),
+    ),
+    *spread(
+        LARGE_STORE,
+        ("STG.E{evict}{l2}.256{ordered} @, src, src2, stored?",      0x197F, {}, BLACKWELL, WIDE),
     ),
     *spread(
         STORE,
@@ -297,23 +342,27 @@ def copies() -> Iterator[tuple[object, ...]]:
             # without a descriptor; up to sm_89 nvdisasm writes [R2.64] with and without one
             ("[Ra2.64<+URZ>(soff)]",          {70: 1, 64: "URZ"}, GA),
             ("[Ra2.64+URc(soff)]",            {70: 1, "URc": not_zero}, GA),
-            ("[Ra2.64(+URc)(soff)]",          {70: 1}, HOPPER),
+            ("[Ra2.64(+URc)(soff)]",          {70: 1}, H100),
+            ("[Ra2.64(+URc)(soff)]",          {83: 1}, BLACKWELL),
             ("[Ra.U32(+URc)(soff)]",          {}, AMPERE),
             ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1, 101: 1}, GA),
-            ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, HOPPER),
+            ("desc[URc][Ra2.64(soff)]",       {70: 1, 76: 1}, H100),
+            ("desc[URc][Ra2.64(soff)]",       {83: 1, 76: 1}, BLACKWELL),
         ):  # fmt: skip
             yield (f"{name} {to}, {source}, !Pp?", 0x1FAE, fixed | bits, archs)
     for to, fixed in (("[URc(doff)]", {16: 255}), ("[Rd+URc(doff)]", {"Rd": not_zero})):
         yield (f"{name} {to}, <~desc>[Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1, 76: 1}, GA)
         yield (f"{name} {to}, [Ra2.64<+URZ>(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, GA)
-        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, HOPPER)
+        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {70: 1}, H100)
+        yield (f"{name} {to}, [Ra2.64(soff)], !Pp?", 0x1DAE, fixed | {83: 1}, BLACKWELL)
         # the descriptor is the uniform register after that of the other address: one field, written twice
-        for n in range(64):
-            with_descriptor = fixed | {64: n, 70: 1, 76: 1}
-            ur, after = (f"UR{n}", f"UR{n + 1}") if n < 62 else ("UR62", "URZ") if n == 62 else ("URZ", "URZ")
-            text = f"{name} {to.replace('URc', ur)}, desc[{after}][Ra2.64(soff)], !Pp?"
-            yield (text, 0x1DAE, with_descriptor | {101: 1}, GA)
-            yield (text, 0x1DAE, with_descriptor, HOPPER)
+        for count, wide, archs in ((63, 70, AMPERE - BLACKWELL), (255, 83, BLACKWELL)):
+            for n in range(count + 1):
+                with_descriptor = fixed | {64: n, wide: 1, 76: 1}
+                ur, after = (f"UR{k}" if k < count else "URZ" for k in (n, n + 1))
+                text = f"{name} {to.replace('URc', ur)}, desc[{after}][Ra2.64(soff)], !Pp?"
+                yield (text, 0x1DAE, with_descriptor | {101: 1}, archs & GA)
+                yield (text, 0x1DAE, with_descriptor, archs & HOPPER)
 
 
 ATOMICS = (
@@ -325,6 +374,9 @@ ATOMICS = (
         ("ATOMG{E}{opg}{evict}{type80}{order} Pu, Rdw, @, Rbw",                     0x19A8, {}, GA),
         ("ATOM{E}{op}{evict}{type}{order} Pu, Rdw, @, Rbw",                         0x198A, {}, HOPPER),
         ("ATOMG{E}{opg}{evict}{type}{order} Pu, Rdw, @, Rbw",                       0x19A8, {}, HOPPER),
+    ),
+    *spread(
+        FLOAT_ATOM,
         ("ATOM{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                       0x19A2, {}, HOPPER),
         ("ATOMG{E}{fop}{evict}{ftype}{order} Pu, Rdw, @, Rbw",                      0x19A3, {}, HOPPER),
     ),
@@ -336,10 +388,11 @@ ATOMICS = (
         ("ATOM{E}.ARRIVE{evict}.64{order} Pu, Rd2, @",                              0x1F8A, {87: 10, 73: 2}, HOPPER),
     ),
     *spread(
-        [a for a in ATOM if a.e],
+        [a for a in REDUCED if a.e],
         # multimem loads: the same address on several GPUs, reduced
         ("LDGMC{E}{mcop}{mctype}.STRONG.SYS Rdw, @",                                0x19A4, {77: 10}, HOPPER),
-        ("LDGMC{E}{mcfop}{mcftype}.STRONG.SYS Rdw, @",                              0x19A5, {77: 10}, HOPPER),
+        ("LDGMC{E}{mcfop}{mcftype}.STRONG.SYS Rdw, @",                              0x19A5, {77: 10}, H100),
+        ("LDGMC{E}{mchop}{mchtype}.STRONG.SYS Rdw, @",                              0x19A5, {77: 10}, BLACKWELL),
     ),
     *spread(
         RED,
@@ -376,6 +429,7 @@ ATOMICS = (
         ("ATOMS{op}{stype} Rdw, @, Rbw",          0x38C, {}, HOPPER),
         ("ATOMS{cas}{stype70} Rdw, @, Rbw, Rcw",  0x38D, {}, TO_89),
         ("ATOMS{cas}{stype} Rdw, @, Rbw, Rcw",    0x38D, {}, HOPPER),
+        ("ATOMS.CAST{spin}{stype} Pu, @, Rbw, Rcw", 0x58D, {87: 1}, BLACKWELL),
     ),
     *spread(
         uniform_shared("URc"),
@@ -403,6 +457,8 @@ CACHES = (
     ("CCTL{cached}{cctl} [Ra+URb]",          0x1D8F, {"Ra": not_zero}, AMPERE),
     ("CCTL.E{cached}{cctl70} [Ra2+URb]",     0x1D8F, {"Ra2": not_zero, 72: 1}, T4),
     ("CCTL.E{cached}{cctl} [Ra2+URb]",       0x1D8F, {"Ra2": not_zero, 72: 1}, AMPERE),
+    ("CCTL.E.C.LDCU.IV{deep} [far32]",       0x1540, {24: "URZ", "far32": _some, 79: 1, 87: 3}, BLACKWELL),
+    ("CCTL.E.C.LDCU.IV{deep} [URa(off32)]",  0x1540, {79: 1, 87: 3}, BLACKWELL),
     *spread(absolute("off", "at", e=False), ("CCTLL{cctl70} @", 0x990, {}, ALL)),
     ("CCTLL{cctllall}",                      0x990, {24: 255}, ALL),
     ("CCTLL{cctl70} [URb]",                  0x1D90, {24: 255}, TURING),

@@ -6,10 +6,12 @@ with nvdisasm 12.4 and 13.5 on what ptxas 12.9 makes of every ``mma``, ``wmma`` 
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
-from turingas.isa.arch import ADA, ALL, AMPERE, GA10X, HOPPER, TURING, XAVIER, Archs
-from turingas.isa.fields import Alone, Enum, Number, Offset, Register, flag
-from turingas.isa.grammar import OfArch, Row, register, rows
+from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, GA10X, HOPPER, RTX, TURING, XAVIER, Archs
+from turingas.isa.fields import Alone, Enum, Field, Number, Offset, Register, flag
+from turingas.isa.grammar import OfArch, Row, field_of, register, rows
 from turingas.isa.op import op
 
 TURING_ONLY = TURING - AMPERE
@@ -33,11 +35,32 @@ class Inverted(Register):
         return super().decode(word ^ self.last << self.pos)
 
 
+class Split(Register):
+    """A register whose number lies in two places."""
+
+    def __init__(self, prefix: str, places: tuple[tuple[int, int], ...], zero: str) -> None:
+        Field.__init__(self, places)
+        split, mask = (self.places, self.start, self.ones), self.mask
+        super().__init__(prefix, 0, self.width, zero)
+        (self.places, self.start, self.ones), self.mask = split, mask
+        self.default = self.put(self.last)
+
+    def encode(self, text: str) -> int:
+        return self.put(super().encode(text))
+
+    def quick(self, text: str) -> int | None:
+        index = super().quick(text)
+        return None if index is None else self.put(index)
+
+    def decode(self, word: int) -> str:
+        return super().decode(self.get(word))
+
+
 def wide(words: int, pos: int, neg: int | None = None, abs: int | None = None, reuse: int | None = None) -> OfArch:
     return register("R", pos, words, neg=neg, abs=abs, reuse=reuse)
 
 
-Item = tuple[str, int, dict[object, object], Archs]
+Item = tuple[str, int, Mapping[Any, object], Archs]
 
 
 def both(item: Item) -> list[Item]:
@@ -126,7 +149,8 @@ SECOND: list[Item] = [
     ("BMMA.168128.AND.POPC Rd4, Ra2.ROW, Rb.COL, Rc4, UPp?",   0x23D, {74: 3, 78: 1, 80: 1}, HOPPER),
     ("BMMA.168256.AND.POPC Rd4, Ra4.ROW, Rb2.COL, Rc4, UPp?",  0x23D, {74: 5, 78: 1, 80: 1}, HOPPER),
     ("DMMA.884{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",        0x23F, {},                    TO_ADA),
-    ("DMMA.8x8x4{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",      0x23F, {},                    HOPPER),
+    ("DMMA.8x8x4{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",      0x23F, {},                    HOPPER - RTX),
+    ("DMMA.8x8x4{rnd} Rd4, -|Ra2|, -|Rb2|, -|Rc4|, UPp?",      0x23F, {"reuse": False},        RTX),
     ("DMMA.16x8x4{rnd} Rd8, -|Ra4|, -|Rb2|, -|Rc8|, UPp?",     0x23F, {76: 1},               HOPPER),
     ("DMMA.16x8x8{rnd} Rd8, -|Ra8|, -|Rb4|, -|Rc8|, UPp?",     0x23F, {76: 2},               HOPPER),
     ("DMMA.16x8x16{rnd} Rd8, -|Ra16|, -|Rb8|, -|Rc8|, UPp?",   0x23F, {76: 3},               HOPPER),
@@ -139,6 +163,42 @@ SECOND: list[Item] = [
     ("QMMA.SP.16832.F32{e4a}{e4b} Rd4, -Ra2.ROW, -Rb2.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 3, 77: 1, 80: 1}, ADA_ONLY),
     ("QMMA.SP.16864.F16{e4a}{e4b} Rd2, -Ra4.ROW, -Rb4.COL, Rc2, UPp?, Rm, sel", 0x27A, {74: 5, 80: 1},        ADA_ONLY),
     ("QMMA.SP.16864.F32{e4a}{e4b} Rd4, -Ra4.ROW, -Rb4.COL, Rc4, UPp?, Rm, sel", 0x27A, {74: 5, 77: 1, 80: 1}, ADA_ONLY),
+]
+# fmt: on
+
+
+
+def sources(words: int, neg: bool) -> OfArch:
+    """The first source: on sm_120 it has no reuse bit of its own."""
+    return lambda arch: field_of(wide(words, 24, 72 if neg else None, reuse=None if arch in RTX else 122), arch)
+
+
+NARROW = {0: ".E4M3", 1: ".E5M2", 3: ".E3M2", 4: ".E2M3", 5: ".E2M1"}
+WARP |= {
+    "qa": Enum(((78, 1), (82, 2)), 3, NARROW), "qb": Enum(((79, 1), (84, 2)), 3, NARROW),
+    **{f"{'-' * neg}Ra{words if words > 1 else ''}": sources(words, bool(neg)) for words in (1, 2, 4) for neg in (0, 1)},
+    "Rm": lambda arch: field_of(wide(1, 40, reuse=None if arch in RTX else 50), arch),
+    # scales of blocks: those of a and the metadata in one register, those of b, and which bytes and threads hold them
+    "Rs": wide(1, 40), "Rt": wide(1, 52, reuse=51), "URs": lambda arch: Split("UR", ((60, 3), (73, 5)), arch.files["UR"].zero),
+    "sf": Enum(82, 1, (".E8", ".UE4M3")), "vec": Enum(83, 1, (".4X", "")),
+}  # fmt: skip
+
+# fmt: off
+HALF_OR_FULL = ("F16", 2, 0), ("F32", 4, 1)
+# sm_120: numbers of 8, 6 and 4 bits, also with a scale for each block (.SF)
+THIRD_WARP: list[Item] = [
+    *[(f"QMMA.16816.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb, Rc{n}, UPp?",              0x27A, {74: 1, 77: code},        RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb2, Rc{n}, UPp?",             0x27A, {74: 3, 77: code},        RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.SP.16832.{to}{{qa}}{{qb}} Rd{n}, -Ra2, -Rb2, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 3, 77: code, 80: 1}, RTX)
+      for to, n, code in HALF_OR_FULL],
+    *[(f"QMMA.SP.16864.{to}{{qa}}{{qb}} Rd{n}, -Ra4, -Rb4, Rc{n}, UPp?, Rm, sel", 0x27A, {74: 5, 77: code, 80: 1}, RTX)
+      for to, n, code in HALF_OR_FULL],
+    ("QMMA.SF.16832.F32{qa}{qb}.E8 Rd4, -Ra4, -Rb2, Rc4, UPp?, Rs, Rt, URs",         0x47A, {},      RTX),
+    ("QMMA.SF.SP.16864.F32{qa}{qb}.E8 Rd4, -Ra4, -Rb4, Rc4, UPp?, Rs, Rt, URs, sel", 0x47A, {80: 1}, RTX),
+    ("OMMA.SF.16864.F32.E2M1.E2M1{sf}{vec} Rd4, -Ra4, -Rb2, Rc4, UPp?, Rs, Rt, URs",          0x47F, {}, RTX),
+    ("OMMA.SF.SP.168128.F32.E2M1.E2M1{sf}{vec} Rd4, -Ra4, -Rb4, Rc4, UPp?, Rs, Rt, URs, sel", 0x47F, {80: 1}, RTX),
 ]
 # fmt: on
 
@@ -190,8 +250,8 @@ THIRD: list[tuple[str, tuple[str, str], int, dict[object, object]]] = [
 # fmt: on
 
 WARP_GROUP: list[Item] = []
-for text, sources, opcode, fixed in THIRD:
-    for low, a in zip((0x1900, 0x1D00), sources):
+for text, two, opcode, fixed in THIRD:
+    for low, a in zip((0x1900, 0x1D00), two):
         here = text.replace(" a,", f" {a},")
         # bits 84 to 86: the scoreboard of the group, 7 for none; nvdisasm knows gsb0 alone
         WARP_GROUP.append((f"{here}, gsb0", low | opcode, fixed, HOPPER))
@@ -202,6 +262,9 @@ for text, sources, opcode, fixed in THIRD:
 TILES: dict[str, OfArch] = {
     "tile": Enum(78, 2, (".M88", ".MT88", ".M816", ".M832")),
     "tile88": Enum(78, 1, (".M88", ".MT88")),
+    "bits": Enum(75, 3, {0: ".16", 5: ".U4x16P64TO8", 6: ".U6x16P32TO8", 7: ".8"}),
+    "tile5": Enum(78, 3, (".M88", ".MT88", ".M816", ".M832", ".MT1616")),
+    "half": Enum(75, 1, (".16", ".8")), "tile3": Enum(78, 2, (".M88", ".MT88", ".MT168")),
     "tilem": Enum(78, 2, (".MT88", ".M832", ".M864", None)),
     "n": Enum(72, 2, ("", ".2", ".4", None), spans={".2": 2, ".4": 4}),
     "low": Alone(40, 24), "signed": Alone(40, 24, signed=True), "up": Offset(40, 24, signed=False),
@@ -211,15 +274,23 @@ TILES: dict[str, OfArch] = {
 MOVES = rows(
     # without a register the offset is unsigned on sm_75
     ("LDSM.16{tile}{n} Rdw, [low]",           0x83B,  {24: 255, "low": bool, "reuse": False},    TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          TURING),
+    ("LDSM.16{tile}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, AMPERE - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [signed]",        0x83B,  {24: 255, "signed": bool, "reuse": False}, BLACKWELL),
+    ("LDSM.16{tile}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          TURING - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [Ra(off)]",       0x83B,  {"reuse": False},                          BLACKWELL),
     ("LDSM.16{tile}{n} Rdw, [URb(up)]",       0x183B, {24: 255, "reuse": False},                 TURING_ONLY),
-    ("LDSM.16{tile}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 AMPERE),
-    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          TURING),
-    ("STSM.16{tile88}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, HOPPER),
-    ("STSM.16{tile88}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          HOPPER),
-    ("STSM.16{tile88}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 HOPPER),
-    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER),
+    ("LDSM.16{tile}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 AMPERE - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [URb(off)]",      0x183B, {24: 255, "reuse": False},                 BLACKWELL),
+    ("LDSM.16{tile}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          TURING - BLACKWELL),
+    ("LDSM{bits}{tile5}{n} Rdw, [Ra+URb(off)]",   0x183B, {"reuse": False},                          BLACKWELL),
+    ("STSM.16{tile88}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [signed], Rbw",      0x844,  {24: 255, "signed": bool, "reuse": False}, BLACKWELL),
+    ("STSM.16{tile88}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [Ra(off)], Rbw",     0x844,  {"reuse": False},                          BLACKWELL),
+    ("STSM.16{tile88}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [URc(off)], Rbw",    0x1844, {24: 255, "reuse": False},                 BLACKWELL),
+    ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER - BLACKWELL),
+    ("STSM{half}{tile3}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          BLACKWELL),
     ("MOVM.16{tilem} Rd, Ra",                 0x23A,  {"reuse": False},                          TURING),
     fields=TILES,
 )
@@ -227,7 +298,7 @@ MOVES = rows(
 
 ROWS: list[Row] = [
     *FIRST,
-    *rows(*[each for row in SECOND for each in both(row)], fields=WARP),
+    *rows(*[each for row in SECOND for each in both(row)], *THIRD_WARP, fields=WARP),
     *rows(*WARP_GROUP, fields=GROUP),
     *MOVES,
 ]
@@ -250,7 +321,10 @@ OPS = {
     "DMMA": tensor("matrix product of a warp, FP64", "mma.sync .f64, wmma::mma_sync", "DMMA.884 R0, R4, R6, R8",
                    "DMMA.8x8x4 R0, R4, R6, R8"),
     "QMMA": tensor("matrix product of a warp, FP8", "mma.sync .e4m3 .e5m2",
-                   "QMMA.16832.F32.E4M3.E4M3 R0, R4.ROW, R8.COL, R12", kin="HMMA"),
+                   "QMMA.16832.F32.E4M3.E4M3 R0, R4.ROW, R8.COL, R12", "QMMA.16832.F32.E4M3.E4M3 R0, R4, R8, R12",
+                   kin="HMMA"),
+    "OMMA": tensor("matrix product of a warp, FP4 with a scale for each block", "mma.sync.kind::mxf4nvf4 .e2m1",
+                   "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X R0, R4, R8, R12, R16, R17, URZ", kin="QMMA"),
     "HGMMA": wgmma("matrix product of a warp group, FP16, BF16 or TF32", "wgmma.mma_async .f16 .bf16 .tf32",
                    "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, UP0, gsb0", kin="HMMA"),
     "IGMMA": wgmma("matrix product of a warp group, integers", "wgmma.mma_async .s8 .u8",

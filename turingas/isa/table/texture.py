@@ -14,12 +14,13 @@ and ``sured``. PTX reaches neither TMML, FOOTPRINT, PIXLD, SUATOM nor SUQUERY.
 
 import functools
 
-from turingas.isa.arch import ALL, AMPERE, GA10X, HOPPER, TURING, Archs
+from turingas.isa.arch import ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, TURING, Arch, Archs
 from turingas.isa.fields import Enum, Number, flag
 from turingas.isa.grammar import OfArch, Row, register, rows
 from turingas.isa.op import op
 
 VOLTA = ALL - TURING
+TO_HOPPER = ALL - BLACKWELL
 VOLTA_TURING = ALL - AMPERE
 TO_ADA = AMPERE - HOPPER
 
@@ -42,6 +43,15 @@ def mask(*counts: int) -> Enum:
     return Enum(72, 4, {m: hex(m) for m in range(16) if m.bit_count() in counts})
 
 
+def moved(to_hopper: Enum, since_blackwell: Enum) -> OfArch:
+    """A modifier that lies elsewhere on Blackwell."""
+
+    def of(arch: Arch) -> Enum:
+        return since_blackwell if arch in BLACKWELL else to_hopper
+
+    return of
+
+
 HANDLES: dict[str, OfArch] = {
     "bank": Number(54, 5), "slot": Number(40, 14), "low": Number(40, 6), "high": Number(46, 8),
     "URn": register("UR", 40, zero=False),
@@ -56,11 +66,12 @@ TEXTURE: dict[str, OfArch] = HANDLES | {
     "some": Enum(72, 4, {m: hex(m) for m in range(15)} | {15: ""}),
     "scr": flag(60, ".SCR"), "nodep": flag(90, ".NODEP"),
     "f16": Enum(79, 2, (None, ".F16.RN", ".F16.RZ", None)),
-    "lod": Enum(87, 3, LOD | {6: ".LC.FDV"}), "lod70": Enum(87, 3, LOD),
-    "level": Enum(87, 2, (None, ".LZ", None, ".LL")), "lc": flag(87, ".LC"),
+    "lod": moved(Enum(87, 3, LOD | {6: ".LC.FDV"}), Enum(((59, 1), (87, 3)), 4, LOD)), "lod70": Enum(87, 3, LOD),
+    "level": moved(Enum(87, 2, (None, ".LZ", None, ".LL")), Enum(87, 2, (".LZ", ".LL"))), "lc": flag(87, ".LC"),
     "rgba": Enum(87, 2, (".R", ".G", ".B", ".A")),
-    "aoffi": flag(76, ".AOFFI"), "ptp": Enum(76, 2, ("", ".AOFFI", ".PTP", None)),
-    "ndv": flag(77, ".NDV"), "dc": flag(78, ".DC"), "cl": flag(77, ".CL"), "ms": flag(78, ".MS"),
+    "aoffi": moved(flag(76, ".AOFFI"), Enum(56, 2, ("", ".AOFFI"))), "ptp": Enum(76, 2, ("", ".AOFFI", ".PTP", None)),
+    "ndv": lambda arch: flag(77, ".NDV") if arch not in BLACKWELL else Enum(76, 2, ("", ".NDV", ".FDV" if arch in B200 else None)), "dc": flag(78, ".DC"),
+    "lodndv": moved(flag(77, ".NDV"), flag(76, ".NDV")), "cl": moved(flag(77, ".CL"), flag(76, ".CL")), "ms": moved(flag(78, ".MS"), flag(77, ".MS")),
     "coarse": flag(76, ".COARSE"), "txd": Enum(78, 1, (None, ".TXD")),
     "evict": Enum(84, 3, EVICT),
     "dim": dimension("1D 2D 3D CUBE ARRAY_1D ARRAY_2D ARRAY_CUBE"), "flat": dimension("1D 2D 3D ARRAY_1D ARRAY_2D"),
@@ -81,22 +92,23 @@ SAMPLES: list[tuple[Archs, str, int, int, int, int]] = [
                                                                                  0x364, 0xB63, 0xB65, 0x1F63),
     (ALL,    "TLD{scr}BIND{f16}{level}{aoffi}{evict}{ms}{cl}{nodep} Pu?, OUT, Va, VB, NAME, flat, MASK",
                                                                                  0x367, 0xB66, 0xB68, 0x1F66),
-    (ALL,    "TMMLBIND.LOD{ndv}{nodep} OUT, Va, VB, NAME, dim, MASK",            0x36A, 0xB69, 0xB6B, 0x1F69),
+    (ALL,    "TMMLBIND.LOD{lodndv}{nodep} OUT, Va, VB, NAME, dim, MASK",            0x36A, 0xB69, 0xB6B, 0x1F69),
     (ALL,    "TXDBIND{f16}{lc}{aoffi}{evict}{nodep} Pu?, OUT, Va, Rb, NAME, derived, MASK",
                                                                                  0x36D, 0xB6C, 0xB6E, 0x1F6C),
     (ALL,    "TXQBIND{nodep} OUT, VA, query, NAME, MASK",                        0x370, 0xB6F, 0xB71, 0x1F6F),
-    (TURING, "FOOTPRINT{scr}BIND.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
+    (TURING - BLACKWELL, "FOOTPRINT{scr}BIND.TEX{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
                                                                                  0x373, 0xB72, 0xB74, 0x1F74),
-    (TURING, "FOOTPRINTBIND{txd}{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
+    (TURING - BLACKWELL, "FOOTPRINTBIND{txd}{coarse}{lod}{ndv}{nodep} Pu?, Ve, Vd, Va, VB, NAME, solid",
                                                                                  0x373, 0xB72, 0xB74, 0x1F74),
 ]
 #     BIND   VB     VA    NAME               fixed
-NAMED: list[tuple[int, str, str, str, str, dict[int, int]]] = [
-    (0, ".B", "Vb",  "Va", "",                {59: 1}),
-    (1, ".B", "Vb",  "Va", "bank, slot",      {59: 1}),
-    (1, "",   "Rb?", "Ra", "bank, slot",      {}),
-    (2, ".B", "Vb",  "Va", "bank, low, high", {59: 1}),
-    (3, "",   "Rb?", "Ra", "URn, high",       {}),
+NAMED: list[tuple[int, str, str, str, str, dict[int, int], Archs]] = [
+    (0, ".B", "Vb",  "Va", "",                {59: 1},   TO_HOPPER),
+    (1, ".B", "Vb",  "Va", "bank, slot",      {59: 1},   TO_HOPPER),
+    (1, "",   "Rb?", "Ra", "bank, slot",      {},        TO_HOPPER),
+    (2, ".B", "Vb",  "Va", "bank, low, high", {59: 1},   TO_HOPPER),
+    (3, "",   "Rb?", "Ra", "URn, high",       {},        TURING - BLACKWELL),
+    (3, "",   "Rb?", "Ra", "URn",             {48: 255}, BLACKWELL),
 ]
 #             OUT         MASK     F16
 COMPONENTS = [
@@ -113,11 +125,13 @@ def sample() -> list[tuple[object, ...]]:
     """The rows of every texture instruction: four ways to name the texture, one to four components."""
     out: list[tuple[object, ...]] = []
     for of, text, *opcodes in SAMPLES:
-        for n, bind, vb, va, name, fixed in NAMED:
-            archs = of & TURING if name.startswith("UR") else of
+        for n, bind, vb, va, name, fixed, named_so in NAMED:
+            archs = of & named_so
             if not archs:
                 continue
             named = text.replace("BIND", bind).replace("VB", vb).replace("VA", va)
+            if "query" in text and "high" not in name and name.startswith("UR"):
+                name = "URn, 0x0"
             named = named.replace("NAME", name) if name else named.replace(" NAME,", "")
             for registers, mask, half in COMPONENTS if "OUT" in text else [("", "", "")]:
                 if half not in text:
@@ -189,8 +203,9 @@ def surface() -> list[tuple[object, ...]]:
                 here = here.replace(word, meaning)
             fixed = {73: 2} if "WIDE" in text else {}
             for opcode, name in zip(opcodes, ("Vc", "bank, slot", "bank, low, high", "URn, high")):
-                named = archs & TURING if name.startswith("UR") else archs
+                named = archs & (TURING if name.startswith("UR") else ALL) - BLACKWELL
                 out.append((here.replace("NAME", name), opcode, fixed, named))
+            out.append((here.replace("NAME", "URn"), opcodes[3], {**fixed, 48: 255}, archs & BLACKWELL))
     return out
 
 
@@ -211,25 +226,35 @@ texture = functools.partial(op, "tex", opaque=True, writes="R64")  # the second 
 
 OPS = {
     "TEX": texture("reads a texture, filtered", "tex with FP32 coordinates, tex.level, tex2D",
-                   "TEX.SCR.B.LL R0, R2, R4, R6, 2D", "TEX.B.LL R0, R2, R4, R6, 2D"),
+                   "TEX.SCR.B.LL R0, R2, R4, R6, 2D", "TEX.B.LL R0, R2, R4, R6, 2D",
+                   "TEX.LL R0, R6, R2, R4, UR4, 2D"),
     "TLD4": texture("reads one component of the four texels around a place", "tld4, tex2Dgather",
-                    "TLD4.SCR.R.B R0, R2, R4, R6, 2D", "TLD4.R.B R0, R2, R4, R6, 2D"),
+                    "TLD4.SCR.R.B R0, R2, R4, R6, 2D", "TLD4.R.B R0, R2, R4, R6, 2D",
+                    "TLD4.R R0, R6, R2, UR4, 2D"),
     "TLD": texture("reads a texel, unfiltered", "tex with integer coordinates, tex1Dfetch",
-                   "TLD.SCR.B.LZ R0, R2, R4, R6, 2D", "TLD.B.LZ R0, R2, R4, R6, 2D"),
-    "TMML": texture("the mipmap level that TEX would take", "", "TMML.B.LOD R0, R2, R4, R6, 2D, 0x3"),
-    "TXD": texture("reads a texture with given derivatives", "tex.grad, tex2DGrad", "TXD.B R0, R2, R4, R6, 2D"),
+                   "TLD.SCR.B.LZ R0, R2, R4, R6, 2D", "TLD.B.LZ R0, R2, R4, R6, 2D",
+                   "TLD.LZ R0, R6, R2, UR4, 2D"),
+    "TMML": texture("the mipmap level that TEX would take", "", "TMML.B.LOD R0, R2, R4, R6, 2D, 0x3",
+                    "TMML.LOD R0, R2, R4, R6, UR4, 2D, 0x3"),
+    "TXD": texture("reads a texture with given derivatives", "tex.grad, tex2DGrad", "TXD.B R0, R2, R4, R6, 2D",
+                   "TXD R0, R6, R2, R4, UR4, 2D"),
     "TXQ": texture("asks for properties of a texture", "txq, suq", "TXQ.B R0, R2, R4, TEX_HEADER_DIMENSION, 0x1",
+                   "TXQ R0, R2, R4, TEX_HEADER_DIMENSION, UR4, 0x0, 0x1",
                    traits="asks"),
     "FOOTPRINT": texture("which texels a texture access would touch", "", "FOOTPRINT.B.TEX R0, R2, R4, R6, 2D"),
     "SULD": reads_surface("loads from a surface", "suld.b, surf2Dread", "SULD.D.BA.1D.STRONG.SM.TRAP R0, [R2], R4",
-                          "SULD.D.BA.1D.STRONG.CTA.TRAP R0, [R2], R4", space="global", traits="load"),
+                          "SULD.D.BA.1D.STRONG.CTA.TRAP R0, [R2], R4",
+                          "SULD.D.BA.1D.STRONG.SM.TRAP R0, [R2], UR4", space="global", traits="load"),
     "SUST": on_surface("stores to a surface", "sust.b, sust.p, surf2Dwrite", "SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, R4",
-                       "SUST.D.BA.1D.STRONG.CTA.TRAP [R2], R0, R4", space="global", traits="store"),
+                       "SUST.D.BA.1D.STRONG.CTA.TRAP [R2], R0, R4", "SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, UR4", space="global", traits="store"),
     "SURED": on_surface("atomic operation on a surface that returns nothing", "sured.b",
-                        "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, R4", space="global", traits="atomic"),
+                        "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, R4",
+                        "SURED.D.BA.1D.ADD.STRONG.SYS.TRAP [R2], R0, UR4", space="global", traits="atomic"),
     "SUATOM": reads_surface("atomic operation on a surface", "", "SUATOM.D.BA.1D.ADD.STRONG.SYS.TRAP R0, [R2], R4, R6",
+                            "SUATOM.D.BA.1D.ADD.STRONG.SYS.TRAP R0, [R2], R4, UR4",
                             space="global", traits="atomic"),
     "SUQUERY": reads_surface("asks for properties of a surface", "", "SUQUERY.1D R0, [R2], COMP_STATUS, R4",
+                             "SUQUERY.1D R0, [R2], COMP_STATUS, UR4",
                              traits="asks"),
     "PIXLD": reads_surface("reads the state of a pixel", "", "PIXLD.COVMASK R0"),
 }

@@ -2,9 +2,9 @@
 
 import functools
 
-from turingas.isa.arch import HOPPER, TURING, Arch
-from turingas.isa.fields import Constant, Enum, Number, Offset, Target, flag
-from turingas.isa.grammar import field_of, register, rows
+from turingas.isa.arch import BLACKWELL, HOPPER, RTX, TURING, Arch
+from turingas.isa.fields import Alone, Constant, Enum, Number, Offset, Target, flag
+from turingas.isa.grammar import behind, field_of, not_zero, register, rows
 from turingas.isa.op import op
 
 
@@ -20,6 +20,8 @@ NO_Q = {77: 15}
 NO_P = {87: 15}
 NO_C = {64: "URZ"}  # a source c that the form does not read is URZ
 
+TO_HOPPER = TURING - BLACKWELL
+
 # fmt: off
 ROWS = rows(
     # text                                                        opcode  fixed           architectures
@@ -28,15 +30,28 @@ ROWS = rows(
     ("USEL URd, URa, URb, !UPp",                                  0x1287, {}, TURING),
     ("USEL URd, URa, imm, !UPp",                                  0x1887, {}, TURING),
 
+    ("UMOV.64 URd2, URb2",                                        0x1C82, {80: 1}, RTX),
+    ("UMOV.64 URd2, imm64",                                       0x1482, {}, RTX),
+    ("USEL.64 URd2, URa2, URb2, !UPp",                            0x1C87, {}, RTX),
+    ("USEL.64 URd2, URa2, imm33, !UPp",                           0x1487, {}, RTX),
+
     # ---- integer arithmetic
-    ("UIADD3 URd, UPu?, UPv?, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, TURING),
-    ("UIADD3 URd, UPu?, UPv?, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, TURING),
-    ("UIADD3.X URd, UPu?, UPv?, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, TURING),
-    ("UIADD3.X URd, UPu?, UPv?, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, TURING),
-    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, TURING),
-    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, TURING),
-    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, TURING),
-    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, TURING),
+    ("UIADD3 URd, UPu?, UPv?, -URa, -URb, -URc",                  0x1290, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3 URd, UPu?, UPv?, -URa, simm, -URc",                  0x1890, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, ~URb, ~URc, !UPp, !UPq",    0x1290, {74: 1}, TO_HOPPER),
+    ("UIADD3.X URd, UPu?, UPv?, ~URa, simm, ~URc, !UPp, !UPq",    0x1890, {74: 1}, TO_HOPPER),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, -URb2, -URc2",           0x1297, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.64 URd2, UPu?, UPv?, -URa2, simm, -URc2",            0x1897, NO_Q | NO_P, TO_HOPPER),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, TO_HOPPER),
+    ("UIADD3.64.X URd2, UPu?, UPv?, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, TO_HOPPER),
+    ("UIADD3 URd, UPu??, UPv??, -URa, -URb, -URc",              0x1290, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3 URd, UPu??, UPv??, -URa, simm, -URc",              0x1890, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.X URd, UPu??, UPv??, ~URa, ~URb, ~URc, !UPp, !UPq",0x1290, {74: 1}, BLACKWELL),
+    ("UIADD3.X URd, UPu??, UPv??, ~URa, simm, ~URc, !UPp, !UPq",0x1890, {74: 1}, BLACKWELL),
+    ("UIADD3.64 URd2, UPu??, UPv??, -URa2, -URb2, -URc2",       0x1297, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.64 URd2, UPu??, UPv??, -URa2, simm, -URc2",        0x1897, NO_Q | NO_P, BLACKWELL),
+    ("UIADD3.64.X URd2, UPu??, UPv??, ~URa2, ~URb2, ~URc2, !UPp, !UPq", 0x1297, {74: 1}, BLACKWELL),
+    ("UIADD3.64.X URd2, UPu??, UPv??, ~URa2, simm, ~URc2, !UPp, !UPq", 0x1897, {74: 1}, BLACKWELL),
     ("UIMAD{u32} URd, URa, URb, -URc",                            0x12A4, NO_P | {81: 7}, TURING),
     ("UIMAD{u32} URd, URa, simm, -URc",                           0x18A4, NO_P | {81: 7}, TURING),
     ("UIMAD{u32} URd, URa, URb_c, simm",                          0x14A4, NO_P | {81: 7}, TURING),
@@ -47,6 +62,33 @@ ROWS = rows(
     ("UIMAD.WIDE{u32} URd2, UPu?, URa, simm, -URc2",              0x18A5, NO_P, TURING),
     ("UIMAD.WIDE{u32}.X URd2, UPu?, URa, URb, ~URc2, !UPp",       0x12A5, {74: 1}, TURING),
     ("UIMAD.WIDE{u32}.X URd2, UPu?, URa, simm, ~URc2, !UPp",      0x18A5, {74: 1}, TURING),
+    ("UIMAD.HI{u32} URd, UPu?, URa, URb, -URc",                   0x12A6, NO_P, RTX),
+    ("UIMAD.HI{u32} URd, UPu?, URa, simm, -URc",                  0x18A6, NO_P, RTX),
+    ("UIMAD.HI{u32}.X URd, UPu?, URa, URb, ~URc, !UPp",           0x12A6, {74: 1}, RTX),
+    ("UIMAD.HI{u32}.X URd, UPu?, URa, simm, ~URc, !UPp",          0x18A6, {74: 1}, RTX),
+    ("UVIMNMX{vtype6}{relu} URd, URa, URb, !UPp",                 0x124A, {81: 7, 84: 7}, RTX),
+    ("UVIMNMX{vtype6}{relu} URd, URa, simm, !UPp",                0x184A, {81: 7, 84: 7}, RTX),
+    ("UIMNMX{u64} UPu, UPv, URd2, URa2, URb2, !UPp, !UPq",        0x1285, {74: 1}, RTX),
+    ("UIMNMX{u64} UPu, UPv, URd2, URa2, simm, !UPp, !UPq",        0x1885, {74: 1}, RTX),
+
+    # ---- FP32 (sm_120)
+    ("UFFMA{fmz}{rnd}{sat} URd, -|URa|, -|URb|, -|URc|",          0x1255, {}, RTX),
+    ("UFFMA{fmz}{rnd}{sat} URd, -|URa|, -|URb_c|, f32",           0x1455, {}, RTX),
+    ("UFFMA{fmz}{rnd}{sat} URd, -|URa|, f32, -|URc|",             0x1855, {}, RTX),
+    ("UFADD{ftz}{rnd}{sat} URd, -|URa|, -|URc|",                  0x1254, {}, RTX),
+    ("UFADD{ftz}{rnd}{sat} URd, -|URa|, f32",                     0x1454, {}, RTX),
+    ("UFMUL{fmz}{scale}{rnd}{sat} URd, -|URa|, -|URb|",           0x1256, {}, RTX),
+    ("UFMUL{fmz}{scale}{rnd}{sat} URd, -|URa|, f32",              0x1856, {}, RTX),
+    ("UFSEL{ftz} URd, -|URa|, -|URb|, !UPp",                      0x1251, {}, RTX),
+    ("UFSEL{ftz} URd, -|URa|, f32, !UPp",                         0x1851, {}, RTX),
+    ("UFSETP{fcmp}{ftz}{fbool} UPu, UPv, -|URa|, -|URb|, !UPp",   0x1253, {}, RTX),
+    ("UFSETP{fcmp}{ftz}{fbool} UPu, UPv, -|URa|, f32, !UPp",      0x1853, {}, RTX),
+    ("UI2F{tofloat}{fromint}{rnd} URd, URb",                      0x125A, {}, RTX),
+    ("UI2F{tofloat}.U32{rnd} URd, imm",                           0x185A, {85: 1}, RTX),
+    ("UI2F{tofloat}{rnd} URd, simm",                              0x185A, {74: 1, 85: 1}, RTX),
+    ("UI2FP.F32{fp32}{rz78} URd, URb",                            0x125E, {76: 1}, RTX),
+    ("UF2I{ftz}{toint}{fromhalf}{frnd}{ntz} URd, -|URb|",         0x125C, {}, RTX),
+    ("UF2I{ftz}{toint}{frnd}{ntz} URd, f32",                      0x185C, {84: 2}, RTX),
     # ULEA.HI takes the high half in c; with .SX32 that is the sign of a
     ("ULEA URd, UPu?, -URa, -URb, shift",                         0x1291, NO_P | NO_C, TURING),
     ("ULEA URd, UPu?, -URa, imm, shift",                          0x1891, NO_P | NO_C, TURING),
@@ -89,9 +131,18 @@ ROWS = rows(
     ("UF2FP.MERGE_C{rz} URd, URb, URc{h1}",                       0x12BA, {24: "URZ", 75: 1, 78: 1, 85: 1}, HOPPER),
     ("UF2FP.MERGE_C{rz} URd, f32, URc{h1}",                       0x18BA, {24: "URZ", 75: 1, 78: 1, 85: 1}, HOPPER),
 
+    ("UF2FP{usat}{urelu}{ufmt}.F32.PACK_AB{rz} URd, URa, URb",    0x12BA, NO_C | {85: 1}, RTX),
+    ("UF2FP{usat}{urelu}{ufmt}.F32.PACK_AB{rz} URd, URa, f32",    0x18BA, NO_C | {85: 1}, RTX),
+    ("UF2FP{usat}{urelu}{ufmt}.F32.MERGE_C{rz} URd, URb, URc{h1}", 0x12BA, {24: "URZ", 78: 1, 85: 1}, RTX),
+    ("UF2FP{usat}{urelu}{ufmt}.F32.MERGE_C{rz} URd, f32, URc{h1}", 0x18BA, {24: "URZ", 78: 1, 85: 1}, RTX),
+    ("UF2FP{usat}{urelu}{ufmt}.F32.PACK_AB_MERGE_C URd, URa, URb, URc{h1}", 0x12BA, {78: 1, 85: 1, 90: 1}, RTX),
+    ("UF2FP{usat}{urelu}{ufmt}.F32.PACK_AB_MERGE_C URd, URa, f32, URc{h1}", 0x18BA, {78: 1, 85: 1, 90: 1}, RTX),
+
     # ---- predicates
     ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, URb, !UPp",          0x128C, {68: 7}, TURING),
     ("UISETP{icmp}{u32}{bool} UPu, UPv, URa, simm, !UPp",         0x188C, {68: 7}, TURING),
+    ("UISETP{icmp}{u64}{bool} UPu, UPv, URa2, URb2, !UPp",        0x128C, {68: 7, 80: 1}, RTX),
+    ("UISETP{icmp}{u64}{bool} UPu, UPv, URa2, simm, !UPp",        0x188C, {68: 7, 80: 1}, RTX),
     ("UISETP{icmp}{u32}{bool}.EX UPu, UPv, URa, URb, !UPp, !UPr", 0x128C, {72: 1}, TURING),
     ("UISETP{icmp}{u32}{bool}.EX UPu, UPv, URa, simm, !UPp, !UPr", 0x188C, {72: 1}, TURING),
     ("UPLOP3.LUT UPu, UPv, !UPp, !UPq, !UPr, lut53, lut_v",       0x089C, {}, TURING),
@@ -109,7 +160,12 @@ ROWS = rows(
     ("ULDC{size} URdw, cx",                                       0x1AB9, {}, TURING),
     ("ULDC{size} URdw, c[bank][URa(coff)]",                       0x1ABB, {}, TURING),
 
+    ("LDCU{sizes}{texunpack} URdw, c[bank][cuat]",                            0x17AC, {24: "URZ", "cuat": bool, "guard": "UP"}, BLACKWELL),
+    ("LDCU{sizes}{texunpack} URdw, c[bank][URa(cuoff)]",                      0x17AC, {"guard": "UP"}, BLACKWELL),
+
     # ---- the warp and its resources
+    ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "UP"}, BLACKWELL),
+    ("UGETNEXTWORKID{cast} [URa], [URg]",                         0x13CA, {"URa": not_zero}, BLACKWELL),
     ("USETMAXREG.DEALLOC.CTAPOOL count",                          0x19C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.DEALLOC.CTAPOOL URb",                            0x13C8, {72: 1, 74: 1, 81: 7}, HOPPER),
     ("USETMAXREG.TRY_ALLOC.CTAPOOL UPu, count",                   0x19C8, {73: 1, 74: 1}, HOPPER),
@@ -127,6 +183,17 @@ ROWS = rows(
         "-URa2": register("UR", 24, 2, neg=72), "~URa2": register("UR", 24, 2, inv=72),
         "-URb2": register("UR", 32, 2, neg=63), "~URb2": register("UR", 32, 2, inv=63),
         "-URc2": register("UR", 64, 2, neg=75), "~URc2": register("UR", 64, 2, inv=75),
+        "URa2": register("UR", 24, 2), "URb2": register("UR", 32, 2),
+        "imm64": Number(24, 64), "imm33": Number(32, 33, signed=True), "u64": Enum(73, 1, (".U64", ".S64")),
+        "vtype6": Enum(72, 3, (".U32", ".S32", ".U16x2", ".S16x2", ".U8x4", ".S8x4")), "relu": flag(76, ".RELU"),
+        "fbool": Enum(74, 2, (".AND", ".OR", ".XOR")),
+        "scale": Enum(84, 3, (None, ".D8", ".D4", ".D2", "", ".M2", ".M4", ".M8")),
+        "tofloat": Enum(75, 3, {1: ".F16", 2: "", 4: ".BF16"}),
+        "fromint": Enum(((74, 1), (84, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
+        "toint": Enum(((72, 1), (75, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
+        "fromhalf": Enum(84, 3, {1: ".F16", 2: "", 4: ".BF16"}),
+        "frnd": Enum(78, 2, ("", ".FLOOR", ".CEIL", ".TRUNC")), "ntz": flag(77, ".NTZ"),
+        "fp32": Enum(((74, 1), (84, 2)), 3, {4: ".U32", 5: ".S32"}), "rz78": Enum(78, 2, {0: "", 3: ".RZ"}),
         "u32": Enum(73, 1, (".U32", "")),
         "icmp": Enum(76, 3, (".F", ".LT", ".EQ", ".LE", ".GT", ".NE", ".GE", ".T")),
         "bool": Enum(74, 2, (".AND", ".OR", ".XOR", None)),
@@ -135,10 +202,15 @@ ROWS = rows(
         "shift": Number(75, 5), "shift4": Number(73, 4), "imm16": Number(32, 16),
         "lr": Enum(76, 1, (".L", ".R")), "hi": flag(80, ".HI"), "wrap": flag(75, ".W"), "sh": flag(74, ".SH"),
         "shtype": Enum(73, 2, (".S64", ".U64", ".S32", ".U32")),
+        "usat": flag(82, ".SATFINITE"), "urelu": flag(74, ".RELU"),
+        "ufmt": Enum(75, 3, {0: ".BF16", 1: ".F16", 3: ".TF32", 4: ".E5M2", 5: ".E4M3"}),
         "h1": flag(72, ".H1"), "rz": Enum(79, 3, {0: "", 3: ".RZ"}),
+        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17),
+        "texunpack": flag(80, ".TEXUNPACK"), "cast": Enum(72, 1, (".SELFCAST", ".BROADCAST")), "URg": behind(24),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
         "size": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
+        "sizes": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64", ".128"), spans={".64": 2, ".128": 4}),
         "const": Constant(byte=True), "cx": Bindless, "bank": Number(54, 5), "coff": Offset(38, 16),
         "count": Number(32, 10), "bytes": Number(32, 20),
         "target": Target(((24, 58),)),
@@ -152,7 +224,19 @@ uniform, umove, branch = (functools.partial(op, pipe) for pipe in ("uniform", "u
 OPS = {
     "UMOV": umove("uniform d = a", "mov.b32", "UMOV UR4, 0x1", kin="MOV", traits="copy"),
     "USEL": uniform("uniform SEL", "selp.b32", "USEL UR4, UR5, UR6, UP0", kin="SEL"),
-    "UIADD3": uniform("uniform IADD3", "add.s32, sub.s32", "UIADD3 UR4, UR5, 0x1, URZ", kin="IADD3", traits="sum"),
+    "UIADD3": uniform("uniform IADD3", "add.s32, sub.s32", "UIADD3 UR4, UR5, 0x1, URZ",
+                      "UIADD3 UR4, UPT, UPT, UR5, 0x1, URZ", kin="IADD3", traits="sum"),
+    "UVIMNMX": uniform("uniform VIMNMX", "min.s32, max.s32", "UVIMNMX.S32 UR4, UR5, UR6, !UPT", kin="VIMNMX"),
+    "UIMNMX": uniform("uniform IMNMX of 64 bits", "min.s64, max.s64", "UIMNMX.S64 UPT, UPT, UR4, UR6, UR8, UPT, !UPT", kin="IMNMX"),
+    "UFFMA": uniform("uniform FFMA", "fma.rn.f32", "UFFMA UR4, UR5, UR6, UR7", kin="FFMA", traits="f32"),
+    "UFADD": uniform("uniform FADD", "add.f32", "UFADD UR4, UR5, UR6", kin="FADD", traits="f32"),
+    "UFMUL": uniform("uniform FMUL", "mul.f32", "UFMUL UR4, UR5, UR6", kin="FMUL", traits="f32"),
+    "UFSEL": uniform("uniform FSEL", "selp.f32", "UFSEL UR4, UR5, UR6, UP0", kin="FSEL", traits="f32"),
+    "UFSETP": uniform("uniform FSETP", "setp.lt.f32", "UFSETP.GEU.AND UP0, UPT, UR4, UR5, UPT", kin="FSETP",
+                      traits="compare f32"),
+    "UI2F": uniform("uniform I2F", "cvt.rn.f32.s32", "UI2F UR4, UR5", kin="I2F"),
+    "UI2FP": uniform("uniform I2FP", "cvt.rn.f32.s32", "UI2FP.F32.S32 UR4, UR5", kin="I2FP"),
+    "UF2I": uniform("uniform F2I", "cvt.rzi.s32.f32", "UF2I.TRUNC.NTZ UR4, UR5", kin="F2I"),
     "UIMAD": uniform("uniform IMAD", "mad.lo.s32, mul.lo.s32", "UIMAD UR4, UR5, UR6, UR7", kin="IMAD",
                      traits="product"),
     "ULEA": uniform("uniform LEA", "part of mad, shl, add", "ULEA UR4, UR5, UR6, 0x2", kin="LEA"),
@@ -165,7 +249,8 @@ OPS = {
     "UFLO": uniform("uniform FLO", "bfind.u32, clz.b32", "UFLO.U32 UR4, UR5", kin="FLO"),
     "UBREV": uniform("uniform BREV", "brev.b32", "UBREV UR4, UR5", kin="BREV"),
     "UPOPC": uniform("uniform POPC", "popc.b32", "UPOPC UR4, UR5", kin="POPC"),
-    "UF2FP": uniform("uniform F2FP", "cvt.rn.f16x2.f32", "UF2FP.PACK_AB UR4, UR5, UR6", kin="F2FP"),
+    "UF2FP": uniform("uniform F2FP", "cvt.rn.f16x2.f32", "UF2FP.PACK_AB UR4, UR5, UR6", "UF2FP.F16.F32.PACK_AB UR4, UR5, UR6",
+                     kin="F2FP"),
     "UISETP": uniform("uniform ISETP", "setp.lt.s32", "UISETP.GE.AND UP0, UPT, UR4, UR5, UPT", kin="ISETP",
                       traits="compare"),
     "UPLOP3": uniform("uniform PLOP3", "and.pred, or.pred", "UPLOP3.LUT UP0, UPT, UP1, UP2, UPT, 0x80, 0x0",
@@ -176,6 +261,12 @@ OPS = {
                    traits="lanes"),
     "ULDC": umove("loads a uniform register from constant memory", "ld.param, ld.const", "ULDC UR4, c[0x0][0x160]",
                   kin="MOV", space="constant"),
+    "LDCU": op("constant", "loads uniform registers from constant memory", "ld.param, ld.const",
+               "LDCU UR4, c[0x0][0x380]", kin="ULDC", space="constant"),
+    "UVIRTCOUNT": branch("gives up what the warp has of a pool", "tcgen05.relinquish_alloc_permit",
+                         "UVIRTCOUNT.DEALLOC.SMPOOL 0x80"),
+    "UGETNEXTWORKID": branch("asks for the next block to work on: cancels its launch", "clusterlaunchcontrol.try_cancel",
+                             "UGETNEXTWORKID.SELFCAST [UR4], [UR5]"),
     "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18",
                          fence="w"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),

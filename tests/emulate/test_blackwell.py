@@ -1,0 +1,141 @@
+"""What only Blackwell has, on the CPU device: its instructions against numpy, and the test kernels that NVRTC compiles
+for it, with ptxas's control codes and with the scheduler's. No card was at hand: what the instructions mean follows
+from the PTX ISA and from what ptxas 12.9 and 13.0 make of PTX."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import turingas
+from tests.emulate import step
+from tests.kernels.cases import CASES, Case, difference
+from turingas.emulate import launch
+
+CHIPS = ("sm_100", "sm_120")
+RNG = np.random.default_rng(21)
+A, B, C, D, E, F = RNG.standard_normal((6, 64)).astype(np.float32)
+WORDS = RNG.integers(0, 1 << 32, (4, 64), np.uint32)
+
+
+def bits(*values: np.ndarray) -> dict[int, np.ndarray]:
+    """Registers from R2 on."""
+    return {2 + n: value.view(np.uint32) for n, value in enumerate(values)}
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[int]:
+    """In FP64, rounded once more: the inputs leave no double rounding."""
+    return (a.astype(np.float64) * b + c).astype(np.float32).view(np.uint32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "low", "high"),
+    [
+        ("R2.F32x2.HI_LO", "R4.F32x2.HI_LO", "R6.F32x2.HI_LO", (A, C, E), (B, D, F)),
+        ("R2.F32x2.LO_HI", "R4.F32x2.HI_LO", "R6.F32x2.HI_LO", (B, C, E), (A, D, F)),
+        ("-R2.F32x2.HI_LO", "R4.F32x2.HI_LO", "R6.F32x2.LO_HI", (-A, C, F), (-B, D, E)),
+        ("R2.F32x2.HI_LO.NP", "R4.F32x2.HI_LO", "R6.F32x2.HI_LO", (A, C, E), (-B, D, F)),
+        ("-R2.F32x2.LO_HI.NP", "R4.F32x2.HI_LO", "R6.F32x2.HI_LO.NP", (-B, C, E), (A, D, -F)),
+        ("|R2|.F32x2.HI_LO", "R4.F32", "-R6.F32x2.HI_LO", (abs(A), C, -E), (abs(B), C, -F)),
+    ],
+)
+def test_pairs(a, b, c, low, high):
+    """Also where the first half overwrites what the second one reads."""
+    for target in (8, 2, 4, 6):
+        out = step.run(f"FFMA2 R{target}, {a}, {b}, {c}", "sm_100", regs=bits(A, B, C, D, E, F))
+        assert out.r(target).tolist() == fma(*low) and out.r(target + 1).tolist() == fma(*high)
+
+
+def test_sums_and_products_of_pairs():
+    out = step.run("FADD2 R8, R2.F32x2.HI_LO, -R4.F32", "sm_100", regs=bits(A, B, C))
+    assert (out.r(8).tolist(), out.r(9).tolist()) == (listed(A - C), listed(B - C))
+    out = step.run("FMUL2 R8, R2.F32x2.LO_HI, R4.F32x2.HI_LO", "sm_100", regs=bits(A, B, C, D))
+    assert (out.r(8).tolist(), out.r(9).tolist()) == (listed(B * C), listed(A * D))
+
+
+def listed(value: np.ndarray) -> list[int]:
+    return value.view(np.uint32).tolist()
+
+
+def long(out: step.Result, n: int) -> list[int]:
+    """A pair of registers."""
+    return (out.r(n).astype(np.uint64) | out.r(n + 1).astype(np.uint64) << np.uint64(32)).tolist()
+
+
+def test_integers_of_64_bits():
+    low, high, other, above = WORDS
+    x, y = (a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32) for a, b in ((low, high), (other, above)))
+    regs = bits(low, high, other, above)
+    out = step.run("IADD.64 R8, P0, R2, R4\nIADD.64 R10, R2, -R4\nIADD.64.X R12, R2, R4, P0", "sm_120", regs=regs)
+    assert long(out, 8) == (x + y).tolist() and long(out, 10) == (x - y).tolist()
+    assert out.p(0).tolist() == (x + y < x).tolist()
+    assert long(out, 12) == (x + y + (x + y < x)).tolist()
+    lines = "IMNMX.S64 PT, PT, R8, R2, R4, PT, !PT\nIMNMX.U64 PT, PT, R10, R2, R4, !PT, !PT"
+    out = step.run(lines, "sm_120", regs=regs)
+    assert long(out, 8) == np.minimum(x.view(np.int64), y.view(np.int64)).view(np.uint64).tolist()
+    assert long(out, 10) == np.maximum(x, y).tolist()
+    lines = "ISETP.LT.S64.AND P0, PT, R2, R4, PT\nSEL.64 R8, R2, R4, P0\nMOV.64 R10, R4"
+    out = step.run(lines, "sm_120", regs=regs)
+    assert out.p(0).tolist() == (x.view(np.int64) < y.view(np.int64)).tolist()
+    assert long(out, 8) == np.minimum(x.view(np.int64), y.view(np.int64)).view(np.uint64).tolist()
+    assert long(out, 10) == y.tolist()
+
+
+def test_bytes_and_saturation():
+    x, y = WORDS[:2]
+    lines = "VIADD.U8x4 R8, R2, -R3\nVIADD.32 R9, R2, R3\nVIADD.S32.ISAT R10, R2, R3\nVIMNMX.U8x4 R11, R2, R3, PT"
+    out = step.run(lines, "sm_120", regs=bits(x, y))
+    assert out.r(8).tolist() == (x.view(np.uint8) - y.view(np.uint8)).view(np.uint32).tolist()
+    assert out.r(9).tolist() == (x + y).tolist()
+    total = x.view(np.int32).astype(np.int64) + y.view(np.int32)
+    assert out.r(10).view(np.int32).tolist() == np.clip(total, -(1 << 31), (1 << 31) - 1).tolist()
+    assert out.r(11).tolist() == np.minimum(x.view(np.uint8), y.view(np.uint8)).view(np.uint32).tolist()
+
+
+def test_least_and_greatest_of_a_warp():
+    x = A.copy()
+    x[5], x[40] = np.nan, -np.inf
+    names = ("MIN.F32", "MAX.F32", "MAXABS.F32", "MIN.F32.NAN", "MIN.S32", "MAX")
+    lines = "\n".join(f"CREDUX.{name} UR{4 + n}, R2" for n, name in enumerate(names))
+    out = step.run(lines, "sm_100", regs=bits(x))
+    warps = x.reshape(2, 32)
+    wanted_floats = np.nanmin(warps, axis=1), np.nanmax(warps, axis=1), np.nanmax(abs(warps), axis=1)
+    for n, wanted in enumerate(wanted_floats):
+        assert out.ur(4 + n).view(np.float32).tolist() == wanted.tolist()
+    assert out.ur(7).tolist() == [0x7FFFFFFF, 0xFF800000]  # a NaN in the first warp
+    assert out.ur(8).view(np.int32).tolist() == warps.view(np.int32).min(axis=1).tolist()
+    assert out.ur(9).tolist() == warps.view(np.uint32).max(axis=1).tolist()
+
+
+COMPILED = [case for case in CASES if case.source.endswith(".cu") and "sm_90" in case.archs]
+QUICK = ("votes",)  # the others compile, schedule and lint for minutes
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=[] if case.name in QUICK else pytest.mark.slow)
+                                  for case in COMPILED])  # fmt: skip
+def test_compiled_kernels(chip: str, case: Case) -> None:
+    """Right, clean for the linter and for strict mode, with the codes of ptxas and with those of the scheduler."""
+    for cubin, findings in compiled(case.source, chip):
+        args, truth = case.build()
+        report = launch(cubin, case.kernel, case.grid, case.block, args, shared=case.shared, strict=True)
+        assert not report.hazards, report.hazards[:1]
+        for found, expected in zip(args, truth):
+            assert expected is None or not (problem := difference(found, expected, case.near)), problem
+        assert findings.get(case.kernel, []) == []
+
+
+@functools.cache
+def compiled(source: str, chip: str) -> list[tuple[bytes, dict[str, list[str]]]]:
+    """A source as compiled and with codes made anew, and the linter's findings by kernel."""
+    first = next(case for case in COMPILED if case.source == source).cubin(chip)
+    made = []
+    for cubin in (first, turingas.schedule(first, keep=False).to_bytes()):
+        findings: dict[str, list[str]] = {}
+        for finding in turingas.lint(cubin):
+            if finding.severity != "note":
+                findings.setdefault(finding.kernel, []).append(str(finding))
+        made.append((cubin, findings))
+    return made

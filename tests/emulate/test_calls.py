@@ -1,0 +1,84 @@
+"""printf and assert on the CPU device: text, order, results, and what a failed assertion says."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import loader
+from tests.tools.nvrtc import compile_source
+from turingas.emulate import DeviceError
+
+#: format, arguments in C++, and what they are to C's own printf
+FORMATS = [
+    ("%d %i %5d|%-5d|%05d %+d", "a, -a, a, a, a, a", [7, -7, 7, 7, 7, 7]),
+    ("%u %x %X %#x %o %#o", "-a, 255, 255, 255, 8, 8", [(1 << 32) - 7, 255, 255, 255, 8, 8]),
+    ("%f %5.2f|%-9.1e|%g %G", "f, f, f, f, 1e-10", [2.5, 2.5, 2.5, 2.5, 1e-10]),
+    ("%f %F %e", "1.0 / 0.0, -1.0 / 0.0, 0.0", [float("inf"), float("-inf"), 0.0]),
+    ("%s|%6s|%-6s|%.2s", '"one", "two", "", "three"', [b"one", b"two", b"", b"three"]),
+    ("%c%c %%", "'x', 'y'", [ord("x"), ord("y")]),
+    ("%lld %llx %hd %hhu", "-1LL << 40, 1LL << 40, 65537, 257", [-(1 << 40), 1 << 40, 65537, 257]),
+    ("%*d|%.*f|%d", "6, a, 1, f, a", [6, 7, 1, 2.5, 7]),
+    ("%a %c %d %.3s", "f, 'q', a, \"last\"", [2.5, ord("q"), 7, b"last"]),
+]
+
+
+def as_c(form, values):
+    """What the C library makes of it."""
+    kinds = {float: ctypes.c_double, bytes: ctypes.c_char_p, int: ctypes.c_longlong}
+    text = ctypes.create_string_buffer(500)
+    ctypes.CDLL(None).snprintf(text, 500, form.encode(), *(kinds[type(value)](value) for value in values))
+    return text.value.decode()
+
+
+@pytest.fixture(scope="module", params=["sm_75", "sm_90"])
+def kernels(request):
+    lines = [f'case {n}: result[0] = printf("{form}\\n", {args}); break;' for n, (form, args, _) in enumerate(FORMATS)]
+    source = f"""extern "C" __global__ void formats(int* result, int which, int a, float f) {{ switch (which) {{
+        {" ".join(lines)} }} }}
+        extern "C" __global__ void order(int* x) {{
+            if (threadIdx.x % 2) printf("%d.%d ", blockIdx.x, threadIdx.x);
+            __syncthreads();
+            x[threadIdx.x] = printf("");
+            assert(x[3] == 0 && "three");
+            if (x[4]) x[5] = (int)(long long)malloc(4); }}"""
+    return loader.load(compile_source(source, request.param, ("-lineinfo",)), "cpu")
+
+
+@pytest.mark.parametrize("which", range(len(FORMATS)))
+def test_formats(kernels, which, capsys):
+    form, args, values = FORMATS[which]
+    result = np.zeros(1, np.int32)
+    report = kernels.kernel("formats").launch(1, 1, result, which, 7, 2.5)
+    assert report.printed == as_c(form, values) + "\n" == capsys.readouterr().out
+    assert result[0] == len(values)
+
+
+def test_order(kernels):
+    x = np.ones(40, np.int32)
+    x[4] = 0
+    report = kernels.kernel("order").launch(3, 40, x, strict=True)
+    assert report.printed.split() == [f"{block}.{thread}" for block in range(3) for thread in range(1, 40, 2)]
+    assert not x.any() and not report.hazards
+
+
+def test_what_was_printed_before_a_failed_assertion(kernels, capsys):
+    x = np.ones(3, np.int32)  # x[3] is out of bounds for a block of 3 threads
+    with pytest.raises(DeviceError, match="out of bounds|0 bytes behind"):
+        kernels.kernel("order").launch(1, 3, x)
+    assert capsys.readouterr().out == "0.1 "
+    x = np.full(4, 9, np.int32)
+    with pytest.raises(DeviceError) as caught:
+        kernels.kernel("order").launch(1, 3, x)
+    error = caught.value
+    assert error.kind == "assert" and error.message.endswith('order(int *): assertion `x[3] == 0 && "three"` failed')
+    assert error.block == (0, 0, 0) and error.thread == (0, 0, 0) and "CALL" in error.place.text
+
+
+def test_other_functions_are_named(kernels):
+    x = np.zeros(40, np.int32)
+    x[4] = 1
+    with pytest.raises(DeviceError, match="calls malloc, which the CPU device does not have"):
+        kernels.kernel("order").launch(1, 4, x)

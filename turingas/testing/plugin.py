@@ -1,0 +1,106 @@
+"""The plugin of pytest: options, a mark and fixtures for tests of CUDA and Triton kernels without a GPU.
+
+pytest loads it wherever TuringAs is installed (``-p no:turingas`` leaves it out), so it imports little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import turingas.testing
+from turingas.testing.settings import Settings, current, using
+
+FLAGS = {
+    "strict": "Obey stalls and scoreboards: using a result too early fails the test.",
+    "races": "Data races in shared memory fail the test.",
+    "written": "Reading uninitialised memory fails the test.",
+    "stale": "Poison what a copy may still write; with strict: go on with the old value, as a GPU would.",
+    "triton": "Launch all Triton kernels on the CPU device, as kernel[grid](...) has them.",
+}
+VALUES = {
+    "arch": (str, "Architecture that kernels are compiled for (sm_80)."),
+    "budget": (int, "Most instructions that a warp may run (1000000)."),
+}
+MARK = "turingas(arch=, strict=, races=, written=, stale=, budget=): how kernels of this test run on the CPU device"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--turingas-NAME, and turingas_NAME in the ini file."""
+    group = parser.getgroup("turingas", "kernels on TuringAs's CPU device")
+    for name, about in FLAGS.items():
+        group.addoption(f"--turingas-{name}", action="store_true", default=None, help=about)
+        parser.addini(f"turingas_{name}", about, type="bool", default=False)
+    for name, (kind, about) in VALUES.items():
+        group.addoption(f"--turingas-{name}", type=kind, metavar=name.upper(), help=about)
+        parser.addini(f"turingas_{name}", about, default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The settings of this run, and Triton's driver while modules are imported already."""
+    config.addinivalue_line("markers", MARK)
+    changes: dict[str, Any] = {name: _asked(config, name) for name in FLAGS if name != "triton"}
+    for name, (kind, _) in VALUES.items():
+        if value := _asked(config, name):
+            try:
+                changes[name] = kind(value)
+            except ValueError:
+                raise pytest.UsageError(f"turingas_{name}: {value!r} is not a number") from None
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    if changes != {name: getattr(Settings(), name) for name in changes}:
+        from turingas.errors import AsmError
+        from turingas.isa.arch import arch
+
+        try:
+            changes["arch"] = arch(changes.get("arch", Settings().arch)).name
+        except AsmError as error:
+            raise pytest.UsageError(f"--turingas-arch: {error.message}; {error.hint}") from None
+    stack.enter_context(using(**changes))
+    if _asked(config, "triton"):
+        stack.enter_context(turingas.testing.triton_on_cpu())
+
+
+def _asked(config: pytest.Config, name: str) -> Any:
+    """What the command line says, else the ini file."""
+    value = config.getoption(f"turingas_{name}")
+    return config.getini(f"turingas_{name}") if value is None else value
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """What is looked for, where it is not the usual."""
+    settings = current()
+    modes = [name for name in FLAGS if _asked(config, name)]
+    if settings == Settings() and not modes:
+        return None
+    return f"turingas: CPU device, {', '.join([settings.arch, *modes])}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """The test's own settings, which hold for its fixtures, too."""
+    marks: dict[str, Any] = {}
+    for mark in item.iter_markers("turingas"):  # the test's own first
+        marks = {**mark.kwargs, **marks}
+    with ExitStack() as stack:
+        if marks:
+            stack.enter_context(using(**marks))
+            if _asked(item.config, "triton"):
+                stack.enter_context(turingas.testing.triton_on_cpu())
+        yield
+
+
+@pytest.fixture
+def turingas_device() -> Any:
+    """The CPU device with this test's settings: ``cuda``, ``load``, ``triton_launch``, all of turingas.testing."""
+    return turingas.testing
+
+
+@pytest.fixture
+def turingas_triton() -> Iterator[Any]:
+    """In this test ``kernel[grid](...)`` launches on the CPU device; the fixture's ``reports`` tell of the launches."""
+    with turingas.testing.triton_on_cpu() as driver:
+        yield driver
