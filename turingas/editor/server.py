@@ -331,6 +331,6 @@ def _actions(a: Analysis, document: TextDocument, params: t.CodeActionParams) ->
                            edit=t.WorkspaceEdit({document.uri: [edit]}))  # fmt: skip
     if made := a.rewritten():
         new = made.split("\n")
-        if len(new) == len(a.text.raw) and (edits := _edits(enumerate(new), a.text, document)):
+        if len(new) == len(a.text.raw) and (anew := _edits(enumerate(new), a.text, document)):
             yield t.CodeAction("schedule: every control code of the file anew", t.CodeActionKind.RefactorRewrite,
-                               edit=t.WorkspaceEdit({document.uri: edits}))  # fmt: skip
+                               edit=t.WorkspaceEdit({document.uri: anew}))  # fmt: skip
