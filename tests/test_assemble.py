@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 
 import pytest
@@ -14,7 +15,7 @@ from turingas.cubin import elf
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.cubin.model import Param
-from turingas.errors import AsmError, CubinError
+from turingas.errors import AsmError, AsmWarning, CubinError
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 EXIT = "--:-:-:Y:5  EXIT;\n"
@@ -305,3 +306,11 @@ def test_a_mnemonic_that_stands_for_another():
     error = caught.value.errors[0]
     assert error.message == "operand 'RO' does not fit STG.E.SYS"
     assert error.hint == "did you mean 'R0', with a digit?; STG.E stands for STG.E.SYS here"
+
+
+def test_a_warning_goes_to_another_process():
+    """With what it is about, and with its text."""
+    warning = AsmWarning(AsmError("odd", "a.sass", 3, hint="mend it"))
+    again = pickle.loads(pickle.dumps(warning))
+    assert str(again) == str(warning) == "a.sass:3: warning: odd\nhint: mend it"
+    assert again.about.line == 3

@@ -67,8 +67,11 @@ class AsmWarning(UserWarning):
     """Source text that was assembled, and in which something is probably wrong. ``about`` says what, and where."""
 
     def __init__(self, about: AsmError) -> None:
-        super().__init__(about.show("warning"))
+        super().__init__(about)  # so that it can be made again from its args, as pickle does
         self.about = about
+
+    def __str__(self) -> str:
+        return self.about.show("warning")
 
 
 def _cut(text: str, column: int) -> tuple[str, int]:
