@@ -15,7 +15,7 @@ import turingas
 from docs import made
 from tests.cubin import cubins
 from turingas.isa import control
-from turingas.isa.arch import NAMES
+from turingas.isa.arch import DISTINCT as NAMES
 from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parent.parent

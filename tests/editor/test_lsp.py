@@ -282,7 +282,7 @@ def test_pygls_is_missing(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     result = CliRunner().invoke(main, ["lsp"])
-    assert result.exit_code == 1 and "turingas[lsp]" in result.output
+    assert result.exit_code == 1 and "pygls>=2" in result.output
 
 
 def test_shipped_sources_are_formatted_without_a_change_of_meaning():

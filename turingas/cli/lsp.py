@@ -17,7 +17,7 @@ def lsp(sources: Sources, python: bool) -> None:
     completion, definitions, rename, inlay hints, folding, formatting, code actions.
 
     Inline Python is not run unless --python, or the editor's setting allowPython, allows it: to open a file is not to
-    trust it. Needs the extra `turingas[lsp]`.
+    trust it. Needs the package pygls.
     """
     with diagnosed("lsp"):
         try:
@@ -25,7 +25,7 @@ def lsp(sources: Sources, python: bool) -> None:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
                 raise
-            raise LaunchError("the language server needs pygls", "pip install 'turingas[lsp]'") from None
+            raise LaunchError("the language server needs pygls", "pip install 'pygls>=2'") from None
         from turingas.editor.analysis import Settings
 
         made = server(Settings(sources.arch, python and sources.python, sources.include, sources.defines))

@@ -63,6 +63,10 @@ def split(cubin: Parts) -> Parts:
     return plain
 
 
+#: attributes that stand in .nv.info, with the kernel's symbol: they follow from its other facts
+OF_ALL = {nvinfo.CODES[name] for name in ("REGCOUNT", "FRAME_SIZE", "MIN_STACK_SIZE", "MAX_STACK_SIZE")}
+
+
 def rewrite(cubin: Parts) -> bytes:
     """The bytes of a cubin that was read: those of its file, or a new file when its kernels were changed. ValueError
     for a change that the file cannot show."""
@@ -84,10 +88,15 @@ def rewrite(cubin: Parts) -> bytes:
             if value == getattr(old[kernel.name], key):
                 continue
             if key == "attributes":
-                raise ValueError(f"{kernel.name}: attributes tell what was read; infos replaces what they say")
+                continue
             if key == "relocations" and kernel.relocations != old[kernel.name].relocations:
                 raise ValueError(f"{kernel.name}: its relocations are kept as they lie in the file: change the listing")
             setattr(kernel, key, value)
+        now, was = _groups(new[kernel.name].attributes), _groups(old[kernel.name].attributes)
+        changed = {code: now.get(code, []) for code in {**was, **now} if now.get(code, []) != was.get(code, [])}
+        if changed.keys() & OF_ALL:
+            raise ValueError(f"{kernel.name}: attributes tell what was read; infos replaces what they say")
+        kernel.infos = {**kernel.infos, **changed}  # places in the code that has moved
     return build(parts).to_bytes()
 
 

@@ -407,7 +407,7 @@ def head(base: str, example: str) -> list[str]:
     return [op.does, *[f"PTX, CUDA: {op.ptx}"] * bool(op.ptx), *[f"for example: {example}"] * bool(example)]
 
 
-def meant(word: str, mnemonics: Iterable[str]) -> list[str]:
+def meant(word: str, mnemonics: Iterable[str], of_ptx: bool = False) -> list[str]:
     """The mnemonics that are called ``word`` in PTX or CUDA C++ ("shfl.sync"), or whose line says it ("shuffle"), the
     likeliest first."""
     word = word.lower()
@@ -419,12 +419,12 @@ def meant(word: str, mnemonics: Iterable[str]) -> list[str]:
             word in names,
             any(name.startswith(word) for name in names),
             any(word in name for name in names),
-            re.search(rf"\b{re.escape(word)}", op.does.lower()) is not None,
+            not of_ptx and re.search(rf"\b{re.escape(word)}", op.does.lower()) is not None,
         ]
         if any(ranks):
             found.append((ranks.index(True), base))
     if not found and "." in word:
-        return meant(word.rpartition(".")[0], mnemonics)  # mma.sync.aligned: mma.sync
+        return meant(word.rpartition(".")[0], mnemonics, True)  # mma.sync.aligned: mma.sync
     return [base for _, base in sorted(found)]
 
 
