@@ -88,7 +88,8 @@ class Layout:
         if self.dtype not in TYPES:
             raise LaunchError(f"a tensor map of {self.dtype}", "types: " + ", ".join([*TYPES, *LIKE]))
         for name, value, known in (
-            ("swizzle", self.swizzle, SWIZZLES), ("interleave", self.interleave, INTERLEAVES), ("fill", self.fill, FILLS)
+            ("swizzle", self.swizzle, SWIZZLES), ("interleave", self.interleave, INTERLEAVES),
+            ("fill", self.fill, FILLS),
         ):  # fmt: skip
             if value not in known:
                 raise LaunchError(f"{name} is {value!r}; it must be one of " + ", ".join(map(repr, known)))
@@ -100,7 +101,8 @@ class Layout:
         for n, stride in enumerate(self.strides):
             if stride % unit:
                 hint = f"pad the rows: the bytes of a row must be a multiple of {unit}"
-                raise LaunchError(f"the stride of dimension {rank - 2 - n} is {stride} bytes, no multiple of {unit}", hint)
+                message = f"the stride of dimension {rank - 2 - n} is {stride} bytes, no multiple of {unit}"
+                raise LaunchError(message, hint)
         _each("dims", self.dims, rank, 1, 2**32)
         _each("steps", self.steps, rank, 1, 8)
         if self.im2col:

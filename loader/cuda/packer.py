@@ -92,7 +92,8 @@ def _tensor_map(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[An
     def take(value: TensorMap, stream: int) -> bytes:
         if value.device != gpu.number:
             place = "the CPU device" if value.device is None else f"cuda:{value.device}"
-            raise LaunchError(f"{name} is a tensor map for {place}, the kernel is on {gpu}", "make it of an array there")
+            hint = "make it of an array there"
+            raise LaunchError(f"{name} is a tensor map for {place}, the kernel is on {gpu}", hint)
         return value.opaque
 
     return f"{param.size}s", take

@@ -15,11 +15,12 @@ from collections.abc import Callable
 import numpy as np
 
 from turingas.emulate.arrays import Array
-from turingas.emulate.build import Maker, Step, semantics
+from turingas.emulate.build import Maker, Step, only, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import BadAccess
+from turingas.emulate.semantics.atomics import OPERATIONS
 from turingas.emulate.semantics.bulk import POISON, Change, places, under_way
 from turingas.emulate.semantics.loads import fault
 from turingas.errors import LaunchError
@@ -103,6 +104,7 @@ class Copy:
         first, second = i.operands[:2]
         assert isinstance(first, Mem) and isinstance(second, Mem)
         assert isinstance(first.ur, Reg) and isinstance(second.ur, Reg), i
+        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", *OPERATIONS)
         self.i, self.first, self.map = i, first.ur.index, second.ur.index
         self.rank = next(int(mod[0]) for mod in i.mods if mod[1:] == "D")
         self.im2col, self.front = "IM2COL" in i.mods, front
@@ -141,6 +143,11 @@ class Copy:
             )
         if layout.interleave:
             raise Wrong("where slices of an interleaved tensor lie is not documented; the CPU device cannot copy them")
+        if layout.swizzle and layout.inner * layout.item != layout.swizzle:
+            raise Wrong(
+                f"where rows of {layout.inner * layout.item} bytes lie with a swizzle of {layout.swizzle} is not "
+                "documented; the CPU device copies rows that are as long as the swizzle"
+            )
         if self.front == 2 and layout.dtype not in NANS and "f" in layout.dtype:
             raise Wrong(f"what a load does to {layout.dtype} is not documented; the CPU device cannot copy it")
         layout.check()
@@ -189,7 +196,8 @@ def load_tile(i: Instruction, m: Maker) -> Step:
                 def land(at: Array = at) -> None:
                     words = k.wave.memory.load(where, unit, inside)
                     if inside is not None:
-                        words = [np.where(inside, word, np.uint32(out)) for word, out in zip(words, _filled(layout, unit))]
+                        filled = zip(words, _filled(layout, unit))
+                        words = [np.where(inside, word, np.uint32(out)) for word, out in filled]
                     k.wave.shared.store(at, blocks, unit, words, reach=True)
 
                 under_way(k, i, lane, land, count * unit, told, [Touch("write", spots.index, unit)])
@@ -243,7 +251,7 @@ def _change(i: Instruction, layout: Layout) -> Change:
 
 def _reduce(k: Cohort, change: Change, item: int, where: Array, inside: Array | None, words: list[Array]) -> None:
     """To elements of ``item`` bytes. Those of 2 bytes stand in the lower halves of pairs."""
-    given = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[..., 0]
+    given: Array = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[..., 0]
     with k.wave.memory.lock:
         for s in k.wave.memory.locate(where, item, inside, write=True):
             mask: Array | slice = slice(None) if s.mask is None else s.mask
