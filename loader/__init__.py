@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 from loader import cuda
 from loader.module import CPU, Given, Kernel, Module
 from loader.sources import found
+from loader.tensor import tensor_map
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 #: what ``load`` takes; what it takes of Triton's and CuPy's, which have no types, stands in ``loader.sources``
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Cubin"
-__all__ = ["Given", "Kernel", "Module", "devices", "load"]
+__all__ = ["Given", "Kernel", "Module", "devices", "load", "tensor_map"]
 
 
 def devices() -> list[str]:

@@ -13,6 +13,7 @@ from loader.cuda.gpu import Device
 from turingas.cubin.model import Param
 from turingas.errors import LaunchError
 from turingas.launch import check_array, scalar
+from turingas.tensor_map import TensorMap, check_parameter
 
 CODES = {np.dtype(kind).char: code for kind, code in (
     ("i1", "b"), ("u1", "B"), ("i2", "h"), ("u2", "H"), ("i4", "i"), ("u4", "I"), ("i8", "q"), ("u8", "Q"),
@@ -33,7 +34,10 @@ class Packer:
             kind = kind_of(value)
             if kind is not None and kind.stream is not None and self.ask is None:
                 self.ask, self.first = kind.stream, number
-            code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
+            if isinstance(value, TensorMap):
+                code, take = _tensor_map(gpu, param, name)
+            else:
+                code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
             codes.append((param, code))
             takes.append(take)
         self.pack_into = struct.Struct(layout(codes)).pack_into
@@ -80,6 +84,19 @@ def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Cal
         raise AssertionError(name)
 
     return "Q", take if kind.quick is None else kind.quick(here, take)
+
+
+def _tensor_map(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+    check_parameter(name, param.size)
+
+    def take(value: TensorMap, stream: int) -> bytes:
+        if value.device != gpu.number:
+            place = "the CPU device" if value.device is None else f"cuda:{value.device}"
+            hint = "make it of an array there"
+            raise LaunchError(f"{name} is a tensor map for {place}, the kernel is on {gpu}", hint)
+        return value.opaque
+
+    return f"{param.size}s", take
 
 
 def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:

@@ -321,7 +321,7 @@ def test_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["UTMALDG.2D [UR4], [UR8]", "UBLKCP.G.G [UR8], [UR10], UR12", "REDAS.ADD [R2.U32+UR4], R6"]
+    "text", ["UBLKCP.G.G [UR8], [UR10], UR12", "REDAS.ADD [R2.U32+UR4], R6"]
 )
 def test_what_is_not_there_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=text.split(".")[0]):

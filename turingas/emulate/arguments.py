@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from turingas.cubin.model import Kernel
+from turingas.cubin.model import Kernel, Param
 from turingas.emulate.memory import Global
 from turingas.errors import LaunchError
 from turingas.launch import check_array, check_count, element, label, scalar, warn_of_bits
+from turingas.tensor_map import TensorMap, check_parameter
 
 
 def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, list[int]]:
     """The parameter area of a launch, and the addresses of what was added to ``memory`` for it.
 
     A numpy array is passed by its address and used in place; a Python int, float or bool takes the size of its
-    parameter; a numpy scalar or ``bytes`` (a struct) must have that size. LaunchError says what does not fit.
+    parameter; a numpy scalar or ``bytes`` (a struct) must have that size; a tensor map is written for the address that
+    its tensor gets. LaunchError says what does not fit.
     """
     params = sorted(kernel.params, key=lambda p: p.offset)
     check_count(kernel.name, params, args)
@@ -32,6 +34,8 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
             if isinstance(value, np.ndarray):
                 check_array(name, param.size, param.type, element(value.dtype))
                 data = _address(value, name, memory, added)
+            elif isinstance(value, TensorMap):
+                data = _tensor_map(value, name, param, memory, added)
             else:
                 warn_of_bits(kernel, kernel.params.index(param), param, value, name)
                 data = scalar(value, param.size, name, param.type)
@@ -52,3 +56,10 @@ def _address(value: np.ndarray[Any, Any], name: str, memory: Global, added: dict
     if key not in added or not value.nbytes:
         added[key] = memory.add(value, name)
     return struct.pack("<Q", added[key])
+
+
+def _tensor_map(value: TensorMap, name: str, param: Param, memory: Global, added: dict[Any, int]) -> bytes:
+    check_parameter(name, param.size)
+    if value.memory is None:
+        raise LaunchError(f"{name} is a tensor map of an array on cuda:{value.device}, the kernel on the CPU device")
+    return value.layout.pack(struct.unpack("<Q", _address(value.memory, name, memory, added))[0])

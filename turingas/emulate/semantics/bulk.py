@@ -428,10 +428,10 @@ BULK_TYPES = {"S32": "S32", "U64": "64", "S64": "S64", "F16": "F16x2", "F32": "F
 class Change:
     """What a reduction in bulk does to memory: its operation on elements of its type, that of an atomic."""
 
-    def __init__(self, i: Instruction, kind: str | None = None) -> None:
+    def __init__(self, i: Instruction, kind: str | None = None, ftz: bool = False) -> None:
         op = next(mod for mod in i.mods if mod in OPERATIONS)
         given = kind if kind is not None else next((BULK_TYPES[mod] for mod in i.mods if mod in BULK_TYPES), "")
-        flush = ("FTZ",) if "FTZ" in i.mods else ()
+        flush = ("FTZ",) if ftz or "FTZ" in i.mods else ()
         _, self.dtype, function, _ = named(op, given, flush, i.name)
         assert function is not None, i
         self.function = function

@@ -1,0 +1,261 @@
+"""Tensor copies: tiles and im2col columns of tensors that tensor maps describe (PTX ISA, "Tensors").
+
+How a map is read: ``turingas.tensor_map``. Elements outside of the tensor are filled when they are loaded, and left
+alone when they are stored; the mbarrier hears of all bytes of the box. The swizzle exchanges the 16-byte pieces of
+shared memory by bits of their address: 4 to 6 become exclusive ors with 7 to 9 (128 bytes), or as many of them as 64
+and 32 bytes have. The NaN that fills is the one that arithmetic makes.
+
+A copy is over when its mbarrier has to hear of it, or its group is waited for (``late``); the map is read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from turingas.emulate.arrays import Array
+from turingas.emulate.build import Maker, Step, only, semantics
+from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
+from turingas.emulate.late import Touch
+from turingas.emulate.memory import BadAccess
+from turingas.emulate.semantics.atomics import OPERATIONS
+from turingas.emulate.semantics.bulk import POISON, Change, places, under_way
+from turingas.emulate.semantics.loads import fault
+from turingas.errors import LaunchError
+from turingas.isa.instruction import Instruction, Mem, Reg
+from turingas.tensor_map import ALIGN, CORNER_BITS, NBYTES, Layout, unpack
+
+NANS = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0xFFF8000000000000}
+#: what a reduction does with elements, by the name that atomics have for their type
+REDUCED = {
+    "uint32": "", "int32": "S32", "uint64": "64", "int64": "S64", "float16": "F16x2", "bfloat16": "BF16x2",
+    "float32": "F32", "float32.ftz": "F32", "float64": "F64",
+}  # fmt: skip
+TILE = 128  # alignment of a tile in shared memory
+
+
+class Wrong(Exception):
+    """The instruction and its tensor map do not fit."""
+
+
+def outer(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, Array]:
+    """Of each row of a copy, in the order of shared memory: its offset in global memory, int64, and whether it is
+    inside. ``start``: the first coordinates; ``offsets``: those of im2col."""
+    if layout.im2col:
+        return _columns(layout, start, offsets)
+    offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    for n in range(1, layout.rank):
+        count = -(-layout.box[n] // layout.steps[n])
+        at = start[n] + layout.steps[n] * np.arange(count, dtype=np.int64)
+        good = (at >= 0) & (at < layout.dims[n])
+        offset = (layout.strides[n - 1] * at[:, None] + offset).reshape(-1)
+        inside = (good[:, None] & inside).reshape(-1)
+    return offset, inside
+
+
+def _columns(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, Array]:
+    """Pixels one after the other, row by row and image by image within the box of pixels."""
+    at = start[1:]
+    last = [n - 1 + high for n, high in zip(layout.dims[1:], layout.upper)]
+    pixels = []
+    for _ in range(layout.pixels):
+        pixels.append(list(at))
+        for n, end in enumerate(last):
+            at[n] += layout.steps[n + 1]
+            if at[n] <= end:
+                break
+            at[n] = layout.lower[n]
+        else:
+            at[-1] += 1
+    found = np.array(pixels, np.int64) + np.array([*offsets, 0])
+    inside = ((found >= 0) & (found < np.array(layout.dims[1:]))).all(axis=1)
+    return (found * np.array(layout.strides)).sum(axis=1), inside
+
+
+def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int) -> tuple[Array, Array]:
+    """The same of each piece of ``unit`` bytes."""
+    row, good = outer(layout, start, offsets)
+    at = start[0] * layout.item + np.arange(0, layout.inner * layout.item, unit, dtype=np.int64)
+    inside = (at >= 0) & (at < layout.dims[0] * layout.item)
+    return (row[:, None] + at).reshape(-1), (good[:, None] & inside).reshape(-1)
+
+
+def unit_of(layout: Layout, address: int, start: list[int]) -> int:
+    """The most bytes, 16 at most, that are inside or outside as one and aligned in both memories."""
+    bits = address | start[0] * layout.item | layout.dims[0] * layout.item | layout.inner * layout.item | 16
+    return bits & -bits
+
+
+def swizzled(layout: Layout, address: Array) -> Array:
+    """Where bytes for shared addresses (uint32) go."""
+    if not layout.swizzle:
+        return address
+    bits = np.uint32(layout.swizzle - 16)  # of the address: which piece
+    return address ^ (address >> np.uint32(3) & bits)
+
+
+class Copy:
+    """One of UTMALDG, UTMASTG, UTMAREDG: its operands, [shared address, mbarrier (a load), coordinates ...] and
+    [address of the map]."""
+
+    def __init__(self, i: Instruction, m: Maker, front: int) -> None:
+        first, second = i.operands[:2]
+        assert isinstance(first, Mem) and isinstance(second, Mem)
+        assert isinstance(first.ur, Reg) and isinstance(second.ur, Reg), i
+        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", *OPERATIONS)
+        self.i, self.first, self.map = i, first.ur.index, second.ur.index
+        self.rank = next(int(mod[0]) for mod in i.mods if mod[1:] == "D")
+        self.im2col, self.front = "IM2COL" in i.mods, front
+        more = [o for o in i.operands[2:] if isinstance(o, Reg)]
+        self.more = m.raw(more[0]) if more else None
+
+    def each(self, k: Cohort, do: Callable[[int, int, int, Layout, list[int], int], None]) -> None:
+        """``do`` for each warp: row, lane, address of the tensor, layout, coordinates, the last operand."""
+        lanes = k.lanes
+        last = None if self.more is None else np.broadcast_to(self.more(k), (k.count, 1))
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist():
+            lane = row * 32 + int(lanes[row].argmax())
+            where = 0
+            try:
+                where = int(k.ur(self.map)[row, 0]) | int(k.ur(self.map + 1)[row, 0]) << 32
+                address, layout = self.read(k, where)
+                begin = self.first + self.front
+                start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.rank)]
+                do(row, lane, address, layout, start, 0 if last is None else int(last[row, 0]))
+            except BadAccess as bad:
+                raise fault(k, self.i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
+            except (Wrong, LaunchError, Unsupported) as why:
+                raise fault(k, self.i, BadAccess("tensor map", str(why), lane, where), 32) from None
+
+    def read(self, k: Cohort, where: int) -> tuple[int, Layout]:
+        """The tensor map at an address of global memory."""
+        if where % ALIGN:
+            raise Wrong(f"a tensor map at {where:#x}: not aligned to {ALIGN} bytes")
+        words = k.wave.memory.load(np.uint64(where) + np.arange(0, NBYTES, 16, dtype=np.uint64)[None], 16)
+        address, layout = unpack(np.stack(words, axis=-1).tobytes())
+        if layout.rank != self.rank or layout.im2col != self.im2col:
+            kinds = {True: "im2col", False: "tiled"}
+            raise Wrong(
+                f"{self.i.name} takes a {kinds[self.im2col]} map of {self.rank} dimensions; this one is "
+                f"{kinds[layout.im2col]}, of {layout.rank}"
+            )
+        if layout.interleave:
+            raise Wrong("where slices of an interleaved tensor lie is not documented; the CPU device cannot copy them")
+        if layout.swizzle and layout.inner * layout.item != layout.swizzle:
+            raise Wrong(
+                f"where rows of {layout.inner * layout.item} bytes lie with a swizzle of {layout.swizzle} is not "
+                "documented; the CPU device copies rows that are as long as the swizzle"
+            )
+        if self.front == 2 and layout.dtype not in NANS and "f" in layout.dtype:
+            raise Wrong(f"what a load does to {layout.dtype} is not documented; the CPU device cannot copy it")
+        layout.check()
+        return address, layout
+
+    def in_shared(self, layout: Layout, shared: int, count: int, unit: int) -> Array:
+        """Where the pieces of a copy lie in shared memory, (1, count) uint32."""
+        if shared % TILE:
+            raise BadAccess("misaligned", f"a tile at 0x{shared:x} of shared memory: not aligned to {TILE}", 0, shared)
+        return swizzled(layout, np.uint32(shared) + np.arange(0, count * unit, unit, dtype=np.uint32))[None]
+
+    def offsets(self, last: int) -> list[int]:
+        """Of im2col, packed into the lower half of the last operand."""
+        if not self.im2col:
+            return []
+        bits = CORNER_BITS[self.rank]
+        return [last >> bits * n & (1 << bits) - 1 for n in range(self.rank - 2)]
+
+
+def _filled(layout: Layout, unit: int) -> list[int]:
+    """The words of a piece outside of the tensor."""
+    value = NANS[layout.dtype] if layout.fill == "nan" else 0
+    data = value.to_bytes(8, "little")[: layout.item] * 16
+    return [int.from_bytes(data[at : at + min(unit, 4)], "little") for at in range(0, unit, 4)]
+
+
+@semantics("UTMALDG")
+def load_tile(i: Instruction, m: Maker) -> Step:
+    """``UTMALDG.2D [URb], [URa]``: URb shared address, URb + 1 mbarrier, then coordinates. With URc its upper half says
+    which blocks of the cluster get the tile (.MULTICAST), the lower half the offsets of .IM2COL."""
+    copy, multicast = Copy(i, m, 2), "MULTICAST" in i.mods
+
+    def step(k: Cohort) -> None:
+        def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
+            unit = unit_of(layout, address, start)
+            where, inside = _where(address, *pieces(layout, start, copy.offsets(last), unit))
+            count = where.size
+            k.wave.memory.locate(where, unit, inside)
+            blocks = k.blocks[row : row + 1]
+            for to, told in places(k, row, "S", copy.first, last >> 16 if multicast else None):
+                at = copy.in_shared(layout, to, count, unit)
+                (spots,) = k.wave.shared.locate(at, blocks, unit, reach=True)
+                if k.wave.options.stale:
+                    k.wave.shared.store(at, blocks, unit, [POISON] * max(1, unit // 4), reach=True)
+
+                def land(at: Array = at) -> None:
+                    words = k.wave.memory.load(where, unit, inside)
+                    if inside is not None:
+                        filled = zip(words, _filled(layout, unit))
+                        words = [np.where(inside, word, np.uint32(out)) for word, out in filled]
+                    k.wave.shared.store(at, blocks, unit, words, reach=True)
+
+                under_way(k, i, lane, land, count * unit, told, [Touch("write", spots.index, unit)])
+
+        copy.each(k, one)
+
+    return step
+
+
+def _where(address: int, offset: Array, inside: Array) -> tuple[Array, Array | None]:
+    """Addresses in global memory, (1, count) uint64, and which of them are inside of the tensor (None: all)."""
+    where: Array = (address + np.where(inside, offset, 0)).astype(np.uint64)[None]
+    return where, None if inside.all() else inside[None]
+
+
+@semantics("UTMASTG", "UTMAREDG")
+def store_tile(i: Instruction, m: Maker) -> Step:
+    """``UTMASTG.2D [URb], [URa]``: URb shared address, then coordinates. ``UTMAREDG.2D.ADD`` does an operation on
+    elements of the map's type instead."""
+    copy, reduce = Copy(i, m, 1), i.base == "UTMAREDG"
+
+    def step(k: Cohort) -> None:
+        def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
+            change = _change(i, layout) if reduce else None
+            unit = layout.item if reduce else unit_of(layout, address, start)
+            where, inside = _where(address, *pieces(layout, start, [0] * (layout.rank - 2), unit))
+            at = copy.in_shared(layout, int(k.ur(copy.first)[row, 0]), where.size, unit)
+            blocks = k.blocks[row : row + 1]
+            k.wave.memory.locate(where, unit, inside, write=True)
+            (spots,) = k.wave.shared.locate(at, blocks, unit, reach=True)
+
+            def land() -> None:
+                words = k.wave.shared.load(at, blocks, unit, reach=True)
+                if change is None:
+                    k.wave.memory.store(where, unit, words, inside)
+                else:
+                    _reduce(k, change, unit, where, inside, words)
+
+            under_way(k, i, lane, land, 0, None, [Touch("read", spots.index, unit)])
+
+        copy.each(k, one)
+
+    return step
+
+
+def _change(i: Instruction, layout: Layout) -> Change:
+    if layout.dtype not in REDUCED:
+        raise Wrong(f"{i.name} of elements of {layout.dtype}")
+    return Change(i, REDUCED[layout.dtype], layout.dtype.endswith("ftz"))
+
+
+def _reduce(k: Cohort, change: Change, item: int, where: Array, inside: Array | None, words: list[Array]) -> None:
+    """To elements of ``item`` bytes. Those of 2 bytes stand in the lower halves of pairs."""
+    given: Array = np.ascontiguousarray(np.stack(words, axis=-1)).view(change.dtype)[..., 0]
+    with k.wave.memory.lock:
+        for s in k.wave.memory.locate(where, item, inside, write=True):
+            mask: Array | slice = slice(None) if s.mask is None else s.mask
+            index = s.index[mask].reshape(-1)
+            memory = s.plane.views[item] if item < change.item else s.plane.views[item].view(change.dtype)
+            new = change.function(memory[index].astype(change.dtype), given[mask].reshape(-1))
+            memory[index] = new.astype(memory.dtype)
