@@ -206,7 +206,7 @@ def choices(text: Text, line: int, column: int) -> list[Choice]:
     base = re.split(r"[.\s]", statement)[0]
     found = _registers_of(text, line, ("R", "UR", "P", "UP"))
     found += [Choice(one.name, one.kind, one.means) for one in text.visible(line) if one.kind not in ("register",)]
-    if base in ("S2R", "S2UR", "CS2R"):
+    if re.fullmatch("C?S2U?R", base):
         built_in = [f"{what}.{axis}" for what in ("threadIdx", "blockIdx") for axis in "xyz"]
         found += [Choice(name, "special") for name in (*built_in, *specials(isa, base))]
     return found
