@@ -5,6 +5,7 @@ STAMP := $(VENV)/installed
 DEMO  := $(VENV)/installed-demo
 CUDNN := $(VENV)/installed-cudnn
 TORCH := .venv-torch
+TRITON := $(CURDIR)/.cache/triton-3.9.0
 
 # Nothing is left outside the checkout.
 export TURINGAS_CACHE        := $(CURDIR)/.cache/nvrtc
@@ -13,7 +14,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-torch test-gpu try bench bench-host readme docs clean
+.PHONY: demo cudnn test test-slow test-torch test-triton test-gpu try bench bench-host readme docs vscode clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -68,6 +69,15 @@ $(TORCH)/installed: pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test-torch $(TORCH) "torch==2.13.0+cpu" "torch>=2.7"
 	@touch $@
 
+# kernels that a newer Triton than that of the tests compiles for Blackwell, on the CPU device; it takes 1 GB
+test-triton: $(STAMP) $(TRITON)/installed
+	mkdir -p build
+	TURINGAS_TRITON="$(TRITON)" $(BIN)/python -m pytest -q tests/emulate/test_triton_blackwell.py
+
+$(TRITON)/installed:
+	$(BIN)/python -m pip install -q --no-deps --target "$(TRITON)" triton==3.9.0
+	@touch $@
+
 test-gpu: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pytest -q -m gpu
@@ -86,7 +96,14 @@ readme: $(STAMP)
 	$(BIN)/python -m examples.demo --device cpu --output docs/demo.jpg
 
 docs: $(STAMP)
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# the extension for VS Code, build/turingas.vsix, and its tests; needs npm, and Node 20 or later
+vscode: $(STAMP)
+	@command -v npm >/dev/null || { echo "error: npm is not installed"; exit 1; }
+	mkdir -p build
+	cd editors/vscode && npm ci --no-audit --no-fund && npm run build && PATH="$(CURDIR)/$(BIN):$$PATH" npm test && \
+		npm run package -- --out "$(CURDIR)/build/turingas.vsix"
 
 clean:
-	rm -rf $(VENV) $(TORCH) build .cache
+	rm -rf $(VENV) $(TORCH) build .cache editors/vscode/node_modules editors/vscode/out

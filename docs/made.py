@@ -1,4 +1,4 @@
-"""What the site has that is not in git: a page of the instructions of each architecture, and all pictures.
+"""What the site has that is not in git: the pages of instructions, and all pictures.
 
 A hook of mkdocs (mkdocs.yml names it): `make docs` makes them while it builds. Pages of instructions and figures of
 benchmarks take seconds, so they are kept in build/made, under a hash of the files they were made from.
@@ -22,12 +22,12 @@ from loader.bench import figures as drawing  # noqa: E402
 from loader.bench import results  # noqa: E402
 from turingas import speed_shown  # noqa: E402
 from turingas.cli.bench import BENCHES, find  # noqa: E402
-from turingas.isa.arch import DISTINCT  # noqa: E402
 
 KEPT = ROOT / "build" / "made"
 ISA = [ROOT / "docs" / "reference.py", *(ROOT / "turingas" / "isa").glob("**/*.py")]
 DRAWERS = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench").glob("*.py"),
            Path(speed_shown.__file__)]  # fmt: skip
+MNEMONIC = "reference/instructions.html#"
 SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
 
 
@@ -41,15 +41,14 @@ def kept(sources: Iterable[Path], name: str, make: Callable[[Path], None]) -> st
     return path.read_text()
 
 
-def instructions(arch: str) -> str:
-    """The page of an architecture."""
-    name = f"{arch}.md"
-    return kept(ISA, name, lambda folder: (folder / name).write_text(reference.page(arch)) and None)
-
-
 def pages() -> dict[str, Callable[[], str]]:
     """The pages of instructions, by their place in the site."""
-    return {f"reference/{arch}.md": lambda arch=arch: instructions(arch) for arch in DISTINCT}
+
+    def text(place: str, make: Callable[[], str]) -> str:
+        name = Path(place).name
+        return kept(ISA, name, lambda folder: (folder / name).write_text(make()) and None)
+
+    return {place: lambda place=place, make=make: text(place, make) for place, make in reference.PAGES.items()}
 
 
 def drawings() -> dict[str, Callable[[], str]]:
@@ -75,10 +74,11 @@ def shown() -> set[str]:
 
 
 def on_config(config: Any) -> Any:
-    """The navigation has a page for each architecture."""
+    """The navigation has the pages that are made."""
     for entry in config.nav:
         if "Instructions" in entry:
-            entry["Instructions"] = [{Path(place).stem: place} for place in pages()]
+            titles = {place: make().partition("\n")[0].removeprefix("# ") for place, make in pages().items()}
+            entry["Instructions"] = [{title: place} for place, title in titles.items()]
     return config
 
 
@@ -90,3 +90,14 @@ def on_files(files: Any, config: Any) -> Any:
     for place, make in {**pages(), **{place: there[place] for place in sorted(shown() & set(there))}}.items():
         files.append(File.generated(config, place, content=make()))
     return files
+
+
+def on_post_build(config: Any) -> None:
+    """Who types LDG means LDG, and not LDGDEPBAR, whose name is rarer: of the mnemonics in the search index the short
+    ones come first."""
+    path = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(path.read_text())
+    for entry in index["docs"]:
+        if entry["location"].startswith(MNEMONIC):
+            entry["boost"] = 100 / len(entry["title"]) ** 2
+    path.write_text(json.dumps(index, separators=(",", ":")))

@@ -173,9 +173,51 @@ def drawn(found: dict[str, Any]) -> Iterator[str]:
     yield f"below 0.95x in {made['slower']}, which is {made['slower of 100']} of 100."
 
 
+def products(found: dict[str, Any]) -> Iterator[str]:
+    """The fastest of ours beside cuBLAS, for each type and size."""
+    yield f"{stamp(found)}; TFLOP/s, square matrices, which do not come from the L2:"
+    yield ""
+    yield row("", "ours", "cuBLAS", "ours over cuBLAS", "error", "cuBLAS's")
+    yield "|---" * 6 + "|"
+    for name, entry in found["settings"].items():
+        right = [one for one in entry["rows"] if one["status"] == "ok" and not one["name"].startswith("nothing")]
+        rival = max((one for one in right if one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
+        ours = max((one for one in right if not one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
+        size, _, kind = name.partition(" ")
+        speeds = [f"{one['tflops']:.0f}" for one in (ours, rival)] + [f"{ours['tflops'] / rival['tflops']:.2f}x"]
+        yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
+
+
+def members(schema: dict[str, Any]) -> Iterator[str]:
+    """What a JSON schema describes, a line a member: its place, its type, what it is."""
+    for number, one in enumerate(schema.get("oneOf", [schema])):
+        yield from [""] * bool(number)
+        if told := one.get("description"):
+            yield from (told, "")
+        yield "| member | type | |"
+        yield "|---|---|---|"
+        yield from (row(f"`{place}`", kind, told) for place, kind, told in _members(one, ""))
+
+
+def _members(schema: dict[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
+    if schema.get("type") == "array":
+        yield from _members(schema["items"], f"{place}[]")
+    each = schema.get("additionalProperties")
+    for name, one in [*schema.get("properties", {}).items(), *([("NAME", each)] if each else [])]:
+        here = f"{place}.{name}" if place else name
+        kinds = one.get("type", "")
+        kind = " or ".join(kinds) if isinstance(kinds, list) else kinds
+        words = [one.get("description", ""), f"One of {', '.join(one['enum'])}." if "enum" in one else ""]
+        if schema.get("properties") and name not in schema["required"]:
+            words.append("May be missing.")
+        yield here, kind, " ".join(filter(None, words))
+        yield from _members(one, here)
+
+
 #: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
-    "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn,
+    "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
+    "products": products,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from turingas.emulate import Report
 
 CPU = "cpu"
+Self = TypeVar("Self", bound="Module")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Module:
     def __init__(self, cubin: Cubin, device: str) -> None:
         self.cubin, self.device = cubin, device
         self.chosen: str | None = None  # the kernel that it was loaded for
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device}: {self.cubin!r}>"
 
     def kernel(self, name: str | None = None) -> Kernel:
         """The kernel called ``name`` (in the cubin, or in C++), or the one that ``load`` was asked for, or the
@@ -69,7 +73,7 @@ class Module:
         """Give the device's memory back. The module cannot be used any more."""
         raise NotImplementedError
 
-    def __enter__(self) -> Module:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(
@@ -83,6 +87,9 @@ class Kernel:
 
     def __init__(self, module: Module, name: str) -> None:
         self.module, self.name = module, name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} on {self.module.device}>"
 
     def launch(
         self,

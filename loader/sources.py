@@ -1,4 +1,5 @@
-"""Cubins as other tools hold them: files of all kinds, Triton's compiled kernels, CuPy's RawModule and RawKernel.
+"""Sources, and cubins as other tools hold them: files of all kinds, Triton's compiled kernels, CuPy's RawModule and
+RawKernel.
 
 Neither Triton nor CuPy is imported here. A compiled kernel of Triton is what has ``asm["cubin"]`` and ``metadata``.
 Of CuPy's objects the source and the options are taken (https://docs.cupy.dev/en/stable/reference/generated/cupy.RawModule.html)
@@ -12,24 +13,37 @@ from collections.abc import Callable
 from typing import Any
 
 from loader import nvrtc
+from turingas.assembler.assembler import assemble_file
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.pick import Found, holds, pick
 from turingas.errors import CubinError, LaunchError
 
 HOW = "kernel= and arch= choose"
-ARCH = "sm_80"  # of CUDA C++ that nobody has said an architecture for
+ELF = b"\x7fELF"  # a cubin begins so
+SOURCE_ARCH, CUPY_ARCH = "sm_75", "sm_80"  # of SASS and of CUDA C++ that nobody has said an architecture for
 Runs = Callable[[str], bool] | None
 
 
-def found(what: Any, kernel: str | None, arch: str | None, runs: Runs = None, default: str = ARCH) -> Found:
-    """The cubin of ``what``: a path (of a cubin, a fat binary, an object or library of the host, a folder of Triton's
-    cache), the bytes of such a file, a ``Cubin``, a compiled kernel of Triton's, a RawModule or RawKernel of CuPy's. Of
-    several, the one that has ``kernel`` and is for ``arch``; without ``arch`` the newest that ``runs`` on a GPU, where
-    there is one. ``default``: for what CuPy's source is compiled without ``arch``.
+def found(
+    what: Any, kernel: str | None, arch: str | None, runs: Runs = None, default: str | None = None, **assembling: Any
+) -> Found:
+    """The cubin of ``what``: a path (of a source, a cubin, a fat binary, an object or library of the host, a folder of
+    Triton's cache), the bytes of such a file but a source, a ``Cubin``, a compiled kernel of Triton's, a RawModule or
+    RawKernel of CuPy's. Of several, the one that has ``kernel`` and is for ``arch``; without ``arch`` the newest that
+    ``runs`` on a GPU, where there is one. ``default``: the architecture of sources, here and of CuPy's, for which
+    neither they nor ``arch`` have one. ``assembling``: options of ``turingas.assemble``.
 
-    CubinError for what is no cubin, LaunchError where none is found, or several; NvrtcError where CuPy's source does
-    not compile.
+    AsmError for a source's mistakes, CubinError for what is no cubin, LaunchError where none is found, or several;
+    NvrtcError where CuPy's source does not compile.
     """
+    if isinstance(what, (str, os.PathLike)) and os.fspath(what).endswith(".sass") and not os.path.isdir(what):
+        with open(what, "rb") as file:
+            data = file.read()
+        if not data.startswith(ELF):  # else it is a cubin, whatever it is called
+            cubin = assemble_file(data, os.fspath(what), arch or default or SOURCE_ARCH, **assembling)
+            return Found(cubin, kernel or "")
+    if any(value for name, value in assembling.items() if name != "allow_python"):
+        raise LaunchError("defines and include are for sources: files called .sass", "`turingas.assemble` takes text")
     if isinstance(what, Cubin):
         return Found(_told(what, arch), kernel or "")
     if isinstance(what, (bytes, bytearray, memoryview)):
@@ -46,7 +60,7 @@ def found(what: Any, kernel: str | None, arch: str | None, runs: Runs = None, de
         hint = "turingas.testing.triton_launch compiles and launches it; or pass what kernel.warmup(...) gives"
         raise LaunchError(f"{type(what).__name__} is not compiled yet", hint)
     if _is(what, "cupy", "RawModule", "RawKernel"):
-        return _cupy(what, kernel, arch, runs, default)
+        return _cupy(what, kernel, arch, runs, default or CUPY_ARCH)
     raise CubinError(f"a {type(what).__name__} is no cubin: a path, bytes, a Cubin, a kernel of Triton's or CuPy's is")
 
 
@@ -71,8 +85,7 @@ def _file(source: str | bytes, kernel: str | None, arch: str | None, runs: Runs)
     try:
         return Found(_told(Cubin.from_file(source), arch), kernel or "")
     except CubinError as error:
-        hint = "; turingas.assemble makes one from source" if source.endswith(".sass") else ""
-        raise CubinError(f"{error.message} ({source}){hint}", error.offset) from None
+        raise CubinError(f"{error.message} ({source})", error.offset) from None
 
 
 def _several(source: str | bytes) -> bool:

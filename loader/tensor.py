@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +33,8 @@ def tensor_map(
     upper: Sequence[int] = (),
 ) -> TensorMap:
     """A tensor map (CUtensorMap) of ``array``, to be passed to ``launch`` where a kernel takes ``const
-    __grid_constant__ CUtensorMap``. An array in a GPU's memory gives one for that GPU, any other one for the CPU
-    device. The array is kept alive, and used in place.
+    __grid_constant__ CUtensorMap``, or a pointer to one. An array in a GPU's memory gives one for that GPU, any other
+    one for the CPU device. The array is kept alive, and used in place.
 
     All sizes are in the order of the array's own dimensions, the innermost one last (1 to 5 of them; its elements must
     lie one behind the other). Coordinates in a kernel are in the other order, as PTX has them.
@@ -77,14 +78,31 @@ def tensor_map(
     address, _, place, _ = kind.read(array, 0)
     if place in (HOST, BOTH):
         aligned(layout, address)
-        memory = np.ctypeslib.as_array((ctypes.c_uint8 * layout.extent).from_address(address))
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * _reach(array, layout, address)).from_address(address))
         if isinstance(array, np.ndarray):
             memory.flags.writeable = array.flags.writeable
         return TensorMap(layout, array, memory)
     if place == ASK:
         place = cuda.device(0).where(address)
     gpu = cuda.device(place)
-    return TensorMap(layout, array, None, _encode(gpu, layout, address, l2), place)
+    opaque = _encode(gpu, layout, address, l2)
+    return TensorMap(layout, array, None, opaque, place, _Copy(opaque, gpu))
+
+
+class _Copy:
+    """The bytes of a map in a GPU's memory, made when a kernel that takes a pointer first asks for them: to allocate
+    takes long, and must not be while a graph is recorded."""
+
+    def __init__(self, opaque: bytes, gpu: Any) -> None:
+        self.opaque, self.gpu = opaque, gpu
+
+    @functools.cached_property
+    def buffer(self) -> cuda.Buffer:
+        return cuda.Buffer.of(np.frombuffer(self.opaque, np.uint8), self.gpu)
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address
 
 
 def _strides(array: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -100,11 +118,28 @@ def _strides(array: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+def _reach(array: Any, layout: Layout, address: int) -> int:
+    """Bytes of memory that the map may touch. Stores write whole units of 16 bytes, so the padding of the last row is
+    among them, if the array is known to be part of one that has it."""
+    whole = array
+    while isinstance(getattr(whole, "base", None), np.ndarray):
+        whole = whole.base
+    padded = layout.extent + -layout.dims[0] * layout.item % 16
+    if isinstance(whole, np.ndarray) and whole.flags.forc:
+        if address + padded <= whole.ctypes.data + whole.nbytes:
+            return padded
+    return layout.extent
+
+
+UNUSED = 16
+
+
 def _encode(gpu: Any, layout: Layout, address: int, l2: int) -> bytes:
     """What the driver makes of it."""
     d = gpu.driver
     kind = getattr(d.CUtensorMapDataType, "CU_TENSOR_MAP_DATA_TYPE_" + TYPES[layout.dtype][2])
-    wide = [d.cuuint64_t(value) for value in layout.dims], [d.cuuint64_t(value) for value in layout.strides]
+    strides = layout.strides or (UNUSED,)  # of one dimension: the driver refuses an empty list
+    wide = [d.cuuint64_t(value) for value in layout.dims], [d.cuuint64_t(value) for value in strides]
     steps = [d.cuuint32_t(value) for value in layout.steps]
 
     def value(enum: Any, name: str, number: int) -> Any:

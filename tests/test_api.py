@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import inspect
 import pickle
 import random
@@ -309,9 +311,22 @@ def test_a_notebook_shows_the_kernels_of_a_cubin():
     assert repr(cubin.kernels[0]) == "<Kernel f<int> of sm_75, 8 instructions, 2 registers>"
 
 
+def test_a_notebook_shows_findings():
+    source = "--:-:0:-:2 S2R R0, SR_TID.X;\n--:-:-:-:2 IADD3 R1, R0, 0x1, RZ;\n--:-:-:-:5 EXIT;\n"
+    late = next(one for one in turingas.lint(turingas.assemble(source)) if one.severity == "error")
+    shown = late._repr_html_()
+    assert repr(late) == f"<Finding error {late.kind} at kern+0x0010>"
+    assert f"<td>0x0010: {late.text}</td>" in shown and "<th>" not in shown
+    assert f"<td>{html.escape(late.hint)}</td>" in shown
+    evil = dataclasses.replace(late, message="<script>", hint="", file="<b>")._repr_html_()
+    assert "<script>" not in evil and "hint" not in evil and "&lt;b&gt;" in evil
+
+
 def test_a_notebook_shows_what_a_run_came_to():
     report = loader.load(turingas.assemble("MOV R0, 1;\nEXIT;\n"), "cpu").kernel().launch(2, 64, counters=True)
     assert report is not None
     shown = report._repr_html_()
     assert "<td>8</td><td>256</td>" in shown and "<td>0x0000</td><td>4</td><td>32.0</td>" in shown
-    assert shown.count("<tr>") == 2 + 3 and "<td>MOV R0, 0x1</td>" in shown and len(repr(report)) < 200
+    assert shown.count("<tr>") == 2 + 3 and "<td>MOV R0, 0x1</td>" in shown
+    report.seconds, report.races = 0.25, ["one"] * 1000
+    assert repr(report) == "<Report kern: 8 warp instructions, 0.25 s, 1000 races>"

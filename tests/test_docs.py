@@ -25,13 +25,29 @@ MADE = {(ROOT / "docs" / place).resolve() for place in (*made.pages(), *made.dra
 
 
 def test_reference_has_every_instruction():
-    pages = made.pages()
-    assert list(pages) == [f"reference/{arch}.md" for arch in NAMES]
+    """Each mnemonic once, with all architectures that have it, and what differs there."""
+    text = made.pages()["reference/instructions.md"]()
+    entries = dict(re.findall(r"^### (\w+)$(.*?)(?=^##)", text + "\n##", re.M | re.S))
+    assert len(entries) == len(re.findall("^### ", text, re.M))
     for arch in NAMES:
-        text = pages[f"reference/{arch}.md"]()
-        assert sorted(re.findall(r"^### (\w+)$", text, re.M)) == instruction_set(arch).mnemonics()
+        have = {name for name, entry in entries.items() if re.search(rf"\b{arch}\b[^<]*(?::$|</summary>)", entry, re.M)}
+        assert have == set(instruction_set(arch).mnemonics())
 
 
+def test_reference_tells_what_differs():
+    text = made.pages()["reference/instructions.md"]()
+    entry = re.search(r"### HMMA\n.*?(?=\n### )", text, re.S)[0]
+    title = "<summary>On sm_75: what differs from sm_80<"
+    [turing] = [part for part in entry.split("<details>") if part.startswith(title)]
+    assert "+ HMMA.884" in turing and "- HMMA.16816.F32" in turing
+    table = made.pages()["reference/architectures.md"]()
+    blackwell = re.search(r"## sm_100\n.*?(?=\n## )", table, re.S)[0]
+    whats = ("new", "gone", "written or .*")
+    new, gone, other = (re.search(rf"^\* {what}: (.*)$", blackwell, re.M)[1] for what in whats)
+    assert "[FFMA2](instructions.md#ffma2)" in new and "[ULDC](" in gone and "[LDG](" in other
+
+
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("arch", NAMES)
 def test_every_instruction_is_described(arch):
     """No name of a field shows, and an operand that is written has its bits told."""

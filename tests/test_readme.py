@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +84,7 @@ def kernel():
 
 @pytest.mark.parametrize("arch", KNOWN)
 def test_first_kernel(arch):
-    """Twenty lines, right and without a finding on every architecture whose arithmetic takes constants."""
+    """Twenty lines, right and without a finding on every architecture."""
     source = kernel().text
     assert len(source.splitlines()) == 20
     cubin = turingas.assemble(source, arch=arch)
@@ -108,6 +110,40 @@ def test_python(tmp_path, monkeypatch):
     with contextlib.redirect_stdout(printed):
         exec("\n".join(shown), {})
     assert printed.getvalue().splitlines() == told and len(told) == 3
+
+
+def typed(tmp_path, text):
+    """What mypy says of a stranger's program."""
+    (tmp_path / "user.py").write_text(text)
+    words = ["--strict", "--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache/strangers"), "user.py"]
+    done = subprocess.run([sys.executable, "-m", "mypy", *words], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "MYPYPATH": str(ROOT)})  # fmt: skip
+    return done.stdout
+
+
+TYPES = """
+from typing_extensions import assert_type
+from loader.cpu import CpuKernel, CpuModule
+from loader.cuda import CudaKernel, CudaModule
+from turingas.emulate import Report
+
+assert_type(loader.load("a.sass", "cpu"), CpuModule)
+with loader.load("a.cubin", device="cpu", arch="sm_80") as on_cpu:
+    assert_type(on_cpu, CpuModule)
+    assert_type(on_cpu.kernel("f"), CpuKernel)
+    assert_type(on_cpu.kernel().launch(1, 32, stream=None), Report)
+assert_type(loader.load(b"", "cuda:1").kernel(), CudaKernel)
+assert_type(loader.load("a.cubin").kernel().launch(1, 32), Report | None)
+assert_type(turingas.lint(cubin), list[turingas.Finding])
+"""
+
+
+@pytest.mark.slow
+def test_types(tmp_path):
+    """README's Python, and what it makes of devices, pass `mypy --strict`; and a mistake does not."""
+    text = "".join(one.text for one in listings(README) if one.language == "python")
+    assert typed(tmp_path, text + TYPES).startswith("Success")
+    assert 'has no attribute "hazard"' in typed(tmp_path, text + "report.hazard\n")
 
 
 def test_times():

@@ -284,19 +284,6 @@ def test_options_of_a_launch_on_the_cpu_device(copy):
     assert kernel.launch(1, 32, x, 1.5, strict=True).hazards == [] and (x == 1.5).all()
     with pytest.raises(TypeError, match="no option 'stirct'; did you mean 'strict'"):
         kernel.launch(1, 32, x, 1.5, stirct=True)
-    with pytest.raises(CubinError, match="not an ELF file.*turingas.assemble makes one from source"):
-        loader.load(copy)
-
-
-def test_types_of_a_launch(tmp_path):
-    (tmp_path / "user.py").write_text(
-        "import loader\nreport = loader.load('k.cubin', device='cpu').kernel().launch(1, 32)\nprint(report.hazards)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "user.py", "--cache-dir", "cache"],
-        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("word", [-1, 1 << 128])
@@ -312,7 +299,6 @@ def test_words_that_are_none(word):
 def test_what_a_notebook_shows():
     cubin = turingas.assemble(COPY)
     assert repr(cubin) == "<Cubin sm_75, 1 kernels: copy>"
-    assert len(repr(launch(turingas.assemble(EXIT), None, 1, 32, [], counters=True))) < 200
     assert "assemble" in dir(turingas) and "__getattr__" not in dir(turingas)
 
 

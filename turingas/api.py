@@ -38,12 +38,24 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    parsed, read = control.known, isa.encoder.read
+    parsed, read, known = control.known, isa.encoder.read, isa.encoder.known
     for number, line in enumerate(lines):
         word = seen.get(line)
         if word is not None:
             words.append(word)
             continue
+        head, _, body = line.partition("  ")  # as ``decode`` writes it
+        bits = parsed.get(head)
+        if bits is not None:
+            word = known(body)
+            if word is not None:
+                word = word & WORD | bits
+                if not word & control.REUSE_MASK or not (bits & control.REUSE_MASK or control.illegal(word)):
+                    words.append(word)
+                    if len(seen) > SEEN:
+                        seen.clear()
+                    seen[line] = word
+                    continue
         body = line
         if "/" in body or "#" in body:
             body = COMMENT.sub(lambda m: " " * len(m[0]), body)

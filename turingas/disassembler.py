@@ -29,6 +29,7 @@ from turingas.listing import PLAIN, Shown
 
 SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
+NAMES_A_LINE = 4  # of .order
 CODE_COLUMN = 55  # where the comment with the address stands
 AT_ONCE = 4096  # instructions decoded in one go
 WORD_TYPES = {NVAL: "flag", BVAL: "byte", HVAL: "half"}
@@ -96,6 +97,10 @@ def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
+    if parts.capsule:
+        yield f".capsule {parts.capsule}"
+    for n in range(0, len(parts.order), NAMES_A_LINE):
+        yield " ".join([".order", *map(_key, parts.order[n : n + NAMES_A_LINE])])
     for name in parts.dropped:
         yield f".drop {_key(name)}"
     names = Counter(symbol.name for symbol in symbols)

@@ -8,7 +8,10 @@ from typing import Any
 
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
+from turingas.flow.graph import Graph
+from turingas.flow.known import told
 from turingas.isa.arch import Arch
+from turingas.isa.descriptors import kinds_of
 from turingas.isa.isa import instruction_set
 from turingas.listing import PLAIN, Shown
 
@@ -48,6 +51,17 @@ def instruction_mix(kernel: Kernel) -> Counter[str]:
     return mix
 
 
+def descriptors(kernel: Kernel) -> Counter[tuple[str, str, str]]:
+    """How often which descriptor is taken, as far as the code alone tells: mnemonic, operand, text."""
+    if not any(kinds_of(base) for base in instruction_mix(kernel)):
+        return Counter()
+    graph = Graph(kernel)
+    return Counter(
+        (graph.text(n).split()[graph.text(n).startswith("@")].partition(".")[0], of, text)
+        for n, every in told(graph).items() for of, text in every
+    )  # fmt: skip
+
+
 def describe(cubin: Cubin) -> Iterator[str]:
     """The lines that `turingas info` prints."""
     yield f"architecture {cubin.arch}, {_count(len(cubin.kernels), 'kernel')}"
@@ -60,20 +74,26 @@ def as_dict(cubin: Cubin) -> dict[str, Any]:
     """The same for programs."""
     kernels = []
     for kernel in cubin.kernels:
-        base = kernel.facts.param_base
-        kernels.append({
-            "name": kernel.name, "instructions": len(kernel.words), "registers": kernel.registers,
-            "shared_bytes": kernel.shared_bytes, "barriers": kernel.barriers, "local_bytes": kernel.frame_bytes,
-            "parameters": [
-                {"name": p.name, "bytes": p.size, "constant_bank_0": base + p.offset} for p in kernel.params
-            ],
+        kernels.append(resources(kernel) | {
             "occupancy": [
                 {"threads": threads, "warps": warps, "limited_by": limit} for threads in BLOCK_SIZES
                 for warps, limit in [resident_warps(kernel.facts, kernel.registers, kernel.shared_bytes, threads)]
             ],
+            "descriptors": [{"instruction": name, "operand": of, "fields": text, "count": count}
+                            for (name, of, text), count in descriptors(kernel).items()],
             "mix": dict(instruction_mix(kernel).most_common()),
         })  # fmt: skip
     return {"arch": cubin.arch, "kernels": kernels}
+
+
+def resources(kernel: Kernel) -> dict[str, Any]:
+    """Those of a kernel, for programs."""
+    base = kernel.facts.param_base
+    return {
+        "name": kernel.name, "instructions": len(kernel.words), "registers": kernel.registers,
+        "shared_bytes": kernel.shared_bytes, "barriers": kernel.barriers, "local_bytes": kernel.frame_bytes,
+        "parameters": [{"name": p.name, "bytes": p.size, "constant_bank_0": base + p.offset} for p in kernel.params],
+    }  # fmt: skip
 
 
 def listing(cubin: Cubin, shown: Shown = PLAIN) -> dict[str, Any]:
@@ -116,6 +136,10 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         share = 100 * warps / kernel.facts.max_warps
         yield f"    {threads:5}: {warps:3} of {kernel.facts.max_warps} ({share:3.0f}%), limited by {limit}"
     mix = instruction_mix(kernel)
+    if found := descriptors(kernel):
+        yield "  descriptors    what the code alone tells of them, and how often"
+        for (name, of, text), count in found.items():
+            yield f"    {count:4}  {name} {of}: {text}"
     yield "  instructions"
     for name, count in mix.most_common():
         yield f"    {name:12} {count:8} {100 * count / max(words, 1):5.1f}%"

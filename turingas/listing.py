@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from turingas.cubin.model import WORD_BYTES, Kernel, Parts
 from turingas.errors import AsmError
 from turingas.flow.graph import Graph
+from turingas.flow.known import told
 from turingas.flow.live import FILES, Lives
 from turingas.isa.effects import register_of
 
@@ -31,6 +32,7 @@ class Shown:
     life: bool = False
     debug: bool = True
     folders: tuple[str, ...] = ()
+    descriptors: bool = False  # what the code tells of the descriptors of products
 
     def wants(self, kernel: Kernel) -> bool:
         """Whether the kernel is among those that are shown."""
@@ -44,7 +46,7 @@ class Shown:
                 raise AsmError(f"there is no kernel {pattern!r}", hint=f"there are: {names}")
         if self.kernels:
             parts.texts = [text for text in parts.texts if self.wants(text)]
-            parts.sections, parts.dropped, parts.symbols = [], [], None
+            parts.sections, parts.dropped, parts.symbols, parts.order, parts.capsule = [], [], None, [], ""
         if not self.debug:
             gone = {section.name for section in parts.sections if debugs(section.name)}
             parts.sections = [section for section in parts.sections if section.name not in gone]
@@ -63,6 +65,9 @@ class Shown:
                 lines[n] = f"{lines[n]:{width}} {text}"
                 if n % AGAIN == 0 or WORD_BYTES * n in before:
                     before.setdefault(WORD_BYTES * n, []).extend(f"#{head:>{width + len(head)}}" for head in heads)
+        if self.descriptors:
+            for n, every in told(Graph(kernel)).items():
+                before.setdefault(WORD_BYTES * n, []).extend(f"# {of}: {text}" for of, text in every)
         if self.source:
             _sources(kernel, before, self.folders)
 
@@ -106,12 +111,12 @@ def _sources(kernel: Kernel, before: dict[int, list[str]], folders: Sequence[str
             continue
         file, line = last = place
         if file not in texts:
-            texts[file] = _lines(file, folders)
+            texts[file] = source_text(file, folders)
         text = texts[file][line - 1].strip() if 0 < line <= len(texts[file]) else ""
         before.setdefault(WORD_BYTES * n, []).append(f"# {file}:{line}{': ' + text if text else ''}")
 
 
-def _lines(file: str, folders: Sequence[str]) -> list[str]:
+def source_text(file: str, folders: Sequence[str]) -> list[str]:
     """The lines of a source file: where the line table says that it is, in ``folders``, or here under its name."""
     for path in (file, *(os.path.join(folder, os.path.basename(file)) for folder in (*folders, "."))):
         try:

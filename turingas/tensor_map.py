@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turingas.errors import LaunchError
+from turingas.launch import POINTER
 
 NBYTES, ALIGN = 128, 64
 MAX_RANK = 5
@@ -190,17 +191,18 @@ def _each(name: str, values: tuple[int, ...], count: int, low: int, high: int) -
 class TensorMap:
     """A tensor map as an argument of a launch; ``loader.tensor_map`` makes one. ``array`` is kept alive. On the CPU
     device the tensor lies in ``memory`` (uint8, in place); on a GPU the driver made ``opaque``, for the GPU
-    ``device``."""
+    ``device``, and ``copy`` has the same bytes in its memory, for kernels that take a pointer."""
 
     layout: Layout
     array: Any = dataclasses.field(repr=False)
     memory: Any = dataclasses.field(default=None, repr=False)
     opaque: bytes = dataclasses.field(default=b"", repr=False)
     device: int | None = None
+    copy: Any = dataclasses.field(default=None, repr=False)
 
 
 def check_parameter(name: str, size: int) -> None:
-    """LaunchError unless a parameter takes a tensor map."""
-    if size != NBYTES:
-        hint = f"it goes by value, in {NBYTES} bytes: const __grid_constant__ CUtensorMap map"
+    """LaunchError unless a parameter takes a tensor map, or a pointer to one."""
+    if size not in (NBYTES, POINTER):
+        hint = f"it goes by value, in {NBYTES} bytes: const __grid_constant__ CUtensorMap map; or as a pointer"
         raise LaunchError(f"{name} is a tensor map, but the parameter has {size} bytes", hint)

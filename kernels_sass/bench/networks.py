@@ -263,7 +263,8 @@ def show(found: results.Json) -> None:
     """Print a table for each setting, what has no time or was not measured, and the speed-ups last."""
     console, found = results.console(), in_order(found)
     for name, entry in found["settings"].items():
-        made = results.table(f"{name}; {drawing.stamp(found)}", "float32, TF32 off", "ms", "images/s", "error",
+        about = {**found, "settings": {}, "commit": entry.get("commit", found["commit"])}
+        made = results.table(f"{name}; {drawing.stamp(about)}", "float32, TF32 off", "ms", "images/s", "error",
                              "largest difference", "top-1 equal", "convolutions ours")  # fmt: skip
         for row in sorted((row for row in entry["rows"] if row["status"] == "ok"), key=lambda row: row["ms"]):
             same, count = row.get("top1"), row.get("replaced")

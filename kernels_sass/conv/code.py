@@ -37,7 +37,7 @@ def choose(arch: str, name: str | None = None) -> Method:
 
 def arch_of(gpu: cuda.Device) -> str:
     """What is assembled for a GPU: its own architecture, or an older one of the same major version. LaunchError."""
-    able = [name for name in KNOWN if not name.endswith("a") and gpu.runs(name)]
+    able = [name for name in KNOWN if name[-1] not in "af" and gpu.runs(name)]
     if not able:
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; there are kernels for {', '.join(KNOWN)}")
     return able[-1]

@@ -1,9 +1,8 @@
-"""3 x 3 convolution layers for inference, on arrays of numpy, PyTorch and CuPy: ``Conv2d``."""
+"""Convolution layers for inference, on arrays of numpy, PyTorch and CuPy: ``Conv2d``."""
 
 from __future__ import annotations
 
 import math
-import operator
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from kernels_sass.conv import tuned
 from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
 from kernels_sass.conv.cost import sms, split
+from kernels_sass.conv.implicit import Implicit, Pair, pair, refused
 from kernels_sass.conv.launch import launches, pointers, transform
 from kernels_sass.conv.libraries import (
     LIBRARIES,
@@ -30,6 +30,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
+from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
@@ -47,16 +48,28 @@ ArrayT = TypeVar("ArrayT")  # an array of a library
 
 
 class Conv2d:
-    """y = act(conv(x, weight) + bias + residual): filters of 3 x 3, stride 1, float32, by Winograd's method.
+    """y = act(conv(x, weight) + bias + residual).
 
-    ``weight``: K, C, 3, 3. ``bias``: K. ``padding``: 0 or 1. ``activation``: None or "relu". ``layout`` of x, residual
-    and y: "NCHW", "CHWN" or "NHWC". weight and bias are read while the layer is made (with ``device`` None and both in
-    the host's memory: copied). What is written to them later has no effect.
+    ``weight``: K, C, R, S. ``bias``: K. ``stride``, ``padding``, ``dilation``: a number, or one for rows and one for
+    columns. ``activation``: None or "relu". ``layout`` of x, residual and y: "NCHW", "CHWN" or "NHWC". weight and bias
+    are read while the layer is made (with ``device`` None and both in the host's memory: copied). What is written to
+    them later has no effect.
+
+    ``precision``: of x, weight, residual and y, and of the products; sums are float32. "fp32": float32, relative L2
+    errors below 1e-6; "tf32": float32, of which the tensor cores read 19 bits (8e-4); "fp16" and "bf16": float16 and
+    bfloat16 (in numpy and Buffers: its bits, as uint16), rounded once. bias may be float32 with all of them.
+
+    Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
+    those beside it, on all architectures. All others, and the other precisions, are matrix products by HGMMA, the
+    kernel "hgmma": on H100 and H200 (sm_90a) and on the CPU device. Its strides are at most 8, a filter reaches 255
+    pixels far, and ``splits`` are not for it. The rest of this text is about the former, ``schedule`` apart, which
+    "hgmma" has too (TILE_N, STAGES, PROMOTE, GROUP, BUFFERS).
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc" or "few"; None: the best there is. On Hopper with
-    fewer than 8 channels, or at most 8 filters, that may be one of the last three, which do without Winograd.
+    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few" or "hgmma"; None: the best there is. On
+    Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", which do without
+    Winograd.
     ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.
@@ -81,7 +94,7 @@ class Conv2d:
         self,
         weight: Any,
         bias: Any = None,
-        padding: int = 1,
+        padding: int | Pair = 1,
         activation: str | None = None,
         layout: str = LAYOUT,
         device: Any = None,
@@ -90,19 +103,36 @@ class Conv2d:
         kernel: str | None = None,
         schedule: Mapping[str, object] | None = None,
         splits: int | None = None,
+        stride: int | Pair = 1,
+        dilation: int | Pair = 1,
+        precision: str = "fp32",
     ) -> None:
         if activation not in ACTIVATIONS:
             raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
-        self.padding, self.activation, self.layout = _padding(padding), activation, check_layout(layout)
+        sizes = pair("stride", stride, 1), pair("padding", padding, 0), pair("dilation", dilation, 1)
+        self.activation, self.layout, self.precision = activation, check_layout(layout), precision
+        self.stride, _, self.dilation = sizes
+        self.padding: int | Pair = sizes[1][0] if sizes[1][0] == sizes[1][1] else sizes[1]
         self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
         self.splits = splits
         self._only = MAIN  # the main kernel of x's sizes, until the fastest one is chosen
 
         library_of("weight", weight)
         shape = tuple(weight.shape)
-        if len(shape) != 4 or shape[2:] != (3, 3) or 0 in shape:
-            raise LaunchError(f"weight has the shape {shape}; it must be K, C, 3, 3, none of them 0")
+        if len(shape) != 4 or 0 in shape:
+            raise LaunchError(f"weight has the shape {shape}; it must be K, C, R, S, none of them 0")
         self.filters, self.channels = shape[:2]
+        self._implicit: Implicit | None = None
+        self._pad = sizes[1][0]
+        dtype = hgmma.precision_of(precision).dtype
+        other = _beyond(shape[2:], *sizes, precision)
+        if kernel == hgmma.NAME or other and kernel is None:
+            self._closed = False
+            self._be_implicit(weight, bias, sizes, device, other or f"kernel={kernel!r}", dtype)
+            return
+        if other:
+            raise LaunchError(f"{other}: the kernel {kernel!r} is for filters of 3 x 3, stride 1, padding 0 or 1, fp32",
+                              f"leave kernel out, or say kernel={hgmma.NAME!r}")  # fmt: skip
         filter_floats(self.channels, self.filters)
         if splits is not None:
             Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
@@ -136,14 +166,16 @@ class Conv2d:
     def __call__(self, x: Any, residual: Any = None, out: Any = None) -> Any:
         """The convolution of x: an array like x (of its library, on its device), or ``out``.
 
-        x, residual and out are float32, in C order and in the layer's layout: x with N, C, H, W, the others with the
-        sizes of y: N, K, P, Q, with P = H + 2 padding - 2, Q = W + 2 padding - 2. out may be the very same memory as
-        residual; overlap it otherwise, or x, it may not.
+        x, residual and out are of the layer's precision, in C order and in its layout: x with N, C, H, W, the others
+        with the sizes of y: N, K, P, Q, with P = (H + 2 padding - dilation (R - 1) - 1) // stride + 1, and Q alike.
+        out may be the very same memory as residual; overlap it otherwise, or x, it may not.
 
         On a GPU this is queued on the caller's current stream of x's library and returns at once; the default stream
         for a ``loader.cuda.Buffer``. numpy arrays are copied to a GPU and back if the layer is on one, which waits.
         DeviceError (CPU device) and CudaError (GPU, now or at a later call) for what goes wrong in a kernel.
         """
+        if self._implicit is not None:
+            return self._implicit(x, residual, out)
         library = LIBRARIES.get(type(x)) or library_of("x", x)
         source, number = library.seen(x)
         if not source:
@@ -164,6 +196,16 @@ class Conv2d:
         place.run(plan, library, x, source, target, added, library.kind.current(number))
         return y
 
+    def queue(self, x: Buffer, y: Buffer, stream: int) -> None:
+        """The same for Buffers and a stream of one's own, into y; one stream at a time."""
+        if self._implicit is not None:
+            self._implicit(x, None, y, stream)
+            return
+        number = x.gpu.number
+        plan = self._plan(number, x.shape)
+        place = plan.place or self._prepare(plan, number)
+        place.run(plan, library_of("x", x), x, x.address, y.address, 0, stream)
+
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
         """For arrays in the host's memory."""
         if library.staged and self.device not in (None, CPU):
@@ -176,6 +218,9 @@ class Conv2d:
 
     def close(self) -> None:
         """Give the memory of all devices back; waits for kernels that use it. The layer is of no use afterwards."""
+        if self._implicit is not None:
+            self._implicit.close()
+            return
         with self._lock:
             self._closed = True
             self._weight = self._bias = None
@@ -193,9 +238,32 @@ class Conv2d:
 
     def __repr__(self) -> str:
         return (
-            f"Conv2d({self.channels} -> {self.filters}, padding={self.padding}, activation={self.activation!r}, "
-            f"layout={self.layout!r}, device={self.device!r})"
+            f"Conv2d({self.channels} -> {self.filters}, {self._others()}padding={self.padding}, "
+            f"activation={self.activation!r}, layout={self.layout!r}, device={self.device!r})"
         )
+
+    def _others(self) -> str:
+        """What is said of a layer by HGMMA besides."""
+        if self._implicit is None:
+            return ""
+        r, s = self._implicit.weight_shape[2:]
+        return f"{r} x {s}, {self.precision}, stride={self.stride}, dilation={self.dilation}, "
+
+    def _be_implicit(
+        self, weight: Any, bias: Any, sizes: tuple[Pair, Pair, Pair], device: Any, why: str, dtype: str
+    ) -> None:
+        """A layer by HGMMA; ``why``: what asks for it."""
+        if self.arch not in (None, hgmma.ARCH):
+            raise LaunchError(*refused(f"{why}: the layer is for {self.arch}"))
+        if self.splits is not None:
+            raise LaunchError(f"splits={self.splits} with {why}: the kernel {hgmma.NAME!r} does not share channels",
+                              "leave splits out")  # fmt: skip
+        there = where("weight", weight, tuple(weight.shape), use="learned", dtype=dtype)[2]
+        self.device = _device(device, there)
+        if there != HOST and called(there) != self.device:
+            raise LaunchError(f"weight is on {called(there)}, the layer on {self.device}")
+        self._implicit = Implicit(weight, bias, *sizes, self.activation == "relu", self.layout, self.device,
+                                  self.precision, self.schedule)  # fmt: skip
 
     # -- devices
 
@@ -274,7 +342,7 @@ class Conv2d:
         channels = given[self.layout.index("C")]
         if channels != self.channels:
             raise LaunchError(f"x has {channels} channels ({self.layout} = {given}), the filters {self.channels}")
-        shape = replace(shape_of(given, self.filters, self.padding, self.layout), kernel=self._only)
+        shape = replace(shape_of(given, self.filters, self._pad, self.layout), kernel=self._only)
         shape = shape if self.splits is None else replace(shape, splits=self.splits)
         list(shape.parts())  # says what is too large
         if len(self._plans) >= PLANS:
@@ -466,14 +534,15 @@ class _Place:
 # ---- arguments ---------------------------------------------------------------------------------------------------
 
 
-def _padding(value: Any) -> int:
-    try:
-        found = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        found = -1
-    if found not in (0, 1):
-        raise LaunchError(f"padding is {value!r}; it must be 0 or 1, for rows and columns alike")
-    return found
+def _beyond(filter: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair, precision: str) -> str:
+    """What of a layer Winograd's kernels cannot, and those beside them; ""."""
+    if precision != "fp32":
+        return precision
+    if filter != (3, 3):
+        return f"filters of {filter[0]} x {filter[1]}"
+    if stride != (1, 1) or dilation != (1, 1):
+        return f"a stride of {stride}" if stride != (1, 1) else f"a dilation of {dilation}"
+    return "" if padding in ((0, 0), (1, 1)) else f"a padding of {padding}"
 
 
 def _device(device: Any, weight: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from turingas.errors import LaunchError
 
 Sizes = tuple[int, ...]
 F4 = np.dtype("f4")
+NUMPY = {"float32": F4, "float16": np.dtype("f2"), "bfloat16": np.dtype("u2")}
 
 #: Address and GPU of an array of a call; (0, 0) for one that ``where`` is to be asked about.
 Seen = tuple[int, int]
@@ -25,14 +26,15 @@ ASK = 0, 0
 
 @dataclass(frozen=True)
 class Library:
-    """What is done with arrays of one library. ``empty(x, shape)`` makes one of float32 where x is, and tells its
-    address; ``seen(array)``, for each call, is where one lies that ``where`` would not refuse for its type,
-    order or use; ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so
-    (``where``); ``staged``: copied to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile,
-    since allocating it anew would wait for the GPU."""
+    """What is done with arrays of one library. ``dtypes``: its own for float32, float16 and bfloat16 (of which numpy
+    has the bits, as uint16). ``empty(x, shape)`` makes an array like x, and tells its address; ``seen(array)``, for
+    each call, is where one of float32 lies that ``where`` would not refuse for its type, order or use; ``check(array,
+    use)`` raises LaunchError, without the array's name, for one that cannot be used so (``where``); ``staged``: copied
+    to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since allocating it anew would
+    wait for the GPU."""
 
     kind: Kind
-    float32: Any
+    dtypes: Mapping[str, Any]
     empty: Callable[[Any, Sizes], tuple[Any, int]]
     seen: Callable[[Any], Seen] = lambda array: ASK
     check: Callable[[Any, str], None] | None = None
@@ -74,10 +76,10 @@ def _numpy(kind: Kind) -> Library:
             raise LaunchError("is read-only")
 
     def empty(x: Any, shape: Sizes) -> tuple[Any, int]:
-        made = np.empty(shape, np.float32)
+        made = np.empty(shape, x.dtype)
         return made, made.ctypes.data
 
-    return Library(kind, F4, empty, check=check, staged=True)
+    return Library(kind, NUMPY, empty, check=check, staged=True)
 
 
 def _buffer(kind: Kind) -> Library:
@@ -85,15 +87,16 @@ def _buffer(kind: Kind) -> Library:
         return ASK if x.place is None or x.dtype != F4 else (x.address, x.place)
 
     def empty(x: Buffer, shape: Sizes) -> tuple[Buffer, int]:
-        made = Buffer(shape, np.float32, x.gpu)
+        made = Buffer(shape, x.dtype, x.gpu)
         return made, made.address
 
-    return Library(kind, F4, empty, seen, kept=True)
+    return Library(kind, NUMPY, empty, seen, kept=True)
 
 
 def _torch(kind: Kind) -> Library:
     torch = sys.modules["torch"]
     float32 = torch.float32
+    dtypes = {name: getattr(torch, name, None) for name in NUMPY}
 
     def seen(x: Any) -> Seen:
         try:
@@ -111,7 +114,7 @@ def _torch(kind: Kind) -> Library:
         made = x.new_empty(*shape)  # sizes one by one: PyTorch takes 0.7 us longer to read a tuple
         return made, made.data_ptr()
 
-    return Library(kind, float32, empty, seen, check)
+    return Library(kind, dtypes, empty, seen, check)
 
 
 def _cupy(kind: Kind) -> Library:
@@ -119,23 +122,26 @@ def _cupy(kind: Kind) -> Library:
 
     def empty(x: Any, shape: Sizes) -> tuple[Any, int]:
         with x.device:
-            made = cupy.empty(shape, np.float32)
+            made = cupy.empty(shape, x.dtype)
         return made, int(made.data.ptr)
 
     def seen(x: Any) -> Seen:
         return (x.data.ptr, x.device.id) if x.dtype == F4 and x.flags.c_contiguous and x.nbytes else ASK
 
-    return Library(kind, F4, empty, seen)
+    return Library(kind, NUMPY, empty, seen)
 
 
 def where(
-    name: str, value: Any, shape: Sizes | None = None, place: int | None = None, use: str = "read"
-) -> Memory:
-    """Where an array lies. LaunchError unless it is float32 in C order, of the shape, on the device ``place``, and fit
-    for its use: "read", "written", or "learned", a parameter of the network, which alone may require gradients."""
+    name: str, value: Any, shape: Sizes | None = None, place: int | None = None, use: str = "read",
+    dtype: str = "float32",
+) -> Memory:  # fmt: skip
+    """Where an array lies. LaunchError unless it is of the dtype, in C order, of the shape, on the device ``place``,
+    and fit for its use: "read", "written", or "learned", a parameter of the network, which alone may require
+    gradients."""
     library = LIBRARIES.get(type(value)) or library_of(name, value)
-    if value.dtype != library.float32:
-        raise LaunchError(f"{name} has the dtype {value.dtype}; it must be float32")
+    if value.dtype != library.dtypes[dtype]:
+        bits = " (of numpy: its bits as uint16)" if dtype == "bfloat16" else ""
+        raise LaunchError(f"{name} has the dtype {value.dtype}; it must be {dtype}{bits}")
     if shape is not None and value.shape != shape:
         raise LaunchError(f"{name} has the shape {tuple(value.shape)}; it must be {shape}")
     try:
@@ -166,19 +172,23 @@ def _refuse(library: Library, name: str, value: Any) -> None:
         raise LaunchError(error.message, hint) from None
 
 
-def address_of(name: str, value: Any, shape: Sizes, place: int, use: str = "read") -> int:
+def address_of(
+    name: str, value: Any, shape: Sizes, place: int, use: str = "read", dtype: str = "float32"
+) -> int:
     """Where an array of a call lies, which is to be as ``where`` says."""
     library = LIBRARIES.get(type(value)) or library_of(name, value)
-    address, there = library.seen(value)
+    address, there = library.seen(value) if dtype == "float32" else ASK
     if address and there == place and value.shape == shape:
         return address
-    return where(name, value, shape, place, use)[0]
+    return where(name, value, shape, place, use, dtype)[0]
 
 
-def written_to(out: Any, shape: Sizes, place: int, x: int, residual: int, sizes: tuple[int, int]) -> int:
+def written_to(
+    out: Any, shape: Sizes, place: int, x: int, residual: int, sizes: tuple[int, int], dtype: str = "float32"
+) -> int:
     """The address of ``out``, which overlaps neither x nor residual (an address or 0) but as a whole. ``sizes``: bytes
     of x and of out."""
-    address = address_of("out", out, shape, place, "written")
+    address = address_of("out", out, shape, place, "written", dtype)
     if address < x + sizes[0] and x < address + sizes[1]:
         raise LaunchError("out overlaps x")
     if residual and address != residual and abs(address - residual) < sizes[1]:
@@ -188,6 +198,20 @@ def written_to(out: Any, shape: Sizes, place: int, x: int, residual: int, sizes:
 
 def called(place: int) -> str:
     return CPU if place == HOST else f"cuda:{place}"
+
+
+def raw(name: str, value: Any, dtype: str = "float32") -> np.ndarray[Any, np.dtype[Any]]:
+    """A copy of a parameter's bytes in the host's memory, from wherever it lies. Waits for the caller's stream."""
+    address, nbytes, place, _ = where(name, value, use="learned", dtype=dtype)
+    if place == HOST:
+        return np.array(on_host(value, name).reshape(-1).view(np.uint8))
+    gpu = cuda.device_named(called(place))
+    stream = library_of(name, value).kind.stream
+    gpu.call("cuStreamSynchronize", 0 if stream is None else stream(value))
+    made = np.empty(nbytes, np.uint8)
+    gpu.call("cuMemcpyDtoHAsync", made.ctypes.data, address, nbytes, 0)
+    gpu.call("cuStreamSynchronize", 0)
+    return made
 
 
 def copied(name: str, value: Any) -> Any:

@@ -20,8 +20,8 @@ from turingas.isa.arch import ARCHS, NAMES, since
 FOLDER = Path(__file__).parent / "methods"
 CHANNELS = 8  # of a step
 MAIN = "winograd"  # the main kernel of methods for any sizes; a Shape has it unless told otherwise
-KNOWN = tuple(name for name in NAMES if ARCHS[name] not in since("sm_100"))  # sources are not written for others
-AMPERE = tuple(name for name in KNOWN if ARCHS[name] in since("sm_80"))  # and later
+KNOWN = NAMES
+AMPERE = tuple(name for name in KNOWN if ARCHS[name] in since("sm_80") - since("sm_100"))  # and later
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -1,4 +1,4 @@
-"""``convert``: a network in which our kernels compute the convolutions that they can."""
+"""``convert``: a network in which our kernels compute the layers that they can."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernels_sass.torch import nodes, tune
 from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable
 from kernels_sass.torch.operator import unable
 from kernels_sass.torch.report import Report, Row
-from kernels_sass.torch.table import NORM, OURS, RELU, RESIDUAL, TABLE, Entry, Found
+from kernels_sass.torch.table import CONVOLUTION, NORM, NOTHING, OURS, RESIDUAL, TABLE, Entry, Found
 from turingas.errors import LaunchError
 
 BOUND = 1e-3  # of the largest number of the original's results: more is a mistake, and nothing is replaced
@@ -351,10 +351,14 @@ class _Job:
             row.why = "it has hooks"
         else:
             found = Found(None, name, module.weight, module.bias, arguments_of(module), call[0][0])
-            row.what, row.why = found.what, OURS.why_not(found)
-            if not row.why and OURS in self.table:
-                row.by = OURS.name
-                return OURS.make(found, [])
+            row.what, reasons = found.what, list[str]()
+            for entry in self.table:
+                if entry.ours and CONVOLUTION in entry.kinds:
+                    if not (why := entry.why_not(found)):
+                        row.by = entry.name
+                        return entry.make(found, [])
+                    reasons.append(why)
+            row.why = "; ".join(reasons)
         return module
 
     def traced(self, module: torch.nn.Module, call: Call, name: str) -> torch.nn.Module:
@@ -385,7 +389,8 @@ class _Job:
         for node in list(graph.graph.nodes):
             key = nodes.key_of(graph, node)
             module = nodes.module_of(graph, node)
-            if key not in nodes.CONVOLUTIONS:
+            kind, reader = nodes.LAYERS.get(key, ("", None))
+            if reader is None or not any(kind in entry.kinds for entry in self.table):
                 if isinstance(module, torch.nn.Conv2d):
                     kept = "" if isinstance(module, Conv2d) else f"a {type(module).__name__}, not torch.nn.Conv2d"
                     (row,) = _left(module, kept)
@@ -397,11 +402,13 @@ class _Job:
             row = Row(_joined(prefix, str(node.name)), "", "PyTorch")
             rows.append(row)
             try:
-                read = nodes.CONVOLUTIONS[key](graph, node)
+                read = reader(graph, node)
             except LookupError:
-                row.why = "its filters are computed"
+                row.why = "its filters are computed" if kind == CONVOLUTION else "its weight is computed"
                 continue
-            found = Found(node, read.name, read.weight, read.bias, read.arguments, _meta(node.all_input_nodes[0]))
+            x, *others = map(_meta, nodes.inputs(node, kind))
+            found = Found(node, read.name, read.weight, read.bias, read.arguments, x, kind=kind,
+                          other=others[0] if others else None)  # fmt: skip
             row.name, row.what = _joined(prefix, str(read.name)), found.what
             if module is not None and nodes.hooked(module):
                 row.why = "it has hooks"
@@ -413,9 +420,9 @@ class _Job:
         return rows, notes, changed
 
     def replace(self, graph: GraphModule, found: Found, row: Row) -> bool:
-        """Put the first entry of the table that can, or the fastest, in the convolution's place."""
+        """Put the first entry of the table that can, or the fastest, in the layer's place."""
         able = []
-        for entry in self.table:
+        for entry in (one for one in self.table if found.kind in one.kinds):
             why = entry.why_not(found)
             if not why:
                 able.append(entry)
@@ -429,13 +436,13 @@ class _Job:
             return False
         entry = able[0]
         steps, row.by = entry.steps(found), entry.name
-        row.folded = tuple(kind for kind, *_ in steps)
+        row.folded = tuple(kind for kind, *_ in steps if kind != NOTHING)
         last = steps[-1][1] if steps else found.node
         name = _free(graph, str(found.name))
         graph.add_submodule(name, entry.make(found, steps).eval())
         added = [other for kind, _, other in steps if kind == RESIDUAL]
         with graph.graph.inserting_before(last):
-            new = graph.graph.call_module(name, (found.node.all_input_nodes[0], *added))
+            new = graph.graph.call_module(name, (*nodes.inputs(found.node, found.kind), *added))
         new.meta = dict(last.meta)
         last.replace_all_uses_with(new)
         for node in (*reversed([node for _, node, _ in steps]), found.node):
@@ -461,12 +468,12 @@ def _free(graph: GraphModule, name: str) -> str:
 
 
 def _steps(graph: GraphModule, node: Node, notes: list[str]) -> Iterator[tuple[str, Node, Any]]:
-    """What follows a convolution, each the only user of what was before: a batch norm, an addition, a ReLU. All of them
-    are computed where the last one stands, so nothing in between may write into a tensor."""
+    """What follows a layer, each the only user of what was before: a batch norm, an addition, an activation. All of
+    them are computed where the last one stands, so nothing in between may write into a tensor."""
     seen, before = list[str](), node
     while len(before.users) == 1:
         (user,) = before.users
-        key, module = nodes.key_of(graph, user), nodes.module_of(graph, user)
+        key, module, kind = nodes.key_of(graph, user), nodes.module_of(graph, user), ""
         if (module is not None and nodes.hooked(module)) or not user.args or before not in user.args:
             return
         if any(nodes.overwrites(graph, one) for one in nodes.between(before, user)):
@@ -486,12 +493,14 @@ def _steps(graph: GraphModule, node: Node, notes: list[str]) -> Iterator[tuple[s
             if other is None:
                 return
             step = RESIDUAL, user, other
-        elif key in nodes.RELUS:
-            step = RELU, user, None
+        elif kind := nodes.activation(graph, user):
+            step = kind, user, None
+        elif nodes.idle(graph, user):
+            step = NOTHING, user, None
         else:
             return
         yield step
-        if step[0] == RELU:
+        if kind:
             return
         seen.append(step[0])
         before = user

@@ -1,4 +1,4 @@
-"""What stands in a graph of torch.fx: convolutions, batch norms, additions and ReLUs, as modules, functions, methods,
+"""What stands in a graph of torch.fx: layers, batch norms, additions and activations, as modules, functions, methods,
 and as ATen's operators in exported graphs. A new way to write one is one more entry in a table here."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernels_sass.torch.layer import arguments_of
+from kernels_sass.torch.table import CONVOLUTION, GELU, GELU_TANH, LINEAR, PRODUCT, RELU
 
 aten, functional = torch.ops.aten, torch.nn.functional
 
@@ -68,15 +69,44 @@ def _conv_function(graph: GraphModule, node: Node) -> SimpleNamespace:
         given[name] = (value, value) if isinstance(value, int) else value if isinstance(value, str) else tuple(value)
     given["groups"] = argument(node, 6, "groups", 1)
     bias = constant(graph, argument(node, 2, "bias"))
-    name = str(filters.target).rpartition(".")[0] or node.name  # of the module that has the filters
-    return SimpleNamespace(weight=weight, bias=bias, arguments=given, name=name)
+    return SimpleNamespace(weight=weight, bias=bias, arguments=given, name=_owner(node, filters))
+
+
+def _owner(node: Node, weight: Any) -> str:
+    """The module that has a weight."""
+    return str(weight.target).rpartition(".")[0] or str(node.name)
+
+
+# ---- matrix products ---------------------------------------------------------------------------------------------
+
+
+def _linear_module(graph: GraphModule, node: Node) -> SimpleNamespace:
+    module: Any = module_of(graph, node)
+    return SimpleNamespace(weight=module.weight, bias=module.bias, arguments={}, name=node.target)
+
+
+def _linear_function(graph: GraphModule, node: Node) -> SimpleNamespace:
+    of = argument(node, 1, "weight")
+    weight, bias = constant(graph, of), constant(graph, argument(node, 2, "bias"))
+    return SimpleNamespace(weight=weight, bias=bias, arguments={}, name=_owner(node, of))
+
+
+def _product(graph: GraphModule, node: Node) -> SimpleNamespace:
+    return SimpleNamespace(weight=None, bias=None, arguments={}, name=node.name)
 
 
 Reader = Callable[[GraphModule, Node], SimpleNamespace]
-#: -> weight, bias, arguments as torch.nn.Conv2d names them, name. LookupError if the weight is computed
-CONVOLUTIONS: dict[Any, Reader] = {
-    torch.nn.Conv2d: _conv_module, torch.conv2d: _conv_function, aten.conv2d.default: _conv_function,
-    aten.conv2d.padding: _conv_function,
+#: -> kind of layer, and what reads its weight, bias, arguments, name. LookupError if the weight is computed
+LAYERS: dict[Any, tuple[str, Reader]] = {
+    torch.nn.Conv2d: (CONVOLUTION, _conv_module),
+    torch.conv2d: (CONVOLUTION, _conv_function),
+    aten.conv2d.default: (CONVOLUTION, _conv_function),
+    aten.conv2d.padding: (CONVOLUTION, _conv_function),
+    torch.nn.Linear: (LINEAR, _linear_module),
+    functional.linear: (LINEAR, _linear_function),
+    aten.linear.default: (LINEAR, _linear_function),
+    **dict.fromkeys((python.matmul, torch.matmul, torch.bmm, torch.mm, "matmul", "bmm", "mm", aten.matmul.default,
+                     aten.bmm.default, aten.mm.default), (PRODUCT, _product)),
 }  # fmt: skip
 
 # ---- batch norms -------------------------------------------------------------------------------------------------
@@ -104,7 +134,7 @@ NORMS: dict[Any, Reader] = {
     aten.batch_norm.default: _norm("x weight bias running_mean running_var training momentum eps"),
 }
 
-# ---- additions and ReLUs -----------------------------------------------------------------------------------------
+# ---- additions and activations ------------------------------------------------------------------------------------
 
 #: -> whether the first operand is overwritten
 ADDITIONS = {
@@ -114,6 +144,36 @@ ADDITIONS = {
 RELUS = {
     torch.nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_", aten.relu.default, aten.relu_.default,
 }  # fmt: skip
+GELUS = {torch.nn.GELU, functional.gelu, aten.gelu.default}
+DROPOUTS = {torch.nn.Dropout, functional.dropout, aten.dropout.default}
+
+
+def inputs(node: Node, kind: str) -> list[Any]:
+    """What a layer computes with besides its parameters: x, or both sides of a product."""
+    if kind != PRODUCT:
+        return node.all_input_nodes[:1]
+    names = ("input", "self"), ("other", "mat2")
+    return [argument(node, place, next((one for one in some if one in node.kwargs), "")) for place, some in
+            enumerate(names)]  # fmt: skip
+
+
+def activation(graph: GraphModule, node: Node) -> str:
+    """Which activation a node is, by its name in the table; "" for none."""
+    key = key_of(graph, node)
+    if key in GELUS:
+        module = module_of(graph, node)
+        way = argument(node, 1, "approximate", "none") if module is None else getattr(module, "approximate", None)
+        return {"none": GELU, "tanh": GELU_TANH}.get(str(way), "")
+    return RELU if key in RELUS else ""
+
+
+def idle(graph: GraphModule, node: Node) -> bool:
+    """Whether a node is a dropout that does nothing, since it is not in training mode."""
+    if key_of(graph, node) not in DROPOUTS:
+        return False
+    module = module_of(graph, node)
+    name = "train" if isinstance(node.target, torch._ops.OpOverload) else "training"
+    return not (module.training if module is not None else argument(node, 2, name, True))
 
 
 def other_summand(node: Node, mine: Node, overwrites: bool) -> Node | None:

@@ -1,7 +1,8 @@
-"""What can take a convolution of a network's place: TABLE, in which a new kernel is one more entry."""
+"""What can take a layer of a network's place: TABLE, in which a new kernel is one more entry."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,26 +15,37 @@ from kernels_sass.torch import layer, operator
 from kernels_sass.torch.layer import Conv2d, folded
 from turingas.errors import LaunchError
 
+CONVOLUTION, LINEAR, PRODUCT = "convolution", "linear", "product"  # kinds of layers: the names in nodes.LAYERS
 NORM, RESIDUAL, RELU = "batch norm", "residual", "ReLU"  # what can be folded in
+GELU, GELU_TANH = "GELU", "GELU (tanh)"
+NOTHING = "nothing"  # what does nothing in evaluation, as dropout: any entry leaves it out
 
 
 @dataclass
 class Found:
-    """A convolution in a graph: its node, its parameters, its arguments as torch.nn.Conv2d names them, x in the
-    example. ``steps``: what follows and could be folded in, in order: its name, the node, and the batch norm or the
-    node that is added."""
+    """A layer in a graph: its node, its parameters, x in the example. ``steps``: what follows and could be folded in,
+    in order: its name, the node, and the batch norm or the node that is added. ``kind``: CONVOLUTION, with
+    ``arguments`` as torch.nn.Conv2d names them; LINEAR; PRODUCT of two tensors, the second in the example being
+    ``other``, without a weight."""
 
     node: Node
     name: str
-    weight: torch.Tensor
+    weight: Any  # torch.Tensor; None of a product
     bias: torch.Tensor | None
     arguments: dict[str, Any]
     x: Any  # torch.fx.passes.shape_prop.TensorMetadata
     steps: list[tuple[str, Node, Any]] = field(default_factory=list)
+    kind: str = CONVOLUTION
+    other: Any = None
 
     @property
     def what(self) -> str:
         """In words."""
+        if self.kind == PRODUCT:
+            return " by ".join("x".join(map(str, getattr(one, "shape", ()))) for one in (self.x, self.other))
+        if self.kind == LINEAR:
+            k, c = self.weight.shape
+            return f"linear, {c} -> {k}, {math.prod(getattr(self.x, 'shape', ())[:-1])} rows"
         k, c, rows, columns = self.weight.shape
         shape: Any = getattr(self.x, "shape", ())
         size = f", {shape[-2]}x{shape[-1]}" if len(shape) >= 2 else ""
@@ -47,19 +59,21 @@ class Found:
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that takes a convolution's place. ``why_not``: why it cannot take one; "" if it can. ``folds``: what it
-    can do besides. ``make``: the module, called with x, or x and what is added, that does these ``steps`` too.
-    ``ours``: whether kernels of ours compute it."""
+    """Something that takes the place of layers of the ``kinds``. ``why_not``: why it cannot take one; "" if it can.
+    ``folds``: what it can do besides. ``make``: the module, called with the layer's tensors, and with what is added,
+    that does these ``steps`` too. ``ours``: whether kernels of ours compute it."""
 
     name: str
     why_not: Callable[[Found], str]
     folds: tuple[str, ...]
     make: Callable[[Found, list[tuple[str, Node, Any]]], torch.nn.Module]
     ours: bool = True
+    kinds: tuple[str, ...] = (CONVOLUTION,)
 
     def steps(self, found: Found) -> list[tuple[str, Node, Any]]:
         """Of what follows, as much as it does."""
-        count = next((n for n, (kind, *_) in enumerate(found.steps) if kind not in self.folds), len(found.steps))
+        able = (*self.folds, NOTHING)
+        count = next((n for n, (kind, *_) in enumerate(found.steps) if kind not in able), len(found.steps))
         return found.steps[:count]
 
 

@@ -52,10 +52,12 @@ def draw(figures: Figures, folder: Path) -> list[Path]:
 
 
 def stamp(found: Json) -> str:
-    """What every figure says of its results: the card, the date, the code."""
+    """What every figure says of its results: the card, the date, the code; settings may be of another commit."""
     parts = [found["gpu"], f"driver {found['driver']}" if found["driver"] else "", found["date"]]
     parts += [f"{name} {found[key]}" for name, key in (("cuDNN", "cudnn"), ("PyTorch", "torch")) if found[key]]
-    return ", ".join([part for part in (*parts, f"commit {found['commit'][:9]}") if part])
+    own = (entry.get("commit", found["commit"]) for entry in found.get("settings", {}).values())
+    commits = dict.fromkeys(commit[:9] for commit in (found["commit"], *own))
+    return ", ".join([part for part in (*parts, f"commit {' and '.join(commits)}") if part])
 
 
 def canvas(found: Json, title: str, width: float, height: float) -> tuple[Any, Any]:

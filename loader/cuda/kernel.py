@@ -62,7 +62,7 @@ class CudaModule(Module):
             return CudaError(text, error.name, error.code, error.meaning, hint=hint)
         return error
 
-    def kernel(self, name: str | None = None) -> Kernel:
+    def kernel(self, name: str | None = None) -> CudaKernel:
         with self._lock:
             self._open()
             code = find(self.cubin, name or self.chosen)

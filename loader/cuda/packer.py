@@ -12,8 +12,9 @@ from loader.arrays import ASK, BOTH, HOST, Kind, kind_of, memory_of
 from loader.cuda.gpu import Device
 from turingas.cubin.model import Param
 from turingas.errors import LaunchError
-from turingas.launch import check_array, scalar
+from turingas.launch import POINTER, check_array, scalar
 from turingas.tensor_map import TensorMap, check_parameter
+from turingas.texture import Bound, argument
 
 CODES = {np.dtype(kind).char: code for kind, code in (
     ("i1", "b"), ("u1", "B"), ("i2", "h"), ("u2", "H"), ("i4", "i"), ("u4", "I"), ("i8", "q"), ("u8", "Q"),
@@ -36,6 +37,8 @@ class Packer:
                 self.ask, self.first = kind.stream, number
             if isinstance(value, TensorMap):
                 code, take = _tensor_map(gpu, param, name)
+            elif isinstance(value, Bound):
+                code, take = _texture(gpu, param, name)
             else:
                 code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
             codes.append((param, code))
@@ -89,14 +92,20 @@ def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Cal
 def _tensor_map(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
     check_parameter(name, param.size)
 
-    def take(value: TensorMap, stream: int) -> bytes:
+    pointer = param.size == POINTER
+
+    def take(value: TensorMap, stream: int) -> bytes | int:
         if value.device != gpu.number:
             place = "the CPU device" if value.device is None else f"cuda:{value.device}"
             hint = "make it of an array there"
             raise LaunchError(f"{name} is a tensor map for {place}, the kernel is on {gpu}", hint)
-        return value.opaque
+        return value.copy.address if pointer else value.opaque
 
-    return f"{param.size}s", take
+    return "Q" if pointer else f"{param.size}s", take
+
+
+def _texture(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+    return "Q", lambda value, stream: argument(name, value, param.size, gpu.number)
 
 
 def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:

@@ -13,6 +13,7 @@ from loader.tune.launches import read
 from loader.tune.search import Found, Search, Tell
 from loader.workers import Workers
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.split import without_capsule
 from turingas.errors import LaunchError
 from turingas.launch import find
 
@@ -51,7 +52,7 @@ def tune(
     with Workers(workers) as pool:
         if device is None:
             device = "cuda" if any(found for _, found in pool.run(_gpus, [0])) else "cpu"
-        search = Search(Order(cubin.to_bytes(), name, text, str(bench), device), seed, resume or state)
+        search = Search(Order(without_capsule(cubin), name, text, str(bench), device), seed, resume or state)
         if resume is not None:
             search.resume(resume)
         if rounds is None and seconds is None:

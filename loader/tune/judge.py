@@ -370,8 +370,9 @@ class Timer:
 
 
 def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:
-    """A cubin with other words in a kernel's place."""
+    """A cubin with other words in a kernel's place. Who searches has left its capsule out, or wants it."""
     made = Cubin.from_bytes(cubin)
+    made.keep_capsule = True
     made.kernel(kernel).words = list(words)
     return made
 

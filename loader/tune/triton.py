@@ -24,6 +24,7 @@ from loader.tune.search import INPUTS, Search, Tell
 from loader.workers import GPUS, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel, Param
+from turingas.cubin.split import without_capsule
 from turingas.errors import AsmError, CubinError, LaunchError
 from turingas.launch import find
 
@@ -139,7 +140,7 @@ def order_of(compiled: Any, original: bytes, grid: Any, values: Mapping[str, Any
     arguments = _described(compiled.src, kernel, values)
     text = stated(arguments, grid, WARP * metadata.num_warps, metadata.shared, {"grid": 1, **check})
     device = "cuda" if cuda.count() else "cpu"
-    return Order(original, kernel.name, text, f"<{kernel.name} of Triton>", device)
+    return Order(without_capsule(Cubin.from_bytes(original)), kernel.name, text, f"<{kernel.name} of Triton>", device)
 
 
 def _described(src: Any, kernel: Kernel, values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -217,7 +218,8 @@ def misfit(compiled: Any, original: bytes, tuned: bytes) -> str:
     limit = shared_limit()
     if limit and compiled.metadata.shared > limit:
         return f"it takes {compiled.metadata.shared} bytes of shared memory, and this GPU gives {limit}"
-    if len(now.words) != len(then.words) or with_words(original, name, tuple(now.words)).to_bytes() != tuned:
+    bare = without_capsule(Cubin.from_bytes(original), warn=False)
+    if len(now.words) != len(then.words) or with_words(bare, name, tuple(now.words)).to_bytes() != tuned:
         return "it differs in more than the kernel's instructions"
     return ""
 

@@ -2,12 +2,13 @@
 
 On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/learn, convolutions), and those of
 tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
-anew: by each rule for yields, once without regard for how often a pipe can begin an instruction (``unpaced``), and once
-with the codes of the main loop as they are and all others anew (``outside``). All take turns; the median of the rounds
-counts. Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a
-straightforward order and without codes: as it is written (``plain``), with its instructions in a better order
-(``reordered``), and with one set of operand registers, of which renaming makes two (``renamed``). ``--static`` needs no
-GPU: it tells the cycles that the control codes of their main loops add up to.
+anew: by each rule for yields, and our own once without regard for how often a pipe can begin an instruction
+(``unpaced``), and once with the codes of the main loop as they are and all others anew (``outside``). All take turns;
+the median of the rounds counts. What is measured when it is interrupted is kept. Step 8 stands beside
+``sgemm_plain.sass``, which computes the same in a straightforward order and without codes: as it is written
+(``plain``), with its instructions in a better order (``reordered``), and with one set of operand registers, of which
+renaming makes two (``renamed``). ``--static`` needs no GPU: it tells the cycles that the control codes of
+their main loops add up to.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from turingas.scheduler.needs import Needs
 
 RULES = ("ptxas", "natural", "every:4", "every:8")
 OWN, UNPACED, OUTSIDE = "as it is", "unpaced", "outside"
-VARIANTS = (OWN, *RULES, UNPACED, OUTSIDE)
+VARIANTS = (OWN, *RULES)
+OURS = (UNPACED, OUTSIDE)  # of our own kernels, besides
 PLAIN, REORDERED, RENAMED = WRITTEN = "plain", "reordered", "renamed"  # step 8 written straightforwardly
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90")
 ROUNDS = 5
@@ -174,9 +176,13 @@ def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
         make = sgemm if name == "sgemm" else layer if name in LAYERS else small
         with contextlib.ExitStack() as stack:
             try:
-                variants = (*VARIANTS, *WRITTEN) if name == "sgemm" else VARIANTS
+                ours = OURS if make is not small else ()
+                variants = (*VARIANTS, *ours, *(WRITTEN if name == "sgemm" else ()))
                 timers = {v: stack.enter_context(contextlib.contextmanager(make)(name, v, device)) for v in variants}
                 rounds = [{v: timer() for v, timer in timers.items()} for _ in range(ROUNDS)]
+            except KeyboardInterrupt:
+                print("interrupted")
+                break
             except Exception as error:
                 print(f"{name}: {error}")
                 continue
@@ -205,7 +211,7 @@ def main() -> int:
     found = measure(asked.device, names)
     for kind, members in (("ours", large), ("test kernels", few)):
         there = [found[name] for name in members if name in found]
-        for v in VARIANTS[1:] if there else ():
+        for v in (*VARIANTS[1:], *(OURS if kind == "ours" else ())) if there else ():
             mean = math.exp(statistics.fmean(math.log(one[v] / one[OWN]) for one in there))
             print(f"{kind}: {v:10} {mean:.4f} of the time, at most {max(one[v] / one[OWN] for one in there):.3f}")
     if asked.json:

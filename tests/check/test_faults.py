@@ -78,8 +78,9 @@ def test_written_by_hand() -> None:
     check(written(), 30)
 
 
+@pytest.mark.sample(3)
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_compiled(arch: str) -> None:
     result = check(list(compiled(arch)), 50)
     # a few are: a wait that comes too soon after what it waits for is an error also where others wait later

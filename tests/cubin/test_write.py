@@ -132,6 +132,7 @@ def test_changes_that_a_file_cannot_show():
     assert Cubin.from_bytes(cubin.to_bytes()).kernel("swap").registers == cubin.kernel("swap").registers
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ["memory_cuda12_sm75", "flow_cuda13_sm90", "flow_cuda12_sm80_rdc"])
 @pytest.mark.parametrize(
     ("field", "value"), [("link", 3), ("link", 0), ("info", 2), ("align", 256), ("entry_size", 8), ("address", 0x100)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -12,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from docs import made
+from tests.browser import DESK, PHONE, browser, opened
 from tests.docs.pages import ROOT
+from turingas.isa.isa import instruction_set
 
 
 class Page(HTMLParser):
@@ -40,8 +45,9 @@ class Page(HTMLParser):
 def site(tmp_path_factory):
     """The site as `make docs` builds it: a warning is an error."""
     folder = tmp_path_factory.mktemp("site") / "site"
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     assert "SassLexer" not in done.stderr  # our lexer read every listing
     return folder
@@ -86,3 +92,55 @@ def test_site_loads_nothing_from_a_network(site):
         assert not [target for target in Page(path).loads if "//" in target], path
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
         assert not re.search(r"(?:url\(|@import|href=|src=)\s*[\"']?(?:https?:)?//", path.read_text()), path
+
+
+def test_search_index_has_the_mnemonics(site):
+    """Each under its one anchor, as the page has it, and the short names first."""
+    index = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    found = {entry["location"]: entry for entry in index if entry["location"].startswith(made.MNEMONIC)}
+    names = Page(site / "reference" / "instructions.html").names
+    for name in {*instruction_set("sm_70").mnemonics(), *instruction_set("sm_90a").mnemonics()}:
+        assert found[made.MNEMONIC + name.lower()]["title"] == name and name.lower() in names
+    boost = {name: found[f"{made.MNEMONIC}{name}"]["boost"] for name in ("ldg", "ldgsts")}
+    assert boost["ldg"] > boost["ldgsts"]
+    script = (site / "search" / "search_index.js").read_text()  # what a page that is opened as a file loads
+    assert json.loads(script.partition("=")[2]) == json.loads((site / "search" / "search_index.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as running:
+        yield running
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_search_in_files(site, chromium, size):
+    """Typed in a page that is opened as a file: the first of the mnemonics is the one that was typed."""
+    with opened(chromium, size) as window:
+        page = window.open(site / "control-codes.html")
+        page.keyboard.press("f")
+        page.keyboard.type("LDG")
+        first = page.wait_for_selector(".md-search-result__link[href*='#ldg']", state="attached")
+        assert first.get_attribute("href").endswith("reference/instructions.html?h=ldg#ldg")
+        assert not window.errors and not window.fetched
+
+
+@pytest.mark.parametrize("share", ["drawn", pytest.param("all", marks=pytest.mark.slow)])
+def test_pages_fit_a_phone(site, chromium, share):
+    """None is wider than the screen, breaks a script or asks a network for something."""
+    pages = sorted(set(site.rglob("*.html")) - {site / "404.html"})  # whose links are absolute
+    if share == "drawn":
+        pages = [site / "reference" / "instructions.html", *random.Random(22).sample(pages, 6)]
+    with opened(chromium, PHONE) as window:
+        for path in pages:
+            window.open(path)
+            assert window.too_wide() <= 0 and not window.errors and not window.fetched, path
+
+
+def test_pages_are_dark_where_the_reader_has_it_dark(site, chromium):
+    colours = set()
+    for scheme in ("light", "dark"):
+        with opened(chromium, scheme=scheme) as window:
+            page = window.open(site / "index.html")
+            colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(colours) == 2

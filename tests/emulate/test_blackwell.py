@@ -139,3 +139,44 @@ def compiled(source: str, chip: str) -> list[tuple[bytes, dict[str, list[str]]]]
                 findings.setdefault(finding.kernel, []).append(str(finding))
         made.append((cubin, findings))
     return made
+
+
+def test_least_of_three() -> None:
+    x = A.copy()
+    x[3] = np.nan
+    lines = "FMNMX3 R8, R2, -R4, |R6|, !PT\nFMNMX3 R9, R2, R4, R6, PT\nFMNMX3.NAN R10, R2, R4, R6, PT"
+    out = step.run(lines, "sm_100", regs={2: x.view(np.uint32), 4: B.view(np.uint32), 6: C.view(np.uint32)})
+    assert out.r(8, np.float32).tolist() == np.fmax(np.fmax(x, -B), abs(C)).tolist()
+    assert out.r(9, np.float32).tolist() == np.fmin(np.fmin(x, B), C).tolist()
+    least = np.minimum(np.minimum(x, B), C)
+    assert np.array_equal(out.r(10, np.float32), least, equal_nan=True) and np.isnan(out.r(10, np.float32)[3])
+
+
+def test_halves_and_floats() -> None:
+    """FP32 sums with a half of a register."""
+    half, brain = WORDS[0] & np.uint32(0xBBFFBBFF), WORDS[1] & np.uint32(0xBFFFBFFF)
+    low, high = half.astype(np.uint16).view(np.float16), (half >> np.uint32(16)).astype(np.uint16).view(np.float16)
+    upper = (brain & np.uint32(0xFFFF0000)).view(np.float32)
+    lines = "FHADD R8, R2, -R4\nFHFMA R9, -R2.H1, R2, R4\nFHADD.BF16 R10, |R3|.H1, R4\nFHFMA.BF16 R11, R3.H1, R3.H1, R4"
+    out = step.run(lines, "sm_120", regs={2: half, 3: brain, 4: A.view(np.uint32)})
+    assert out.r(8, np.float32).tolist() == (low.astype(np.float32) - A).tolist()
+    assert out.r(9).tolist() == fma(-high.astype(np.float32), low.astype(np.float32), A)
+    assert out.r(10, np.float32).tolist() == (abs(upper) + A).tolist()
+    assert out.r(11).tolist() == fma(upper, upper, A)
+
+
+def test_floats_in_uniform_registers() -> None:
+    a, b, c = (np.float32(v) for v in (1.7, -2.9, 3.3e7))
+    uregs = {4 + n: int(v.view(np.uint32)) for n, v in enumerate((a, b, c))}
+    lines = """UFADD UR8, UR4, -UR5
+UFMUL UR9, UR4, |UR5|
+UFFMA UR10, UR4, UR5, UR6
+UFSETP.LT.AND UP0, UPT, UR5, UR4, UPT
+UFSEL UR11, UR4, UR5, !UP0
+UF2I.TRUNC.NTZ UR12, UR5
+UI2F UR13, UR12
+UI2FP.F32.U32 UR14, UR12"""
+    out = step.run(lines, "sm_120", uregs=uregs)
+    found = [np.uint32(out.ur(n)[0]).view(np.float32) for n in (8, 9, 10, 11, 13, 14)]
+    assert found == [a - b, a * -b, np.float32(float(a) * float(b) + float(c)), b, -2.0, np.float32(2**32 - 2)]
+    assert np.uint32(out.ur(12)[0]) == 2**32 - 2

@@ -57,9 +57,25 @@ def test_a_ring_of_blocks(cubin: bytes, size: int, strict: bool) -> None:
     assert (out[:, 3] == sums.astype(np.uint32)).all()
 
 
+@pytest.mark.parametrize(("gone", "kinds"), [(0, {"RAW"}), (1, set()), (2, set()), (3, {"RAW", "END"})])
+def test_races_in_the_memory_of_another_block(gone: int, kinds: set[str]) -> None:
+    """The ring without one of its barriers: two of them order a block with itself alone. Without the last one a block
+    may end while another uses its memory."""
+    before, ring = SOURCE.split("void ring(")
+    parts = ring.split("c.sync();", gone + 1)
+    source = f"{before}void ring({'c.sync();'.join(parts[:-1])}{parts[-1]}"
+    x, out = np.zeros((2, 32), np.uint32), np.zeros((2, 4, 32), np.uint32)
+    cubin = nvrtc.compile_source(source, "sm_90", (), name="clusters.cu")
+    races = launch(cubin, "ring", 2, 32, [out, x], cluster=2, races=True).races
+    assert {race.kind for race in races} == kinds
+    if gone == 0:
+        assert races[0].memory == "shared memory of block (1, 0, 0)" and races[0].block == (0, 0, 0)
+        assert "LD.E" in races[0].second.text and "STS" in races[0].first.text and races[0].address == 0x400
+
+
 def test_stores_that_an_mbarrier_counts(cubin: bytes) -> None:
     out = np.zeros((4, 128), np.uint32)
-    launch(cubin, "asynchronous", 4, 64, [out], cluster=2)
+    assert not launch(cubin, "asynchronous", 4, 64, [out], cluster=2, races=True).races
     rank = np.arange(4)[:, None] % 2
     assert (out[:, :32] == np.arange(32) + 100 * rank).all()
     assert (out[:, 32:96] == (np.arange(32, 48)[:, None] + np.arange(4)).reshape(-1)).all()
@@ -70,7 +86,7 @@ def test_stores_that_an_mbarrier_counts(cubin: bytes) -> None:
 def test_copies_to_several_blocks(cubin: bytes, size: int, mask: int) -> None:
     x = np.random.default_rng(mask).integers(0, 2**32, 64, np.uint32)
     out = np.zeros((2 * size, 3, 64), np.uint32)
-    launch(cubin, "bulk", 2 * size, 64, [out, x, mask], cluster=size)
+    assert not launch(cubin, "bulk", 2 * size, 64, [out, x, mask], cluster=size, races=True).races
     rank = np.arange(2 * size) % size
     assert (out[:, 0] == np.where((mask >> rank & 1)[:, None] == 1, x, 0)).all()
     last = (rank == size - 1)[:, None]

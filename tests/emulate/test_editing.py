@@ -2,9 +2,9 @@
 
 ``editing.py`` puts a NOP in before an instruction, assembles the listing, and runs it on the CPU device. ``editing.cu``
 has what holds addresses of code: jump tables, calls, recursion, pointers to functions, the slow paths of division,
-square roots and sinf, printf. The default suite takes one place in three of these kernels and of every test kernel, and
-one in 48 of those that take long; ``make test-slow`` takes all of them. TURINGAS_EDIT_SHARE=2 takes one in two (32) in
-both. The places are drawn anew each time: TURINGAS_EDIT_SEED takes those that a failure names again.
+square roots and sinf, printf. The default suite takes one place in nine of these kernels and of every test kernel, and
+one in 144 of those that take long; ``make test-slow`` takes all of them. TURINGAS_EDIT_SHARE=3 takes one in three, or
+48. The places are drawn anew each time: TURINGAS_EDIT_SEED takes those that a failure names again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from turingas.isa.instruction import Instruction
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
 
 SHARE = os.environ.get("TURINGAS_EDIT_SHARE")
-SOME = int(SHARE or 3)
+SOME = int(SHARE or 9)
 #: drawn anew for every run; what fails names it
 SEED = int(os.environ.get("TURINGAS_EDIT_SEED") or secrets.randbelow(1 << 32))
 BY_NAME = {subject.name: subject for subject in SUBJECTS}

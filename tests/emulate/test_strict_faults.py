@@ -40,6 +40,7 @@ def cases(arch: str) -> Iterator[strict_faults.Case]:
             yield case
 
 
+@pytest.mark.sample(2)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", SOURCES)
 def test_compiled(arch: str) -> None:

@@ -13,7 +13,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.emulate import step
+import loader
+from tests.emulate import sparse, step
 from tests.tools import nvrtc
 from turingas import emulate
 from turingas.emulate.build import Unsupported
@@ -438,7 +439,7 @@ def test_overflow_and_nan(finite: str) -> None:
 
 def test_fp8_codes() -> None:
     """All codes of both formats: times 1, added to nothing."""
-    from turingas.emulate.semantics.tensor import E4M3, E5M2
+    from turingas.emulate.semantics.formats import E4M3, E5M2
 
     for code in range(256):
         if code & 0x7F < 0x7F:
@@ -460,7 +461,8 @@ def test_fp16_rounds_once() -> None:
 
 
 def meta_lanes(k: int, kind: str, selector: int) -> int:
-    """How many lanes of a quad hold metadata: 16 bits of a row and register, 2 bits a kept element (or pair)."""
+    """How many lanes of a quad hold metadata: 2 bits a kept element (or pair), those of 8 of rows g and g + 8 each, or
+    of 16 of one of these rows where elements have 8 bits or less."""
     kept = k // 2 * 2 if kind == "TF32" else k // 4 if kind in ("U4", "S4") else k // 2
     return kept // 8
 
@@ -508,14 +510,34 @@ def test_sparse(case: tuple) -> None:
         for lane in range(32):
             part = lane % 4 - selector * lanes
             if 0 <= part < lanes:
-                halves = [picks[row][8 * part : 8 * part + 8] for row in (lane // 4, lane // 4 + 8)]
-                meta[lane] = sum(pick << 2 * n for n, pick in enumerate(halves[0] + halves[1]))
+                if width(kind_a) > 8:
+                    held = [pick for row in (lane // 4, lane // 4 + 8) for pick in picks[row][8 * part : 8 * part + 8]]
+                else:
+                    held = picks[lane // 4 + 8 * (part % 2)][16 * (part // 2) : 16 * (part // 2) + 16]
+                meta[lane] = sum(pick << 2 * n for n, pick in enumerate(held))
         words = [pack(x[None], width(t)) for x, t in ((codes_a, kind_a), (codes_b, kind_a), (codes_c, kind))]
         regs = registers(16, words[0]) | registers(48, words[1]) | registers(80, words[2]) | {100: meta}
         text = f"{name} R112, R16{row_text}, R48{col_text}, R80, R100, {selector:#x}"
         out = step.run(text, arch="sm_80", regs=regs)
         got = np.stack([out.r(112 + n) for n in range(4)], -1).astype(np.uint64)
         compare(name, "sm_80", got, dense, b, c, c16, (kind_a, kind_a, kind))
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="needs NVRTC")
+def test_sparse_as_ptxas_takes_it_apart():
+    """sm_90 has no sparse products of 4 bits and of FP8 for a warp: ptxas makes them of those of 8 and 16 bits, and
+    brings the metadata to where these have them. sm_80 and sm_89 have them."""
+    made = {}
+    for arch, kinds in (("sm_80", "s4"), ("sm_89", "e4m3"), ("sm_90a", "")):
+        module = loader.load(nvrtc.compile_source(sparse.source(arch != "sm_80"), arch), "cpu")
+        for kind, selector in sparse.CASES:
+            if kinds in kind.types and ("s4" in kind.types or "e4m3" in kind.types):
+                name, d = sparse.name(kind, selector), np.zeros((sparse.WARPS, 32, 4), np.uint32)
+                module.kernel(name).launch(sparse.WARPS, 32, sparse.operands(kind), d)
+                made.setdefault(name, []).append(d)
+    assert len(made) == 4
+    for name, (one, other) in made.items():
+        assert one.any() and (one == other).all(), name
 
 
 # ---- HMMA.884: the parts of mma.m8n8k4, four quad pairs at once ------------------------------------------------------

@@ -9,49 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import loader
 import turingas
 from turingas.emulate import launch
 
-triton = pytest.importorskip("triton", reason="Triton compiles the kernels of these tests")
-tl = pytest.importorskip("triton.language")
+pytest.importorskip("triton", reason="Triton compiles the kernels of these tests")
+from tests.emulate.triton_kernels import attention, compiled, matmul, persistent  # noqa: E402 (which imports it)
 
 SECONDS = 10  # of processor time that a kernel may take
 SIZE = 512
-
-
-@triton.jit
-def matmul(a, b, c, k_size, stride, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    rows, columns, inner = (
-        tl.program_id(0) * M + tl.arange(0, M),
-        tl.program_id(1) * N + tl.arange(0, N),
-        tl.arange(0, K),
-    )
-    at_a, at_b = a + rows[:, None] * k_size + inner[None, :], b + inner[:, None] * stride + columns[None, :]
-    total = tl.zeros((M, N), tl.float32)
-    for _ in range(0, k_size, K):
-        total = tl.dot(tl.load(at_a), tl.load(at_b), total)
-        at_a += K
-        at_b += K * stride
-    tl.store(c + rows[:, None] * stride + columns[None, :], total)
-
-
-@triton.jit
-def attention(q, k, v, out, scale, n, head, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
-    start = tl.program_id(1) * head
-    rows, inner, columns = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D), tl.arange(0, N)
-    query = tl.load(q + start + rows[:, None] * D + inner[None, :])
-    most, total = tl.full([M], -float("inf"), tl.float32), tl.zeros([M], tl.float32)
-    found = tl.zeros([M, D], tl.float32)
-    for at in range(0, n, N):
-        keys = tl.load(k + start + (at + columns)[None, :] * D + inner[:, None])
-        score = tl.dot(query, keys) * scale
-        higher = tl.maximum(most, tl.max(score, 1))
-        weight, fade = tl.math.exp2(score - higher[:, None]), tl.math.exp2(most - higher)
-        total = total * fade + tl.sum(weight, 1)
-        values = tl.load(v + start + (at + columns)[:, None] * D + inner[None, :])
-        found = tl.dot(weight.to(query.dtype), values, found * fade[:, None])
-        most = higher
-    tl.store(out + start + rows[:, None] * D + inner[None, :], (found / total[:, None]).to(out.dtype.element_ty))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,15 +28,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def compiled(fn: Any, types: dict[str, str], sizes: dict[str, int], **options: int) -> Any:
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+def matmul_kernel(arch: int = 90) -> Any:
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "k_size": "i32", "stride": "i32"}
+    return compiled(matmul, types, {"M": 128, "N": 128, "K": 64}, arch, num_warps=8, num_stages=3)
 
-    try:
-        source = ASTSource(fn=fn, signature=types, constants=sizes)
-    except TypeError:
-        source = ASTSource(fn=fn, signature={**types, **dict.fromkeys(sizes, "constexpr")}, constexprs=sizes)
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+def attention_kernel(arch: int = 90) -> Any:
+    types = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16"), "scale": "fp32", "n": "i32", "head": "i32"}
+    return compiled(attention, types, {"M": 128, "N": 64, "D": 64}, arch, num_warps=4, num_stages=2)
 
 
 def run(kernel: Any, grid: tuple[int, ...], args: list[Any], **options: Any) -> Any:
@@ -85,8 +50,7 @@ def run(kernel: Any, grid: tuple[int, ...], args: list[Any], **options: Any) -> 
 
 def test_matmul() -> None:
     """512 x 512 x 512 in FP16."""
-    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "k_size": "i32", "stride": "i32"}
-    kernel = compiled(matmul, types, {"M": 128, "N": 128, "K": 64}, num_warps=8, num_stages=3)
+    kernel = matmul_kernel()
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2))
     c = np.zeros((SIZE, SIZE), np.float32)
@@ -100,10 +64,24 @@ def test_matmul() -> None:
     assert not report.hazards and not report.races
 
 
+def test_persistent_matmul_with_tensor_maps() -> None:
+    """Two programs compute six tiles; the edges are not whole."""
+    if not hasattr(pytest.importorskip("triton.language"), "_experimental_descriptor_load"):
+        pytest.skip("this Triton makes its tensor maps in another way")
+    types = {**dict.fromkeys("abc", "*i8"), **dict.fromkeys(("tiles", "across", "k_size"), "i32")}
+    kernel = compiled(persistent, types, {"M": 64, "N": 64, "K": 64}, 90, num_warps=4)
+    rng = np.random.default_rng(2)
+    a, b = (rng.normal(size=size).astype(np.float16) for size in ((136, 96), (96, 72)))
+    c = np.zeros((136, 72), np.float16)
+    maps = [loader.tensor_map(array, (64, 64), swizzle=128) for array in (a, b, c)]
+    report = run(kernel, (2,), [*maps, 6, 2, 96], races=True)
+    assert not report.races
+    assert np.abs(c - a.astype(np.float64) @ b.astype(np.float64)).max() < 2e-2
+
+
 def test_attention() -> None:
     """Two heads of 512 x 64, the weights from registers."""
-    types = {**dict.fromkeys(("q", "k", "v", "out"), "*fp16"), "scale": "fp32", "n": "i32", "head": "i32"}
-    kernel = compiled(attention, types, {"M": 128, "N": 64, "D": 64}, num_warps=4, num_stages=2)
+    kernel = attention_kernel()
     rng = np.random.default_rng(1)
     q, k, v = (rng.normal(size=(2, SIZE, 64)).astype(np.float16) for _ in range(3))
     out = np.zeros_like(q)

@@ -145,15 +145,40 @@ def test_a_product_reads_when_it_was_waited_for() -> None:
     assert (out == right).all()
 
 
-def test_strict_sees_what_is_done_beside_a_product() -> None:
-    assert late(WAIT, WAIT, strict=True)[3] == []
-    assert "raw" in late(WAIT, "", strict=True)[3]
-    assert "waw" in late(WAIT, "MOV R25, RZ;\n" + WAIT, strict=True)[3]
-    assert late(WAIT, WAIT + "MOV R25, RZ;\n", strict=True)[3] == []
-    assert late("WARPGROUP.ARRIVE;\n", "", strict=True)[3] == ["no-arrive"]
-    assert late("WARPGROUP.ARRIVE;\n", "WARPGROUP.ARRIVE;\nMOV R24, RZ;\n", strict=True)[3] == ["no-arrive"]
+@pytest.mark.parametrize("mode", ["strict", "races"])
+def test_what_is_done_beside_a_product(mode: str) -> None:
+    def found(old: str, new: str) -> list[str]:
+        return late(old, new, **{mode: True})[3]
+
+    assert found(WAIT, WAIT) == []
+    assert "raw" in found(WAIT, "")
+    assert "waw" in found(WAIT, "MOV R25, RZ;\n" + WAIT)
+    assert found(WAIT, WAIT + "MOV R25, RZ;\n") == []
+    assert found("WARPGROUP.ARRIVE;\n", "") == ["no-arrive"]
+    assert found("WARPGROUP.ARRIVE;\n", "WARPGROUP.ARRIVE;\nMOV R24, RZ;\n") == ["no-arrive"]
     in_registers = "HGMMA.64x8x16.F32 R24, R8, gdesc[UR8], R24, UP0, gsb0;\n"
-    assert late(LATE.text + ";\n", in_registers + "MOV R9, RZ;\n", strict=True)[3] == ["war"]
+    assert found(LATE.text + ";\n", in_registers + "MOV R9, RZ;\n") == ["war"]
+
+
+FENCE, BAR, ARRIVE = "FENCE.VIEW.ASYNC.S;\n", "BAR.SYNC.DEFER_BLOCKING 0x0;\n", "WARPGROUP.ARRIVE;\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [(WAIT, WAIT, set()), (FENCE + BAR, BAR + FENCE, set()), (FENCE, "", {"PROXY"}), (BAR, "", {"RAW"}),
+     (WAIT, "STS.128 [R6], RZ;\n" + WAIT, {"WAR"}), (WAIT, WAIT + "STS.128 [R6], RZ;\n", set()),
+     (WAIT, "", {"END"})],
+)  # fmt: skip
+def test_what_is_done_to_shared_memory_beside_a_product(old: str, new: str, kinds: set[str]) -> None:
+    """A fence may stand on either side of the barrier; a wait tells a warp of what all four have read."""
+    x = wgmma.operands(np.random.default_rng(9), LATE, 2)
+    source = LATE.source()
+    assert old in source
+    args = [np.zeros_like(x.accumulators), x.image, x.in_registers, x.accumulators, x.uniform]
+    report = launch(turingas.assemble(source.replace(old, new)), "product", 2, wgmma.THREADS, args, races=True)
+    assert {race.kind for race in report.races} == kinds
+    for race in report.races:
+        assert "HGMMA" in race.first.text + race.second.text and race.first.line
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import numpy as np
 from tests.tools import nvrtc
 
 SOURCE = Path(__file__).parents[1] / "kernels" / "tiles.cu"
-NAN = {"float16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0xFFF8000000000000}
+DUMP = 8192  # bytes of shared memory that a probe shows
+NAN = ("float16", "float32", "float64")
 TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
 REDUCE = {
     "add": ("uint32", "int32", "uint64", "float16", "float32"),
@@ -48,12 +49,16 @@ class Case:
     def item(self) -> int:
         return np.dtype(self.dtype).itemsize
 
-    def tensor(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    def whole(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        """An array that the tensor is a corner of, so that its rows have padding."""
         data = rng.integers(0, 256, (*self.padded[:-1], self.padded[-1] * self.item), np.uint8)
         array = data.view(self.dtype)
         if array.dtype.kind == "f":
             array[:] = rng.integers(-64, 65, array.shape)  # whose sums are exact
-        return array[tuple(slice(0, n) for n in self.shape)]
+        return array
+
+    def tensor(self, whole: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return whole[tuple(slice(0, n) for n in self.shape)]
 
     def options(self) -> dict[str, Any]:
         kind = self.columns or {"box": self.box}
@@ -97,18 +102,34 @@ class Case:
         """The bytes of shared memory."""
         places = self.places()
         out = np.zeros(len(places) * self.item, np.uint8)
-        outside = (NAN[self.dtype] if self.fill == "nan" else 0).to_bytes(8, "little")[: self.item]
+        outside = (b"\xf7\x7f" * 4 if self.fill == "nan" else bytes(8))[: self.item]
         for n, at in enumerate(places):
             data = tensor[at].tobytes() if self.inside(at) else outside
             out[self.put(n) : self.put(n) + self.item] = list(data)
         return out
 
-    def stored(self, tensor: np.ndarray[Any, Any], tile: np.ndarray[Any, Any], operation: str) -> None:
-        """Changes the tensor as a tile in shared memory makes it. Places outside of it stay."""
+    def stored(self, padded: np.ndarray[Any, Any], tile: np.ndarray[Any, Any], operation: str) -> None:
+        """Changes the array that the tensor is a corner of as a tile in shared memory makes it. Places outside of the
+        tensor stay, but those between a row's end and the next 16 bytes."""
+        unit = 16 // self.item
+        row = dataclasses.replace(self, shape=(*self.shape[:-1], -(-self.shape[-1] // unit) * unit))
         for n, at in enumerate(self.places()):
-            if self.inside(at):
+            if row.inside(at):
                 new = tile[self.put(n) : self.put(n) + self.item].copy().view(self.dtype)[0]
-                tensor[at] = new if operation == "store" else one(operation, tensor[at], new)
+                padded[at] = new if operation == "store" else one(operation, padded[at], new)
+
+    def tile(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        """Bytes of shared memory to store; numbers whose sums are exact."""
+        found = rng.integers(0, 256, self.nbytes, np.uint8)
+        if np.dtype(self.dtype).kind == "f":
+            found = rng.integers(-64, 65, self.nbytes // self.item).astype(self.dtype).view(np.uint8)
+        return found
+
+    def launch(self, operation: str) -> tuple[str, tuple[Any, ...], dict[str, int]]:
+        """The kernel of tiles.cu, what it takes behind the map and the other array, and the options of its launch."""
+        kind = "columns" if self.columns else operation
+        offsets = [*reversed(self.offsets), 0, 0, 0][:3] if operation == "load" else []
+        return f"{kind}{len(self.shape)}", (self.arguments(), *offsets, self.nbytes), {"shared": self.nbytes + 1024}
 
     def arguments(self) -> bytes:
         """``At``: coordinates as PTX has them."""
@@ -118,6 +139,16 @@ class Case:
     @property
     def nbytes(self) -> int:
         return len(self.places()) * self.item
+
+
+def drawn(seed: int) -> tuple[str, Case, np.random.Generator]:
+    """What tests/gpu/test_tiles.py copies: an operation, a geometry, and the generator that its contents go on with."""
+    rng = np.random.default_rng(seed)
+    operations = ("load", "load", "store", *REDUCE)
+    operation = operations[seed % len(operations)]
+    if operation == "load":
+        return operation, random_columns(rng) if seed % 3 == 0 else random_tile(rng), rng
+    return operation, random_tile(rng, REDUCE.get(operation, TYPES), store=True), rng
 
 
 def one(operation: str, old: Any, new: Any) -> Any:
@@ -150,7 +181,8 @@ def random_tile(rng: np.random.Generator, types: tuple[str, ...] = TYPES, store:
         if box[-1] <= 256 and int(np.prod(box)) <= 2048:
             break
     shape = tuple(int(n) for n in rng.integers(1, [9] * (rank - 1) + [40]))
-    start = tuple(int(rng.integers(-b, n + 2)) for b, n in zip(box, shape))
+    start = tuple(int(rng.integers(0 if store else -b, n + 2)) for b, n in zip(box, shape))
+    start = (*start[:-1], start[-1] // (16 // item) * (16 // item))  # whole 16 bytes
     steps = tuple(int(rng.choice((1, 1, 2, 3))) for _ in box[:-1]) + (1,)
     fill = "nan" if dtype in NAN and not store and rng.integers(2) else "zero"
     return Case(dtype, shape, _padded(shape, item, rng), start, _swizzle(rng, row), fill, box, steps)
@@ -166,7 +198,8 @@ def random_columns(rng: np.random.Generator) -> Case:
     high = tuple(int(rng.integers(max(-2, 1 - n + a), 2)) for n, a in zip(shape[1:-1], low))
     steps = (1, *(int(rng.choice((1, 1, 2))) for _ in range(spatial)), 1)
     at = [int(rng.choice(range(a, n + b, s))) for a, b, n, s in zip(low, high, shape[1:-1], steps[1:-1])]
-    start = (int(rng.integers(0, shape[0] + 1)), *at, int(rng.integers(0, shape[-1] + 2)))
+    unit = 16 // item
+    start = (int(rng.integers(0, shape[0] + 1)), *at, int(rng.integers(0, shape[-1] + 2)) // unit * unit)
     columns = {"channels": row // item, "pixels": int(rng.integers(1, 33)), "lower": low, "upper": high}
     offsets = tuple(int(n) for n in rng.integers(0, 4, spatial))
     fill = "nan" if dtype in NAN and rng.integers(2) else "zero"

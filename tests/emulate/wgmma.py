@@ -290,6 +290,11 @@ def metadata(p: Product, picks: Array, words: Array) -> None:
                 chosen = np.flatnonzero(picks[block, row, group * wide : group * wide + wide]).tolist()
                 named += [2 * chosen[0], 2 * chosen[0] + 1] if tf32 else chosen
             lanes = len(named) // 8
+            if p.kinds[0] in ("E4M3", "E5M2", "S8", "U8"):  # 16 of one row in each lane
+                for part in range(2):
+                    lane = row // 16 * 32 + row % 8 * 4 + 2 * part + row % 16 // 8
+                    words[block, lane] = sum(pick << 2 * n for n, pick in enumerate(named[16 * part : 16 * part + 16]))
+                continue
             for part in range(lanes):
                 lane = row // 16 * 32 + row % 8 * 4 + p.selector * lanes + part
                 half = sum(pick << 2 * n for n, pick in enumerate(named[8 * part : 8 * part + 8]))

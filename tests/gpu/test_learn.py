@@ -11,7 +11,7 @@ from kernels_sass.micro import ffma, loops
 from loader.cuda import Buffer
 
 pytestmark = pytest.mark.gpu
-ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
 DEVICE = "cuda:0"
 
 

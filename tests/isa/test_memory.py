@@ -127,3 +127,20 @@ def test_a_line_is_read_the_same_whatever_was_seen_before():
             except EncodeError as error:
                 alone = error.message
             assert word == alone
+
+
+SIGNED = [
+    ("FADD R0, R1, R2", "FADD R0, -R1.reuse, |R2|"),
+    ("ISETP.GE.AND P0, PT, R1, R2, PT", "ISETP.GE.AND P0, PT, R1, R2, !P1"),
+    ("STG.E.U8 desc[UR4][R2.64+0x4], R0", "STG.E.U8 ~desc[UR4][R2.64+0x4], R0"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SIGNED)
+def test_what_was_seen_before_does_not_decide(one, other):
+    """Operands that look alike but for signs and reuse flags: none is taken for another."""
+    alone = [Isa(Forms(forms.forms("sm_80").arch)).encode(line) for line in (one, other)]
+    for lines in ((one, other), (other, one)):
+        isa = Isa(Forms(forms.forms("sm_80").arch))
+        found = {line: isa.encode(line) for line in lines * 2}
+        assert [found[one], found[other]] == alone

@@ -25,7 +25,7 @@ NEIGHBOURS = re.compile(
 PAIRS = [(name, ARCHS[name].parent) for name in WORDS if ARCHS[name].parent]
 
 
-def misread(has, lacks, tmp_path):
+def misread(has, lacks):
     """Words of the forms that ``has`` has and ``lacks`` lacks, which the nvdisasm of ``lacks`` reads as ``has`` does,
     where no other form of ``lacks`` reads them so: our text on both, and nvdisasm's."""
     one, other = instruction_set(has), instruction_set(lacks)
@@ -34,19 +34,19 @@ def misread(has, lacks, tmp_path):
     texts = (turingas.decode(words, arch, control=False) for arch in (has, lacks))
     return [
         (there, here, theirs)
-        for there, here, theirs in zip(*texts, ask(words, lacks, tmp_path))
+        for there, here, theirs in zip(*texts, ask(words, lacks))
         if squeeze(theirs) == squeeze(there) != squeeze(here)
         and not (expected(there, theirs, has) or NEIGHBOURS.match(there))
     ]
 
 
 @pytest.mark.parametrize(("name", "parent"), PAIRS)
-def test_gone(name, parent, tmp_path):
+def test_gone(name, parent):
     """What the parent alone has, the child's nvdisasm does not read."""
-    assert misread(parent, name, tmp_path) == []
+    assert misread(parent, name) == []
 
 
 @pytest.mark.parametrize(("name", "parent"), PAIRS)
-def test_new(name, parent, tmp_path):
+def test_new(name, parent):
     """What the child alone has, the parent's nvdisasm does not read."""
-    assert misread(name, parent, tmp_path) == []
+    assert misread(name, parent) == []

@@ -74,6 +74,7 @@ def test_one_text_one_word(arch):
     assert not silent, f"rows that nothing reaches: {silent}"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_random_words_round_trip(arch):
     """Every form with random control codes and reuse flags, through the public face: the same words come back."""
@@ -93,6 +94,7 @@ def test_random_words_round_trip(arch):
     assert lines == turingas.decode(again, arch)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_words_that_no_row_explains(arch):
     """Noise, and legal words with one bit turned: the text, whatever it is, gives the same word again."""

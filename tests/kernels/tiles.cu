@@ -79,6 +79,36 @@ LOAD(load4, "4d", "tile", C4, "") LOAD(load5, "5d", "tile", C5, "")
 LOAD(columns3, "3d", "im2col", C3, O3) LOAD(columns4, "4d", "im2col", C4, O4) LOAD(columns5, "5d", "im2col", C5, O5)
 STORES(1, "1d", C1) STORES(2, "2d", C2) STORES(3, "3d", C3) STORES(4, "4d", C4) STORES(5, "5d", C5)
 
+// what a card does where nothing is documented: a wait that ends, all of shared memory, the mbarrier's word
+#define PROBE(name, d, mode, coordinates, offsets)                                                                     \
+    extern "C" __global__ void name(const __grid_constant__ Map map, u32* out, u32* told, At at, u32 bytes, u32 dump,  \
+                                    u32 polls) {                                                                       \
+        extern __shared__ __align__(1024) u32 tile[];                                                                  \
+        __shared__ alignas(8) u64 bar;                                                                                 \
+        u32 b = shared_address(&bar);                                                                                  \
+        for (u32 n = threadIdx.x; n < dump / 4; n += blockDim.x) tile[n] = 0xCDCDCDCD;                                 \
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");                                                   \
+        __syncthreads();                                                                                               \
+        if (threadIdx.x == 0) {                                                                                        \
+            begin(b, bytes);                                                                                           \
+            asm volatile("cp.async.bulk.tensor." d ".shared::cluster.global." mode                                     \
+                         ".mbarrier::complete_tx::bytes [%0], [%1, " coordinates "], [%7]" offsets ";"                 \
+                         ::ARGUMENTS(shared_address(tile), &map, b), "h"((short)0), "h"((short)0), "h"((short)0)       \
+                         : "memory");                                                                                  \
+            u32 done = 0;                                                                                              \
+            for (; polls && !done; polls--)                                                                            \
+                asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"  \
+                             : "=r"(done) : "r"(b) : "memory");                                                        \
+            told[0] = done, told[1] = polls, told[2] = (u32)bar, told[3] = (u32)(bar >> 32);                           \
+        }                                                                                                              \
+        __syncthreads();                                                                                               \
+        for (u32 n = threadIdx.x; n < dump / 4; n += blockDim.x) out[n] = tile[n];                                     \
+    }
+PROBE(tile_probe2, "2d", "tile", C2, "") PROBE(tile_probe3, "3d", "tile", C3, "") PROBE(tile_probe4, "4d", "tile", C4, "")
+PROBE(tile_probe5, "5d", "tile", C5, "")
+PROBE(columns_probe3, "3d", "im2col", C3, O3) PROBE(columns_probe4, "4d", "im2col", C4, O4)
+PROBE(columns_probe5, "5d", "im2col", C5, O5)
+
 // block 0 of a cluster loads the tile for all of `goals`; each tells what it has
 extern "C" __global__ void multicast(const __grid_constant__ Map map, u32* out, int x, int y, u32 bytes, int goals) {
     extern __shared__ __align__(1024) u32 tile[];

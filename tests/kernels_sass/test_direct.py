@@ -51,6 +51,7 @@ def convolve(arch, filters, shape, **options):
 # ---- what it computes --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(7)
 @both
 @pytest.mark.parametrize(("arch", "shape", "groups"), [
     ("sm_80", Shape(1, 3, 9, 7, 13), 0),

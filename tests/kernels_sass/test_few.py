@@ -52,6 +52,7 @@ def convolve(arch, filters, shape, **options):
 # ---- what it computes --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("arch", "filters", "shape", "columns"), [
     ("sm_90", 8, Shape(1, 8, 6, 6, 8), 6),
     ("sm_90", 4, Shape(1, 16, 9, 20, 4, bias=True, residual=True, relu=True), 20),

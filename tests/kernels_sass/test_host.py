@@ -130,7 +130,7 @@ def test_the_method_for_an_architecture():
 @pytest.mark.parametrize(("capability", "arch"), [
     ((7, 0), "sm_70"), ((7, 2), "sm_72"), ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 7), "sm_87"),
     ((8, 8), "sm_87"), ((8, 9), "sm_89"),
-    ((9, 0), "sm_90"), ((10, 0), None), ((6, 1), None),
+    ((9, 0), "sm_90"), ((10, 0), "sm_100"), ((6, 1), None),
 ])  # fmt: skip
 def test_what_is_assembled_for_a_gpu(capability, arch):
     from loader.cuda import Device

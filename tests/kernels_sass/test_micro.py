@@ -53,6 +53,7 @@ def far(case):
     return {"DISTANCE": 24} if isinstance(case, loops.Latency) else {}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("arch", SOME)
 def test_tensor_cores(arch):
     """Each is right, with no hazard and no finding: many accumulators or a latency, by turns."""
@@ -114,6 +115,7 @@ def test_values_of_elements():
         assert len(words) == 32 and (words.view(one.type.into) == 3 * each).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_what_an_architecture_has(arch):
     """What is left out is what the table of instructions does not have."""

@@ -54,6 +54,7 @@ def nhwc(*sizes, **options):
     return Shape(*sizes, layout="NHWC", **options)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("arch", "columns", "shape"), [
     *(("sm_90", columns, nhwc(1, 3, 9, 7, 5, bias=True, residual=True, relu=True)) for columns in COLUMNS),
     ("sm_90", 16, nhwc(2, 3, 20, 40, 70, bias=True, relu=True)),      # several blocks, and filters beyond the last

@@ -30,6 +30,7 @@ RESULTS = roofline.results.FOLDER / "winograd_sm90.json"
 # ---- operations and bytes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("source", "arch", "by"), [
     ("paper", "sm_75", ""), ("hopper", "sm_90", "tf32x3"), ("hopper", "sm_90", "ffma"),
 ])  # fmt: skip

@@ -296,6 +296,7 @@ SCHEDULES: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.sample(6)
 @both_maths
 @pytest.mark.parametrize("kind", YIELDS)
 def test_yields(kind, math):
@@ -314,6 +315,7 @@ def test_each_kind_of_yield_computes_the_same(kind, math):
     assert not kinds
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("defines", SCHEDULES, ids=str)
 def test_schedules(defines):
     """Places and distances are those asked for; the linter has nothing more to say; the result is the same."""
@@ -396,6 +398,7 @@ def shapes(count: int) -> list[tuple[Shape, int, int]]:
     return found
 
 
+@pytest.mark.sample(3)
 @both_maths
 @pytest.mark.parametrize("number", range(SHAPES))
 def test_random_shapes(number, math):
@@ -411,6 +414,7 @@ def test_many_jobs_a_block(c, math):
     right(Shape(5, c, 6, 6, 130, bias=True), {"MATH": math}, sms=1 if c < 24 else 2, strict=False)
 
 
+@pytest.mark.sample(3)
 @both_maths
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout, math):
@@ -419,6 +423,7 @@ def test_layouts(layout, math):
     right(shape, {"MATH": math}, sms=1)
 
 
+@pytest.mark.sample(4)
 @both_maths
 @pytest.mark.parametrize("layout, wide", [("NCHW", {"STG"}), ("CHWN", {"LDG", "STG"}), ("NHWC", set())])
 @pytest.mark.parametrize("shift", [1, 2])
@@ -489,6 +494,7 @@ def test_integers_are_exact(math, largest):
     assert np.array_equal(output(x, w, math), wanted_of(x, w))
 
 
+@pytest.mark.sample(3)
 @both_maths
 @pytest.mark.parametrize("of_x, of_w", [(60, 0), (0, -80), (50, 50), (-110, 0)])
 def test_powers_of_two_change_no_digit(math, of_x, of_w):

@@ -55,7 +55,8 @@ def main_loop(arch: str, **defines: object) -> tuple[LoopSummary, list[Instructi
 def test_the_main_loop_is_that_of_the_paper(arch):
     loop, code = main_loop(arch)
     count = Counter(i.base for i in code)
-    assert (count["FFMA"], count["FADD"]) == (1024, 32)  # a step of 8 channels; 32 FADD are one tile (section 4.2)
+    assert count["FFMA"] + 2 * count["FFMA2"] == 1024  # a step of 8 channels
+    assert count["FADD"] == 32  # one tile (section 4.2)
     assert (count["LDS"], count["LDG"], count["STS"]) == (8 * 8, 16 + 8, 16 + 8)  # all LDS of 128 bits
     assert (count["BAR"], count["BRA"], count["R2P"]) == (2, 1, 5)
     assert loop.yields == 0
@@ -79,16 +80,24 @@ def test_where_ffma_take_every_slot(arch):
     assert loop.conflicts <= 25  # where FADD and STS take the place of a filter in the reuse cache
 
 
+def test_pairs_of_ffma_leave_slots_to_the_rest():
+    """FFMA2 of sm_100 takes its pipe for two cycles, so all else finds a free issue slot: by the model a step takes
+    0.91 of what FFMA would, and the pipe bounds it but for register banks."""
+    (loop, code), (plain, _) = main_loop("sm_100"), main_loop("sm_120")
+    assert len(code) == 1229 - 512 and loop.bounds["issue slots"] < loop.bounds["fma"] == 1056
+    assert loop.alone < 0.92 * plain.alone and plain.bound == "issue slots"
+
+
 @pytest.mark.parametrize("arch", ARCHES)
 def test_resources(arch):
     """Tables 5 and 7: 253 registers, two of them the hardware's own, and 48 KB of shared memory."""
     (kernel,) = (k for k in cubin(arch).kernels if k.name == "winograd")
     highest = max(instruction_set(arch).registers(word) for word in kernel.words)
     assert (highest, kernel.registers) == (251, 253)
-    assert kernel.shared_bytes == 48 * 1024 + (1024 if arch == "sm_90" else 0)  # what the system keeps counts there
+    assert kernel.shared_bytes == 48 * 1024 + facts[arch].shared_counted  # what the system keeps counts there
 
 
-@pytest.mark.parametrize("arch,output", [*zip(ARCHES, 6 * ["paper"]), ("sm_75", "sts64"), ("sm_90", "compact")])
+@pytest.mark.parametrize("arch,output", [*((a, "paper") for a in ARCHES), ("sm_75", "sts64"), ("sm_90", "compact")])
 def test_lint(arch, output):
     """No error or warning; notes are occupancy, which 253 registers set, and from sm_86 on the conflicts above."""
     found = [f for f in linted(arch, OUTPUT=output).findings if f.kind != "uninitialised"]  # on paths not taken
@@ -133,6 +142,7 @@ SCHEDULES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "arch,defines", [*(("sm_75", one) for one in SCHEDULES), ("sm_90", SCHEDULES[1]), ("sm_90", SCHEDULES[2])], ids=str
 )
@@ -192,6 +202,7 @@ def shapes(count: int, seed: str) -> list[Shape]:
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("arch", ARCHES)
 def test_random_shapes(arch):
     """Of two, each kind of output is run on four architectures."""

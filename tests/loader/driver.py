@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from turingas import emulate
+from turingas.errors import LaunchError
+from turingas.tensor_map import TYPES, Layout
 
 
 def enum(name: str, *names: str, **values: int) -> Any:
@@ -26,6 +28,17 @@ def enum(name: str, *names: str, **values: int) -> Any:
 ERRORS = enum("CUresult", CUDA_SUCCESS=0, CUDA_ERROR_INVALID_VALUE=1, CUDA_ERROR_OUT_OF_MEMORY=2,
               CUDA_ERROR_NO_DEVICE=100, CUDA_ERROR_INVALID_IMAGE=200, CUDA_ERROR_INVALID_CONTEXT=201,
               CUDA_ERROR_NO_BINARY_FOR_GPU=209, CUDA_ERROR_NOT_FOUND=500, CUDA_ERROR_ILLEGAL_ADDRESS=700)  # fmt: skip
+
+
+class Names:
+    """An enumeration of which only the names matter."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+def _number(word: str) -> int:
+    return 0 if word == "NONE" else int(word)
 
 
 class Driver:
@@ -205,6 +218,35 @@ class Driver:
         else:
             self.run(launch)
         return None
+
+    # -- tensor maps: as the CPU device reads them
+
+    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = Names()
+    CUtensorMapL2promotion = CUtensorMapFloatOOBfill = Names()
+    cuuint64_t = cuuint32_t = int
+
+    def do_cuTensorMapEncodeTiled(self, kind: str, rank: int, address: int, dims: Any, strides: Any, box: Any,
+                                  steps: Any, *last: str) -> Any:  # fmt: skip
+        return self.tensor_map(kind, address, dims, strides, box, steps, last)
+
+    def do_cuTensorMapEncodeIm2col(self, kind: str, rank: int, address: int, dims: Any, strides: Any, lower: Any,
+                                   upper: Any, channels: int, pixels: int, steps: Any, *last: str) -> Any:  # fmt: skip
+        more = {"channels": channels, "pixels": pixels, "lower": tuple(lower), "upper": tuple(upper)}
+        return self.tensor_map(kind, address, dims, strides, (), steps, last, **more)
+
+    def tensor_map(self, kind: str, address: int, dims: Any, strides: Any, box: Any, steps: Any, last: Any,
+                   **more: Any) -> Any:  # fmt: skip
+        interleave, swizzle, _, fill = (one.rpartition("_")[2].removesuffix("B") for one in last)
+        (dtype,) = (name for name, (*_, theirs) in TYPES.items() if kind == "CU_TENSOR_MAP_DATA_TYPE_" + theirs)
+        layout = Layout(dtype, tuple(dims), tuple(strides), tuple(box), tuple(steps), _number(interleave),
+                        _number(swizzle), "zero" if fill == "NONE" else "nan", **more)  # fmt: skip
+        try:
+            layout.check()
+            data = layout.pack(address)
+        except LaunchError:
+            return ERRORS.CUDA_ERROR_INVALID_VALUE
+        words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]
+        return types.SimpleNamespace(opaque=words)
 
     def run(self, launch: tuple[Any, ...]) -> None:
         module, *rest, options = launch

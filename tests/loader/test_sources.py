@@ -13,7 +13,7 @@ import loader
 import turingas
 from tests.cubin.test_fatbin import packed
 from turingas.cli import main
-from turingas.errors import CubinError, LaunchError
+from turingas.errors import AsmError, CubinError, LaunchError
 
 CUDA = 'extern "C" __global__ void scale(int* x, int by) { x[threadIdx.x] *= by; }'
 
@@ -22,8 +22,8 @@ def made(arch, **kernels):
     """A cubin of kernels that multiply by a number."""
     texts = [f".arch {arch}"] + [
         f".kernel {name}\n<params>\ninput, 8\n</params>\n"
-        "--:-:0:-:1  S2R R0, SR_TID.X;\n--:-:-:-:6  MOV R3, 4;\n01:-:-:-:6  IMAD.WIDE R2, R0, R3, input;\n"
-        f"--:-:0:-:1  LDG.E.SYS R4, [R2];\n01:-:-:-:6  IMAD R4, R4, {by}, RZ;\n--:-:-:-:1  STG.E.SYS [R2], R4;\n"
+        "--:-:0:-:1  S2R R0, SR_TID.X;\n--:-:-:-:6  MOV R3, 4;\n01:-:-:-:8  IMAD.WIDE R2, R0, R3, input;\n"
+        f"--:-:0:-:2  LDG.E.SYS R4, [R2];\n01:-:-:-:6  IMAD R4, R4, {by}, RZ;\n--:-:-:-:1  STG.E.SYS [R2], R4;\n"
         "--:-:-:-:5  EXIT;"
         for name, by in kernels.items()
     ]
@@ -74,6 +74,50 @@ def test_kernels_by_name_and_architecture(source, tmp_path, request):
         loader.load(path, "cpu", kernel="thrice")
     with pytest.raises(LaunchError, match=r"no cubin for sm_90 in .*\n.*cubins for sm_70, sm_75"):
         loader.load(path, "cpu", kernel="twice", arch="sm_90")
+
+
+def test_a_source(tmp_path):
+    """As `turingas run` takes it: assembled, for the architecture that it names, else for the one that is asked for."""
+    path = tmp_path / "by.sass"
+    path.write_text("<params>\nx, 8\n</params>\nS2R R0, SR_TID.X;\nMOV R3, 4;\nIMAD.WIDE R2, R0, R3, x;\n"
+                    "IMAD R4, R0, {BY}, RZ;\nSTG.E [R2], R4;\nEXIT;\n")  # fmt: skip
+    assert ran(loader.load(path, "cpu", defines={"BY": 3})) == 3
+    with pytest.raises(AsmError, match=r"by.sass:7:\d+: error: .*BY(?s:.)*7 \| IMAD"):
+        loader.load(str(path), "cpu")
+    with pytest.raises(LaunchError, match="'other'\nhint: there are: kern"):
+        loader.load(path, "cpu", kernel="other", defines={"BY": 3}).kernel()
+    archs = [loader.load(path, "cpu", defines={"BY": 3}, **more).cubin.arch for more in ({}, {"arch": "sm_90"})]
+    assert archs == ["sm_75", "sm_90"]
+    (tmp_path / "part.sass").write_text("EXIT;\n")
+    path.write_text(".arch sm_80\n.include part.sass\n")
+    assert loader.load(path, "cpu", arch="sm_90").cubin.arch == "sm_80"
+
+
+def test_sources_that_are_not_taken(cubins, tmp_path):
+    path = tmp_path / "odd.sass"
+    path.write_text("<code>\nprint('EXIT;')\n</code>\n")
+    with pytest.raises(AsmError, match=r"odd.sass:1:\d*:? ?error: .*inline Python"):
+        loader.load(path, "cpu", allow_python=False)
+    path.write_bytes(b"\xffEXIT;")
+    with pytest.raises(AsmError, match="odd.sass:1:1: error: byte 0xff is not UTF-8"):
+        loader.load(path, "cpu")
+    path.write_text(".version 8.0\n.target sm_80\n")
+    with pytest.raises(LaunchError, match="not source but PTX"):
+        loader.load(path, "cpu")
+    path.write_bytes(cubins["sm_70"])  # a cubin, whatever it is called
+    assert ran(loader.load(path, "cpu")) == 2
+    with pytest.raises(LaunchError, match="are for sources"):
+        loader.load(path, "cpu", defines={"N": 1})
+    with pytest.raises(FileNotFoundError):
+        loader.load(tmp_path / "none.sass", "cpu")
+
+
+def test_a_gpu_has_its_sources_assembled_for_itself(tmp_path):
+    from loader.sources import found
+
+    path = tmp_path / "exit.sass"
+    path.write_text("EXIT;\n")
+    assert found(path, None, None, lambda arch: True, "sm_86").cubin.arch == "sm_86"
 
 
 def test_names_of_cpp(cubins):
@@ -160,3 +204,22 @@ def test_cupys_modules_and_kernels(cubins, tmp_path):
     assert module.cubin.arch == "sm_90" and module.kernel().name == "scale"
     (tmp_path / "a.cubin").write_bytes(cubins["sm_70"])
     assert ran(loader.load(cupys("RawModule", file_path=str(tmp_path / "a.cubin")), "cpu")) == 2
+
+
+def test_validate_and_tune_take_them(tmp_path, monkeypatch):
+    """As run does: a kernel of an architecture, out of what holds several."""
+    monkeypatch.chdir(tmp_path)
+    cubins = [made(arch, nought=0, twice=2) for arch in ("sm_70", "sm_75")]
+    both = (packed(data, 0x11, data, int(arch)) for arch, data in zip(("70", "75"), cubins))
+    (tmp_path / "libmine.so").write_bytes(b"".join(both))
+    (tmp_path / "truth.py").write_text("import numpy as np\ndef nought(x):\n    return np.zeros(32)\n")
+    (tmp_path / "bench.py").write_text('grid, block = 1, 32\narguments = ["i32[32]=arange"]\n')
+    which = ["--arch", "sm_70", "--kernel", "nought", "--device", "cpu"]
+    found = CliRunner().invoke(main, ["validate", "libmine.so", "i32[32]", "--block", "32", "--truth",
+                                      "truth.py:nought", *which])  # fmt: skip
+    assert found.exit_code == 0 and "match" in found.output, found.output
+    found = CliRunner().invoke(main, ["validate", "libmine.so", "i32[32]", "--kernel", "nought"])
+    assert found.exit_code == 1 and "sm_75" in found.output  # several: it says which
+    words = ["--bench", "bench.py", "--rounds", "1", "--workers", "1", *which]
+    found = CliRunner().invoke(main, ["tune", "libmine.so", *words])
+    assert found.exit_code == 0 and (tmp_path / "libmine.tuned.cubin").exists(), found.output

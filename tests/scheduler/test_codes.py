@@ -203,6 +203,7 @@ def test_reuse_flags_save_reads() -> None:
 # -- cubins
 
 
+@pytest.mark.sample(2)
 @pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_run_as_before(arch: str) -> None:

@@ -25,6 +25,7 @@ REPAIRED = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_mnemonics_that_can_be_encoded_are_not_respelled(arch):
     isa, dialect = instruction_set(arch), Dialect(facts_of(arch).orders_by_name, clock32=False)

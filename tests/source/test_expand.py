@@ -80,6 +80,11 @@ def test_out_starts_empty_in_every_block():
     assert texts("<code>\nout_ = 'A;'\n</code>\n<code>\nx = 1\n</code>\n<code>\nout_ += 'B;'\n</code>") == ["A;", "B;"]
 
 
+def test_values_of_expressions_may_hold_comments():
+    source = "<code>\nlines = 'NOP;  # one\\n/* none */ EXIT;  // two'\n</code>\n{lines}"
+    assert [text.strip() for text in texts(source)] == ["NOP;", "EXIT;"]
+
+
 def test_generated_lines_may_hold_expressions_and_comments():
     assert texts("<code>\nn = 5\nout_ = 'MOV {n}; # {m}'\n</code>") == ["MOV 5;"]
 

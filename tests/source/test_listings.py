@@ -45,6 +45,7 @@ def listed(program, path):
     return subprocess.run([tool, *PROGRAMS[program], path], capture_output=True, text=True, timeout=60).stdout
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("path", [p for p in cubins.STORED if "sm70" not in p.name][::4], ids=lambda path: path.stem)
 def test_words_come_back(program, path):

@@ -6,13 +6,13 @@ import hashlib
 import mmap
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from turingas.cubin import fatbin
-from turingas.isa.arch import NAMES
+from turingas.isa.arch import NAMES, arch
 
 KNOWN = {int(name.removeprefix("sm_").rstrip("af")) for name in NAMES}
 
@@ -20,11 +20,17 @@ KNOWN = {int(name.removeprefix("sm_").rstrip("af")) for name in NAMES}
 @dataclass(frozen=True)
 class Source:
     """A cubin of ``library`` that is read when it is asked for; ``name`` tells it from all others and is the same on
-    each machine, for a library in a wheel and one that lies in a folder of the wheel's name."""
+    each machine, for a library in a wheel and one that lies in a folder of the wheel's name. ``target``: 100 of sm_100,
+    sm_100a and sm_100f, None where only the cubin says it."""
 
     library: str
     name: str
     read: Callable[[], bytes]
+    target: int | None = None
+
+    def may_be(self, archs: Collection[str]) -> bool:
+        """Whether it may be for one of these architectures; without any it may."""
+        return not archs or self.target is None or any(arch(name).sm == self.target for name in archs)
 
 
 def share(text: str) -> float:
@@ -62,4 +68,5 @@ def _sources(path: Path, folder: Path) -> Iterator[Source]:
         library_name = f"{path.parent.name}/{path.name}"
         for number, entry in enumerate(fatbin.entries(data)):
             if entry.target in KNOWN:
-                yield Source(library_name, f"{library_name}#{number}", partial(fatbin.unpack, data, entry))
+                read = partial(fatbin.unpack, data, entry)
+                yield Source(library_name, f"{library_name}#{number}", read, entry.target)

@@ -59,6 +59,8 @@ ISSUE = {
     arch: [f'{arch},issue,,{pipe},,{cycles},CUDA C++ Programming Guide' for pipe, cycles in rates.items()]
     for arch, rates in RATES.items()
 }
+PAIRS = "sm_100,issue,,pairs,,2,ptxas: 2 in all of 3542 FFMA2 before an FFMA2 in libraries for CUDA 13"
+ISSUE["sm_100"].insert(2, PAIRS)
 
 #: Products of tensor cores: where it is published how many multiply-adds a scheduler does in a cycle, by type; sparse
 #: ones are done twice as fast. NVIDIA gives them for an SM, as peaks of a chip, or for a tensor core; of GA10x and Ada

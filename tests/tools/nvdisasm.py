@@ -18,7 +18,9 @@ from pathlib import Path
 
 from tests.tools.nvrtc import package_folders
 
-LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;?\s*(?:/\*|$)")
+LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*(?:/\*|$)")
+NOP = 0x000FC000000000000000000000007918
+ROUNDS = 99  # in which it may refuse words
 
 
 def program_path(arch: str) -> Path | None:
@@ -35,8 +37,8 @@ def program_path(arch: str) -> Path | None:
     return next((f / "nvdisasm" for f in folders if (f / "nvdisasm").is_file()), None)
 
 
-def texts(words: Sequence[int], arch: str) -> list[str]:
-    """Return nvdisasm's text of each word, the first at address 0. One illegal word makes it refuse them all."""
+def _listing(words: Sequence[int], arch: str) -> tuple[dict[int, str], str]:
+    """The text of each word by its number, the first at address 0, and what it complains of."""
     path = program_path(arch)
     if path is None:
         raise FileNotFoundError(f"no nvdisasm for {arch}")
@@ -47,10 +49,30 @@ def texts(words: Sequence[int], arch: str) -> list[str]:
         file.write_bytes(b"".join(word.to_bytes(16, "little") for word in words))
         command = [str(path), "-b", arch.replace("sm_", "SM"), str(file)]
         run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    found = [match[1] for line in run.stdout.splitlines() if (match := LINE.search(line))]
+    lines = (LINE.search(line) for line in run.stdout.splitlines())
+    return {int(match[1], 16) // 16: match[2] for match in lines if match}, run.stderr
+
+
+def texts(words: Sequence[int], arch: str) -> list[str]:
+    """Return nvdisasm's text of each word, the first at address 0. One illegal word makes it refuse them all."""
+    found, complaint = _listing(words, arch)
     if len(found) != len(words):
-        raise ValueError(f"nvdisasm printed {len(found)} of {len(words)} words: {run.stderr[:500]}")
-    return found
+        raise ValueError(f"nvdisasm printed {len(found)} of {len(words)} words: {complaint[:500]}")
+    return list(found.values())
+
+
+def legal_texts(words: Sequence[int], arch: str) -> list[str]:
+    """The same, with "" for words that it refuses or leaves out."""
+    words, refused, found = list(words), set[int](), dict[int, str]()
+    for _ in range(ROUNDS):
+        found, complaint = _listing(words, arch)
+        bad = {int(at, 16) // 16 for at in re.findall(r"at address 0x([0-9a-f]+)", complaint)}
+        if found or not bad:
+            break
+        refused |= bad
+        for n in bad:
+            words[n] = NOP
+    return ["" if n in refused else found.get(n, "") for n in range(len(words))]
 
 
 def code(cubin: bytes) -> Iterator[tuple[str, list[int]]]:

@@ -59,6 +59,8 @@ def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> di
     number = 0
     with tempfile.TemporaryDirectory() as folder:
         for source in sources(paths, Path(folder)):
+            if not source.may_be(archs):
+                continue
             try:
                 cubin = Cubin.from_bytes(source.read())
             except (AsmError, CubinError):

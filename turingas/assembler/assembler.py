@@ -8,31 +8,35 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
 from turingas.assembler.directives import CODES, OFF, PIPELINE, RENAME, REORDER, Data, Directives, Draft, Pipelined
-from turingas.cubin import moved
+from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.kinds import other
 from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
 from turingas.cubin.moved import Moves
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
-from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, UnknownLabel, raise_all
+from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, LaunchError, UnknownLabel, raise_all
 from turingas.flow.graph import Graph
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.form import WORD
 from turingas.isa.instruction import Label as Place
+from turingas.isa.instruction import Reg, instruction
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
 from turingas.packages import callers_level
 from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.scheduler.pipeline import Pipelined as Overlapping
-from turingas.source import listings, parse, rotate
+from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
+from turingas.source.lines import PlainLine, Source, decode
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
@@ -53,17 +57,30 @@ def assemble(
     kernel: str = "kern",
     allow_python: bool = True,
     default_control: str | None = None,
+    keep_capsule: bool = False,
 ) -> Cubin:
     """The cubin of ``source``. AsmError carries every mistake of it (``errors``).
 
     ``.arch`` in the source goes before ``arch``. ``kernel`` names the instructions before the first ``.kernel``.
+    ``keep_capsule``: what ptxas has left of its code in the cubin that the source was taken from (docs/cubin.md) stays,
+    even if the code is another one now.
     """
     if not isinstance(source, str):
         hint = "of a file, open(path).read() or bytes.decode() gives it"
         raise TypeError(f"assemble takes the text of a source, not {type(source).__name__}; {hint}")
     if not kernel:
         raise AsmError("a kernel needs a name", filename or UNNAMED)
-    return Assembler(*parsed(source, arch, defines, include, filename, kernel, allow_python, default_control)).run()
+    read = parsed(source, arch, defines, include, filename, kernel, allow_python, default_control)
+    return Assembler(*read, keep_capsule=keep_capsule).run()
+
+
+def assemble_file(data: bytes, filename: str, arch: str = "sm_75", **options: Any) -> Cubin:
+    """The cubin of a source file's bytes; ``options`` are those of ``assemble``. LaunchError for what is known to be
+    another kind of file."""
+    what, hint = other(data)
+    if what or data.startswith(b"\x7fELF"):
+        raise LaunchError(f"this is not source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
+    return assemble(decode(data, filename), arch, filename=filename, **options)
 
 
 def parsed(
@@ -92,7 +109,7 @@ def parsed(
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
     read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
-    if any(map(rotate.is_marker, read.items)):
+    if any(rotate.is_marker(item) for item in read.items if type(item) is Directive):
         rotations, errors = rotate.find(read.items)
         read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
     return facts.name, kernel, read
@@ -125,9 +142,10 @@ class Assembler(Directives):
 
     def __init__(
         self, arch: str, kernel: str, parsed: parse.Parsed, keep: bool = True, yields: str = YIELD,
-        reorder: bool = False, rename: bool = False, pipeline: bool = False,
+        reorder: bool = False, rename: bool = False, pipeline: bool = False, keep_capsule: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(arch, kernel)
+        self.keep_capsule = self.cubin.keep_capsule = keep_capsule
         self.parsed, self.keep, self.yields, self.rename = parsed, keep, yields, rename
         self.reorder, self.pipeline = reorder or pipeline, pipeline
         self.notes: list[tuple[Instruction, str]] = []  # what the scheduler could not tell
@@ -155,6 +173,7 @@ class Assembler(Directives):
         self._finish_data()
         self._finish_symbols()
         self._follow()
+        self._capsule_of()
         self.errors += parsed.errors
         cubin = self.cubin
         if not (cubin.texts or cubin.sections or cubin.dropped or cubin.symbols or self.errors):
@@ -172,6 +191,8 @@ class Assembler(Directives):
         kernel, labels = draft.kernel, draft.labels
         if draft.layout:
             _stay_with_lepc(draft)
+        if draft.preload is not None and preload.needed(self.facts):
+            self._preloaded(draft, draft.preload)
         if self.pipeline or PIPELINE in {what for _, what in draft.switches}:
             self._pipeline(draft)
         words, gaps, used = self._encoded(draft)
@@ -244,6 +265,35 @@ class Assembler(Directives):
             except control.ControlError as error:
                 self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
         return words, gaps, max(used >> 128, 1).bit_length() - 1
+
+    def _preloaded(self, draft: Draft, item: Directive) -> None:
+        """Constants become uniform registers, which are loaded ahead of the first instruction."""
+        changed: list[str] = []
+        wide: set[int] = set()
+        for n, line in enumerate(draft.lines):
+            if isinstance(line, int):
+                continue
+            if any(int(number) >= preload.FIRST for number in preload.TAKEN.findall(line.body)
+                   if int(number) < self.facts.files["UR"].last):  # fmt: skip
+                hint = f"with .preload, constants lie in UR{preload.FIRST} and those behind it"
+                self.errors.append(line.error("this register may hold a constant", 0, hint))
+            body = preload.preloaded(line.body, self.facts)
+            if body == line.body:
+                continue
+            changed.append(body)
+            draft.lines[n] = Instruction(line.control, body, line.line, line.names)
+            with contextlib.suppress(EncodeError):
+                i = instruction(self.isa, self.isa.encode(body, WORD_BYTES * n, draft.labels))
+                wide |= {one.index for one in i.operands if isinstance(one, Reg) and one.file == "UR" and one.words > 1
+                         and not one.write} if i else set()  # fmt: skip
+        here = Source(item.origin.file, [item.origin.text], block=item.origin)  # as if the directive generated them
+        new = [Instruction(code, body, PlainLine(body, 1, here)) for code, body in preload.loads(changed, wide)]
+        draft.lines[:0] = new
+        more = WORD_BYTES * len(new)
+        draft.labels = {name: at + more for name, at in draft.labels.items()}
+        rows = draft.kernel.relocations
+        rows[:] = [replace(row, address=row.address + more) for row in rows]
+        draft.switches = [(at + len(new) if at else 0, what) for at, what in draft.switches]
 
     def _pipeline(self, draft: Draft) -> None:
         """Loops of one block become such whose rounds overlap, where that is asked for."""
@@ -353,7 +403,7 @@ class Assembler(Directives):
 
     def _resources(self, draft: Draft, words: list[int], used: int) -> None:
         kernel = draft.kernel
-        opaque = {line & ~control.MASK for line in draft.lines if isinstance(line, int)}
+        opaque = {line & ~control.MASK for line in draft.lines if type(line) is int}
         used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, words)
         kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)
@@ -442,6 +492,15 @@ class Assembler(Directives):
             if raw.name in holding:
                 message = f"{raw.name} holds addresses of the code as it was before it was changed"
                 self._warn(item, message, "leave the section out, if a debugger is not to read it")
+
+    def _capsule_of(self) -> None:
+        """A capsule of other code (.capsule) is left out."""
+        cubin = self.cubin
+        if self.capsule is None or self.errors or not capsule.has(cubin) or self.keep_capsule:
+            return
+        if cubin.capsule != capsule.digest(cubin.texts):
+            capsule.drop(cubin)
+            self._warn(self.capsule, capsule.MESSAGE, capsule.HINT)
 
     def _unknown(self, draft: Draft, item: Directive, size: int, names: list[str]) -> None:
         """A warning for every branch of moved code of which is not known where it leads."""

@@ -68,6 +68,7 @@ class Draft:
     order: list[int] = field(default_factory=list)  # which line came to each place, if they have another order now
     renamed: set[int] = field(default_factory=set)  # lines whose registers are others now, by their old places
     pipelined: list[Pipelined] = field(default_factory=list)
+    preload: Directive | None = None  # constants go to uniform registers, where arithmetic takes none
 
     @property
     def address(self) -> int:
@@ -112,6 +113,7 @@ class Directives:
         self.blocks: list[Data] = []
         self.symbols: list[tuple[Directive, RawSymbol, str, str]] = []
         self.sections: list[tuple[Directive, RawSection]] = []
+        self.capsule: Directive | None = None
 
     # -- gathering
 
@@ -257,6 +259,11 @@ class Directives:
             raise Mistake("write .layout SIZE [LABEL ...]")
         self._code().layout = (item, arg.number(args[0], 32), args[1:])
 
+    def _preload(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        if args or options:
+            raise Mistake(".preload takes no arguments")
+        self._code().preload = item
+
     def _tail(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         arg.choice(arg.one(args, "none"), {"none": 0})
         self._code().tail = False
@@ -321,6 +328,13 @@ class Directives:
         if any(key == section.name for section in tables()) or any(d.kernel.section == key for d in self.drafts):
             raise Mistake(f"a cubin needs {key}", part=args[0])
         self.cubin.dropped.append(key)
+
+    def _capsule(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        self.cubin.capsule = arg.one(args, "what `turingas disassemble` printed")
+        self.capsule = item
+
+    def _order(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
+        self.cubin.order += map(arg.key, args)
 
     def _symbol(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         self._known(options, ("section", "value", "size", "type", "bind", "other"))
@@ -417,6 +431,7 @@ DIRECTIVES: dict[str, Callable[[Directives, Any, list[str], dict[str, str]], Non
     "infos": Directives._infos,
     "reloc": Directives._reloc,
     "layout": Directives._layout,
+    "preload": Directives._preload,
     "tail": Directives._tail,
     "schedule": Directives._schedule,
     "word": Directives._word,
@@ -424,6 +439,8 @@ DIRECTIVES: dict[str, Callable[[Directives, Any, list[str], dict[str, str]], Non
     "constant": Directives._constant,
     "section": Directives._section,
     "drop": Directives._drop,
+    "capsule": Directives._capsule,
+    "order": Directives._order,
     "symbol": Directives._symbol,
     "bytes": Directives._bytes,
     "zero": Directives._zero,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from turingas.assembler.assembler import Assembler, parsed
 from turingas.assembler.directives import Pipelined
-from turingas.cubin import permuted
+from turingas.cubin import capsule, permuted
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Code, Kernel
 from turingas.cubin.split import split
@@ -77,6 +77,7 @@ def again(
     """A cubin with all of its control codes made anew, and notes of what could not be told. ``reorder``: instructions
     change places, too; ``rename``: and registers. AsmError where they cannot be made."""
     made = Cubin.from_bytes(cubin.to_bytes())
+    made.keep_capsule = cubin.keep_capsule
     parts = split(made) if reorder else made  # with all that names instructions by their addresses
     errors, notes = [], []
     isa = instruction_set(made.arch)
@@ -106,6 +107,7 @@ def again(
         kernel.code = Code(words=result.words)
     raise_all(errors)
     if reorder:
+        capsule.of_changed(parts)
         lost = permuted.follow(parts.sections, combine(parts)[1], orders)
         notes += [f"{name} tells the lines of the order that was given" for name in lost]
         made = Cubin.from_bytes(build(parts).to_bytes())

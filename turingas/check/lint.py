@@ -8,6 +8,7 @@ from pathlib import Path
 from turingas import collector
 from turingas.check import (  # noqa: F401 (their rules)
     addresses,
+    asynchronous,
     banks,
     hazards,
     resources,

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph, Loop
@@ -31,7 +32,8 @@ class LoopSummary:
     line, 0 if not known. ``pipes``: instructions by pipe. ``math``: the mnemonic that does the work, ``share`` its part
     of the instructions. ``stalls``: cycles that the control codes of an iteration add up to. ``conflicts``: cycles lost
     by register-bank conflicts. ``waits``, ``yields``: instructions that wait on a scoreboard, and that yield.
-    ``bounds``: cycles that an iteration takes of each resource of the scheduler: issue slots, pipes, register banks."""
+    ``bounds``: cycles that an iteration takes of each resource of the scheduler: issue slots, pipes, register banks.
+    ``number``: its place in ``Graph.loops``."""
 
     kernel: str
     start: int
@@ -48,6 +50,7 @@ class LoopSummary:
     waits: int = 0
     yields: int = 0
     bounds: dict[str, int] = field(default_factory=dict)
+    number: int = 0
 
     @property
     def alone(self) -> int:
@@ -87,6 +90,39 @@ class LoopSummary:
         )
 
 
+class Issue(NamedTuple):
+    """Instruction ``n`` of an iteration, when one warp has the scheduler to itself: the ``cycle`` in which it issues,
+    the cycles to the next one without those that bank conflicts cost (``stall``, ``conflict``), and for how long it
+    keeps its ``pipe`` busy. ``banks``: registers that it reads from the even bank, and from the odd one."""
+
+    n: int
+    cycle: int
+    stall: int
+    conflict: int
+    pipe: str
+    busy: int
+    banks: tuple[int, int]
+
+
+def iteration(graph: Graph, number: int) -> list[Issue]:
+    """What an iteration of loop ``number`` (of Graph.loops) issues, without loops inside of it; the iteration before
+    has left its registers in the reuse cache."""
+    rules, arch = latencies(graph.kernel.arch), graph.kernel.facts
+    code = list(_body(graph, number, graph.loops[number]))
+    cache, cycle, found = EMPTY, 0, list[Issue]()
+    for i in code:
+        cache = step(i, cache, arch)[1]
+    for i in code:
+        banks = by_bank(reads(i, cache))
+        conflict, cache = step(i, cache, arch)
+        stall = max(i.control.stall, 1)
+        # products of a warp and of a warp group are done by the same tensor cores
+        pipe = rules.pipe(i).replace("wgmma", "tensor")
+        found.append(Issue(i.address // WORD_BYTES, cycle, stall, conflict, pipe, rules.issue(i), banks))
+        cycle += stall + conflict
+    return found
+
+
 def summary(graph: Graph) -> list[LoopSummary]:
     """The loops of a kernel that can be reached, in the order of their addresses."""
     found = [_summary(graph, number, loop) for number, loop in enumerate(graph.loops) if loop.header in graph.reachable]
@@ -97,21 +133,13 @@ def _summary(graph: Graph, number: int, loop: Loop) -> LoopSummary | None:
     code = list(_body(graph, number, loop))
     if not code or _waits_for_ever(graph, loop):
         return None
-    rules, arch = latencies(graph.kernel.arch), graph.kernel.facts
-    cache = EMPTY
-    for i in code:  # what an iteration finds is what the one before has left
-        cache = step(i, cache, arch)[1]
-    conflicts = 0
-    even = odd = 0
-    for i in code:
-        counts = by_bank(reads(i, cache))
-        even, odd = even + counts[0], odd + counts[1]
-        cycles, cache = step(i, cache, arch)
-        conflicts += cycles
+    rules = latencies(graph.kernel.arch)
+    issues = iteration(graph, number)
     taken: Counter[str] = Counter()
-    for i in code:  # products of a warp and of a warp group are done by the same tensor cores
-        taken[rules.pipe(i).replace("wgmma", "tensor")] += rules.issue(i)
-    bounds = {SLOTS: len(code), **dict(taken.most_common()), BANKS: max(even, odd)}
+    for one in issues:
+        taken[one.pipe] += one.busy
+    banks = max(sum(one.banks[0] for one in issues), sum(one.banks[1] for one in issues))
+    bounds = {SLOTS: len(code), **dict(taken.most_common()), BANKS: banks}
     pipes = Counter(rules.pipe(i) for i in code)
     work = Counter(i.base for i in code if rules.pipe(i) in MATH) or Counter(i.base for i in code)
     name, count = work.most_common(1)[0]
@@ -129,11 +157,12 @@ def _summary(graph: Graph, number: int, loop: Loop) -> LoopSummary | None:
         pipes=pipes,
         math=name,
         share=count / len(code),
-        stalls=sum(max(i.control.stall, 1) for i in code),
-        conflicts=conflicts,
+        stalls=sum(one.stall for one in issues),
+        conflicts=sum(one.conflict for one in issues),
         waits=sum(bool(i.control.wait) for i in code),
         yields=sum(i.control.yields for i in code),
         bounds=bounds,
+        number=number,
     )
 
 

@@ -37,9 +37,11 @@ def _block(graph: Graph, block: Block) -> Iterator[Finding]:
             if flags:
                 yield _lost(graph, n, flags)
         else:
-            for slot, register, keep in sources(i):
-                if keep:
-                    yield from _flag(graph, n, block.end, slot, register)
+            kept = [(slot, register) for slot, register, keep in sources(i) if keep]
+            found = [(slot[1], list(_flag(graph, n, block.end, slot, register))) for slot, register in kept]
+            saving = {place for place, told in found if not told}  # a pair has one flag: it may save one read of two
+            for place, told in found:
+                yield from (one for one in told if one.kind != "reuse-useless" or place not in saving)
 
 
 def _flag(graph: Graph, n: int, end: int, slot: Slot, register: int) -> Iterator[Finding]:

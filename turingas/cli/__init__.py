@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from turingas.cli import bench, code, device, diff, lint, listing, lsp
+from turingas.cli import bench, code, device, diff, lint, listing, lsp, report
 from turingas.cli.output import Commands
 
 
@@ -20,6 +20,7 @@ def main() -> None:
       turingas lint kernel.sass                what the hardware silently gets wrong
       turingas disassemble kernel.cubin        source that assembles to it again
       turingas diff before.cubin after.cubin   what changed, and what got slower
+      turingas report kernel.sass              a page to look at it in a browser
       turingas isa FFMA --arch sm_80           how an instruction is written
 
     A .cubin is loaded with cuModuleLoad of the CUDA driver API. Exit codes: 0 done, 1 the input is wrong (diagnostics
@@ -29,7 +30,7 @@ def main() -> None:
 
 for _command in (
     *(code.assemble, code.schedule, code.extract, listing.disassemble, lint.check, lint.lint, diff.diff),
-    *(code.info, code.isa),
+    *(code.info, code.isa, report.report),
     *(device.run, device.validate, device.tune, device.kernels),
     bench.bench,
     lsp.lsp,

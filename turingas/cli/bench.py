@@ -23,6 +23,8 @@ BENCHES = {
     "hmma": "kernels_sass.micro.micro:TENSOR",
     "roofline": "kernels_sass.bench.roofline:BENCH",
     "networks": "kernels_sass.bench.networks:BENCH",
+    "gemm": "kernels_sass.bench.gemm:BENCH",
+    "conv": "kernels_sass.bench.conv:BENCH",
     "resnet": "kernels_sass.bench.resnet:BENCH",
     "tune": "kernels_sass.bench.tune:BENCH",
     "assembler": "turingas.speed:BENCH",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from turingas.cli.files import written
-from turingas.cli.options import HOLDER, KERNEL, Numbers, Sources, sizes, sources, three
+from turingas.cli.options import HOLDER, JSON, KEEP_CAPSULE, Numbers, Sources, json_option, launching, sizes, sources
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.packages import check
 
@@ -18,27 +18,12 @@ from turingas.packages import check
 @click.command(cls=Numbers, short_help="Run a kernel on the CPU device.")
 @click.argument("file", metavar="KERNEL", type=HOLDER)
 @click.argument("args", nargs=-1)
-@click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True, help="Blocks in the grid.")
-@click.option("--block", metavar="X[,Y[,Z]]", callback=three,
-              help="Threads in a block. [default: what Triton says beside its cubin, else 32]")  # fmt: skip
-@click.option("--shared", type=click.IntRange(min=0),
-              help="Bytes of dynamic shared memory. [default: what Triton says beside its cubin, else 0]")  # fmt: skip
-@click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks of a cluster (from sm_90 on).")
-@click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other.")
+@launching
 @click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
 @click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
-@click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error.")
-@click.option("--stale", is_flag=True, help="Poison what a copy may still write; --strict: use old values.")
-@click.option("--races", is_flag=True, help="Find races in shared memory.")
-@click.option("--written", is_flag=True, help="Reading uninitialised memory is an error.")
-@click.option("--budget", type=click.IntRange(min=1), help="Most instructions that a warp may run. [default: 1000000]")
-@click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
-              help="Stack of each thread, besides the kernel's own frame, for recursion. [default: 1024]")  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Seed of the arrays that are =random.")  # fmt: skip
 @click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@json_option(is_flag=True, help="Print everything as JSON.")
 @sources
 def run(
     file: str,
@@ -83,7 +68,7 @@ def run(
 
 
 @click.command(cls=Numbers, short_help="Compare a kernel with a reference and with float64.")
-@click.argument("file", metavar="KERNEL", type=KERNEL)
+@click.argument("file", metavar="KERNEL", type=HOLDER)
 @click.argument("args", nargs=-1)
 @click.option("--layer", "layers", metavar="NAME", multiple=True,
               type=click.Choice(["Conv2", "Conv3", "Conv4", "Conv5", "all"]),
@@ -113,7 +98,7 @@ def run(
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--strict", is_flag=True, help="On the CPU device: obey stalls and scoreboards.")
 @click.option("--races", is_flag=True, help="On the CPU device: find races in shared memory.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@json_option(is_flag=True, help="Print the table as JSON.")
 @sources
 def validate(
     file: str,
@@ -130,8 +115,7 @@ def validate(
     sources: Sources,
     **options: Any,
 ) -> int:
-    """Run a KERNEL (.sass, assembled first, or .cubin) and a reference on the same random inputs, and compare their
-    results.
+    """Run a KERNEL (as `turingas run` takes it) and a reference on the same random inputs, and compare their results.
 
     Outputs are filled with NaN first. Exits with 1 if a result is wrong or an element was not written.
 
@@ -150,17 +134,22 @@ def validate(
     from loader.cuda import CudaError
     from turingas.emulate.errors import DeviceError
 
-    words = list(args)
-    for name in ("grid", "block", "shared", "kernel"):
-        text = options.pop(name)
-        words += [f"--{name}", text] if text is not None else []
     options["options"] = {name: True for name, on in (("strict", strict), ("races", races)) if on}
     results = []
     with diagnosed(file):
-        cubin, source = sources.cubin(file)
+        found = sources.found(file, options["kernel"])
+        options["kernel"] = found.kernel or None
+        for name, beside in (("block", found.block), ("shared", found.shared)):
+            if options[name] is None and beside is not None:
+                options[name] = str(beside)
+        words = list(args)
+        for name in ("grid", "block", "shared", "kernel"):
+            text = options.pop(name)
+            words += [f"--{name}", text] if text is not None else []
         asked = command.problems(layers, shape, batches, filters, stride, padding)
         try:
-            for result in command.command(cubin, file, source, words, asked, python=sources.python, **options):
+            made = command.command(found.cubin, file, found.source, words, asked, python=sources.python, **options)
+            for result in made:
                 results.append(result)
                 if not as_json:
                     click.echo(printable("\n".join(result.lines())))
@@ -172,7 +161,7 @@ def validate(
 
 
 @click.command(short_help="Search for a faster version of a kernel, by trial.")
-@click.argument("file", metavar="CUBIN_OR_SOURCE", type=KERNEL)
+@click.argument("file", metavar="CUBIN_OR_SOURCE", type=HOLDER)
 @click.option("--bench", metavar="FILE.py", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Says how the kernel is launched: arguments, grid, block, shared, and check.")  # fmt: skip
 @click.option("-o", "--output", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path),
@@ -188,8 +177,8 @@ def validate(
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the search.")
 @click.option("--resume", metavar="FILE", type=click.Path(path_type=Path),
               help="Go on with a search that was kept: OUT.search.")  # fmt: skip
-@click.option("--json", "as_json", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True),
-              help="Write what was found as JSON.")  # fmt: skip
+@KEEP_CAPSULE
+@json_option(metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True), help="Write what was found as JSON.")
 @sources
 def tune(
     file: str,
@@ -198,6 +187,7 @@ def tune(
     resume: Path | None,
     sources: Sources,
     bench: Path,
+    keep_capsule: bool,
     **asked: Any,
 ) -> int:
     """Search for a faster version of a kernel that a compiler, or anybody else, made.
@@ -219,10 +209,12 @@ def tune(
     out = output or Path("a.tuned.cubin" if file == "-" else Path(file).with_suffix(".tuned.cubin").name)
     with diagnosed(file):
         command.check(out, resume)
-        cubin, _ = sources.cubin(file)
+        picked = sources.found(file, asked["kernel"])
+        asked["kernel"] = picked.kernel or None
+        picked.cubin.keep_capsule = keep_capsule
         try:
             state = out.with_name(out.name + ".search")
-            found = command.tune(cubin, bench, state=state, resume=resume, show=True, tell=_say, **asked)
+            found = command.tune(picked.cubin, bench, state=state, resume=resume, show=True, tell=_say, **asked)
         except CudaError as error:
             fail(printable(str(error)))
         with written(str(out)) as stream:
@@ -243,7 +235,8 @@ def _say(text: str) -> None:
 @click.command(short_help="List the kernels that come with this package.")
 @click.option("--copy", "folder", metavar="FOLDER", type=click.Path(path_type=Path),
               help="Copy them to a new folder, with the files that they include.")  # fmt: skip
-def kernels(folder: Path | None) -> None:
+@JSON
+def kernels(folder: Path | None, as_json: bool) -> None:
     """List the kernels of kernels_sass, each with its own description. lint, run and validate take them by name.
 
     \b
@@ -254,8 +247,14 @@ def kernels(folder: Path | None) -> None:
     from turingas import packages
 
     with diagnosed(str(folder or "kernels")):
+        found = []
         for path in packages.bundled():
+            name = path.relative_to(packages.HOME / "kernels_sass").as_posix()
             about = path.read_text("utf-8").lstrip("# ").split("\n")[0]
-            click.echo(f"{path.relative_to(packages.HOME / 'kernels_sass').as_posix():36} {about}")
+            found.append({"name": path.name, "path": name, "about": about})
         if folder is not None:
             packages.copy(folder)
+        if as_json:
+            click.echo(json.dumps({"kernels": found, "copied": str(folder) if folder else None}, indent=1))
+        else:
+            click.echo("\n".join(f"{one['path']:36} {one['about']}" for one in found))

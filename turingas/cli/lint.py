@@ -10,7 +10,7 @@ import click
 
 from turingas.cli.files import ELF, as_cubin, load, read, written
 from turingas.cli.many import ANYTHING, JOBS, Job, bar, each, jobs
-from turingas.cli.options import JSON, Sources, sources
+from turingas.cli.options import JSON, Sources, json_option, sources
 from turingas.cli.output import WRONG, diagnosed, printable
 from turingas.errors import LaunchError
 
@@ -67,7 +67,7 @@ def _check(job: Job) -> list[str]:
 @click.option("--loops/--no-loops", default=True, help="Print a summary of each loop.  [default: loops]")
 @click.option("--fix", is_flag=True, help="Mend wrong stalls and waits of sources, by the scheduler.")
 @JOBS
-@click.option("--json", "as_json", is_flag=True, help="SARIF on stdout, for editors and CI.")
+@json_option(is_flag=True, help="SARIF on stdout, for editors and CI.")
 def lint(
     files: tuple[str, ...], sources: Sources, kernel: str | None, default_control: str | None, severity: str | None,
     loops: bool, fix: bool, jobs: int, as_json: bool,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
               help="With --source: a folder to look for its files in.")  # fmt: skip
 @click.option("--hex", "hexadecimal", is_flag=True, help="Comments with the 128-bit words.")
 @click.option("--life", is_flag=True, help="Comments with life ranges of registers, in columns.")
+@click.option("--descriptors", is_flag=True,
+              help="Comments with what the code tells of descriptors of matrix products.")  # fmt: skip
 @click.option("--no-debug", is_flag=True, help="Leave the sections of debuggers out.")
 @click.option("--cfg", type=click.Choice(["dot", "svg"]), help="Instead: the control-flow graph, as DOT or SVG.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 @JSON
 def disassemble(
     file: str, output: str, kernels: tuple[str, ...], source: bool, folders: tuple[str, ...], hexadecimal: bool,
-    life: bool, no_debug: bool, cfg: str | None, color: str, as_json: bool,
+    life: bool, descriptors: bool, no_debug: bool, cfg: str | None, color: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Turn a cubin into source that assembles to the same code and resources; --kernel and --no-debug leave parts out.
 
@@ -53,7 +55,7 @@ def disassemble(
         from turingas.info import listing
         from turingas.listing import Shown
 
-        shown = Shown(kernels, source, hexadecimal, life, not no_debug, folders)
+        shown = Shown(kernels, source, hexadecimal, life, not no_debug, folders, descriptors)
         cubin = load(file)
         with written(output) as stream:
             if as_json:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -86,7 +87,23 @@ def known() -> str:
     return SPAN
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def json_option(*names: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--json as a command words it, and --json-schema, which prints what it promises: schemas/COMMAND.json."""
+
+    def schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo(SCHEMAS.joinpath(f"{ctx.info_name}.json").read_text("utf-8"), nl=False)
+            ctx.exit()
+
+    described = click.option("--json-schema", is_flag=True, is_eager=True, expose_value=False, callback=schema,
+                             help="Print the schema of that JSON.")  # fmt: skip
+    return lambda command: click.option("--json", "as_json", *names, **more)(described(command))
+
+
+SCHEMAS = Path(__file__).parent / "schemas"
+KEEP_CAPSULE = click.option("--keep-capsule", is_flag=True, help="Keep what ptxas has left of its code in a cubin "
+                            "(.nv.capmerc, .nv.merc), even if the code has changed.")  # fmt: skip
+JSON = json_option(is_flag=True, help="Print JSON, for programs.")
 ARCH = click.option("--arch", metavar="ARCH", default="sm_75", show_default=True, callback=architecture,
                     shell_complete=architectures, help=f"{known()}; .arch in the source wins.")  # fmt: skip
 EACH_ARCH = click.option(
@@ -113,17 +130,12 @@ class Sources:
 
     def assemble(self, file: str, source: bytes, **options: Any) -> Any:
         """The Cubin of a source file. LaunchError for what is known to be another kind of file."""
-        from turingas.assembler import assemble
-        from turingas.cubin.kinds import other
-        from turingas.source.lines import decode
+        from turingas.assembler.assembler import assemble_file
 
         name = "<stdin>" if file == "-" else file
-        what, hint = other(source)
-        if what or source.startswith(ELF):
-            raise LaunchError(f"this is not source but {what or 'a cubin'}", hint or "`turingas disassemble` reads it")
         options = {"defines": self.defines, "include": self.include, "allow_python": self.python, **options}
         with ended_at_once():
-            return assemble(decode(source, name), self.arch, filename=name, **options)
+            return assemble_file(source, name, self.arch, **options)
 
     def expanded(self, file: str, source: bytes) -> str:
         """A source file with what its inline Python and includes stand for."""
@@ -150,7 +162,8 @@ class Sources:
             given = click.get_current_context().get_parameter_source("arch") == ParameterSource.COMMANDLINE
             wanted = f" for {self.arch}" if given else ""
             return pick(file, kernel, lambda arch: not given or arch == self.arch, wanted)
-        return Found(self.cubin(file)[0], kernel or "", *beside(file))
+        cubin, source = self.cubin(file)
+        return Found(cubin, kernel or "", *beside(file), source)
 
     def cubin(self, file: str, **options: Any) -> tuple[Any, str]:
         """The Cubin of a file that is one, or else is assembled; and its source, "" of a cubin."""
@@ -182,6 +195,35 @@ def three(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     if not 1 <= len(numbers) <= 3:
         raise click.BadParameter(f"{value!r} is not one to three numbers, such as 256 or 16,16")
     return numbers
+
+
+def launching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a kernel is launched on the CPU device, and what is looked at meanwhile."""
+    for option in reversed(LAUNCH):
+        command = option(command)
+    return command
+
+
+LAUNCH = (
+    click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True,
+                 help="Blocks in the grid."),
+    click.option("--block", metavar="X[,Y[,Z]]", callback=three,
+                 help="Threads in a block. [default: what Triton says beside its cubin, else 32]"),
+    click.option("--shared", type=click.IntRange(min=0),
+                 help="Bytes of dynamic shared memory. [default: what Triton says beside its cubin, else 0]"),
+    click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks of a cluster (from sm_90 on)."),
+    click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other."),
+    click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error."),
+    click.option("--stale", is_flag=True, help="Poison what a copy may still write; --strict: use old values."),
+    click.option("--races", is_flag=True, help="Find races in shared memory."),
+    click.option("--written", is_flag=True, help="Reading uninitialised memory is an error."),
+    click.option("--budget", type=click.IntRange(min=1),
+                 help="Most instructions that a warp may run. [default: 1000000]"),
+    click.option("--stack", metavar="BYTES", type=click.IntRange(min=0),
+                 help="Stack of each thread, besides the kernel's own frame, for recursion. [default: 1024]"),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="Seed of the arrays that are =random."),
+)  # fmt: skip
 
 
 def sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:

@@ -92,6 +92,31 @@ def diagnosed(file: str) -> Iterator[None]:
         fail(f"{error.filename or file}: error: {error.strerror or error}")
 
 
+@contextmanager
+def warned() -> Iterator[list[dict[str, Any]]]:
+    """Collects the warnings of the assembler, for JSON; they are printed as always."""
+    found: list[dict[str, Any]] = []
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if isinstance(message, AsmWarning):
+            found.append(diagnostic(message.about))
+        usual(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield found
+    finally:
+        warnings.showwarning = usual
+
+
+def diagnostic(error: AsmError) -> dict[str, Any]:
+    """An error or a warning of the assembler, for JSON; line and column count from 1, and 0 is no such place."""
+    return {name: getattr(error, name) for name in ("file", "line", "column", "message", "hint", "text")} | {
+        "notes": list(error.notes)
+    }
+
+
 def printable(text: str) -> str:
     """Text that any terminal takes: what its encoding lacks, and control characters, are escaped."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"

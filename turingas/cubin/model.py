@@ -55,7 +55,7 @@ class Code:
         """The instructions as they lie in memory."""
         if self._words is None:
             return self._data
-        return b"".join(word.to_bytes(WORD_BYTES, "little") for word in self._words)
+        return b"".join([word.to_bytes(WORD_BYTES, "little") for word in self._words])
 
     def __len__(self) -> int:
         return len(self._data) if self._words is None else WORD_BYTES * len(self._words)
@@ -242,6 +242,9 @@ class Parts:
     sections: list[RawSection] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     symbols: list[RawSymbol] | None = None
+    order: list[str] = field(default_factory=list)  # of the sections, when a capsule numbers them in another than ours
+    capsule: str = ""  # capsule.digest of the code that the capsule is of
+    keep_capsule: bool = False  # whether the capsule stays when the code has changed
     source: bytes | None = field(default=None, repr=False)  # the file it was read from
     elf: Elf | None = field(default=None, repr=False)
 

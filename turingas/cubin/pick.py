@@ -29,12 +29,14 @@ Row = tuple[str, str, str]  # architecture, kernel, place
 @dataclass(frozen=True)
 class Found:
     """A cubin that was picked, the kernel that it was picked for ("": any), and what stands beside it of its launch:
-    threads of a block and bytes of dynamic shared memory, None where nothing does."""
+    threads of a block and bytes of dynamic shared memory, None where nothing does. ``source``: what it was assembled
+    from, if it was."""
 
     cubin: Cubin
     kernel: str = ""
     block: int | None = None
     shared: int | None = None
+    source: str = ""
 
 
 def holds(data: bytes) -> bool:

@@ -16,6 +16,7 @@ from turingas.isa.arch import ARCHS
 ET_EXEC = 2
 STO_ENTRY = 0x10  # st_other of what the host can launch
 BARRIERS_SHIFT, BARRIERS_MASK = 20, 0x7F  # in the flags of a section of code
+INFO_IS_NUMBER = (e.SHT_SYMTAB, e.SHT_CAPSULE_CODE, e.SHT_CAPSULE_SYMBOLS)  # sh_info says no section
 MOST_PARAMS = 1 << 16  # bytes: constant banks are not larger
 
 
@@ -182,7 +183,7 @@ def describe(elf: Elf) -> tuple[list[RawSection], list[RawSymbol]]:
 
     sections = []
     for name, section in zip(keys[1:], elf.sections[1:], strict=True):
-        by_name = section.info and section.type != e.SHT_SYMTAB and not section.flags & e.SHF_EXECINSTR
+        by_name = section.info and section.type not in INFO_IS_NUMBER and not section.flags & e.SHF_EXECINSTR
         size = section.size if section.type in e.NO_CONTENTS else 0
         info = key(section.info) if by_name else section.info
         sections.append(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from turingas.cubin import capsule, nvinfo
 from turingas.cubin import elf as e
-from turingas.cubin import nvinfo
 from turingas.cubin.elf import Elf
 from turingas.cubin.model import Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import Info
@@ -58,8 +58,14 @@ def split(cubin: Parts) -> Parts:
     tells = any(section.type in WITH_NUMBERS for section in plain.sections)
     if tells or derive_symbols(plain, {section.name for section in final}) != symbols:
         plain.symbols = symbols
-    if ".nv.prototype" in by_name:  # it holds offsets of names
+    if ".nv.prototype" in by_name or capsule.has(plain):  # they hold offsets of names
         plain.sections.append(by_name[".strtab"])
+    if capsule.has(plain):  # its symbols have numbers of sections
+        assert cubin.source is not None
+        plain.capsule, plain.keep_capsule = capsule.digest(read(cubin.source).texts), cubin.keep_capsule
+        there = [section.name for section in sections]
+        if [section.name for section in combine(plain)[0]][1:] != there:
+            plain.order = there
     return plain
 
 
@@ -74,6 +80,7 @@ def rewrite(cubin: Parts) -> bytes:
     before = read(cubin.source)
     if before.texts == cubin.texts:
         return cubin.source
+    before.keep_capsule = cubin.keep_capsule
     parts = split(before)
     sizes = {kernel.section: len(kernel.code) for kernel in before.texts}
     for symbol in parts.symbols or ():
@@ -97,6 +104,19 @@ def rewrite(cubin: Parts) -> bytes:
         if changed.keys() & OF_ALL:
             raise ValueError(f"{kernel.name}: attributes tell what was read; infos replaces what they say")
         kernel.infos = {**kernel.infos, **changed}  # places in the code that has moved
+    capsule.of_changed(parts)
+    return build(parts).to_bytes()
+
+
+def without_capsule(cubin: Parts, warn: bool = True) -> bytes:
+    """The bytes of a cubin that will have other code: without what ptxas has left of the code that it has."""
+    parts = split(cubin)
+    if not capsule.has(parts) or cubin.keep_capsule:
+        return build(cubin).to_bytes() if cubin.source is None else rewrite(cubin)
+    if warn:
+        capsule.of_changed(parts)
+    else:
+        capsule.drop(parts)
     return build(parts).to_bytes()
 
 
@@ -174,6 +194,8 @@ def differences(one: Elf, other: Elf) -> list[str]:
             found.append(f"symbol {at}: {symbol} became {again}")
     if len(symbols) != len(new_symbols):
         found.append(f"{len(symbols)} symbols became {len(new_symbols)}")
+    if capsule.symbols(one) != capsule.symbols(other):
+        found.append("the symbols of the capsule have other names or sections")
     if _segments(one) != _segments(other):
         found.append(f"program headers: {_segments(one)} became {_segments(other)}")
     return found

@@ -17,17 +17,20 @@ from turingas.cubin.model import WORD_BYTES, CodeRelocation, Header, Kernel, Par
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, SVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import Arch, arch
+from turingas.isa.arch import CUDA_13_0, Arch, arch
 from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
+from turingas.version import __version__
 
 NOBITS_FLAGS = e.SHF_WRITE | e.SHF_ALLOC | e.SHF_INFO_LINK
 CONSTANT_FLAGS = e.SHF_ALLOC | e.SHF_INFO_LINK
 SHT_CUDA_CONSTANT = 0x70000064  # and the number of the bank, in relocatable files
+UNNAMED_5F = 0x5F  # an attribute that cuobjdump has no name for
 AS_LONG_AS_CODE = -1  # size of a symbol
 LARGEST_ALIGN = 1 << 16
 USER_BANK = 3  # constant bank of __constant__ variables
 RESERVED_SHARED = ".nv.shared.reserved.0"
+TKINFO, CUINFO = ".note.nv.tkinfo", ".note.nv.cuinfo"  # notes: what made the file; for which architecture and CUDA
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
 SPECIAL = tuple(base for base, op in OPS.items() if "special" in op.traits)  # read special registers
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
@@ -48,7 +51,7 @@ ORDER_OLD = _codes(
 ORDER_NEW = _codes(
     """LANGUAGE CUDA_API_VERSION KPARAM_INFO KPARAM_INFO_V2 EXPLICIT_CLUSTER CTA_PER_CLUSTER SPARSE_MMA_MASK
     MAXREG_COUNT EXTERNS UNUSED_LOAD_BYTE_OFFSET NUM_BARRIERS ANNOTATIONS 0x5f INT_WARP_WIDE_INSTR_OFFSETS
-    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS
+    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS VRC_CTA_INIT_COUNT
     SYSCALL_OFFSETS EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS
     CBANK_PARAM_SIZE PARAM_CBANK SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
 )
@@ -72,6 +75,9 @@ def derive(cubin: Parts) -> list[RawSection]:
     executable, modern = cubin.header.type == 2, facts.newer_elf
     sections = [RawSection(".nv.info", e.SHT_CUDA_INFO, align=4, link=".symtab")]
     if facts.abi != Header.abi:
+        sections.append(RawSection(TKINFO, e.SHT_NOTE, 0x2000000, 4, data=_toolkit()))
+        sections.append(RawSection(CUINFO, e.SHT_NOTE, 0x1000000 | e.SHF_INFO_LINK, 4, 0, TKINFO, ".nv.compat",
+                                   _note(1000, struct.pack("<HHI", 2, *facts.chip_and_cuda))))  # fmt: skip
         sections.append(RawSection(".nv.compat", e.SHT_CUDA_COMPAT, align=4, data=compatibility(facts)))
     if types := notes.pack(cubin.texts):
         sections.append(RawSection(notes.SECTION, e.SHT_NOTE, align=4, data=types))
@@ -104,7 +110,7 @@ def derive(cubin: Parts) -> list[RawSection]:
     if executable and not modern:
         sections.append(RawSection(".nv.rel.action", e.SHT_CUDA_RELOCINFO, 0, 8, 8, data=REL_ACTION))
     if executable and modern:
-        sections.append(RawSection(RESERVED_SHARED, e.SHT_NOBITS, e.SHF_WRITE | e.SHF_ALLOC))
+        sections.append(RawSection(RESERVED_SHARED, e.SHT_NOBITS, e.SHF_WRITE | e.SHF_ALLOC, size=facts.shared_kept))
     if cubin.constants:
         data = bytearray(max(c.offset + len(c.data) for c in cubin.constants))
         for constant in cubin.constants:
@@ -119,6 +125,21 @@ def compatibility(facts: Arch) -> bytes:
     values = {9: int(facts.variant == "a"), 2: 1, 5: 5, 7: 0x101, 3: 0, 6: 1}
     infos = [Info(HVAL if code == 7 else BVAL, code, value) for code, value in values.items()]
     return nvinfo.pack([*infos, Info(SVAL, 11, facts.compat.to_bytes(8, "little"))])
+
+
+def _note(kind: int, data: bytes) -> bytes:
+    """An ELF note with NVIDIA's owner, as its tools look for it."""
+    owner = b"NVIDIA Corp\0"
+    return struct.pack("<III", len(owner), len(data), kind) + owner + data
+
+
+def _toolkit() -> bytes:
+    """What made the file: that it was not ptxas. Offsets of four texts (what, version, build, options) among those
+    that follow, as ptxas 13.0 has them."""
+    texts = [b"", b"TuringAs\0", f"release {__version__}\0".encode(), b"\0", b"\0"]
+    at = [1 + sum(map(len, texts[:n])) for n in range(1, len(texts))]
+    data = struct.pack("<6I", 2, 0, *at) + b"\0" + b"".join(texts)
+    return _note(2000, data + bytes(-len(data) % 4))
 
 
 def tables() -> list[RawSection]:
@@ -147,6 +168,8 @@ def derive_symbols(cubin: Parts, present: set[str]) -> list[RawSymbol]:
         if name in present:
             rows.append(RawSymbol(name, name, type=e.STT_SECTION))
 
+    for name in (TKINFO, CUINFO):
+        mark(name)
     for kernel in cubin.texts:
         text = kernel.section
         other = STO_ENTRY if kernel.entry else 0
@@ -155,8 +178,10 @@ def derive_symbols(cubin: Parts, present: set[str]) -> list[RawSymbol]:
         mark(text)
         if kernel is cubin.texts[0]:
             if RESERVED_SHARED in present:
-                rows.append(RawSymbol(".nv.reservedSmem.offset0", "", 0, 4, e.STT_OBJECT, e.STB_WEAK))
-                rows.append(RawSymbol("__nv_reservedSMEM_offset_0_alias", RESERVED_SHARED, bind=e.STB_WEAK, other=0xA0))
+                kept = arch(cubin.arch).shared_kept
+                rows.append(RawSymbol(".nv.reservedSmem.offset0", "", kept, 4, e.STT_OBJECT, e.STB_WEAK))
+                alias = "__nv_reservedSMEM_offset_0_alias"
+                rows.append(RawSymbol(alias, RESERVED_SHARED, kept, bind=e.STB_WEAK, other=0xA0))
             if cubin.constants:
                 mark(f".nv.constant{USER_BANK}")
         if kernel.shared_bytes:
@@ -189,7 +214,8 @@ def combine(cubin: Parts) -> tuple[list[RawSection], list[RawSymbol]]:
     dropped = set(cubin.dropped) - {section.name for section in tables()}
     sections = [section for section in sections if section.name not in dropped]
     modern = newer_order(cubin.arch, sections)
-    sections.sort(key=lambda section: _rank(section, modern))
+    given = {name: at for at, name in enumerate(["", *cubin.order])} if cubin.order else {}
+    sections.sort(key=lambda section: (given.get(section.name, len(given)), _rank(section, modern)))
     derived = derive_symbols(cubin, {section.name for section in sections})
     if cubin.symbols is None:
         return sections, derived
@@ -216,8 +242,10 @@ def _rank(section: RawSection, modern: bool) -> int:
         section.type == e.SHT_NULL,
         section.type == e.SHT_STRTAB,
         section.type in (e.SHT_SYMTAB, e.SHT_SYMTAB_SHNDX),
-        not section.flags & e.SHF_ALLOC and section.type in (e.SHT_PROGBITS, e.SHT_NOTE),
+        not section.flags & e.SHF_ALLOC and section.type == e.SHT_PROGBITS,
+        not section.flags & e.SHF_ALLOC and section.type == e.SHT_NOTE,
         section.name == ".nv.info",
+        section.type == e.SHT_CUDA_COMPAT,
         section.type == e.SHT_CUDA_INFO,
         section.type == e.SHT_CUDA_CALLGRAPH,
         section.name == ".nv.prototype",
@@ -229,6 +257,8 @@ def _rank(section: RawSection, modern: bool) -> int:
         bank is None and section.type not in e.NO_CONTENTS,
         section.type in e.NO_CONTENTS,
     ]
+    if section.flags & e.SHF_CAPSULE:
+        return len(tests) + 1
     return tests.index(True) if True in tests else len(tests)
 
 
@@ -300,7 +330,8 @@ def kernel_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
 def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
     """The attributes that follow from the kernel itself, in no particular order."""
     facts = kernel.facts
-    version = cubin.header.version if cubin.header.abi_version < 8 else 135
+    new = facts.abi != Header.abi  # written as ptxas 13.0 does
+    version = cubin.header.version if cubin.header.abi_version < 8 else CUDA_13_0 if new else 135
     infos = [sval("CUDA_API_VERSION", version)]
     if facts.sw_war is not None:
         infos.append(sval("SW_WAR", facts.sw_war))
@@ -312,6 +343,10 @@ def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
         infos += _param_infos(kernel, numbers)
     if kernel.entry:
         infos.append(Info(HVAL, CODES["MAXREG_COUNT"], facts.max_registers))
+    if new:
+        infos.append(Info(HVAL, UNNAMED_5F, 0x101))
+    if new and kernel.entry:
+        infos.append(Info(BVAL, CODES["VRC_CTA_INIT_COUNT"], 0))
     if cubin.header.abi_version >= 8 and kernel.barriers:
         infos.append(Info(BVAL, CODES["NUM_BARRIERS"], kernel.barriers))
     exits, third = seen_in_code(kernel)

@@ -13,6 +13,7 @@ from turingas.emulate.memory import Global
 from turingas.errors import LaunchError
 from turingas.launch import check_array, check_count, element, label, scalar, warn_of_bits
 from turingas.tensor_map import TensorMap, check_parameter
+from turingas.texture import Bound, argument
 
 
 def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, list[int]]:
@@ -20,7 +21,7 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
 
     A numpy array is passed by its address and used in place; a Python int, float or bool takes the size of its
     parameter; a numpy scalar or ``bytes`` (a struct) must have that size; a tensor map is written for the address that
-    its tensor gets. LaunchError says what does not fit.
+    its tensor gets; a texture goes by its handle. LaunchError says what does not fit.
     """
     params = sorted(kernel.params, key=lambda p: p.offset)
     check_count(kernel.name, params, args)
@@ -36,6 +37,8 @@ def pack(kernel: Kernel, args: Sequence[Any], memory: Global) -> tuple[bytes, li
                 data = _address(value, name, memory, added)
             elif isinstance(value, TensorMap):
                 data = _tensor_map(value, name, param, memory, added)
+            elif isinstance(value, Bound):
+                data = struct.pack("<Q", argument(name, value, param.size, None))
             else:
                 warn_of_bits(kernel, kernel.params.index(param), param, value, name)
                 data = scalar(value, param.size, name, param.type)
@@ -62,4 +65,5 @@ def _tensor_map(value: TensorMap, name: str, param: Param, memory: Global, added
     check_parameter(name, param.size)
     if value.memory is None:
         raise LaunchError(f"{name} is a tensor map of an array on cuda:{value.device}, the kernel on the CPU device")
-    return value.layout.pack(struct.unpack("<Q", _address(value.memory, name, memory, added))[0])
+    data = value.layout.pack(struct.unpack("<Q", _address(value.memory, name, memory, added))[0])
+    return data if param.size == len(data) else _address(np.frombuffer(data, np.uint8), name, memory, added)

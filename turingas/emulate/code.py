@@ -42,6 +42,7 @@ class Code:
         self.sections, self.words, self.banks = sections, words, banks
         self.externals = externals
         self.local_bytes = local_bytes
+        self.reserved: dict[str, int] = {}  # symbols of the system's shared memory, for tensor memory
         self.isa = instruction_set(kernel.arch)
         self.instructions: list[Instruction | None] = [decoded(self.isa, w, n * WORD) for n, w in enumerate(words)]
         # a count in a uniform register may be any

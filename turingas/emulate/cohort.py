@@ -7,6 +7,7 @@ broadcast against the others, and one function serves IADD3 and UIADD3.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from turingas.emulate.late import Flight, Late, Touch, Which
 from turingas.emulate.memory import Local, Shared
 from turingas.emulate.report import Options, Report
 from turingas.emulate.splits import BARRIERS, BlockBarriers, ClusterBarriers, Splits
+from turingas.emulate.tensor_memory import TensorMemory
 from turingas.isa.instruction import ZEROS, Instruction
 
 PATIENCE = 64  # turns that a split waits before it goes first
@@ -139,10 +141,11 @@ class Observer:
 
     def access(
         self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
-        words: list[Array] | None = None,
+        words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
         """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
-        ``what`` is "read", "write" (of ``words``) or "atomic"."""
+        ``what`` is "read", "write" (of ``words``) or "atomic"; ``owners`` (n, 32) are the blocks of the wave whose
+        shared memory it is (None: each its own)."""
 
     def barrier(self, warps: Array, groups: Array | None = None) -> None:
         """Warps have passed a barrier; those of one of ``groups`` (a number for each block and barrier) did so
@@ -179,8 +182,8 @@ class Observer:
     def phase_over(self, cell: int) -> None:
         """... which ended its phase."""
 
-    def left(self, flight: Flight) -> None:
-        """The kernel ends, and nobody has waited for an operation."""
+    def ended(self) -> None:
+        """All blocks have ended."""
 
     def product(self, k: Cohort, i: Instruction) -> None:
         """Warp groups begin a matrix product."""
@@ -243,6 +246,11 @@ class State:
         self.printed: list[str] = []  # by printf, in its order
         self.instructions = 0  # of warps
         self.lane_instructions = 0
+
+    @functools.cached_property
+    def tensor(self) -> TensorMemory:
+        """Tensor memory of the blocks."""
+        return TensorMemory(self.blocks)
 
     # -- errors
 

@@ -25,8 +25,10 @@ from turingas.emulate.errors import DeviceError
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.emulate.observe import Counting
+from turingas.emulate.products import Products
 from turingas.emulate.races import Races
 from turingas.emulate.report import LANES, STACK, Options, Report
+from turingas.emulate.semantics.tmem import prepare
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
@@ -239,7 +241,9 @@ class Module:
                 banks[number].flags.writeable = False  # for kernels
                 added.append(self.device.memory.add(banks[number], f"constant bank {number}"))
                 bank[at : at + 8] = (added[-1] + first).to_bytes(8, "little")
-        return Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
+        image = Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
+        image.reserved = {s.name: s.value for s in self.symbols if s.name.startswith("__nv_reservedSMEM_t")}
+        return image
 
     def _groups(self, bank: bytearray, options: Options, added: list[int]) -> None:
         """What bank 0 says of clusters and of the grid as a group."""
@@ -454,10 +458,14 @@ def _cores() -> int:
 
 def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
     wave = Wave(image, options, places(options, np.arange(first, first + count)))
+    if image.reserved:
+        prepare(wave)
     if options.strict:
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
         wave.observers.append(Races(wave))
+    if (options.strict or options.races) and any(i is not None and i.op.pipe == "wgmma" for i in image.instructions):
+        wave.observers.append(Products(wave))
     if options.counters:
         wave.observers.append(Counting(len(image.words), options.traffic))
     return wave

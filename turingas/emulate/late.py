@@ -41,8 +41,8 @@ Which = Array | None  # rows of a flight, (n,) bool; None: all
 
 class Touch(NamedTuple):
     """What an operation does to shared memory: "read", "write" or "mbarrier" (that hears of the end). ``at``: (rows,
-    m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does; those of
-    ``mask`` count (None: all)."""
+    m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does, for each
+    warp that begins it; those of ``mask`` count (None: all)."""
 
     what: str
     at: Array
@@ -54,11 +54,10 @@ class Flight:
     """One operation of some warps, (n,) ascending; ``left``: rows where it is not over yet. ``numbers``: what the
     detector of races calls them."""
 
-    __slots__ = ("instruction", "land", "left", "numbers", "pending", "touches", "warps")
+    __slots__ = ("land", "left", "numbers", "pending", "warps")
 
-    def __init__(self, warps: Array, land: Land, instruction: Instruction | None, touches: Sequence[Touch]) -> None:
-        self.warps, self.land, self.left = warps, land, len(warps)
-        self.instruction, self.touches, self.numbers = instruction, touches, NONE
+    def __init__(self, warps: Array, land: Land) -> None:
+        self.warps, self.land, self.left, self.numbers = warps, land, len(warps), NONE
         self.pending: Array | None = None  # None: all or none
 
     def finish(self, which: Which = None) -> None:
@@ -107,8 +106,6 @@ class Watcher(Protocol):
 
     def phase_over(self, cell: int) -> None: ...
 
-    def left(self, flight: Flight) -> None: ...
-
 
 class Late:
     """All that is under way in one wave of so many warps. ``cells`` are its mbarriers: shared memory as uint64."""
@@ -132,7 +129,7 @@ class Late:
     ) -> Flight:
         """``warps`` (ascending) begin an operation. With a ``kind`` it belongs to the group that they close next. For
         the detector of races: the instruction, what it does to shared memory, and whether through the async proxy."""
-        flight = Flight(warps, land, i, touches)
+        flight = Flight(warps, land)
         if i is not None:
             for watcher in self.watchers:
                 watcher.began(flight, i, touches, proxy)
@@ -266,8 +263,5 @@ class Late:
     def finish(self) -> None:
         """The wave has ended: what nobody has waited for is done too."""
         for flight in self.flights:
-            if flight.left:
-                for watcher in self.watchers:
-                    watcher.left(flight)
             flight.finish()
         self.flights.clear()

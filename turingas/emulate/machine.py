@@ -174,6 +174,8 @@ class Wave(State):
                     if not 0 <= n < limit or (n <= before and not self.alone):
                         break
             self.late.finish()
+        for observer in self.observers:
+            observer.ended()
         self._check_budget()
 
     def _choose(self) -> tuple[Array, int, int]:

@@ -24,8 +24,10 @@ class Counting(Observer):
 
     def access(
         self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
-        words: list[Array] | None = None,
+        words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
+        if owners is not None:  # what lies in another block is not counted
+            lanes = (k.lanes if lanes is None else lanes) & (owners == k.blocks[:, None])
         if self.counters.traffic:
             self.counters.memory(i, space, addresses, lanes, nbytes)
 

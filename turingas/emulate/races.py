@@ -1,30 +1,24 @@
 """Races in shared memory: accesses to one place, at least one a write, that nothing orders.
 
-What happens before what is kept in vector clocks (the way of FastTrack: Flanagan and Freund, PLDI 2009). Each warp has
-a vector: of each warp of its block (or cluster) the time up to which it knows what that warp did; of each warp and
-scoreboard the group of asynchronous operations up to which it knows that they are over; of each mbarrier the phase up
-to which it knows what the mbarrier heard of. Barriers (named ones, too, with and without waiting), mbarriers by their
-phases and barriers of clusters carry vectors from warp to warp; a wait for a group moves its entry on. For each piece
-of shared memory the last write is kept, the last read of every warp, and the asynchronous reads; an access that does
-not know of one is a race.
-
-An asynchronous operation (``late``) writes and reads at any time between its begin and what proves its end: its begin
-must know of those before it, and those after it of its end, its own warp's too. What uses the async proxy (bulk and
-tensor copies, products of warpgroups) sees what was written through the generic one only behind a fence,
-FENCE.VIEW.ASYNC: for this each warp has a second vector, of what it knew when a fence stood between.
+What happens before what is kept in vector clocks, ``order`` (the way of FastTrack: Flanagan and Freund, PLDI 2009).
+For each piece of shared memory the last write is kept, and the last read of every warp of its block (or cluster),
+ordinary and asynchronous; an access that does not know of one is a race. An asynchronous operation (``late``) writes
+and reads at any time between its begin and what proves its end: its begin must know of those before it, and those
+after it of its end, its own warp's too.
 
 What is reported, each pair of instructions once:
 
 * RAW, WAR and WAW between warps of a block; a plain write of the value that is there is none.
 * WAW within one instruction: lanes of one or several warps that write different values to one place.
-* The same with an asynchronous operation, of any warp. PROXY: a fence is missing. END: the kernel ends while a copy may
-  still read shared memory.
+* The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
+  Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
+  may still use its memory.
 * Atomics do not race with atomics, nor with the load that belongs to a compare-and-swap loop (float atomics are
   compiled to such loops); they do with other loads and stores.
 
 What is not: plain accesses of one warp by different instructions, for what orders them cannot be seen (compilers leave
-out __syncwarp where a warp has not diverged); a fence, a wait and an arrival count for the whole warp. Plain accesses
-to shared memory of other blocks. Order that locks and flags make is not seen, so that memory they protect is reported.
+out __syncwarp where a warp has not diverged); a fence, a wait and an arrival count for the whole warp. Order that locks
+and flags make is not seen, so that memory they protect is reported.
 """
 
 from __future__ import annotations
@@ -35,24 +29,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turingas.emulate.arrays import Array
-from turingas.emulate.cohort import Cohort, Observer, State
+from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import Place
-from turingas.emulate.late import Flight, Touch, Which
+from turingas.emulate.late import Flight, Touch
+from turingas.emulate.order import NEVER, Order
 from turingas.emulate.report import Report
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 WORD = 16  # bytes of an instruction
 NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of its loop
-NEVER = np.iinfo(np.int32).max
 KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
-    "PROXY": "use through the async proxy after a generic write", "END": "end of the kernel after a read",
+    "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
 #: what would have ordered an asynchronous operation and what comes behind it
 OPEN = "closing its group (LDGDEPBAR, UTMACMDFLUSH) and waiting (DEPBAR), or waiting for the mbarrier that it tells"
 CLOSED = "a wait for its group (DEPBAR.LE with few enough left) by its warp, and a barrier for the others"
 HEARD = "a wait for the phase of the mbarrier that it tells (SYNCS.PHASECHK)"
+MET = "a barrier of the cluster (UCGABAR_ARV, UCGABAR_WAIT) before its end"
 FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tells the other of it"
 
 
@@ -60,7 +55,8 @@ FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tell
 class Race:
     """Two instructions that nothing orders: ``first`` ran before ``second`` here. Two with the same kind and places
     are equal; ``block``, the two threads, (x, y, z) each, the address and the number of bytes are those of the first
-    time (of ``first`` only the warp is known: its lowest thread). ``remedy``: what would have ordered them."""
+    time (of ``first`` only the warp is known: its lowest thread). ``remedy``: what would have ordered them; ``memory``:
+    where it lies."""
 
     kind: str
     first: Place
@@ -70,194 +66,42 @@ class Race:
     address: int = field(compare=False)
     nbytes: int = field(compare=False)
     remedy: str = field(compare=False)
+    memory: str = field(compare=False)
 
     def __str__(self) -> str:
         one, other = self.threads
         return (
-            f"{self.second}: race: {KINDS[self.kind]} at 0x{self.address:x} of shared memory, {self.nbytes} bytes\n"
+            f"{self.second}: race: {KINDS[self.kind]} at 0x{self.address:x} of {self.memory}, {self.nbytes} bytes\n"
             f"  block {self.block}, thread {other}\n"
             f"  the other instruction: {self.first}, in the warp of thread {one}\n"
             f"  what would order them: {self.remedy}"
         )
 
 
-class Meeting:
-    """What carries vectors: (2, columns) of those who arrived in this phase, and of all phases that are over."""
-
-    def __init__(self, columns: int) -> None:
-        self.pending = np.zeros((2, columns), np.int32)
-        self.done = np.zeros((2, columns), np.int32)
-        self.phase = 0
-
-    def grow(self, columns: int) -> None:
-        self.pending, self.done = _wider(self.pending, columns), _wider(self.done, columns)
-
-    def over(self) -> None:
-        """The phase is over."""
-        np.maximum(self.done, self.pending, out=self.done)
-        self.phase += 1
-
-
-def _wider(clocks: Array, columns: int) -> Array:
-    new = np.zeros((*clocks.shape[:-1], columns), np.int32)
-    new[..., : clocks.shape[-1]] = clocks
-    return new
-
-
-class Operations:
-    """Asynchronous operations by number: the column and the value that a vector has who knows of the end."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.column = np.zeros(64, np.int32)
-        self.value = np.full(64, NEVER, np.int32)
-        self.proxy = np.zeros(64, bool)  # uses the async one
-
-    def add(self, count: int, proxy: bool) -> Array:
-        """Numbers of new ones."""
-        begin, self.count = self.count, self.count + count
-        while self.count > len(self.value):
-            more = len(self.value)
-            self.column = np.concatenate([self.column, np.zeros(more, np.int32)])
-            self.value = np.concatenate([self.value, np.full(more, NEVER, np.int32)])
-            self.proxy = np.concatenate([self.proxy, np.zeros(more, bool)])
-        self.proxy[begin : self.count] = proxy
-        return np.arange(begin, self.count)
-
-
-class Races(Observer):
+class Races(Order):
     """The detector of one wave. ``findings`` grows; nothing is raised."""
 
     def __init__(self, wave: State) -> None:
-        self.wave = wave
+        super().__init__(wave)
         self.findings: list[Race] = []
         self._known: set[tuple[str, int, int]] = set()
         instructions = wave.image.instructions
         self.unit = min([4, *(_unit(i) for i in instructions if i is not None)])  # bytes that are looked at as one
         self.swaps = _swap_loads(instructions)
-        shared = wave.shared
-        self.stride = shared.stride // self.unit  # pieces of a block
-        pieces = shared.blocks * self.stride
-        blocks = wave.block_of
-        self.slot = np.arange(wave.warps) - np.searchsorted(blocks, blocks)  # of each warp in its block
-        self.slots = int(self.slot.max(initial=0)) + 1
-        self.base = np.arange(shared.blocks) % shared.cluster * self.slots  # of each block: its first column
-        self.own = self.base[blocks] + self.slot  # of each warp: its column
-        self.team = blocks // shared.cluster
-        self.members = self.slots * shared.cluster
-        self.columns: dict[tuple[str, int], int] = {}  # of scoreboards (one for each warp of a team), of mbarriers
-        self.used = self.members
-        self.clocks = np.zeros((2, wave.warps, self.members), np.int32)  # known; known with a fence between
-        self.clocks[0, np.arange(wave.warps), self.own] = 1
-        self.meetings: dict[tuple[str, int], Meeting] = {}
-        self.operations = Operations()
-        self.write = _Last(pieces)
-        self.fetched, self.other = _Last(pieces), _Last(pieces)  # asynchronous reads
-        self.read = np.zeros((pieces, self.slots), np.int32)  # the clock of each warp's last read
-        self.reader = np.zeros((pieces, self.slots), np.int32)  # and its instruction
-        self.atomic = np.zeros(pieces, bool)  # the last write was one
-        self.value = np.zeros(pieces, np.uint32)  # what it wrote
-        self.cells = np.zeros(pieces, bool)  # what lies in one
+        self.stride = wave.shared.stride // self.unit  # pieces of a block
+        self.pieces = wave.shared.blocks * self.stride
+        self.write = _Last(self.pieces)
+        self.read = np.zeros((self.pieces, self.members), np.int32)  # the clock of the last read of each warp of a team
+        self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
+        self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
+        self.atomic = np.zeros(self.pieces, bool)  # the last write was one
+        self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
+        self.cells = np.zeros(self.pieces, bool)  # what lies in one
 
     def tell(self, report: Report) -> None:
         report.races += [race for race in self.findings if race not in report.races]
 
-    # -- what orders
-
-    def _column(self, kind: str, which: int, width: int) -> int:
-        """The first column of a scoreboard (width: one for each warp of a team), or that of an mbarrier."""
-        at = self.columns.get((kind, which))
-        if at is None:
-            at = self.columns[kind, which] = self.used
-            self.used += width
-            if self.used > self.clocks.shape[-1]:
-                self.clocks = _wider(self.clocks, 2 * self.used)
-                for meeting in self.meetings.values():
-                    meeting.grow(2 * self.used)
-        return at
-
-    def _meeting(self, kind: str, which: int) -> Meeting:
-        found = self.meetings.get((kind, which))
-        if found is None:
-            found = self.meetings[kind, which] = Meeting(self.clocks.shape[-1])
-        return found
-
-    def _release(self, meeting: Meeting, warps: Array) -> None:
-        np.maximum(meeting.pending, self.clocks[:, warps].max(axis=1), out=meeting.pending)
-        self._tick(warps)
-
-    def _tick(self, warps: Array) -> None:
-        """What ``warps`` do from now on is not what they have told of."""
-        self.clocks[0, warps, self.own[warps]] += 1
-
-    def _acquire(self, meeting: Meeting, warps: Array) -> None:
-        self.clocks[:, warps] = np.maximum(self.clocks[:, warps], meeting.done[:, None])
-
-    def barrier(self, warps: Array, groups: Array | None = None) -> None:
-        keys = self.wave.block_of[warps] if groups is None else groups
-        order = np.argsort(keys, kind="stable")
-        warps, keys = warps[order], keys[order]
-        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        joined = np.maximum.reduceat(self.clocks[:, warps], starts, axis=1)
-        for n, key in enumerate(keys[starts].tolist()):
-            come = self.meetings.get(("bar", key))
-            if come is not None:
-                np.maximum(joined[:, n], come.pending, out=joined[:, n])
-                come.pending[:] = 0
-        self.clocks[:, warps] = np.repeat(joined, np.diff(np.append(starts, len(warps))), axis=1)
-        self._tick(warps)
-
-    def arrive(self, warps: Array, groups: Array | None = None) -> None:
-        keys = self.wave.block_of[warps] if groups is None else groups
-        for key in np.unique(keys).tolist():
-            self._release(self._meeting("bar", key), warps[keys == key])
-
-    def cluster(self, what: str, which: Array) -> None:
-        if what == "met":
-            for team in which.tolist():
-                self._meeting("cluster", team).over()
-            return
-        for team in np.unique(self.team[which]).tolist():
-            warps, meeting = which[self.team[which] == team], self._meeting("cluster", team)
-            if what == "arrived":
-                self._release(meeting, warps)
-            else:
-                self._acquire(meeting, warps)
-
-    def fence(self, warps: Array) -> None:
-        self.clocks[1, warps] = np.maximum(self.clocks[1, warps], self.clocks[0, warps])
-        self._tick(warps)
-
-    # -- mbarriers, by their places among all words of 8 bytes
-
-    def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
-        for warp, cell, arrives, over in events:
-            self._uses(i, np.array([warp]), np.array([cell]))
-            meeting = self._meeting("mbarrier", cell)
-            if arrives:
-                self._release(meeting, np.array([warp]))
-            if over:
-                self._over(cell)
-
-    def _over(self, cell: int) -> Meeting:
-        meeting = self._meeting("mbarrier", cell)
-        column = self._mbarrier(cell)
-        meeting.over()
-        meeting.done[:, column] = meeting.phase
-        meeting.pending[:] = 0
-        return meeting
-
-    def _mbarrier(self, cell: int) -> int:
-        return self._column("mbarrier", cell % (self.wave.shared.stride // 8 * self.wave.shared.cluster), 1)
-
-    def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
-        self._uses(i, warps, cells)
-        for cell in np.unique(cells).tolist():
-            meeting = self.meetings.get(("mbarrier", cell))
-            if meeting is not None:
-                self._acquire(meeting, np.unique(warps[cells == cell]))
-
-    def _uses(self, i: Instruction, warps: Array, cells: Array) -> None:
+    def uses(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps use mbarriers: they must know that these were made."""
         hit = self._hit(i, warps, cells * 8, 8)
         self.cells[hit.piece] = True
@@ -266,14 +110,13 @@ class Races(Observer):
     # -- asynchronous operations
 
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
-        ids = self.operations.add(len(flight.warps), proxy)
-        flight.numbers = ids
         number = i.address // WORD
+        flight.numbers = self.operations.add(flight.warps, number, proxy)
         for touch in touches:
             rows, columns = np.nonzero(np.ones(touch.at.shape, bool) if touch.mask is None else touch.mask)
             begin = touch.at[rows, columns].astype(np.int64) * touch.nbytes
             hit = self._hit(i, flight.warps[rows], begin, touch.nbytes, columns % 32)
-            ops = np.repeat(ids[rows], len(hit.piece) // max(1, len(rows)))
+            ops = np.repeat(flight.numbers[rows], len(hit.piece) // max(1, len(rows)))
             race = hit.unknown(self.write)
             hit.report("WAW" if touch.what == "write" else "RAW", race, self.write)
             hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
@@ -281,54 +124,51 @@ class Races(Observer):
                 self.cells[hit.piece] = True
             elif touch.what == "write":
                 hit.readers()
-                for last in (self.fetched, self.other):
-                    hit.report("WAR", hit.unknown(last), last)
-                self.write.set(hit, number, ops)
+                self.write.set(hit, number, ops, True)
                 self.atomic[hit.piece] = False
             else:
-                self.fetched.push(hit, number, self.other, ops)
+                if self.fetch is None:
+                    self.fetch = np.full(self.read.shape, -1, np.int64)
+                self.fetch[hit.piece, self.own[hit.warp]] = ops
 
-    def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None:
-        column = self._column("scoreboard", board, self.members)
-        value = np.zeros(self.wave.warps, np.int64)
-        value[warps] = numbers + 1
-        for flight, which in flights:
-            if not len(flight.numbers):  # nobody said what it does to shared memory
-                continue
-            ids, whose = flight.numbers, flight.warps
-            if which is not None:
-                ids, whose = ids[which], whose[which]
-            self.operations.column[ids] = column + self.own[whose]
-            self.operations.value[ids] = value[whose]
+    def ended(self) -> None:
+        """The wave has ended: a block whose shared memory others, or operations of the async proxy, may still be using
+        must not end. (LDGSTS are not among them: the hardware lets a block that ends wait for its own loads.)"""
+        operations = self.operations
+        if not operations.count and self.wave.shared.cluster == 1:
+            return
+        for block in range(self.wave.shared.blocks):
+            warps = np.flatnonzero(self.wave.block_of == block)
+            known = self.clocks[0, warps].max(axis=0)  # by the last of its warps that ends
+            pieces = slice(block * self.stride, (block + 1) * self.stride)
+            last, warp = self.write.operation[pieces], self.write.warp[pieces]
+            clock, number = self.write.clock[pieces], self.write.number[pieces]
+            foreign = (warp >= 0) & (self.wave.block_of[warp] != block) & (last < 0)
+            foreign &= known[self.own[warp]] < clock
+            self._ends(block, warps, foreign, number, warp, last)
+            fetched = [] if self.fetch is None else list(self.fetch[pieces].T)
+            for ops in (last, *fetched):
+                under_way = (ops >= 0) & (known[operations.column[ops]] < operations.value[ops])
+                under_way &= operations.proxy[ops] | (self.wave.block_of[operations.warp[ops]] != block)
+                self._ends(block, warps, under_way, operations.number[ops], operations.warp[ops], ops)
+            others = np.setdiff1d(np.arange(self.members), self.own[warps])
+            for member in others.tolist() if self.wave.shared.cluster > 1 else ():
+                reader = np.full(self.stride, self.team[warps[0]] * self.members + member)
+                late = self.read[pieces, member] > known[member]
+                self._ends(block, warps, late, self.reader[pieces, member], reader, np.full(self.stride, -1))
 
-    def waited(self, board: int, warps: Array, over: Array) -> None:
-        column = self._column("scoreboard", board, self.members) + self.own[warps]
-        self.clocks[0, warps, column] = np.maximum(self.clocks[0, warps, column], over)
-
-    def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
-        operations, phase = self.operations, self._meeting("mbarrier", cell).phase + 1
-        column = self._mbarrier(cell)
-        meeting = self._meeting("mbarrier", cell)
-        for flight, which in flights:
-            if not len(flight.numbers):
-                continue
-            ids = flight.numbers
-            ids = ids if which is None else ids[which]
-            fresh = operations.value[ids] == NEVER
-            operations.column[ids[fresh]], operations.value[ids[fresh]] = column, phase
-            grouped = ids[~fresh]  # those that their group proves, too
-            np.maximum.at(meeting.pending[0], operations.column[grouped], operations.value[grouped])
-
-    def phase_over(self, cell: int) -> None:
-        self._over(cell)
-
-    def left(self, flight: Flight) -> None:
-        for touch in flight.touches:
-            if touch.what == "read" and touch.at.size and flight.instruction is not None:
-                end = max(n for n, i in enumerate(self.wave.image.instructions) if i is not None and i.base == "EXIT")
-                piece = int(touch.at.flat[0]) * touch.nbytes // self.unit
-                warp, number = int(flight.warps[0]), flight.instruction.address // WORD
-                self.add("END", number, end, (warp, warp), 0, piece, touch.at.size * touch.nbytes, CLOSED)
+    def _ends(self, block: int, warps: Array, late: Array, numbers: Array, users: Array, operations: Array) -> None:
+        """Report pieces of a block, (stride,), that are used when it ends."""
+        if not late.any():
+            return
+        end = max(n for n, i in enumerate(self.wave.image.instructions) if i is not None and i.base == "EXIT")
+        at = np.flatnonzero(late)
+        firsts, where, counts = np.unique(numbers[at], return_index=True, return_counts=True)
+        for first, one, count in zip(firsts.tolist(), at[where].tolist(), counts.tolist()):
+            operation, user = int(operations[one]), int(users[one])
+            remedy = MET if operation < 0 or self.wave.block_of[user] != block else self.remedy(operation)
+            piece = block * self.stride + one
+            self.add("END", first, end, (user, int(warps[-1])), 0, piece, count * self.unit, remedy)
 
     def remedy(self, operation: int) -> str:
         """What would have told of the end of an operation."""
@@ -342,20 +182,21 @@ class Races(Observer):
 
     def access(
         self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
-        words: list[Array] | None = None,
+        words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
         if space != "shared" or what == "copy":
             return
         flat = np.arange(addresses.size) if lanes is None else np.flatnonzero(lanes)
         warp = k.warps[flat // 32]
-        begin = self.wave.block_of[warp] * self.stride * self.unit + addresses.reshape(-1)[flat].astype(np.int64)
+        block = self.wave.block_of[warp] if owners is None else owners.reshape(-1)[flat]
+        begin = block * self.stride * self.unit + addresses.reshape(-1)[flat].astype(np.int64)
         hit = self._hit(i, warp, begin, nbytes, flat % 32)
         number = i.address // WORD
         if what == "read":
             self._read(hit, i, number)
         else:
             values = None if words is None else self._pieces(words, flat, addresses.shape, nbytes)
-            self._write(hit, number, what == "atomic", values)
+            self._write(hit, number, what == "atomic", values, i.base == "SYNCS")
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
         """Accesses of so many bytes at offsets ``begin`` into the shared memory of all blocks."""
@@ -374,11 +215,15 @@ class Races(Observer):
         hit.report("RAW", race, self.write)
         if number in self.swaps:
             return  # the compare-and-swap that follows speaks for it
-        slot = self.slot[hit.warp]
-        self.read[hit.piece, slot], self.reader[hit.piece, slot] = hit.clock, number
+        own = self.own[hit.warp]
+        self.read[hit.piece, own], self.reader[hit.piece, own] = hit.clock, number
 
-    def _write(self, hit: _Hit, number: int, atomic: bool, values: Array | None) -> None:
+    def _write(self, hit: _Hit, number: int, atomic: bool, values: Array | None, syncs: bool) -> None:
+        """``syncs``: SYNCS makes an mbarrier, in the place where the copy engine finds it: what ptxas makes of
+        mbarrier.init has a fence before it, and none behind it also where the program has fence.mbarrier_init."""
         race = hit.unknown(self.write)
+        if syncs:
+            hit.report("PROXY", hit.unknown(self.write, True) & ~race, self.write)
         plain = self.write.operation[hit.piece] < 0
         if atomic:
             race &= ~self.atomic[hit.piece]
@@ -386,9 +231,7 @@ class Races(Observer):
             race &= (self.value[hit.piece] != values) | self.atomic[hit.piece] | ~plain
         hit.report("WAW", race, self.write)
         hit.readers()
-        for last in (self.fetched, self.other):
-            hit.report("WAR", hit.unknown(last), last)
-        self.write.set(hit, number)
+        self.write.set(hit, number, proxy=syncs)
         self.atomic[hit.piece] = atomic
         if not atomic:
             self.cells[hit.piece] = False
@@ -420,9 +263,14 @@ class Races(Observer):
         image, wave = self.wave.image, self.wave
         block, other = wave.who(warps[1], lane)
         _, one = wave.who(warps[0], 0)
-        address = piece % self.stride * self.unit
-        places = image.place(first), image.place(second)
-        self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy))
+        owner, at = divmod(piece, self.stride)
+        places, memory = (image.place(first), image.place(second)), self._memory(owner, block)
+        self.findings.append(Race(kind, *places, block, (one, other), at * self.unit, nbytes, remedy, memory))
+
+    def _memory(self, owner: int, block: tuple[int, int, int]) -> str:
+        """The shared memory of a block of the wave, for one that may be another."""
+        its, _ = self.wave.who(owner * self.slots, 0)
+        return "shared memory" if its == block else f"shared memory of block {its}"
 
 
 class _Last:
@@ -433,19 +281,14 @@ class _Last:
         self.clock = np.zeros(pieces, np.int32)
         self.number = np.zeros(pieces, np.int32)
         self.operation = np.full(pieces, -1, np.int64)
+        self.proxy = np.zeros(pieces, bool)  # the async proxy sees it without a fence
 
-    def set(self, hit: _Hit, number: int, operations: Array | int = -1) -> None:
+    def set(self, hit: _Hit, number: int, operations: Array | int = -1, proxy: bool = False) -> None:
         self.warp[hit.piece] = hit.warp
         self.clock[hit.piece] = hit.clock
         self.number[hit.piece] = number
         self.operation[hit.piece] = operations
-
-    def push(self, hit: _Hit, number: int, second: _Last, operations: Array) -> None:
-        """The same, and what was there goes to ``second``."""
-        at = hit.piece
-        for name in ("warp", "clock", "number", "operation"):
-            getattr(second, name)[at] = getattr(self, name)[at]
-        self.set(hit, number, operations)
+        self.proxy[hit.piece] = proxy
 
 
 class _Hit:
@@ -464,28 +307,30 @@ class _Hit:
         who, operation = last.warp[piece], last.operation[piece]
         column, value = races.own[who], last.clock[piece]
         under_way = operation >= 0
-        fenced = np.full(len(piece), int(proxy))
+        fenced = (proxy & ~last.proxy[piece]).astype(int)
         if under_way.any():
             ops = races.operations
             column = np.where(under_way, ops.column[operation], column)
             value = np.where(under_way, ops.value[operation], value)
-            if proxy:
-                fenced = np.where(under_way & ops.proxy[operation], 0, fenced)
         known = races.clocks[fenced, self.warp, column] >= value
         return np.asarray((who >= 0) & ~known & ((who != self.warp) | under_way | proxy))
 
     def readers(self) -> None:
-        """Reports reads of other warps that this write does not know of."""
-        races = self.races
-        block = self.piece // races.stride
-        columns = races.base[block][:, None] + np.arange(races.slots)
-        late = races.read[self.piece] > races.clocks[0][self.warp[:, None], columns]
-        elsewhere = races.wave.block_of[self.warp] != block
-        late &= (np.arange(races.slots) != races.slot[self.warp][:, None]) | elsewhere[:, None]
-        at, slot = np.nonzero(late)
+        """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any."""
+        races, mine = self.races, self.warp[:, None]
+        team = races.team[self.warp] * races.members  # warps before it
+        late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
+        late &= np.arange(races.members) != races.own[mine]
+        at, reader = np.nonzero(late)
         if len(at):
-            first = races.wave.block_of.searchsorted(block[at])
-            self._each("WAR", at, races.reader[self.piece[at], slot], first + slot, np.full(len(at), -1))
+            self._each("WAR", at, races.reader[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
+        if races.fetch is not None:
+            operation, known = races.fetch[self.piece], races.operations
+            late = (operation >= 0) & (races.clocks[0][mine, known.column[operation]] < known.value[operation])
+            at, reader = np.nonzero(late)
+            if len(at):
+                operation = operation[at, reader]
+                self._each("WAR", at, known.number[operation], known.warp[operation], operation)
 
     def report(self, kind: str, race: Array, last: _Last) -> None:
         at = np.flatnonzero(race)

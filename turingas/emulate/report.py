@@ -43,20 +43,24 @@ class Options:
         return x * y * z
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What a launch came to. ``counters`` is None unless asked for; ``races`` (pairs of accesses that nothing orders)
     and ``hazards`` (what the scoreboard mode found) are empty when there was nothing, or nobody asked. ``printed``:
     what the kernel printed."""
 
-    kernel: Kernel = field(repr=False)
+    kernel: Kernel
     seconds: float = 0.0
     instructions: int = 0  # of warps
     lane_instructions: int = 0
-    counters: Counters | None = field(default=None, repr=False)
+    counters: Counters | None = None
     races: list[Any] = field(default_factory=list)
     hazards: list[Any] = field(default_factory=list)
-    printed: str = field(default="", repr=False)
+    printed: str = ""
+
+    def __repr__(self) -> str:
+        found = "".join(f", {len(some)} {what}" for what in ("races", "hazards") if (some := getattr(self, what)))
+        return f"<Report {self.kernel.name}: {self.instructions:,} warp instructions, {self.seconds:.3g} s{found}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: what ran, and with counters each instruction that did."""

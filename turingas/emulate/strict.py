@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turingas.emulate.arrays import Array
-from turingas.emulate.code import WORD
 from turingas.emulate.cohort import Cohort, Observer, State
 from turingas.emulate.errors import DeviceError, Place
 from turingas.emulate.report import Report
@@ -37,7 +36,7 @@ from turingas.isa.effects import (
     register_of,
     too_early,
 )
-from turingas.isa.instruction import ZEROS, Instruction
+from turingas.isa.instruction import Instruction
 from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
 
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
@@ -93,16 +92,6 @@ class Begun:
         return found if found.any() else None
 
 
-class Products:
-    """Products of warp groups that are under way: for each general register and warp how many will write and read it,
-    and the last instruction that does; when each warp has last arrived."""
-
-    def __init__(self, registers: int, warps: int) -> None:
-        self.open = {what: np.zeros((registers, warps), np.int16) for what in ("write", "read")}
-        self.who = np.zeros((registers, warps), np.int32)
-        self.arrived = np.zeros(warps, np.int64)  # 0: never
-
-
 class Strict(Observer):
     """The scoreboard mode of one wave. ``findings`` has each pair of instructions once."""
 
@@ -132,9 +121,6 @@ class Strict(Observer):
         self.sets = np.zeros((SCOREBOARDS, warps), np.int64)  # how often it was set
         self.set_at = np.zeros((SCOREBOARDS, warps), np.int64)
         self.setter = np.zeros((SCOREBOARDS, warps), np.int32)
-
-        grouped = any(i is not None and i.op.pipe == "wgmma" for i in wave.image.instructions)
-        self.products = Products(len(wave.R), wave.warps) if grouped else None
 
         self.findings: list[Hazard] = []
         self._seen: set[tuple[str, int, int]] = set()
@@ -167,8 +153,6 @@ class Strict(Observer):
         if lanes is not None and not lanes.any():
             return
         this = self._of(n)
-        if self.products is not None:
-            self._beside_products(self.products, k, i, n)
         for register, read in this.reads.items():
             if read.what != "guard":
                 self._read(k, n, register, lanes)
@@ -199,57 +183,6 @@ class Strict(Observer):
             if channel is not None:
                 self.done[k.rows, channel] = self.clock[k.rows]
         self.clock[k.rows] += this.stall
-
-    # -- products of warp groups
-
-    def product(self, k: Cohort, i: Instruction) -> None:
-        if self.products is not None:
-            self._count(self.products, k.warps if k.mask is None else k.warps[k.mask.any(axis=1)], i, 1)
-
-    def product_over(self, warps: Array, i: Instruction) -> None:
-        if self.products is not None:
-            self._count(self.products, warps, i, -1)
-
-    @staticmethod
-    def _count(products: Products, warps: Array, i: Instruction, by: int) -> None:
-        for what, register in _general(i):
-            products.open[what][register, warps] += by
-            products.who[register, warps] = i.address // WORD
-
-    def _beside_products(self, products: Products, k: Cohort, i: Instruction, n: int) -> None:
-        """What ``i`` does to registers that a product has yet to write or read; a product of registers that something
-        else has written since the warp group arrived."""
-        if i.base == "WARPGROUP" and i.mods[0] == "ARRIVE":
-            products.arrived[k.warps] = self.clock[k.rows]
-            return
-        if i.op.pipe != "wgmma":
-            for does, register in _general(i):
-                for what in ("write",) if does == "read" else ("write", "read"):
-                    under_way = products.open[what][register, k.rows] > 0
-                    if not under_way.any():
-                        continue
-                    row = int(under_way.argmax())
-                    first = int(products.who[register, k.rows][row])
-                    kind = "war" if what == "read" else "raw" if does == "read" else "waw"
-                    done = "read" if does == "read" else "overwritten"
-                    message = f"R{register} is {done} while {self._of(first).i.base} may still have to {what} it, which"
-                    self._report(kind, f"{message} WARPGROUP.DEPBAR would tell", k, row, 0, first, n)
-            return
-        arrived = products.arrived[k.rows]
-        if not arrived.all():
-            message = f"{i.base} without a WARPGROUP.ARRIVE before it"
-            self._report("no-arrive", message, k, int((arrived == 0).argmax()), 0, n, n)
-            return
-        begun = self.results["R"]
-        for _, register in _general(i):
-            late = begun.when[register][k.rows] > arrived[:, None]
-            if not late.any():
-                continue
-            row, lane = divmod(int(late.argmax()), late.shape[1])
-            first = int(begun.who[register][k.rows][row, lane])
-            if self._of(first).i.op.pipe != "wgmma":
-                message = f"R{register} is written behind WARPGROUP.ARRIVE, and {i.base} may not see it"
-                self._report("no-arrive", message, k, row, lane, first, n)
 
     # -- scoreboards
 
@@ -398,18 +331,6 @@ class Strict(Observer):
         block, thread = self.wave.who(int(k.warps[row]), lane)
         place = self.wave.image.place
         self.findings.append(Hazard(kind, message, place(first), place(second), block, thread))
-
-
-def _general(i: Instruction) -> list[tuple[str, int]]:
-    """What an instruction does to each general register: "write" or "read"."""
-    return [
-        (what, register)
-        for what, accesses in (("write", i.writes), ("read", i.reads))
-        for a in accesses
-        if a.file == "R"
-        for register in range(a.first, a.first + a.count)
-        if register < ZEROS["R"]
-    ]
 
 
 def _of_file(file: str, lanes: Array | None) -> Array | None:

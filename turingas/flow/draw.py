@@ -84,14 +84,15 @@ def svg(graph: Graph) -> str:
         f' font-size="{FONT}">',
         '<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 8 4 0 8z"/></marker></defs>',
-        f'<rect width="100%" height="100%" fill="white"/><text x="{PAD}" y="{LINE}">{escape(graph.kernel.name)}</text>',
+        '<rect class="paper" width="100%" height="100%" fill="white"/>',
+        f'<text x="{PAD}" y="{LINE}">{escape(graph.kernel.name)}</text>',
     ]
     heights = [LINE * len(text) + 2 * PAD for text in texts]
     for n, text in enumerate(texts):
         fill = ("#fff", "#eef4ff", "#dde9ff", "#ccdeff")[min(depth[n], 3)]
         out.append(
             f'<rect x="{indent[n]:.0f}" y="{tops[n]:.0f}" width="{width:.0f}" height="{heights[n]}" fill="{fill}"'
-            f' stroke="black"/>'
+            f' stroke="black" class="depth{min(depth[n], 3)}" data-block="{n}"/>'
         )
         for k, line in enumerate(text):
             place = f'x="{indent[n] + PAD:.0f}" y="{tops[n] + PAD + FONT + LINE * k:.0f}"'

@@ -21,6 +21,7 @@ from typing import Any
 from turingas.errors import AsmError
 
 KB = 1024
+CUDA_13_0 = 130
 
 
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
@@ -120,13 +121,13 @@ class Arch:
     max_cluster: int = 0  # blocks; more than 8 are not portable, and have to be asked for
 
     # -- arithmetic of the CPU device
-    tensor_sums: str = "exact"  # how HMMA adds up: "exact" and rounded once, or "cut", as an H200 does it
 
     # -- cubins
     abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on
     compat: int = 0  # what .nv.compat of ptxas 13.0's smallest cubin says under 11; its meaning is not known
     newer_elf: bool = False  # as ptxas writes them since sm_90: order of sections, symbols, attributes and segments,
     #                          shared memory that is reserved, registers in .nv.info alone
+    shared_kept: int = 0  # bytes of .nv.shared.reserved.0
     code_padding: int = 0  # bytes of NOP after the code, beyond its alignment (instructions are fetched ahead)
     sw_war: int | None = None  # value of EIATTR_SW_WAR, where ptxas 12.9 writes one
     sw2861232_war: bool = False  # whether it writes EIATTR_SW2861232_WAR
@@ -147,6 +148,11 @@ class Arch:
         if self.abi >= 0x41:
             return 0x6000002 | self.sm << 8
         return self.sm << 16 | (0x800 if self.variant == "a" else 0) | 0x500 | self.sm
+
+    @property
+    def chip_and_cuda(self) -> tuple[int, int]:
+        """What .note.nv.cuinfo of ptxas 13.0 says of it."""
+        return self.sm, CUDA_13_0
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -216,7 +222,7 @@ _sm_90 = child(
     "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
     wide_param_base=0x210, bank_at=0x198, bank_at_params=True, constants_at=0xD0, global_descriptor=0x208,
     shared_optin=227 * KB, shared_per_sm=228 * KB, shared_declared=True,
-    max_warps=64, max_blocks=32, max_cluster=16, workspace_at=0x44, tensor_sums="cut", newer_elf=True,
+    max_warps=64, max_blocks=32, max_cluster=16, workspace_at=0x44, newer_elf=True,
     code_padding=128, sw_war=8,
 )  # fmt: skip
 child("sm_90a", _sm_90)
@@ -225,6 +231,7 @@ child("sm_90a", _sm_90)
 # GPU does with such code has not been seen.
 _sm_100 = child(
     "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
+    shared_kept=64,
     releases=frozenset({"fp64"}),  # of code that is to run on sm_103 as well, where FP64 is slow
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
@@ -248,7 +255,7 @@ _sm_110 = child(
 _sm_120 = child(
     "sm_120", _sm_100, latency="sm_120", queues=frozenset({"fp64"}), releases=frozenset(),
     gone=(r"^VHMNMX", r"^VIMNMX3", r"^VIADDMNMX", r"^VABSDIFF", r"^IMNMX\{u32\}", r"^UF2FP\.(PACK|MERGE)"),
-    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50,
+    shared_optin=99 * KB, shared_per_sm=100 * KB, max_warps=48, max_blocks=24, compat=0x50, sw_war=0,
 )  # fmt: skip
 _sm_121 = child("sm_121", _sm_120, compat=0)
 # code that runs on that chip alone (a), or on those of its family (f): the same words

@@ -18,6 +18,7 @@ exist was probed with nvdisasm (it refuses the others).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 
@@ -25,6 +26,7 @@ MASK = ((1 << 21) - 1) << 105
 STALL, YIELD, WRITE, READ, WAIT, REUSE = 105, 109, 110, 113, 116, 122
 REUSE_MASK = 15 << REUSE  # the fourth, d, is seen on sparse IMMA alone; nvdisasm never prints it
 NONE = 7
+NO_BOARD = 6  # a control code has room for it, but there is no such scoreboard
 
 TURINGAS = re.compile(
     r"(?P<wait>--|-|(?:0[xX])?[0-9a-fA-F]{1,2}):(?P<read>[-\d]):(?P<write>[-\d]):(?P<yield>[-Yy]):"
@@ -44,6 +46,16 @@ class ControlError(ValueError):
         super().__init__(message)
         self.message, self.hint = message, hint
 
+
+_WAITS = ["--"] + [f"{wait:02x}" if wait < 10 or wait % 16 > 9 else f"0x{wait:02x}" for wait in range(1, 64)]
+_BOARDS = "0123456-"
+#: of the five parts that ``show`` writes: text -> bits
+_PARTS: list[dict[str, int]] = [
+    {text: wait << WAIT for wait, text in enumerate(_WAITS)},
+    *({text: board << place for board, text in enumerate(_BOARDS) if board != NO_BOARD} for place in (READ, WRITE)),
+    {"-": 1 << YIELD, "Y": 0},
+    {f"{stall:x}": stall << STALL for stall in range(16)},
+]
 
 FORM = "write wait:read:write:yield:stall, for example 01:-:2:Y:4, or B0-----:R-:W2:Y:S04"
 
@@ -87,6 +99,12 @@ def parse(text: str) -> int:
 
 
 def _parse(text: str) -> int:
+    parts = text.split(":")
+    if len(parts) == len(_PARTS):  # as ``show`` writes it, nearly always
+        with contextlib.suppress(KeyError):
+            bits = sum([of[part] for of, part in zip(_PARTS, parts)])
+            if not illegal(bits):
+                return bits
     match = TURINGAS.fullmatch(text)
     if match:
         wait = _wait(match["wait"])
@@ -142,8 +160,6 @@ def _illegal(word: int) -> tuple[str, str] | None:
 
 
 _shown: dict[int, str] = {}
-_WAITS = ["--"] + [f"{wait:02x}" if wait < 10 or wait % 16 > 9 else f"0x{wait:02x}" for wait in range(1, 64)]
-_BOARDS = "0123456-"
 
 
 def show(word: int, reuse: int = 0) -> str:

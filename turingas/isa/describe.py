@@ -428,6 +428,29 @@ def meant(word: str, mnemonics: Iterable[str], of_ptx: bool = False) -> list[str
     return [base for _, base in sorted(found)]
 
 
+def search(forms: Forms, words: str) -> list[str]:
+    """The mnemonics that have every one of ``words``, or what begins so, in their name, in what they do, in what PTX
+    and CUDA C++ call them, or in a modifier; those first that say more of them without their modifiers."""
+    wanted = words.lower().split()
+    found = []
+    for base in forms.mnemonics():
+        op = table.OPS[base]
+        told = f"{base} {op.does} {op.ptx}".lower()
+        said = [re.search(rf"(?<![a-z0-9]){re.escape(word)}", told) is not None for word in wanted]
+        if not all(said):
+            named = _names(forms, base)
+            if not all(one or any(word in name for name in named) for one, word in zip(said, wanted)):
+                continue
+        found.append((-sum(said), base))
+    return [base for _, base in sorted(found)] if wanted else []
+
+
+def _names(forms: Forms, base: str) -> set[str]:
+    """The modifiers of a mnemonic, in lower case."""
+    parts = {part for form in forms.named(base) for part in form.name if isinstance(part, Enum)}
+    return {name.lower() for part in parts for name in part.names.values()}
+
+
 def describe(forms: Forms, base: str, example: str) -> str:
     """How an instruction (its mnemonic without modifiers) is written, its operands and modifiers and their bits, as
     text."""

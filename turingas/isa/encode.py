@@ -1,7 +1,7 @@
 """Text -> word, in a few dictionary look-ups an instruction.
 
-What the operands of a line look like without their digits tells, together with its mnemonic, which form it is. Each
-operand of that form then remembers the bits of every text that it has seen.
+What the operands of a line look like without their digits, signs and reuse flags tells, together with its mnemonic,
+which form it is. Each operand of that form then remembers the bits of every text that it has seen.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem, or_
 from typing import Any
 
 from turingas.errors import EncodeError
@@ -21,7 +23,7 @@ from turingas.isa.form import GUARDS as GUARD_TEXTS
 from turingas.isa.form import WORD, Form
 from turingas.isa.forms import Forms
 from turingas.isa.grammar import Row
-from turingas.isa.operands import DIGITS, MEMO, Bits, Operand, remember
+from turingas.isa.operands import MEMO, Bits, Operand, remember
 
 
 @dataclass(slots=True)
@@ -32,11 +34,19 @@ class _Entry:
     bits: int
     tables: list[Bits]
     target: Operand | None = None  # the last operand, if it is a branch target
-    conditional: bool = False
     following: list[tuple[int, Operand]] = dataclasses.field(default_factory=list)  # operands with such registers
+    careful: bool = False  # its operands' bits alone do not make a word: there is a target, or ``allows`` tells
+
+    def allows(self, parts: list[str], bits: int) -> bool:
+        """Whether the operands go with each other."""
+        if not self.form.accepts(bits):
+            return False
+        return not any(operand.follows(parts[n], bits) for n, operand in self.following)
 
 
 TARGET = b"\0"
+#: what the kind of an operand does not say: digits, signs and ".reuse" (but for "~", without which ~desc is a desc)
+UNTOLD = b"0123456789abcdef" + b"-!|" + b".reus"
 SPACES = re.compile(r"(?<=[\[+|!~])\s+|\s+(?=[\]+|])")  # ``[R2 + 0x10]``: blanks that mean nothing
 SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
@@ -103,11 +113,29 @@ class Encoder:
                     return self.read(tidy, address, labels)
             raise
 
-    def quick(
-        self, text: str, address: int = 0, labels: Mapping[str, int] | None = None, anywhere: bool = False
-    ) -> tuple[int, Form] | None:
+    def known(self, text: str) -> int | None:
+        """The bits that ``read`` gives, of an instruction whose like was seen before and that means the same
+        everywhere; None of others (branches, too), and where something is wrong."""
+        guard, uniform = 0x7000, None
+        name, _, tail = text.partition(" ")
+        if text[:1] == "@":
+            guard, uniform = GUARDS.get(name, NO_GUARD)
+            name, _, tail = tail.partition(" ")
+        try:
+            entry = self._entries[name][tail.encode().translate(None, UNTOLD)]
+            parts = tail.split(", ")
+            bits = reduce(or_, map(getitem, entry.tables, parts), entry.bits | guard)
+        except (KeyError, ValueError):
+            return None
+        if uniform is not None and uniform != entry.form.guard:
+            return None
+        if entry.careful and (entry.target is not None or not entry.allows(parts, bits)):
+            return None
+        return bits
+
+    def quick(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form] | None:
         """What ``read`` gives, of an instruction whose like was seen before; None of others, and where something is
-        wrong. ``anywhere``: None of branches, too, which mean something else elsewhere."""
+        wrong."""
         guard, uniform, rest = 0x7000, None, text
         if text[:1] == "@":
             before, _, rest = text.partition(" ")
@@ -126,14 +154,10 @@ class Encoder:
             for table, part in zip(entry.tables, parts):
                 bits |= table[part]
             if entry.target is not None:
-                if anywhere:
-                    return None
                 bits |= self._target(entry.target, parts[-1], address, labels)
         except ValueError:
             return None
-        if entry.conditional and not entry.form.accepts(bits):
-            return None
-        if entry.following and any(operand.follows(parts[n], bits) for n, operand in entry.following):
+        if entry.careful and not entry.allows(parts, bits):
             return None
         return bits, entry.form
 
@@ -186,9 +210,18 @@ class Encoder:
     ) -> tuple[int, Form]:
         """Find the form of a line seen for the first time. EncodeError when there is none."""
         line = Line(text, rest, name, parts)
+        kind = _kind(", ".join(parts))
         worst: Problem | None = None
         for row, readings in self.forms.reading(name):
-            for form, assigned in self._fitting(row, parts):
+            if (known := self._shapes.get((row, kind))) is not None:  # such texts were seen with other modifiers
+                for modifiers in readings:
+                    found = self._fit(*known, modifiers, line, guard, uniform, address, labels)
+                    if not isinstance(found, Problem):
+                        return found
+            for form in self.forms.each(row):
+                assigned = form.assign(parts)
+                if assigned is not None:
+                    remember(self._shapes, (row, kind), (form, assigned))
                 for modifiers in readings:
                     found = self._fit(form, assigned, modifiers, line, guard, uniform, address, labels)
                     if not isinstance(found, Problem):
@@ -196,19 +229,6 @@ class Encoder:
                     if worst is None or found.rank > worst.rank:
                         worst = found
         raise diagnose.error(self.forms, line, worst)
-
-    def _fitting(self, row: Row, parts: list[str]) -> Iterator[tuple[Form, list[Operand] | None]]:
-        """The forms of a row, each with the operands that the texts stand for in it (None when they fit none): first
-        the one that fits such texts, if they were seen with other modifiers."""
-        key = row, _kind(", ".join(parts))
-        known = self._shapes.get(key)
-        if known is not None and all(operand.matches(text) for operand, text in zip(known[1], parts)):
-            yield known
-        for form in self.forms.each(row):
-            assigned = form.assign(parts)
-            if assigned is not None:
-                remember(self._shapes, key, (form, assigned))
-            yield form, assigned
 
     def _fit(
         self,
@@ -230,7 +250,6 @@ class Encoder:
         if form.repeats and any(parts[assigned.index(o)] != parts[n] for n, o in enumerate(assigned)):
             return Problem(3, "twice", form)
         entry = _Entry(form, form.value | modifiers, [_ZERO] * len(parts))
-        entry.conditional = bool(form.check_mask or form.tests)
         for operand in form.operands:
             if operand not in assigned:
                 entry.bits |= operand.default
@@ -257,6 +276,7 @@ class Encoder:
                 entry.following.append((n, operand))
         if not form.accepts(word):
             return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
+        entry.careful = bool(entry.target or form.check_mask or form.tests or entry.following)
         if not form.repeats:  # the short way would not compare the two texts
             self._keep(line.name, parts, entry)
         return word, form
@@ -281,11 +301,11 @@ def _to_target(key: bytes) -> bytes:
 
 
 def _kind(operands: str) -> bytes:
-    """What operands look like without the digits of numbers and register indices."""
+    """What operands look like without what is ``UNTOLD``."""
     try:
-        return operands.encode().translate(None, DIGITS)
+        return operands.encode().translate(None, UNTOLD)
     except UnicodeEncodeError:
-        return operands.encode("utf-8", "surrogatepass").translate(None, DIGITS)
+        return operands.encode("utf-8", "surrogatepass").translate(None, UNTOLD)
 
 
 class _Zero(dict[str, int]):

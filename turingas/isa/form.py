@@ -151,6 +151,7 @@ class Form:
         self.name, self.base, self.guard, self.size = mnemonic.parts, mnemonic.base, mnemonic.guard, mnemonic.size
         self.name_mask, self.modifiers = mnemonic.fields, mnemonic.read
         self.operands = [shared.operand(row, text, find) for text in operands]
+        self.fewest = len([o for o in self.operands if not o.optional])  # operands that are always written
         once = dict.fromkeys(self.operands)
         #: one operand that is written twice (``BAR.SYNC R4, R4``: one register holds the barrier and the count)
         self.repeats = len(once) < len(self.operands)
@@ -281,6 +282,13 @@ class Form:
 
     def assign(self, texts: Sequence[str]) -> list[Operand] | None:
         """The operand that each text stands for; None when they do not fit this form."""
+        if not self.fewest <= len(texts) <= len(self.operands):
+            return None
+        if len(texts) == len(self.operands):
+            for operand, text in zip(self.operands, texts):
+                if not operand.matches(text):
+                    return None
+            return list(self.operands)
 
         def walk(n: int, k: int) -> list[Operand] | None:
             if n == len(self.operands):
@@ -296,7 +304,7 @@ class Form:
 
     def lossy(self, texts: Sequence[str]) -> tuple[int, Operand] | None:
         """The first text that leaves out what nvdisasm does not print but the word needs, and its operand."""
-        if len([o for o in self.operands if not o.optional]) > len(texts):
+        if self.fewest > len(texts):
             return None
         for operand in self.operands:
             if not any(kind == "hidden" for kind, _ in operand.pieces):

@@ -59,10 +59,9 @@ class Isa:
         or wrong."""
         found = self._needs.get(text)
         if found is None:
-            read = self.encoder.quick(text, anywhere=True)
-            if read is None:
+            found = self.encoder.known(text)
+            if found is None:
                 return None
-            found = read[0]
             if len(self._needs) >= SEEN:
                 self._needs.clear()
             self._needs[text] = found
@@ -115,6 +114,10 @@ class Isa:
                 if self.decode(self.encode(line)) == line:
                     return line
         return ""
+
+    def search(self, words: str) -> list[str]:
+        """The mnemonics that have all of these words, as describe.search finds them."""
+        return describe.search(self.forms, words)
 
     def describe(self, mnemonic: str) -> str:
         """How an instruction is written, its operands and modifiers and their bits, as text. AsmError if there is

@@ -262,6 +262,8 @@ def rate(i: Instruction) -> str:
     pipe = OPS[i.base].pipe
     if i.base in ("IMAD", "IDP"):
         return "imad"
+    if "pairs" in OPS[i.base].traits:
+        return "pairs"
     if pipe != "tensor":
         return pipe
     shape = _shape(i)

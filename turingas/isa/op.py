@@ -29,6 +29,8 @@ TRAITS = {
     "lanes": "exchanges values with other lanes of the warp",
     "asks": "asks what something is, and touches no memory",
     "fence": "orders accesses to memory, and does nothing else",
+    "arrives": "may end the phase of an mbarrier",
+    "brings": "tells an mbarrier how many bytes it brought",
     "meets": "lanes of the warp wait for each other, and nothing else is done",
     "nothing": "changes nothing that code can see",
     "special": "reads a special register",
@@ -37,6 +39,8 @@ TRAITS = {
     "sum": "d = a + b, or a + b + c: a copy where all but one are zero",
     "product": "d = a * b + c, which compilers also write for a copy or a constant",
     "f32": "arithmetic on FP32, which does nothing else with its sources",
+    "pairs": "does to two pairs of numbers what another instruction does to two numbers",
+    "matrix": "a product of matrices of floating-point numbers",
     "compare": "d = (a op b) joined with the last source, and a second predicate from the opposite of that",
 }
 
@@ -88,6 +92,9 @@ class Op:
     flow: str = ""
     """Where control goes instead of on: "jump" to a target that it names, "indirect" to one in a register, "call", or
     "end": nowhere that the code shows. A guard may keep it from that."""
+    flops: int = 0
+    """Floating-point operations of a lane, a multiply-add as two, as Nsight Compute counts them; products of matrices
+    aside."""
     relative: bool = False
     """The distance behind its register counts from the next instruction."""
     kin: tuple[str, ...] = ()
@@ -111,6 +118,7 @@ def op(
     space: str = "",
     traits: str = "",
     flow: str = "",
+    flops: int = 0,
     relative: bool = False,
     kin: str = "",
 ) -> Op:
@@ -118,5 +126,6 @@ def op(
     return Op(
         pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, fence=fence,
         drains=drains, opaque=opaque, reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans,
-        space=space, traits=frozenset(traits.split()), flow=flow, relative=relative, kin=tuple(kin.split()),
+        space=space, traits=frozenset(traits.split()), flow=flow, flops=flops, relative=relative,
+        kin=tuple(kin.split()),
     )  # fmt: skip

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
-DIGITS = b"0123456789abcdef"  # what a kind of operand text is told apart without
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -182,8 +181,9 @@ class Operand:
 
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""
-        if not all(mark in text for mark in self.marks):
-            return False
+        for mark in self.marks:
+            if mark not in text:
+                return False
         try:
             if self.target is None:
                 self.bits[text]

@@ -251,7 +251,8 @@ class _Scheduler:
         return None
 
     def _counted(self) -> int:
-        """DEPBAR names scoreboards, and counts how often they were set. LDGDEPBAR sets them; nobody else may."""
+        """DEPBAR names scoreboards, and counts how often they were set. What ends a group of copies sets them; nobody
+        else may."""
         taken = 0
         boards: dict[int, int] = {}  # DEPBAR -> its scoreboard
         for n, this in enumerate(self.facts):
@@ -261,10 +262,13 @@ class _Scheduler:
                         boards[n] = int(operand.text[2:])
                         taken |= 1 << boards[n]
         for n, this in enumerate(self.facts):
-            if this is None or this.i.base != "LDGDEPBAR" or self.fields[n].write is not None or not boards:
+            if this is None or not boards:
                 continue
-            behind = min((m for m in boards if m > n), default=min(boards))
-            self.fields[n] = self.fields[n]._replace(write=boards[behind])
+            given, board = self.fields[n], boards[min((m for m in boards if m > n), default=min(boards))]
+            if this.i.base == "LDGDEPBAR" and given.write is None:
+                self.fields[n] = given._replace(write=board)
+            elif this.i.base == "UTMACMDFLUSH" and given.read is None:
+                self.fields[n] = given._replace(read=board)
         return taken & ALL
 
     def _await(self, awaited: dict[int, list[tuple[int, int]]]) -> list[int]:

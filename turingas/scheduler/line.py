@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable
 
+from turingas.isa.arch import arch as architecture
 from turingas.isa.control import parse
 from turingas.isa.instruction import Instruction, instruction
 from turingas.isa.isa import instruction_set
@@ -13,6 +14,7 @@ from turingas.scheduler.reuse import flags
 from turingas.scheduler.stalls import stalls
 from turingas.scheduler.step import Step
 from turingas.source.names import Names
+from turingas.source.preload import preloaded
 
 MOST_KEPT = 11  # cycles that a warp can stall without yielding
 _LINE = re.compile(r"(?:(\S+):(\S):(\S):(\S):(\*|[0-9a-f])\s+)?(@!?\w+\s+)?([A-Z]\S*)(?:\s+(.*))?$")
@@ -45,7 +47,8 @@ class Line(Step):
         """The line with stall and reuse flags."""
         operands = list(self.operands)
         for place in self.keeps:
-            operands[_OPERAND[place]] += ".reuse"
+            register, dot, rest = operands[_OPERAND[place]].partition(".")
+            operands[_OPERAND[place]] = f"{register}.reuse{dot}{rest}"
         read, write, yields = self.code
         wait = f"0x{self.wait:02x}" if self.wait else "--"
         code = f"{wait}:{read}:{write}:{'Y' if self.stall > MOST_KEPT else yields}:{self.stall:x}"
@@ -57,6 +60,7 @@ def _decoded(arch: str, text: str, scoreboards: tuple[str, str]) -> Instruction:
     """The instruction. Whether an HMMA sets a scoreboard tells if its latency is fixed."""
     isa = instruction_set(arch)
     control = parse(f"--:{':'.join(scoreboards)}:-:1")
+    text = preloaded(text, architecture(arch))
     i = instruction(isa, isa.encode(text, 0, {text.split()[-1]: 0}) | control)
     assert i is not None  # what the table encodes, it explains
     return i

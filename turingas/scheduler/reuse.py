@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from turingas.isa.banks import Slot, sources
 from turingas.scheduler.step import Step
 
-KEEPING = "FFMA"  # what bank conflicts slow down; flags on others are left to the writer
+KEEPING = "FFMA"  # what bank conflicts slow down, and what does two of it; flags on others are left to the writer
+
+
+def keeping(step: Step) -> bool:
+    """Whether flags are given to an instruction."""
+    return step.i.base == KEEPING or "pairs" in step.i.op.traits
 
 
 def flags(code: Sequence[Step | str]) -> None:
@@ -21,12 +26,12 @@ def flags(code: Sequence[Step | str]) -> None:
         read = [(slot, register) for slot, register, _ in sources(step.i)]
         for slot, register in read:
             first, kept = waiting.pop(slot, (None, None))
-            if first is not None and kept == register and step.i.base == KEEPING:
+            if first is not None and kept == register and keeping(step):
                 first.keeps.add(slot[1])
         if step.yields:
             waiting = {}
             continue
-        if step.i.base == KEEPING:
+        if keeping(step):
             waiting.update((slot, (step, register)) for slot, register in read)
         written = {n for w in step.i.writes if w.file == "R" for n in range(w.first, w.first + w.count)}
         waiting = {slot: kept for slot, kept in waiting.items() if kept[1] not in written}

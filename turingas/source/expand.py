@@ -197,7 +197,12 @@ class _Expander:
             except AsmError as error:
                 self.errors.append(error)
                 continue
-            lines += [line._replace(text=part) for part in split_text(text) if part and not part.isspace()]
+            comments = Comments(self.errors)  # a value may be lines of their own, with comments
+            for part in split_text(text):
+                plain = comments.strip(part, line.origin)
+                if plain and not plain.isspace():
+                    lines.append(line._replace(text=plain))
+            comments.finish()
         return lines
 
     def evaluate(self, text: str, origin: Origin) -> str:

@@ -139,11 +139,12 @@ class Names(dict[str, str]):
     def parameter(self, parts: list[str], line: PlainLine) -> int:
         """A kernel parameter: name, bytes and perhaps an alignment. Returns its offset among the parameters.
 
-        As in TuringAs there are no gaps unless an alignment asks for one.
+        As in TuringAs there are no gaps unless an alignment asks for one. It counts from the start of the bank, as
+        nvcc's does: tensor maps must lie at multiples of 64 bytes, and the first parameter may not.
         """
         name, size, align = _sized(parts, typed=True)
         self.declare(name, line)
-        offset = self.param_end + -self.param_end % align
+        offset = self.param_end + -(self.arch.param_base + self.param_end) % align
         self.memory[name] = (0, self.arch.param_base + offset, size)
         self.param_end = offset + size
         return offset

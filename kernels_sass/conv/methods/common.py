@@ -53,6 +53,8 @@ SMEM = arch(ARCH).shared_counted  # where a block's shared memory begins; the sy
 PREEXIT, ACQBULK = (["PREEXIT"], ["ACQBULK"]) if has("PREEXIT") else ([], [])
 AT = arch(ARCH).global_descriptor
 DESCRIPTOR = [] if AT is None else [f"ULDC.64 UR4, c[0x0][0x{AT:x}]"]
+if AT is not None and not has(DESCRIPTOR[0]):  # .preload makes moves of these
+    DESCRIPTOR = [f"ULDC UR{4 + n}, c[0x0][0x{AT + 4 * n:x}]" for n in (0, 1)]
 HIDDEN = "~" if has("LDG.E R0, ~desc[UR4][R2.64]") else ""  # nvdisasm does not show the descriptor
 
 

@@ -1,4 +1,4 @@
-"""winograd.sass: Winograd's F(2x2,3x3) as Yan, Wang and Chu have it (PPoPP 2020). The default before Hopper."""
+"""winograd.sass: Winograd's F(2x2,3x3) as Yan, Wang and Chu have it (PPoPP 2020). The default but on Hopper."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from kernels_sass.conv.methods.hopper import COST
 
 
 class Yan2020(Method):
-    """For every architecture before Blackwell. What its blocks cost nobody has fitted: Hopper's costs tell how many
-    share channels."""
+    """For every architecture; on Blackwell constants lie in uniform registers (.preload). What its blocks cost nobody
+    has fitted: Hopper's costs tell how many share channels."""
 
     name = "paper"
     file = "winograd.sass"

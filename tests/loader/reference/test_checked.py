@@ -40,6 +40,7 @@ class Checked(Runner):
         return Module
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", algorithms())
 def test_checked(name):
     entry = find(name)

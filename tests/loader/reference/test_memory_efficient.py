@@ -48,6 +48,7 @@ def draw_single(rng):
     return Problem(n, 1, h, w, k, r, s, 1 if rng.random() < 0.5 else stride, more - 1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", GENERAL)
 def test_random_layers(name):
     for problem in layers(1001 + GENERAL.index(name), draw, SHARE):
@@ -246,6 +247,7 @@ def watched(name, problem, **options):
         return runner.reports
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ending", ["", "_float4", "_half2"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_no_race_and_nothing_read_that_was_not_written(ending, stride):

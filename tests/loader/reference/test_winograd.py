@@ -28,6 +28,7 @@ def draw(rng):
     return Problem(n, c, h, w, k, 3, 3, 1, padding)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("algorithm", KERNELS)
 def test_random_layers(algorithm):
     """A few for each, for the four differ in their last part alone; as many as one asks for with TURINGAS_SHAPES."""
@@ -68,6 +69,7 @@ def test_every_output_is_exact_for_whole_numbers(algorithm):
     assert (y == truth(x, w, Problem(n, 11, 5, 6, 67, 3, 3, 1, 1))).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_shared_memory(layout):
     """No race, no read of what was not written, and no bank conflict but those that openCNN's paper has with LDS.64."""

@@ -9,7 +9,7 @@ from turingas.isa.instruction import Instruction
 
 MODULES = (
     "bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp",
-    "warpgroup", "tiles",
+    "warpgroup", "tiles", "tmem", "utcmma", "textures", "surfaces",
 )  # fmt: skip
 
 

@@ -253,7 +253,7 @@ def arrives(i: Instruction, m: Maker) -> Step:
             cells, first, counts = np.unique(spots.index[row][lanes[row]], return_index=True, return_counts=True)
             columns = np.flatnonzero(lanes[row])[first]
             for cell, column, count in zip(cells.tolist(), columns.tolist(), counts.tolist()):
-                late.expect(cell, flights, told(count), _blame(k, i, row, column, int(address[row, column])))
+                late.expect(cell, flights, told(count), blame(k, i, row, column, int(address[row, column])))
 
     return step
 
@@ -269,7 +269,7 @@ def _arrivals(i: Instruction, m: Maker) -> Callable[[int], Callable[[int], int]]
     raise Unsupported(i.name)
 
 
-def _blame(k: Cohort, i: Instruction, row: int, lane: int, address: int) -> Callable[[Exception], Exception]:
+def blame(k: Cohort, i: Instruction, row: int, lane: int, address: int) -> Callable[[Exception], Exception]:
     """The error of what an mbarrier is told when an operation is over."""
     wave, warp = k.wave, int(k.warps[row])
     return lambda why: wave.fault_of(i, "mbarrier", str(why), warp, lane, address)
@@ -359,7 +359,7 @@ def under_way(
         raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
     change = functools.partial(_completed, nbytes=nbytes)
     flight = late.begin(warps, run, None, i, [*touches, Touch("mbarrier", spots.index, 8)])
-    late.expect(int(spots.index[0, 0]), flight, change, _blame(k, i, row, lane % 32, told))
+    late.expect(int(spots.index[0, 0]), flight, change, blame(k, i, row, lane % 32, told))
 
 
 def _completed(state: int, nbytes: int) -> int:
@@ -491,10 +491,10 @@ def store_async(i: Instruction, m: Maker) -> Step:
             piece = slice(row, row + 1), slice(lane, lane + 1)
             land = _storing(k, row, address[piece], nbytes, [word[piece] for word in words], change)
             touches = [Touch("write", places.index[piece], nbytes), Touch("mbarrier", cells.index[piece], 8)]
-            flight = k.wave.late.begin(k.warps[row : row + 1], land, None, i, touches)
+            flight = k.wave.late.begin(k.warps[row : row + 1], land, None, i, touches, proxy=False)
             heard = functools.partial(_completed, nbytes=nbytes)
             k.wave.late.expect(
-                int(cells.index[row, lane]), flight, heard, _blame(k, i, row, lane, int(told[row, lane]))
+                int(cells.index[row, lane]), flight, heard, blame(k, i, row, lane, int(told[row, lane]))
             )
 
     return step

@@ -234,7 +234,7 @@ def integer_type(i: Instruction, kinds: tuple[str, ...] = ("U8", "S8", "U16", "S
     return next((x for x in i.mods if x in kinds), "S32")
 
 
-@semantics("F2I")
+@semantics("F2I", "UF2I")
 def f2i(i: Instruction, m: Maker) -> Step:
     """Narrow results fill their register, with the sign of signed ones; but not what a NaN becomes (measured on an
     H200)."""
@@ -274,7 +274,7 @@ def float_from_64(bits: Array, signed: bool) -> tuple[Array, Array, Array]:
     return np.where(negative, -cut, cut), lost != 0, np.where(negative, -near, near)
 
 
-@semantics("I2F", "I2FP")
+@semantics("I2F", "I2FP", "UI2F", "UI2FP")
 def i2f(i: Instruction, m: Maker) -> Step:
     """I2FP is I2F on another pipe."""
     to = next((x for x in i.mods if x in FORMATS), "F32")

@@ -141,7 +141,7 @@ def _odd_ones(r: Array) -> Array:
 # ---- FP32: sums and products
 
 
-def _fma32(i: Instruction) -> Exact:
+def fma32(i: Instruction) -> Exact:
     """FFMA of three float32 arrays, exactly."""
     mode, fmz, sat = _mode(i), "FMZ" in i.mods, "SAT" in i.mods
     ftz = fmz or "FTZ" in i.mods
@@ -156,11 +156,11 @@ def _fma32(i: Instruction) -> Exact:
     return exact
 
 
-@semantics("FFMA")
+@semantics("FFMA", "UFFMA")
 def ffma(i: Instruction, m: Maker) -> Step:
     only(i, *ROUNDINGS, "FTZ", "FMZ", "SAT")
     operands = i.operands[1:4]
-    put, exact = m.put(i.operands[0]), _fma32(i)
+    put, exact = m.put(i.operands[0]), fma32(i)
     parts = [m.f32(o) for o in operands]
     if any(mod != "FTZ" for mod in i.mods):
         return lambda k: put(k, exact([get(k) for get in parts]))
@@ -233,7 +233,7 @@ def _fast(i: Instruction, m: Maker, operation: np.ufunc, exact: Exact) -> Step:
     return step
 
 
-@semantics("FADD")
+@semantics("FADD", "UFADD")
 def fadd(i: Instruction, m: Maker) -> Step:
     only(i, *ROUNDINGS, "FTZ", "SAT")
     mode, ftz, sat = _mode(i), "FTZ" in i.mods, "SAT" in i.mods
@@ -248,7 +248,7 @@ def fadd(i: Instruction, m: Maker) -> Step:
     return _fast(i, m, np.add, exact)
 
 
-@semantics("FMUL")
+@semantics("FMUL", "UFMUL")
 def fmul(i: Instruction, m: Maker) -> Step:
     """The scale (.D2, .M8 ...) multiplies the exact product."""
     only(i, *ROUNDINGS, *SCALES, "FTZ", "FMZ", "SAT")
@@ -351,7 +351,7 @@ def fswzadd(i: Instruction, m: Maker) -> Step:
 # ---- FP32: choosing and comparing
 
 
-@semantics("FSEL")
+@semantics("FSEL", "UFSEL")
 def fsel(i: Instruction, m: Maker) -> Step:
     """Bits pass as they are, NaNs too; .FTZ flushes denormals."""
     only(i, "FTZ")
@@ -371,24 +371,23 @@ def order32(x: Array) -> Array:
     return mask
 
 
-@semantics("FMNMX")
+@semantics("FMNMX", "FMNMX3")
 def fmnmx(i: Instruction, m: Maker) -> Step:
-    """The lesser (predicate true) or the greater one; -0 < +0. A number wins over a NaN, but with .NAN the NaN does.
-    .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX min.xorsign.abs)."""
+    """The least (predicate true) or the greatest one of two, or three; -0 < +0. A number wins over a NaN, but with .NAN
+    the NaN does. .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX
+    min.xorsign.abs)."""
     only(i, "FTZ", "NAN", "XORSIGN")
     ftz, nan, xorsign = (mod in i.mods for mod in ("FTZ", "NAN", "XORSIGN"))
-    last = i.operands[3]
-    put, p = m.put(i.operands[0]), m.pred(last)
-    a, b = m.f32(i.operands[1]), m.f32(i.operands[2])
-    raw = [m.raw(o) for o in i.operands[1:3]]
+    d, *sources, last = i.operands
+    put, p = m.put(d), m.pred(last)
+    values, raw = [m.f32(o) for o in sources], [m.raw(o) for o in sources]
     if ftz:
-        a, b = (_flushing(get, o) for get, o in zip((a, b), i.operands[1:3]))
-    if xorsign and not all(map(is_size, i.operands[1:3])):
-        raise Unsupported("FMNMX.XORSIGN of other than |x|")
+        values = [_flushing(get, o) for get, o in zip(values, sources)]
+    if xorsign and not all(map(is_size, sources)):
+        raise Unsupported(f"{i.base}.XORSIGN of other than |x|")
     always = np.maximum if getattr(last, "inv", False) else np.minimum
 
-    def step(k: Cohort) -> None:
-        x, y = a(k), b(k)
+    def chosen(k: Cohort, x: Array, y: Array) -> Array:
         left, right = order32(x), order32(y)
         if last.zero:  # type: ignore[union-attr]
             r = always(left, right)
@@ -399,6 +398,13 @@ def fmnmx(i: Instruction, m: Maker) -> Step:
             no_x, no_y = x != x, y != y
             r = np.where(no_x, y.view(np.uint32), np.where(no_y, x.view(np.uint32), r))
             r = np.where(no_x | no_y if nan else no_x & no_y, NAN32, r)
+        return r
+
+    def step(k: Cohort) -> None:
+        x, y, *more = (get(k) for get in values)
+        r = chosen(k, x, y)
+        for z in more:
+            r = chosen(k, r.view(np.float32), z)
         if xorsign:
             r = np.where(r == NAN32, r, r ^ ((raw[0](k) ^ raw[1](k)) & SIGN32))
         put(k, r)
@@ -406,7 +412,7 @@ def fmnmx(i: Instruction, m: Maker) -> Step:
     return step
 
 
-@semantics("FSETP")
+@semantics("FSETP", "UFSETP")
 def fsetp(i: Instruction, m: Maker) -> Step:
     only(i, *COMPARE, *BOOLEANS, "FTZ")
     compare, combine = comparison(i)

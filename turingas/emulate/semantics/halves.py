@@ -29,6 +29,7 @@ from turingas.emulate.rounding import (
     sum_to_odd,
 )
 from turingas.emulate.semantics.compare import BOOLEANS, COMPARE, comparison, is_size
+from turingas.emulate.semantics.floating import ROUNDINGS, fma32
 from turingas.isa.instruction import Instruction, Operand, Reg
 
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
@@ -296,3 +297,39 @@ def hsetp2(i: Instruction, m: Maker) -> Step:
         put_v(k, v)
 
     return step
+
+
+# ---- FP32 with halves ------------------------------------------------------------------------------------------------
+
+
+@semantics("FHADD", "FHFMA")
+def with_halves(i: Instruction, m: Maker) -> Step:
+    """FADD and FFMA with halves of registers (.H1 the upper one), FP16 or .BF16, as factors or first term."""
+    only(i, *ROUNDINGS, "BF16", "SAT")
+    d, *sources = i.operands
+    put, exact, adds = m.put(d), fma32(i), i.base == "FHADD"
+    halves = [_one_half(m, o, "BF16" in i.mods) for o in sources[:-1]]
+    last = m.f32(sources[-1])
+    one = np.ones((1, 1), np.float32)
+
+    def step(k: Cohort) -> None:
+        put(k, exact([halves[0](k), one if adds else halves[1](k), last(k)]))
+
+    return step
+
+
+def _one_half(m: Maker, o: Operand, bfloat: bool) -> Get:
+    """A half of a register as float32, with its signs."""
+    raw, upper = m.raw(o), "H1" in getattr(o, "suffix", "")
+
+    def get(k: Cohort) -> Array:
+        bits = raw(k) >> np.uint32(16) if upper else raw(k) & np.uint32(0xFFFF)
+        if bfloat:
+            value = (bits << np.uint32(16)).view(np.float32)
+        else:
+            value = bits.astype(np.uint16).view(np.float16).astype(np.float32)
+        if getattr(o, "abs", False):
+            value = np.abs(value)
+        return -value if getattr(o, "neg", False) else value
+
+    return get

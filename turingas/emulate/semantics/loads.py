@@ -135,13 +135,14 @@ def watch(
     """Tells the observers of an access. ``what``: read, write (of ``words``), atomic, or copy, which comes late."""
     if not k.wave.observers:
         return
-    lanes = k.mask if mask is not None and mask.shape[1] == 1 else mask
-    if space == "shared" and k.wave.shared.cluster > 1:  # what lies in another block is not watched
+    lanes, owners = k.mask if mask is not None and mask.shape[1] == 1 else mask, None
+    if space == "shared" and k.wave.shared.cluster > 1:
         if i.op.space != "shared":
-            lanes = (k.lanes if lanes is None else lanes) & (address >> memory.RANK == k.wave.rank[k.rows])
+            other = (address >> memory.RANK).astype(np.int64) - k.wave.rank[k.rows]
+            owners = k.full(k.blocks[:, None] + other)
         address = address & memory.WITHIN
     for observer in k.wave.observers:
-        observer.access(k, i, space, k.full(address), lanes, nbytes, what, words)
+        observer.access(k, i, space, k.full(address), lanes, nbytes, what, words, owners)
 
 
 # ---- the memories, one face -----------------------------------------------------------------------------------------
@@ -661,8 +662,9 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 
 @semantics("FENCE")
 def fence(i: Instruction, m: Maker) -> Step:
-    """Between the generic proxy and the async one, in shared memory (.S) or global: only races can tell."""
-    if "G" in i.mods:
+    """Between the generic proxy and the async one, in shared memory (.S), global or tensor memory: only races can
+    tell."""
+    if "G" in i.mods or "T" in i.mods:
         return nothing(i, m)
 
     def step(k: Cohort) -> None:

@@ -34,9 +34,12 @@ class Unit(NamedTuple):
 
 
 UNITS = {70: Unit(23, 0, 8), 75: Unit(24, 0, 16), 80: Unit(24, 13, 16), 90: Unit(25, 13, 32), 100: Unit(25, 25, 32)}
-BYTES = {"F16": 2, "BF16": 2, "TF32": 4, "E4M3": 1, "E5M2": 1}
+BITS = {"F16": 16, "BF16": 16, "TF32": 32, "E4M3": 8, "E5M2": 8, "E3M2": 8, "E2M3": 8, "E2M1": 8, "E2M1x2": 4}
 #: the exponent that denormal numbers have
-LOWEST = {"F16": -14, "BF16": -126, "TF32": -126, "F32": -126, "E4M3": -6, "E5M2": -14}
+LOWEST = {
+    "F16": -14, "BF16": -126, "TF32": -126, "F32": -126, "E4M3": -6, "E5M2": -14, "E3M2": -2, "E2M3": 0, "E2M1": 0,
+    "E2M1x2": 0,
+}  # fmt: skip
 #: no term is shifted as if the largest exponent were below this one, where 23 bits are kept (less 1 for each more)
 FLOOR = {"F32": -131, "F16": -19}
 FLOOR8 = -133
@@ -50,16 +53,19 @@ def unit_of(arch: str) -> Unit:
     return UNITS[max(first for first in UNITS if first <= number)]
 
 
-def adder(arch: str, kinds: tuple[str, str], into: str, sparse: bool = False) -> Combine:
+def adder(arch: str, kinds: tuple[str, str], into: str, sparse: bool = False, scaled: bool = False) -> Combine:
     """What computes A * B + C, of float64 (n, rows, k), (n, k, columns) and (n, rows, columns), on an architecture.
     ``kinds``: the formats of A and B; ``into``: that of C and D. The result has bits that ``into`` can hold; infinities
-    and NaN are as they come. ``sparse``: half of A is not there, and 0."""
-    unit, size = unit_of(arch), BYTES[kinds[0]]
-    kept = unit.kept8 if size == 1 else unit.kept
-    floor = FLOOR8 if size == 1 else FLOOR[into] - (kept - 23)
-    digits = min(kept, 23) if size == 1 else 23
-    block = unit.block // size * (2 if sparse else 1)
-    low_a, low_b, low_c = (LOWEST[kind] for kind in (*kinds, into))
+    and NaN are as they come. ``sparse``: half of A is not there, and 0. ``scaled``: factors come with the scales of
+    their blocks, and have the exponents that they have then."""
+    unit, bits = unit_of(arch), BITS[kinds[0]]
+    narrow = bits <= 8
+    kept = unit.kept8 if narrow else unit.kept
+    floor = FLOOR8 if narrow else FLOOR[into] - (kept - 23)
+    digits = min(kept, 23) if narrow else 23
+    block = unit.block * 8 // bits * (2 if sparse else 1)
+    low_a, low_b = (NO_EXPONENT if scaled else LOWEST[kind] for kind in kinds)
+    low_c = LOWEST[into]
 
     def one(x: Array, y: Array, c: Array) -> Array:
         """A block: x (k, n, rows, 1), y (k, n, 1, columns), c (n, rows, columns)."""

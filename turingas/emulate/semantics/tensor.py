@@ -20,6 +20,7 @@ from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import fma64
+from turingas.emulate.semantics import formats
 from turingas.emulate.semantics.sums import Combine, adder
 from turingas.isa.instruction import Imm, Instruction, Reg
 
@@ -79,33 +80,6 @@ def _s32(words: Array) -> Array:
     return words.view(np.int32).astype(np.int64)
 
 
-def _fp8(exponent: int, infinite: bool) -> Array:
-    """The values of the 256 codes of an 8-bit format (OCP 8-bit Floating Point Specification): E5M2 has infinities as
-    IEEE formats do; in E4M3 only the code with all bits set is special, a NaN."""
-    code = np.arange(256)
-    mantissa = 7 - exponent
-    bias = (1 << exponent - 1) - 1
-    e, f = code >> mantissa & (1 << exponent) - 1, code & (1 << mantissa) - 1
-    value = np.where(e > 0, np.ldexp(1.0 + f / (1 << mantissa), e - bias), np.ldexp(f / (1 << mantissa), 1 - bias))
-    top = (1 << exponent) - 1
-    if infinite:
-        value = np.where(e == top, np.where(f == 0, np.inf, np.nan), value)
-    else:
-        value = np.where((e == top) & (f == (1 << mantissa) - 1), np.nan, value)
-    return np.where(code & 128, -value, value)
-
-
-E4M3, E5M2 = _fp8(4, False), _fp8(5, True)
-
-
-def _e4m3(words: Array) -> Array:
-    return E4M3[words.view(np.uint8)]
-
-
-def _e5m2(words: Array) -> Array:
-    return E5M2[words.view(np.uint8)]
-
-
 #: format: what reads it, elements in a register, and how many elements the metadata of a sparse matrix picks at once
 #: (TF32: two picks name one)
 FORMATS: dict[str, tuple[Callable[[Array], Array], int, float]] = {
@@ -119,8 +93,12 @@ FORMATS: dict[str, tuple[Callable[[Array], Array], int, float]] = {
     "S4": (_s4, 8, 2),
     "B1": (_b1, 32, 1),
     "S32": (_s32, 1, 1),
-    "E4M3": (_e4m3, 4, 1),
-    "E5M2": (_e5m2, 4, 1),
+    "E4M3": (formats.e4m3, 4, 1),
+    "E5M2": (formats.e5m2, 4, 1),
+    "E3M2": (formats.e3m2, 4, 1),
+    "E2M3": (formats.e2m3, 4, 1),
+    "E2M1": (formats.e2m1, 4, 1),
+    formats.FP4: (formats.e2m1x2, 8, 2),
     "F64": (_f64, 1, 1),  # of two registers
 }
 
@@ -208,18 +186,25 @@ def lanes_c(matrix: Array) -> Array:
     return found
 
 
-def expand(a: Array, words: Array, selector: int, each: float) -> Array:
+def expand(a: Array, words: Array, selector: int, each: float, apart: bool = False) -> Array:
     """A sparse A (n, 16, k / 2) with its zeros, (n, 16, k). Of four neighbours two are kept; the metadata name each by
     two bits, those of the first at the lowest. Row g and 16 columns: the low half of a register of group g, row g + 8
-    its high half; further columns in the next lanes, beginning where ``selector`` says. ``words``: (n, 32, 1)."""
+    its high half; further columns in the next lanes, beginning where ``selector`` says. ``words``: (n, 32, 1).
+
+    ``apart``, of bytes and less: row g and 32 columns are a register, row g + 8 that of the next lane; further columns
+    in the next two (ptxas, where it makes mma.sp of FP8 out of HMMA.SP on sm_90; CUTLASS's ELayout_64x64 of wgmma)."""
     n, rows, kept = a.shape
     picks = int(kept / each)  # of a row
     lanes = picks // 8
     own = words.reshape(n, 8, 4)[:, :, selector * lanes : (selector + 1) * lanes]
     if own.shape[2] != lanes:
         raise ValueError(f"no lanes hold the metadata that selector {selector} names")
-    halves = np.stack([own & np.uint32(0xFFFF), own >> np.uint32(16)], axis=1).reshape(n, rows, lanes, 1)
-    which = (halves >> 2 * np.arange(8, dtype=np.uint32) & np.uint32(3)).reshape(n, rows, picks)
+    if apart:
+        parts, many = own.reshape(n, 8, lanes // 2, 2).transpose(0, 3, 1, 2), 16
+    else:
+        parts, many = np.stack([own & np.uint32(0xFFFF), own >> np.uint32(16)], axis=1), 8
+    which = parts.reshape(n, rows, -1, 1) >> 2 * np.arange(many, dtype=np.uint32) & np.uint32(3)
+    which = which.reshape(n, rows, picks)
     if each < 1:  # two picks of halves name one element of a pair
         group, width, which = 1, 2, which[:, :, ::2] >> np.uint32(1)
     else:
@@ -291,15 +276,16 @@ def _mma(i: Instruction, sources: tuple[str, str], into: str, combine: Combine) 
 
     metadata, selector = i.operands[-2:]
     assert isinstance(metadata, Reg) and isinstance(selector, Imm)
-    load_m, number = _registers(metadata), selector.value
+    load_m, number, apart = _registers(metadata), selector.value, step_a >= 4
 
     def sparse(k: Cohort) -> None:
         kept, words = matrix_a(load_a(k), rows, step_a), load_m(k)
-        first, second, third = expand(kept, words, number, each), matrix_b(load_b(k), step_b), matrix_c(load_c(k), rows)
+        first = expand(kept, words, number, each, apart)
+        second, third = matrix_b(load_b(k), step_b), matrix_c(load_c(k), rows)
         if np.isfinite(second).all():
             put(k, lanes_c(combine(first, second, third)))
             return
-        there = expand(np.ones_like(kept), words, number, each) != 0
+        there = expand(np.ones_like(kept), words, number, each, apart) != 0
         put(k, lanes_c(without(combine, first, second, third, there)))
 
     return sparse
@@ -317,9 +303,71 @@ def hmma(i: Instruction, m: Maker) -> Step:
 
 @semantics("QMMA")
 def qmma(i: Instruction, m: Maker) -> Step:
-    """``QMMA.shape.D.A.B Rd, Ra, Rb, Rc`` of FP8."""
+    """``QMMA.shape.D.A.B Rd, Ra, Rb, Rc`` of FP8; on sm_120 also of FP6 and FP4 in bytes, and with scales."""
+    if "SF" in i.mods:
+        return _scaled(i, m, i.mods[-3:-1], i.mods[-1], 1)
     into, a, b = i.mods[-3:]
     return _mma(i, (a, b), into, adder(m.arch.name, (a, b), into, i.mods[0] == "SP"))
+
+
+@semantics("OMMA")
+def omma(i: Instruction, m: Maker) -> Step:
+    """``OMMA.SF.16864.F32.E2M1.E2M1.scale Rd, Ra, Rb, Rc, UPp, Rs, Rt, URs`` of FP4: two in a byte, and two or four
+    (.4X) scales for a row of A and a column of B."""
+    if "SP" in i.mods:
+        raise Unsupported(f"{i.name} (how the metadata of 4 bits lie in lanes)")
+    return _scaled(i, m, (formats.FP4, formats.FP4), i.mods[5], 4 if "4X" in i.mods else 2)
+
+
+def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count: int) -> Step:
+    """A product of 16 rows and 8 columns with ``count`` scales a row of A (Rs) and a column of B (Rt). Lane 4 g + 2 a
+    has those of row g of A, the next one those of row g + 8; lane 4 g + b those of column g of B (PTX ISA, "Block
+    scaling for mma.sync"). URs: bits 1:0 the first byte of A, 2 a, 4:3 the first byte of B, 6:5 b, as ptxas puts them
+    together. A sparse A has the metadata in Rs and its scales in Rs + 1."""
+    d, a, b, c, up, of_a, of_b, which = i.operands[:8]
+    assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg) and isinstance(c, Reg)
+    assert isinstance(up, Reg) and isinstance(of_a, Reg) and isinstance(of_b, Reg)
+    if not up.zero or up.inv:
+        raise Unsupported(f"{i.name} under a uniform predicate")
+    sparse = "SP" in i.mods
+    step = FORMATS[kinds[0]][1]
+    values = formats.SCALES["UE8M0" if scale == "E8" else scale]
+    load_a, load_b, load_c = elements(a, kinds[0]), elements(b, kinds[1]), elements(c, "F32")
+    words_a = m.raw(Reg("R", of_a.index + 1) if sparse else of_a)
+    words_b, chosen, put = m.raw(of_b), m.raw(which), store(d, "F32", False)
+    combine = adder(m.arch.name, (kinds[0], kinds[1]), "F32", sparse, True)
+    last = i.operands[-1]
+    selector = last.value if isinstance(last, Imm) else 0
+    row, column = np.arange(16), np.arange(8)
+
+    def scales(words: Array, lanes: Array, byte: Array) -> Array:
+        """(n, rows, count) of words (n, 32)."""
+        own = np.take_along_axis(words, lanes, axis=1)[:, :, None]
+        code = own >> (8 * (byte[:, :, None] + np.arange(count))).astype(np.uint32) & np.uint32(0xFF)
+        found: Array = values[code]
+        return found
+
+    def run(k: Cohort) -> None:
+        ids = np.broadcast_to(chosen(k), (k.count, 1)).astype(np.int64)
+        first, second = matrix_a(load_a(k), 16, step), matrix_b(load_b(k), step)
+        there = None
+        if sparse:
+            words = np.ascontiguousarray(k.full(k.r(of_a.index)))[:, :, None]
+            if not np.isfinite(second).all():
+                there = expand(np.ones_like(first), words, selector, 1, True) != 0
+            first = expand(first, words, selector, 1, True)
+        each = first.shape[2] // count
+        left = scales(k.full(words_a(k)), 4 * (row % 8) + 2 * (ids >> 2 & 1) + row // 8, ids & 3)
+        right = scales(k.full(words_b(k)), 4 * column + (ids >> 5 & 3), ids >> 3 & 3)
+        first = first * np.repeat(left, each, axis=2)
+        second = second * np.repeat(right, each, axis=2).transpose(0, 2, 1)
+        third = matrix_c(load_c(k), 16)
+        if there is None:
+            put(k, lanes_c(combine(first, second, third)))
+        else:
+            put(k, lanes_c(without(combine, first, second, third, there)))
+
+    return run
 
 
 @semantics("IMMA")

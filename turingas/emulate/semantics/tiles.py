@@ -1,9 +1,10 @@
 """Tensor copies: tiles and im2col columns of tensors that tensor maps describe (PTX ISA, "Tensors").
 
 How a map is read: ``turingas.tensor_map``. Elements outside of the tensor are filled when they are loaded, and left
-alone when they are stored; the mbarrier hears of all bytes of the box. The swizzle exchanges the 16-byte pieces of
-shared memory by bits of their address: 4 to 6 become exclusive ors with 7 to 9 (128 bytes), or as many of them as 64
-and 32 bytes have. The NaN that fills is the one that arithmetic makes.
+alone when they are stored; the mbarrier hears of all bytes of the box. Stores and reductions count in whole units of 16
+bytes: a row that ends within one is as long as if it were full (an H200, 1,636 random geometries). The swizzle
+exchanges the 16-byte pieces of shared memory by bits of their address: 4 to 6 become exclusive ors with 7 to 9 (128
+bytes), or as many of them as 64 and 32 bytes have.
 
 A copy is over when its mbarrier has to hear of it, or its group is waited for (``late``); the map is read at once.
 """
@@ -27,13 +28,37 @@ from turingas.errors import LaunchError
 from turingas.isa.instruction import Instruction, Mem, Reg
 from turingas.tensor_map import ALIGN, CORNER_BITS, NBYTES, Layout, unpack
 
-NANS = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0xFFF8000000000000}
+#: every 16 bits of a NaN that fills. How many bytes of float16, float32 and float64 an H200 filled otherwise than with
+#: the NaN of arithmetic fits; the value is what HBFSim (SlugLab) found on a card of sm_120
+NAN = 0x7FF7
 #: what a reduction does with elements, by the name that atomics have for their type
 REDUCED = {
     "uint32": "", "int32": "S32", "uint64": "64", "int64": "S64", "float16": "F16x2", "bfloat16": "BF16x2",
     "float32": "F32", "float32.ftz": "F32", "float64": "F64",
 }  # fmt: skip
+SIGN, EXPONENT = np.uint32(1 << 31), np.uint32(0x7F800000)
+
+
+def _flushed(bits: Array) -> Array:
+    """Denormals become zeros of their sign."""
+    return np.where(bits & EXPONENT == 0, bits & SIGN, bits)
+
+
+def _tf32(bits: Array) -> Array:
+    """Rounded to 10 bits of a fraction, to nearest even; infinity and NaN stay (Triton's pull request 11751, which
+    holds it against a card)."""
+    rounded = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & ~np.uint32(0x1FFF)
+    return np.where(bits & EXPONENT == EXPONENT, bits, rounded)
+
+
+#: what a load makes of elements
+LOADED: dict[str, Callable[[Array], Array]] = {
+    "float32.ftz": _flushed, "tf32": _tf32, "tf32.ftz": lambda bits: _tf32(_flushed(bits))
+}  # fmt: skip
 TILE = 128  # alignment of a tile in shared memory
+
+
+UNIT = 16  # bytes: what the engine copies at least
 
 
 class Wrong(Exception):
@@ -45,6 +70,9 @@ def outer(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, 
     inside. ``start``: the first coordinates; ``offsets``: those of im2col."""
     if layout.im2col:
         return _columns(layout, start, offsets)
+    if len(start) > layout.rank:  # of .GATHER4 and .SCATTER4: four rows, wherever they are
+        rows = np.array(start[1:], np.int64)
+        return rows * layout.strides[0], (rows >= 0) & (rows < layout.dims[1])
     offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for n in range(1, layout.rank):
         count = -(-layout.box[n] // layout.steps[n])
@@ -74,17 +102,17 @@ def _columns(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Arra
     return (found * np.array(layout.strides)).sum(axis=1), inside
 
 
-def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int) -> tuple[Array, Array]:
-    """The same of each piece of ``unit`` bytes."""
+def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int, end: int) -> tuple[Array, Array]:
+    """The same of each piece of ``unit`` bytes, in rows of ``end`` bytes."""
     row, good = outer(layout, start, offsets)
     at = start[0] * layout.item + np.arange(0, layout.inner * layout.item, unit, dtype=np.int64)
-    inside = (at >= 0) & (at < layout.dims[0] * layout.item)
+    inside = (at >= 0) & (at < end)
     return (row[:, None] + at).reshape(-1), (good[:, None] & inside).reshape(-1)
 
 
-def unit_of(layout: Layout, address: int, start: list[int]) -> int:
+def unit_of(layout: Layout, address: int, start: list[int], end: int) -> int:
     """The most bytes, 16 at most, that are inside or outside as one and aligned in both memories."""
-    bits = address | start[0] * layout.item | layout.dims[0] * layout.item | layout.inner * layout.item | 16
+    bits = address | start[0] * layout.item | end | layout.inner * layout.item | UNIT
     return bits & -bits
 
 
@@ -104,10 +132,12 @@ class Copy:
         first, second = i.operands[:2]
         assert isinstance(first, Mem) and isinstance(second, Mem)
         assert isinstance(first.ur, Reg) and isinstance(second.ur, Reg), i
-        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", *OPERATIONS)
+        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", "GATHER4", "SCATTER4", *OPERATIONS)
         self.i, self.first, self.map = i, first.ur.index, second.ur.index
         self.rank = next(int(mod[0]) for mod in i.mods if mod[1:] == "D")
         self.im2col, self.front = "IM2COL" in i.mods, front
+        self.rows = "GATHER4" in i.mods or "SCATTER4" in i.mods
+        self.coordinates = 5 if self.rows else self.rank
         more = [o for o in i.operands[2:] if isinstance(o, Reg)]
         self.more = m.raw(more[0]) if more else None
 
@@ -122,12 +152,24 @@ class Copy:
                 where = int(k.ur(self.map)[row, 0]) | int(k.ur(self.map + 1)[row, 0]) << 32
                 address, layout = self.read(k, where)
                 begin = self.first + self.front
-                start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.rank)]
+                start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.coordinates)]
+                self.legal(layout, start)
                 do(row, lane, address, layout, start, 0 if last is None else int(last[row, 0]))
             except BadAccess as bad:
                 raise fault(k, self.i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
             except (Wrong, LaunchError, Unsupported) as why:
                 raise fault(k, self.i, BadAccess("tensor map", str(why), lane, where), 32) from None
+
+    def legal(self, layout: Layout, start: list[int]) -> None:
+        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries exactly these."""
+        if self.rows:  # of Blackwell, which was not asked
+            return
+        if start[0] * layout.item % UNIT:
+            what = f"the innermost coordinate, {start[0]}, is {start[0] * layout.item} bytes"
+            raise Wrong(f"{what}, which is no multiple of {UNIT}: an illegal instruction on an H200")
+        if self.i.base != "UTMALDG" and min(start) < 0:
+            what = f"the coordinate {min(start)} is negative, which only loads may have"
+            raise Wrong(f"{what}: an illegal instruction on an H200")
 
     def read(self, k: Cohort, where: int) -> tuple[int, Layout]:
         """The tensor map at an address of global memory."""
@@ -141,6 +183,8 @@ class Copy:
                 f"{self.i.name} takes a {kinds[self.im2col]} map of {self.rank} dimensions; this one is "
                 f"{kinds[layout.im2col]}, of {layout.rank}"
             )
+        if self.rows and layout.box[1] != 1:
+            raise Wrong(f"{self.i.name} takes a map with a box of one row; this one has {layout.box[1]}")
         if layout.interleave:
             raise Wrong("where slices of an interleaved tensor lie is not documented; the CPU device cannot copy them")
         if layout.swizzle and layout.inner * layout.item != layout.swizzle:
@@ -148,8 +192,6 @@ class Copy:
                 f"where rows of {layout.inner * layout.item} bytes lie with a swizzle of {layout.swizzle} is not "
                 "documented; the CPU device copies rows that are as long as the swizzle"
             )
-        if self.front == 2 and layout.dtype not in NANS and "f" in layout.dtype:
-            raise Wrong(f"what a load does to {layout.dtype} is not documented; the CPU device cannot copy it")
         layout.check()
         return address, layout
 
@@ -169,9 +211,8 @@ class Copy:
 
 def _filled(layout: Layout, unit: int) -> list[int]:
     """The words of a piece outside of the tensor."""
-    value = NANS[layout.dtype] if layout.fill == "nan" else 0
-    data = value.to_bytes(8, "little")[: layout.item] * 16
-    return [int.from_bytes(data[at : at + min(unit, 4)], "little") for at in range(0, unit, 4)]
+    value = NAN << 16 | NAN if layout.fill == "nan" else 0
+    return [value & (1 << 8 * min(unit, 4)) - 1] * max(1, unit // 4)
 
 
 @semantics("UTMALDG")
@@ -182,8 +223,9 @@ def load_tile(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
-            unit = unit_of(layout, address, start)
-            where, inside = _where(address, *pieces(layout, start, copy.offsets(last), unit))
+            end = layout.dims[0] * layout.item
+            unit = unit_of(layout, address, start, end)
+            where, inside = _where(address, *pieces(layout, start, copy.offsets(last), unit, end))
             count = where.size
             k.wave.memory.locate(where, unit, inside)
             blocks = k.blocks[row : row + 1]
@@ -195,6 +237,8 @@ def load_tile(i: Instruction, m: Maker) -> Step:
 
                 def land(at: Array = at) -> None:
                     words = k.wave.memory.load(where, unit, inside)
+                    if (made := LOADED.get(layout.dtype)) is not None:
+                        words = [made(word) for word in words]
                     if inside is not None:
                         filled = zip(words, _filled(layout, unit))
                         words = [np.where(inside, word, np.uint32(out)) for word, out in filled]
@@ -222,8 +266,9 @@ def store_tile(i: Instruction, m: Maker) -> Step:
     def step(k: Cohort) -> None:
         def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
             change = _change(i, layout) if reduce else None
-            unit = layout.item if reduce else unit_of(layout, address, start)
-            where, inside = _where(address, *pieces(layout, start, [0] * (layout.rank - 2), unit))
+            end = -(-layout.dims[0] * layout.item // UNIT) * UNIT  # whole units are written
+            unit = layout.item if reduce else unit_of(layout, address, start, end)
+            where, inside = _where(address, *pieces(layout, start, [0] * (layout.rank - 2), unit, end))
             at = copy.in_shared(layout, int(k.ur(copy.first)[row, 0]), where.size, unit)
             blocks = k.blocks[row : row + 1]
             k.wave.memory.locate(where, unit, inside, write=True)

@@ -22,7 +22,7 @@ descriptors and predicates when it begins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from turingas.emulate.arrays import Array, Rows
 from turingas.emulate.build import Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import Unsupported
+from turingas.emulate.late import Touch
 from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.sums import Combine, adder
 from turingas.emulate.semantics.tensor import FORMATS, codes, expand, integers, matrix_a, saturated, without
@@ -80,17 +81,17 @@ def _product(i: Instruction, m: Maker, kinds: tuple[str, str], into: str, combin
     columns = int(i.mods[sparse].split("x")[1])
     text = i.text()
     of_b = second.ur.index + 2
+    b_matrix = Matrix(i, of_b, columns, kinds[1], ".tnspB" in text, ".negB" in text, 2 if sparse else 1)
     if isinstance(first, Reg):
-        load_a, described = _from_registers(first, kinds[0]), [of_b]
+        load_a, matrices = _from_registers(first, kinds[0]), [b_matrix]
     else:
-        load_a = _from_shared(i, of_b - 2, 64, kinds[0], ".tnspA" in text, ".negA" in text)
-        described = [of_b - 2, of_b]
-    load_b = _from_shared(i, of_b, columns, kinds[1], ".tnspB" in text, ".negB" in text, 2 if sparse else 1)
+        a_matrix = Matrix(i, of_b - 2, 64, kinds[0], ".tnspA" in text, ".negA" in text, shares=True)
+        load_a, matrices = a_matrix.load, [a_matrix, b_matrix]
     counts = m.pred(adds)
-    spread_out = _sparse(i, FORMATS[kinds[0]][2]) if sparse else None
+    spread_out = _sparse(i, *FORMATS[kinds[0]][1:]) if sparse else None
 
     def land(work: Work) -> None:
-        a, b = load_a(work), load_b(work).transpose(0, 2, 1)
+        a, b = load_a(work), b_matrix.load(work).transpose(0, 2, 1)
         third = _accumulators(work, c, into, columns)
         if not work.adds.all():
             third = np.where(work.adds[:, None, None], third, third.dtype.type(0))
@@ -102,7 +103,7 @@ def _product(i: Instruction, m: Maker, kinds: tuple[str, str], into: str, combin
         found = combine(a, b, third) if there is None else without(combine, a, b, third, there)
         _put(work, d, into, found)
 
-    return _begin(i, land, described, counts, "gsb0" in text)
+    return _begin(i, land, matrices, counts, "gsb0" in text)
 
 
 class Work(NamedTuple):
@@ -117,7 +118,7 @@ class Work(NamedTuple):
     adds: Array
 
 
-def _begin(i: Instruction, land: Callable[[Work], None], described: list[int], counts: Get, gsb0: bool) -> Step:
+def _begin(i: Instruction, land: Callable[[Work], None], matrices: list[Matrix], counts: Get, gsb0: bool) -> Step:
     """The step that begins a product. It is done, and reads its matrices, when the program has waited for its group."""
 
     def step(k: Cohort) -> None:
@@ -125,7 +126,7 @@ def _begin(i: Instruction, land: Callable[[Work], None], described: list[int], c
         rows, warps = _groups(k, i)
         adds = np.broadcast_to(counts(k), (k.count, 1))[rows[::GROUP], 0]
         descriptors = {}
-        for index in described:
+        for index in (matrix.index for matrix in matrices):
             low, high = (wave.UR[index + n][warps, 0].reshape(-1, GROUP).astype(np.int64) for n in (0, 1))
             both = low | high << 32
             if (other := (both != both[:, :1]).any(axis=1)).any():
@@ -147,7 +148,8 @@ def _begin(i: Instruction, land: Callable[[Work], None], described: list[int], c
 
         for observer in wave.observers:
             observer.product(k, i)
-        wave.late.begin(warps, over, kind="product")
+        touches = [m.touch(wave, warps, descriptors[m.index]) for m in matrices] if wave.observers else []
+        wave.late.begin(warps, over, "product", i, touches)
         if gsb0:
             wave.late.close("product", warps, GSB0)
 
@@ -159,15 +161,15 @@ def _index(warps: Array) -> Rows:
     return slice(first, last + 1) if last - first == len(warps) - 1 else warps
 
 
-def _sparse(i: Instruction, each: float) -> Callable[[Work, Array], Array]:
-    """A sparse A, (groups, 64, k / 2), with its zeros, (groups, 64, k)."""
+def _sparse(i: Instruction, held: int, each: float) -> Callable[[Work, Array], Array]:
+    """A sparse A, (groups, 64, k / 2), with its zeros, (groups, 64, k). ``held``: elements in a register."""
     metadata, selector = i.operands[-3:-1] if isinstance(i.operands[-2], Imm) else i.operands[-2:]
     assert isinstance(metadata, Reg) and isinstance(selector, Imm)
     index, number = metadata.index, selector.value
 
     def spread_out(work: Work, a: Array) -> Array:
         words = work.wave.R[index, work.where][:, :, None]
-        return expand(a.reshape(-1, 16, a.shape[2]), words, number, each).reshape(len(a), 64, -1)
+        return expand(a.reshape(-1, 16, a.shape[2]), words, number, each, held >= 4).reshape(len(a), 64, -1)
 
     return spread_out
 
@@ -200,6 +202,7 @@ def place_in_group(per_block: int, warps: Array) -> Array:
 
 
 Load = Callable[[Work], Array]
+T = TypeVar("T")
 
 
 # ---- registers -------------------------------------------------------------------------------------------------------
@@ -258,36 +261,50 @@ def _put(work: Work, o: Reg, into: str, value: Array) -> None:
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
-def _from_shared(
-    i: Instruction, index: int, rows: int, kind: str, turned: bool, negative: bool, slabs: int = 1
-) -> Load:  # fmt: skip
-    """A matrix that UR``index`` describes, (groups, rows, k). ``turned``: its rows are contiguous, not k."""
-    read, each, _ = FORMATS[kind]
-    if turned and each != 2:
-        raise Unsupported(f"{i.name} with a transposed matrix of {kind}")
-    if turned:
-        inner, outer = np.arange(SLAB * slabs // 2), np.arange(rows // 8)[:, None]  # k; eight rows
-    else:
-        inner, outer = np.arange(slabs * SLAB // PIECE), np.arange(rows)[:, None]  # pieces of a row; rows
+class Matrix:
+    """The matrix that UR``index`` describes, (groups, rows, k). ``turned``: its rows are contiguous, not k. ``shares``:
+    each warp of a group reads a quarter of the rows, not all."""
 
-    def load(work: Work) -> Array:
-        count, firsts = len(work.adds), work.warps[::GROUP]
-        at = pieces(work.descriptors[index], outer, inner, turned)
-        shape = at.shape
-        at = at.reshape(count, -1).astype(np.uint32)
-        try:
-            words = work.wave.shared.load(at, work.wave.block_of[firsts], PIECE)
-        except BadAccess as bad:
-            warp, message = int(firsts[bad.index // at.shape[1]]), f"the matrix of UR{index}: {bad}"
-            raise work.wave.fault_of(i, bad.kind, message, warp, 0, bad.address) from None
-        both = np.stack(words, axis=-1)
+    def __init__(
+        self, i: Instruction, index: int, rows: int, kind: str, turned: bool, negative: bool, slabs: int = 1,
+        shares: bool = False,
+    ) -> None:  # fmt: skip
+        self.i, self.index, self.rows, self.turned, self.negative = i, index, rows, turned, negative
+        self.shares = shares
+        self.read, each, _ = FORMATS[kind]
+        if turned and each != 2:
+            raise Unsupported(f"{i.name} with a transposed matrix of {kind}")
         if turned:
-            value = read(both).reshape(*shape, 8).swapaxes(2, 3).reshape(count, rows, -1)
+            self.inner, self.outer = np.arange(SLAB * slabs // 2), np.arange(rows // 8)[:, None]  # k; eight rows
         else:
-            value = read(both).reshape(count, rows, -1)
-        return -value if negative else value
+            self.inner, self.outer = np.arange(slabs * SLAB // PIECE), np.arange(rows)[:, None]  # pieces of a row; rows
 
-    return load
+    def _do(self, wave: State, warps: Array, descriptors: Array, do: Callable[[Array, Array, int], list[T]]) -> list[T]:
+        """``do`` something to all warps of some groups where its pieces lie: addresses, blocks, bytes."""
+        firsts = warps[::GROUP]
+        at = pieces(descriptors, self.outer, self.inner, self.turned).reshape(len(firsts), -1).astype(np.uint32)
+        try:
+            return do(at, wave.block_of[firsts], PIECE)
+        except BadAccess as bad:
+            warp, message = int(firsts[bad.index // at.shape[1]]), f"the matrix of UR{self.index}: {bad}"
+            raise wave.fault_of(self.i, bad.kind, message, warp, 0, bad.address) from None
+
+    def load(self, work: Work) -> Array:
+        words = self._do(work.wave, work.warps, work.descriptors[self.index], work.wave.shared.load)
+        both, groups = np.stack(words, axis=-1), len(work.adds)
+        if self.turned:
+            eights = self.read(both.reshape(groups, self.rows // 8, -1, PIECE // 4))
+            value = eights.reshape(groups, self.rows // 8, -1, 8).swapaxes(2, 3).reshape(groups, self.rows, -1)
+        else:
+            value = self.read(both).reshape(groups, self.rows, -1)
+        return -value if self.negative else value
+
+    def touch(self, wave: State, warps: Array, descriptors: Array) -> Touch:
+        """What it makes the warps read."""
+        (spots,) = self._do(wave, warps, descriptors, wave.shared.locate)
+        index = spots.index
+        index = index.reshape(-1, index.shape[1] // GROUP) if self.shares else index.repeat(GROUP, axis=0)
+        return Touch("read", index, PIECE)
 
 
 def pieces(descriptors: Array, outer: Array, inner: Array, turned: bool) -> Array:

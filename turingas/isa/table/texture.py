@@ -131,7 +131,7 @@ def sample() -> list[tuple[object, ...]]:
                 continue
             named = text.replace("BIND", bind).replace("VB", vb).replace("VA", va)
             if "query" in text and "high" not in name and name.startswith("UR"):
-                name = "URn, 0x0"
+                name, fixed = "URn, 0x0", {}  # what ptxas 12.9 writes; nvdisasm reads none of these bits
             named = named.replace("NAME", name) if name else named.replace(" NAME,", "")
             for registers, mask, half in COMPONENTS if "OUT" in text else [("", "", "")]:
                 if half not in text:

@@ -94,7 +94,7 @@ OPS = {
     "UTCCP": copy("copies from shared to tensor memory", "tcgen05.cp", "UTCCP.T.S.4x32dp128bit tmem[UR4], gdesc[UR8]"),
     "UTCSHIFT": copy("shifts rows of tensor memory down", "tcgen05.shift", "UTCSHIFT.DOWN tmem[UR4]"),
     "UTCBAR": copy("arrives at an mbarrier when the products and copies before it are done", "tcgen05.commit",
-                   "UTCBAR [UR4], URZ"),
+                   "UTCBAR [UR4], URZ", traits="arrives"),
     "UTCATOMSWS": lsu("finds columns of tensor memory that are free and takes them, or gives them back",
                       "tcgen05.alloc, tcgen05.dealloc",
                       "UTCATOMSWS.FIND_AND_SET.ALIGN UP0, UR4, UR5", opaque=True),

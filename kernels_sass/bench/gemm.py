@@ -1,0 +1,416 @@
+"""`turingas bench gemm`: step 9 of the tour, the product by HGMMA, beside cuBLAS, and what its parameters bring."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+
+import loader
+from kernels_sass.learn import hgemm
+from kernels_sass.learn.hgemm import Array, Tiling
+from loader.bench import measure, results
+from loader.bench.bench import SECONDS, Bench, Option
+from loader.bench.measure import gpu_at_hand
+from loader.cuda import Buffer, Device, Graph, Stream
+from turingas.errors import LaunchError
+
+SIZES = (1024, 2048, 4096, 8192, 16384)
+#: By name: what differs from the source's defaults. The ablations at the end leave something out: what is left then is
+#: the time that the rest takes, and the product is not looked at.
+VARIANTS: dict[str, Tiling] = {
+    "128 x 128, 2 stages": Tiling(128, 2, group=1, late=0),  # the steps of the tutorial
+    "128 x 128, 6 stages": Tiling(128, 6, group=1, late=0),
+    "128 x 256, 4 stages": Tiling(group=1, late=0),
+    "... in panels": Tiling(late=0),
+    "as it is": Tiling(),  # and stores late
+    "panels of 8": Tiling(group=8),
+    "3 stages": Tiling(stages=3),
+    "128 x 192": Tiling(192),
+    "128 x 128": Tiling(128, 6),
+    "128 x 64": Tiling(64, 8),
+    "B in rows of N": Tiling(tb=1),
+    "clusters of 2": Tiling(cluster=2, group=8),
+    "clusters of 2, compiled in": Tiling(cluster=2, group=8, compiled=1),
+    "clusters of 2, each loads all": Tiling(cluster=2, group=8, multicast=0),
+    "clusters of 2, 128 x 128": Tiling(128, 6, cluster=2, group=8),
+    "nothing loaded": Tiling(loads=0),
+    "nothing stored": Tiling(store=0),
+}
+#: Of other types, by the setting's name: sizes are those of SIZES from 2048 to 8192.
+TYPED: dict[str, dict[str, Tiling]] = {
+    "bf16": {"128 x 256": Tiling(type="BF16"), "128 x 256, clusters of 2": Tiling(type="BF16", cluster=2)},
+    "tf32": {
+        "128 x 256": Tiling(type="TF32", late=0),
+        "128 x 256, clusters of 2": Tiling(type="TF32", late=0, cluster=2),
+    },
+    "fp32": {
+        "3 x TF32, 128 x 192": Tiling(192, type="TF32", late=0, parts=3, promote=4),
+        "3 x TF32, 128 x 192, summed less": Tiling(192, type="TF32", late=0, parts=3, promote=8),
+        "3 x TF32, 128 x 192, clusters of 2": Tiling(192, type="TF32", late=0, parts=3, promote=4, cluster=2),
+        "3 x TF32, 128 x 128, 6 stages": Tiling(128, 6, type="TF32", late=0, parts=3, promote=4),
+    },
+}  # fmt: skip
+CLUSTERS = "clusters of 2"  # of VARIANTS: must be right before other types try it in this process
+BOUNDS = {"fp16": 3e-4, "bf16": 3e-3, "tf32": 2e-3, "fp32": 2e-6}  # of the relative L2 error
+CUBLAS, OTHER = "cuBLAS", "cuBLAS, B in rows of N"  # the second is for what takes B so
+CHECKED = ("8", "8", "8", "136", "264", "72", "1000", "1992", "4104")
+PATIENCE = 30  # seconds for a variant to do these; who needs more hangs
+AT_ONCE = 6
+ROWS = 32  # of a product that are compared with float64
+RUNS = 20
+LONG = 0.06  # seconds a contender has in a round of which there are fewer
+
+WITHOUT = (
+    "without one, `turingas bench gemm --show` prints the results that are kept, and `python -m "
+    "kernels_sass.learn.hgemm 300 520 200` runs the kernel on the CPU device"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command was asked for."""
+
+    sizes: tuple[int, ...] = SIZES
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    types: tuple[str, ...] = ("fp16", *TYPED)
+    runs: int = RUNS
+    seconds: float = math.inf
+    seed: int = 0
+
+    def settings(self) -> dict[str, tuple[int, str]]:
+        """Size and type, by name."""
+        found = {str(size): (size, "fp16") for size in self.sizes if "fp16" in self.types}
+        few = [size for size in self.sizes if 2048 <= size <= 8192] or self.sizes[:1]
+        return found | {f"{size} {kind}": (size, kind) for kind in TYPED if kind in self.types for size in few}
+
+    def tilings(self, kind: str) -> dict[str, Tiling]:
+        """Ours."""
+        return {name: VARIANTS[name] for name in self.variants} if kind == "fp16" else TYPED[kind]
+
+
+def random_bits(random: np.random.Generator, size: int, kind: str) -> Array:
+    """Square, of float16, bfloat16 (as uint16), or float32: random signs and fractions, exponents of 1/8 to 2."""
+    if kind in ("tf32", "fp32"):
+        bits = random.integers(0, 1 << 32, (size, size), np.uint32)
+        return np.asarray(bits & 0x807FFFFF | (124 << 23) + (bits >> 5 & 3 << 23)).view(np.float32)
+    bits16 = random.integers(0, 1 << 16, (size, size), np.uint16)
+    if kind == "bf16":
+        return np.asarray(bits16 & 0x807F | (124 << 7) + (bits16 & 3 << 7))
+    return np.asarray(bits16 & 0x83FF | (12 << 10) + (bits16 & 3 << 10)).view(np.float16)
+
+
+def as_float(array: Array) -> Array:
+    """float64."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+class Square:
+    """Random square matrices, ``copies`` times on a GPU: more than its L2 holds, taken in turn."""
+
+    def __init__(self, size: int, kind: str, gpu: Device, seed: int) -> None:
+        self.size, self.kind, self.gpu = size, kind, gpu
+        self.stream = Stream(gpu)
+        random = np.random.default_rng(seed)
+        a, b = (random_bits(random, size, kind) for _ in range(2))
+        self.copies = max(1, math.ceil(measure.ROTATION * gpu.attribute("L2_CACHE_SIZE") / (3 * a.nbytes)))
+        turned = np.ascontiguousarray(b.T)
+        self.a, self.b, self.bt = ([Buffer.of(x, gpu) for _ in range(self.copies)] for x in (a, b, turned))
+        self.c = [Buffer(a.shape, a.dtype, gpu) for _ in range(self.copies)]
+        self.rows = np.sort(random.choice(size, min(ROWS, size), replace=False))
+        self.exact = as_float(a[self.rows]) @ as_float(b)
+        gpu.synchronize()
+
+    def poison(self) -> None:
+        """Make every element of every C a NaN."""
+        for c in self.c:
+            c.fill(0xFF)
+        self.gpu.synchronize()
+
+    def error(self) -> float:
+        """Relative L2 of some rows of the last copy against float64."""
+        found = as_float(self.c[-1].numpy()[self.rows])
+        return float(np.linalg.norm(found - self.exact) / np.linalg.norm(self.exact))
+
+    def close(self) -> None:
+        """Give all memory back."""
+        for buffer in (*self.a, *self.b, *self.bt, *self.c):
+            buffer.free()
+        self.stream.close()
+
+
+class Ours:
+    """A variant on all copies, recorded in a graph. Of fp32 also what makes the second parts of A and B."""
+
+    def __init__(self, tiling: Tiling, data: Square, stack: contextlib.ExitStack) -> None:
+        module = stack.enter_context(loader.load(hgemm.built(tiling), str(data.gpu)))
+        sms = data.gpu.attribute("MULTIPROCESSOR_COUNT")
+        dtype = "bfloat16" if data.kind == "bf16" else None
+        launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        for a, b, c in zip(data.a, data.b if tiling.tb else data.bt, data.c):
+            low: list[Buffer] = []
+            if tiling.parts > 1:
+                splitter = stack.enter_context(loader.load(hgemm.splitting(), str(data.gpu)))
+                for x in (a, b):
+                    low.append(stack.enter_context(Buffer(x.shape, x.dtype, data.gpu)))
+                    quads = x.nbytes // 16
+                    launches.append((splitter, (8 * sms, 256, x, low[-1], quads), {}))
+            given, options = hgemm.arguments(tiling, a, b, c, sms=sms, low=low, dtype=dtype)
+            launches.append((module, given, options))
+
+        def queue(stream: Stream) -> None:
+            for one, given, options in launches:
+                one.kernel().launch(*given, **options, stream=stream)
+
+        queue(data.stream)
+        data.stream.synchronize()
+        self.launches = launches  # the tensor maps live here
+        self.graph = Graph(queue, data.gpu)
+
+    def launch(self, stream: Stream) -> None:
+        """Queue all copies."""
+        self.graph.launch(stream)
+
+
+class Cublas:
+    """torch.matmul on all copies, sums in float32, recorded in a graph. ``turned``: B lies in rows of K."""
+
+    def __init__(self, turned: bool, data: Square, torch: Any, stack: contextlib.ExitStack) -> None:
+        if torch is None:
+            raise measure.Refused("cuBLAS is called through PyTorch, which is not installed or sees no GPU")
+        self.torch, self.stream = torch, torch.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
+        settings = torch.backends.cuda.matmul
+        settings.allow_fp16_reduced_precision_reduction = settings.allow_bf16_reduced_precision_reduction = False
+        settings.allow_tf32 = data.kind == "tf32"
+
+        def tensor(buffer: Buffer) -> Any:
+            if data.kind != "bf16":
+                return torch.as_tensor(buffer, device=str(data.gpu))
+            return torch.as_tensor(Int16(buffer), device=str(data.gpu)).view(torch.bfloat16)
+
+        copies = [tuple(map(tensor, one)) for one in zip(data.a, data.bt if turned else data.b, data.c)]
+
+        def queue() -> None:
+            for a, b, c in copies:
+                torch.matmul(a, b.t() if turned else b, out=c)
+
+        with torch.cuda.stream(self.stream):
+            queue()
+        data.stream.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
+            queue()
+        settings.allow_tf32 = False
+        stack.callback(self.graph.reset)
+
+    def launch(self, stream: Stream) -> None:
+        """Queue all copies."""
+        with self.torch.cuda.stream(self.stream):
+            self.graph.replay()
+
+
+class Int16:
+    """A buffer of uint16 as PyTorch takes it, to see it as bfloat16."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.__cuda_array_interface__ = {**buffer.__cuda_array_interface__, "typestr": "<i2"}
+
+
+def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Measure what is not measured yet, and give the whole file."""
+    gpu = gpu_at_hand(WITHOUT)
+    if path is None and replace(asked, seconds=math.inf) == Asked():
+        path = results.default_path("gemm", gpu.arch)
+    facts = results.facts("bench gemm", gpu, [hgemm.SOURCE, hgemm.LOW])
+    file = results.Results(path, facts, asdict(asked))
+    states = checked(asked.variants if "fp16" in asked.types else (), str(gpu), tell)
+    return file.fill(
+        asked.settings(), asked.seconds, tell,
+        lambda _, what, step: setting(what[0], what[1], gpu, asked, states, step), summary, brief,
+    )  # fmt: skip
+
+
+def checked(variants: Sequence[str], device: str, tell: Callable[[str], None]) -> dict[str, str]:
+    """Each variant with small and odd sizes, in a process of its own, which may hang or break the context: "ok", or
+    what went wrong. (Not those that leave something out, which are wrong.)"""
+
+    def one(name: str) -> str:
+        tiling = replace(VARIANTS[name], loads=1, store=1)
+        defines = (f"-D{key}={value}" for key, value in tiling.defines().items())
+        command = [sys.executable, "-m", "kernels_sass.learn.hgemm", *CHECKED, "--device", device, *defines]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return f"hangs: nothing after {PATIENCE} s"
+        if done.returncode:
+            return "wrong: " + "; ".join([*done.stdout.splitlines(), *done.stderr.splitlines()[-3:]])
+        return "ok"
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = dict(zip(variants, pool.map(one, variants)))
+    for name, status in found.items():
+        if status != "ok":
+            tell(f"{name}: {status}")
+    return found
+
+
+def ready(row: results.Json, make: Callable[[], Any], data: Square, wrong: bool) -> Any:
+    """What is timed, recorded and compared with float64; None if there is nothing to time, and the row says why.
+    ``wrong``: something is left out, so no product comes of it."""
+    if row["status"] != "ok":
+        return None
+    try:
+        replay = make()
+        data.poison()
+        replay.launch(data.stream)
+        data.stream.synchronize()
+    except (measure.Refused, LaunchError, RuntimeError) as why:
+        if getattr(why, "lost", False):
+            raise
+        row["status"] = str(why).splitlines()[0]
+        return None
+    if not wrong:
+        error = data.error()
+        row["error"] = float(f"{error:.3g}") if math.isfinite(error) else str(error)
+        if not error < BOUNDS[data.kind]:
+            row["status"] = f"wrong: a relative L2 error of {error:.1e} against float64"
+            return None
+    return replay
+
+
+def setting(
+    size: int, kind: str, gpu: Device, asked: Asked, states: Mapping[str, str],
+    step: Callable[[float], None] = lambda part: None,
+) -> results.Json:  # fmt: skip
+    """The results for one size and type. ``tflops`` counts 2 M N K; ``over``: the speed, of cuBLAS's with the same
+    matrices."""
+    ours = asked.tilings(kind)
+    rows: dict[str, results.Json] = {}
+    with contextlib.ExitStack() as stack:
+        data = Square(size, kind, gpu, asked.seed)
+        stack.callback(data.close)
+        makers: dict[str, Callable[[], Any]] = {
+            CUBLAS: functools.partial(Cublas, True, data, measure.torch(), stack),
+            OTHER: functools.partial(Cublas, False, data, measure.torch(), stack),
+            **{name: functools.partial(Ours, tiling, data, stack) for name, tiling in ours.items()},
+        }
+        replays = {}
+        for name, make in makers.items():
+            status = states.get(name, "ok") if kind == "fp16" else "ok"
+            if kind != "fp16" and name in ours and ours[name].cluster > 1 and states.get(CLUSTERS) != "ok":
+                status = f"{CLUSTERS} are not right in fp16, or were not tried"
+            row: results.Json = {"name": name, "status": status}
+            rows[name] = row
+            replay = ready(row, make, data, name in ours and not (ours[name].loads and ours[name].store))
+            if replay is not None:
+                replays[name] = replay
+        before = measure.state(gpu)
+        seconds = 2 * size**3 / 600e12 * data.copies
+        runs = max(6, min(asked.runs, math.ceil(asked.runs * LONG / seconds / 10)))
+        times, during = measure.alternate(data, replays, runs, asked.seed, None, step)
+        for name, each in times.items():
+            low, middle, high = quantiles(each, n=4, method="inclusive")
+            rows[name] |= {"ms": round(middle, 6), "low": round(low, 6), "high": round(high, 6),
+                           "least": round(min(each), 6), "runs": len(each),
+                           "tflops": float(f"{2 * size**3 / middle / 1e9:.4g}")}  # fmt: skip
+        for name, row in rows.items():
+            rival = rows[OTHER if name in ours and ours[name].tb else CUBLAS]
+            if "ms" in row and "ms" in rival:
+                row["over"] = round(rival["ms"] / row["ms"], 4)
+        state = {"before": before, "during": during, "after": measure.state(gpu)}
+    return {"size": size, "type": kind, "copies": data.copies, "state": state, "rows": list(rows.values())}
+
+
+# ---- how it is shown ---------------------------------------------------------------------------------------------
+
+
+def whole(row: Mapping[str, Any]) -> bool:
+    """Whether this is a product of ours, and nothing was left out."""
+    return row["name"] not in (CUBLAS, OTHER) and "error" in row and "tflops" in row
+
+
+def summary(settings: results.Json) -> results.Json:
+    """For each setting the fastest of ours, of the fastest of cuBLAS."""
+    found = {}
+    for name, entry in settings.items():
+        best = max(filter(whole, entry["rows"]), key=lambda row: float(row["tflops"]), default=None)
+        fastest = max((row.get("tflops", 0) for row in entry["rows"] if row["name"] in (CUBLAS, OTHER)), default=0)
+        if best is not None and fastest:
+            found[name] = {"best": best["name"], "tflops": best["tflops"], "over": round(best["tflops"] / fastest, 4)}
+    return found
+
+
+def brief(entry: results.Json) -> str:
+    """A setting in a line."""
+    state = entry["state"]["during"]
+    shown = ", ".join(f"{row['name']} {row['tflops']:.0f}" for row in entry["rows"] if "tflops" in row)
+    wrong = "".join(f"; NOT OK: {row['name']}: {row['status'][:40]}" for row in entry["rows"] if row["status"] != "ok")
+    return f"TFLOP/s at {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W: {shown}{wrong}"
+
+
+def show(found: results.Json) -> None:
+    """Print a row for each variant, a column for each size, and the summary."""
+    console = results.console()
+    kinds = list(dict.fromkeys(entry.get("type", "fp16") for entry in found["settings"].values()))
+    for kind in kinds:
+        entries = [entry for entry in found["settings"].values() if entry.get("type", "fp16") == kind]
+        title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {kind}, TFLOP/s (of cuBLAS)"
+        made = results.table(title, "", *(str(entry["size"]) for entry in entries), min_width=len(title) + 2)
+        by_size = [{row["name"]: row for row in entry["rows"]} for entry in entries]
+        for name in dict.fromkeys(name for rows in by_size for name in rows):
+            cells = (rows.get(name, {}) for rows in by_size)
+            made.add_row(name, *(f"{row['tflops']:.1f} ({row['over']:.3f})" if "over" in row else "-" for row in cells))
+        console.print(made)
+    for name, entry in found["settings"].items():
+        state = entry["state"]["during"]
+        console.print(f"{name}: {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W", highlight=False)
+    for line in failures(found):
+        console.print(f"NOT OK {line}", soft_wrap=True, markup=False)
+    for name, one in found["summary"].items():
+        console.print(f"{name}: {one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS",
+                      soft_wrap=True, markup=False)  # fmt: skip
+
+
+def failures(found: results.Json) -> Iterator[str]:
+    """Variants that have no time, and why."""
+    for name, entry in found["settings"].items():
+        for row in entry["rows"]:
+            if row["status"] != "ok":
+                yield f"{name}: {row['name']}: {row['status']}"
+
+
+BENCH = Bench(
+    "gemm", "The matrix product by HGMMA beside cuBLAS.",
+    """Step 9 of the tour (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
+    parameters, and beside cuBLAS (torch.matmul), all in turns.
+
+    Each variant is compared with float64 first, in a process of its own for small and odd sizes. Exit code 1: one is
+    wrong.
+
+    \b
+      turingas bench gemm
+      turingas bench gemm --size 8192 --variant "as it is" --variant "no cluster"
+    """,
+    (
+        Option("--size", "sizes", "Rows and columns. [default: 1024,2048,4096,8192,16384]", "sizes",
+               metavar="N[,N...]"),
+        Option("--variant", "variants", f"{', '.join(VARIANTS)}. [default: all]", (*VARIANTS, "all"), True, "NAME",
+               every=tuple(VARIANTS)),
+        Option("--type", "types", f"fp16, {', '.join(TYPED)}. [default: all]", ("fp16", *TYPED, "all"), True, "NAME",
+               every=("fp16", *TYPED)),
+        Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
+    ),
+    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+)  # fmt: skip

@@ -1,0 +1,482 @@
+"""Layers as matrix products by HGMMA: any filters, strides, paddings, dilations, in four precisions. ``Conv2d`` has one
+of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and methods/pack.sass."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import loader
+from kernels_sass.conv.cost import sms
+from kernels_sass.conv.libraries import Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.methods import hgmma
+from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
+from kernels_sass.conv.shape import check_layout
+from loader import cuda
+from loader.arrays import HOST
+from loader.cuda import Buffer
+from loader.module import CPU
+from turingas.cubin.cubin import Cubin
+from turingas.errors import LaunchError
+
+Pair = tuple[int, int]
+Sizes = tuple[int, ...]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
+STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
+LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
+FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
+READY = 64  # launches that a plan remembers, by the addresses of their arrays
+KNOBS = ("tile_n", "stages", "promote", "group", "buffers")  # of a Tiling, that a schedule may set
+NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
+
+
+def pair(name: str, value: Any, least: int) -> Pair:
+    """A number for rows and columns, or one for each. LaunchError."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    try:
+        found = tuple(-1 if isinstance(one, bool) else operator.index(one) for one in values)
+    except TypeError:
+        found = ()
+    if len(found) != 2 or min(found) < least:
+        what = f"a number from {least} on, or one for rows and one for columns"
+        raise LaunchError(f"{name} is {value!r}; it must be {what}")
+    return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution: n images of c channels, h rows, w columns; k filters of r x s. LaunchError for one that gives no
+    output, or that the kernel cannot count."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    layout: str = "NCHW"
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+        if empty := [name for name in "nchwkrs" if getattr(self, name) < 1]:
+            raise LaunchError(f"{empty[0]} is {getattr(self, empty[0])}; every size is at least 1")
+        if self.p < 1 or self.q < 1:
+            raise LaunchError(f"a filter of {self.r} x {self.s} is larger than an image of {self.h} x {self.w} with a "
+                              f"padding of {self.padding[0]} x {self.padding[1]}")  # fmt: skip
+        for size, reach, padding in zip((self.r, self.s), self.dilation, self.padding):
+            if (size - 1) * reach > REACH or max(padding, (size - 1) * reach - padding) > PADDINGS:
+                raise LaunchError(f"a filter of {size} with a dilation of {reach} and a padding of {padding}",
+                                  f"tensor copies reach {REACH} pixels far, {PADDINGS} beyond an image")  # fmt: skip
+        if max(self.stride) > STRIDES:
+            raise LaunchError(f"a stride of {max(self.stride)}", f"tensor copies have strides up to {STRIDES}")
+        if self.n * self.p * self.q >= LIMIT - TILE_M:
+            raise LaunchError(f"y has {self.n * self.p * self.q} pixels; the kernel counts to 4 G")
+
+    @property
+    def p(self) -> int:
+        """Rows of y."""
+        return self._size(self.h, self.r, 0)
+
+    @property
+    def q(self) -> int:
+        """Columns of y."""
+        return self._size(self.w, self.s, 1)
+
+    def _size(self, size: int, of: int, axis: int) -> int:
+        return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1
+
+    @property
+    def x_shape(self) -> Sizes:
+        """In the layout."""
+        return self._shape(self.n, self.c, self.h, self.w)
+
+    @property
+    def y_shape(self) -> Sizes:
+        """In the layout."""
+        return self._shape(self.n, self.k, self.p, self.q)
+
+    def strides(self, shape: Sizes, item: int) -> Mapping[str, int]:
+        """Of N, C, H, W in bytes, of an array in the layout. LaunchError for what is too large."""
+        found, step = {}, item
+        for letter, size in zip(reversed(self.layout), reversed(shape)):
+            found[letter], step = step, step * size
+        if max(found.values()) >= LIMIT:
+            raise LaunchError(f"{self.layout} = {shape} has strides of 4 GiB or more")
+        return found
+
+    def _shape(self, *sizes: int) -> Sizes:
+        return tuple(sizes["NCHW".index(letter)] for letter in self.layout)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What tensor copies take: images x rows x columns x channels, ``strides`` in bytes, with the ``filter`` that goes
+    over it. ``packed``: channels, columns and columns of zeros in front, of the array that pack.sass is to make of x;
+    () if copies take x itself. ``folded``: all columns of a filter are channels here."""
+
+    shape: Sizes
+    strides: Sizes
+    filter: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    packed: Sizes = ()
+    folded: bool = False
+
+    @classmethod
+    def of(cls, shape: Shape, precision: Precision, aligned: bool) -> Source:
+        """For a layer; ``aligned``: whether x begins where copies can."""
+        n, c, h, w, s = shape.n, shape.c, shape.h, shape.w, shape.s
+        (_, across), (_, pad), item = shape.stride, shape.padding, precision.item
+        rest = (shape.r, s), shape.stride, shape.padding, shape.dilation
+        filled = -(-c * item // UNIT) * UNIT // item  # channels, so many that copies take them
+        if s > 1 and shape.dilation[1] == 1:
+            folded = next(count for count in range(c, c + UNIT) if count * across * item % UNIT == 0)
+            if _stages(1, s * folded, precision) * FOLD <= _stages(s, filled, precision):
+                columns = (shape.q - 1 + -(-s // across)) * across
+                step = folded * item
+                return cls((n, h, shape.q, s * folded), (h * columns * step, columns * step, across * step, item),
+                           (shape.r, 1), (shape.stride[0], 1), (shape.padding[0], 0), (shape.dilation[0], 1),
+                           (folded, columns, pad), True)  # fmt: skip
+        step = filled * item
+        strides = h * w * step, w * step, step, item
+        if shape.layout == "NHWC" and filled == c and aligned:
+            return cls((n, h, w, c), strides, *rest)
+        return cls((n, h, w, filled), strides, *rest, (filled, w, 0))
+
+    def channels(self, precision: Precision) -> int:
+        """In multiples of those of a stage."""
+        return -(-self.shape[3] // precision.tile_k) * precision.tile_k
+
+    def stages(self, precision: Precision) -> int:
+        """For a tile."""
+        return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
+
+    def map(self, array: Any, precision: Precision) -> Any:
+        """The tensor map of the array that has it."""
+        corners = zip(self.filter, self.padding, self.dilation)
+        upper = [padding - (size - 1) * reach for size, padding, reach in corners]
+        return loader.tensor_map(
+            array, channels=precision.tile_k, pixels=TILE_M, lower=[-one for one in self.padding], upper=upper,
+            steps=(1, *self.stride, 1), swizzle=hgmma.ROW, dtype=precision.dtype,
+        )  # fmt: skip
+
+
+def _stages(places: int, channels: int, precision: Precision) -> int:
+    return places * -(-channels // precision.tile_k)
+
+
+class View:
+    """Memory at an address seen as an array, for whom takes the interfaces of numpy or CUDA. ``kept`` lives as long."""
+
+    def __init__(self, address: int, shape: Sizes, strides: Sizes, dtype: str, kept: Any = None) -> None:
+        self.shape, self.strides, self.dtype, self.kept = shape, strides, np.dtype(NUMPY[dtype]), kept
+        self._facts = {"shape": shape, "strides": strides, "typestr": NUMPY[dtype], "data": (address, False),
+                       "version": 3}  # fmt: skip
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._facts
+
+    def on_host(self) -> Array:
+        """As numpy has it."""
+        class Host:
+            __array_interface__ = self._facts
+
+        return np.asarray(Host())
+
+
+def view(place: int, address: int, shape: Sizes, strides: Sizes, dtype: str) -> Any:
+    """The memory at an address as an array, on the host or a GPU."""
+    made = View(address, shape, strides, dtype)
+    return made.on_host() if place == HOST else made
+
+
+def adjacent(shape: Sizes, item: int) -> Sizes:
+    """Strides in bytes of C order."""
+    return tuple(item * math.prod(shape[n + 1 :]) for n in range(len(shape)))
+
+
+@functools.cache
+def _loaded(device: str | cuda.Device, make: Callable[..., Cubin], *of: Any) -> Any:
+    return loader.load(make(*of), str(device))
+
+
+def loaded(device: str, make: Callable[..., Cubin], *of: Any) -> Any:
+    """The module of a kernel that ``make`` makes, loaded once."""
+    return _loaded(device if device == CPU else cuda.device_named(device), make, *of)
+
+
+Ready = Callable[[int], None]  # queues all on a stream
+
+
+class Implicit:
+    """A layer, as ``Conv2d`` has it: y = act(conv(x, weight) + bias + residual)."""
+
+    def __init__(
+        self, weight: Any, bias: Any, stride: Pair, padding: Pair, dilation: Pair, relu: bool, layout: str,
+        device: str | None, precision: str, schedule: Mapping[str, object],
+    ) -> None:  # fmt: skip
+        self.precision, self.relu, self.layout = hgmma.precision_of(precision), relu, layout
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.schedule = _knobs(schedule)
+        dtype = self.precision.dtype
+        self.weight_shape = tuple(map(int, weight.shape))
+        self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
+        self.bias = None if bias is None else _floats("bias", bias, dtype)
+        self.device = device
+        self.lock = threading.RLock()
+        self.plans: dict[Any, _Plan] = {}
+        self.filters: dict[Any, tuple[Any, Any]] = {}  # by the place, and how they lie
+        self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
+        self.closed = False
+        if device not in (None, CPU):
+            supported(str(device))
+
+    def __call__(self, x: Any, residual: Any, out: Any, stream: int | None = None) -> Any:
+        """As ``Conv2d`` has it. ``stream``: on a GPU another than the caller's current one."""
+        library, dtype = library_of("x", x), self.precision.dtype
+        if library.staged and self.device not in (None, CPU):
+            return self._through_buffers(x, residual, out)
+        source, _, place, _ = where("x", x, dtype=dtype)
+        shape = self.shape(tuple(map(int, x.shape)))
+        if self.device is not None and called(place) != self.device:
+            raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
+        added = 0 if residual is None else address_of("residual", residual, shape.y_shape, place, dtype=dtype)
+        sizes = tuple(self.precision.item * math.prod(one) for one in (shape.x_shape, shape.y_shape))
+        if out is None:
+            y, target = library.empty(x, shape.y_shape)
+        else:
+            y, target = out, written_to(out, shape.y_shape, place, source, added, (sizes[0], sizes[1]), dtype)
+        with self.lock:
+            if self.closed:
+                raise LaunchError("the layer is closed")
+            plan = self._plan(shape, place, source % UNIT == 0, target % UNIT == 0 and added % UNIT == 0, bool(added))
+            if stream is None:
+                stream = 0 if place == HOST else library.kind.current(place)
+            more, at = self._scratch(library, x, plan.packed, place) if plan.packed else (None, source)
+            plan.run(stream, source, target, added, at)
+            del more  # freed when all is queued
+        return y
+
+    def _scratch(self, library: Library, x: Any, shape: Sizes, place: int) -> tuple[Any, int]:
+        """Memory for what pack.sass makes of x, from its library; where to allocate would wait for the GPU the same
+        each time, for one stream alone."""
+        count = math.prod(shape)
+        if not library.kept:
+            return library.empty(x, (count,))
+        kept = self.kept.get(place)
+        if kept is None or kept.nbytes < count * self.precision.item:
+            if kept is not None:
+                kept.free()
+                for plan in self.plans.values():
+                    plan.ready.clear()
+            kept = self.kept[place] = library.empty(x, (count,))[0]
+        return kept, kept.address
+
+    def shape(self, given: Sizes) -> Shape:
+        """For x with these sizes. LaunchError."""
+        if len(given) != 4:
+            raise LaunchError(f"x has the shape {given}; it must have four sizes, {', '.join(self.layout)}")
+        sizes, (k, c, r, s) = dict(zip(self.layout, given)), self.weight_shape
+        if sizes["C"] != c:
+            raise LaunchError(f"x has {sizes['C']} channels ({self.layout} = {given}), the filters {c}")
+        return Shape(sizes["N"], c, sizes["H"], sizes["W"], k, r, s, self.stride, self.padding, self.dilation,
+                     self.layout)  # fmt: skip
+
+    def _plan(self, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
+        key = shape, place, aligned, pairs, residual
+        if key not in self.plans:
+            supported(called(place))
+            self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
+        return self.plans[key]
+
+    def filters_for(self, source: Source, place: int) -> tuple[Any, Any]:
+        """Weight and bias on a device, the former as a tensor map's array; made once for each way to lie."""
+        channels = source.packed[0] if source.packed else source.shape[3]
+        key = place, channels, source.folded
+        if key not in self.filters:
+            made = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k)
+            found: tuple[Any, Any] = made, self.bias
+            if place != HOST:
+                gpu = cuda.device_named(called(place))
+                found = Buffer.of(made, gpu), None if self.bias is None else Buffer.of(self.bias, gpu)
+            self.filters[key] = found
+        return self.filters[key]
+
+    def _through_buffers(self, x: Any, residual: Any, out: Any) -> Any:
+        """numpy arrays for a layer on a GPU."""
+        assert self.device is not None
+        more = None if residual is None else Buffer.of(residual, self.device)
+        y = self(Buffer.of(x, self.device), more, None)
+        if out is None:
+            return y.numpy()
+        y.copy_to(out)
+        return out
+
+    def close(self) -> None:
+        """Give memory back."""
+        with self.lock:
+            self.closed = True
+            self.plans.clear()
+            for one in (*(one for made in self.filters.values() for one in made), *self.kept.values()):
+                if isinstance(one, Buffer):
+                    one.free()
+            self.filters.clear()
+            self.kept.clear()
+
+
+class _Plan:
+    """What x of a shape takes on a device. ``aligned``: x begins where copies can; ``pairs``: so do y and residual."""
+
+    def __init__(
+        self, layer: Implicit, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool
+    ) -> None:
+        self.shape, self.place, self.device = shape, place, called(place)
+        self.precision = precision = layer.precision
+        item = precision.item
+        self.source = Source.of(shape, precision, aligned)
+        self.weight, self.bias = layer.filters_for(self.source, place)
+        steps = shape.strides(shape.y_shape, item)
+        self.steps = steps["N"], steps["W"], steps["C"]
+        copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies
+        self.pixels = shape.n * shape.p * shape.q
+        several = sms(self.device)
+        made = hgmma.tiling(
+            precision, self.pixels, shape.k, several, direct=int(not copied), residual=int(residual),
+            pairs=int(shape.layout == "NHWC" and shape.k % 2 == 0 and pairs), bias=int(self.bias is not None),
+            relu=int(layer.relu),
+        )  # fmt: skip
+        self.tiling = replace(made, **layer.schedule)
+        if self.tiling.shared > hgmma.ROOM:
+            raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
+                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
+        self.blocks = min(several, self.tiling.tiles(self.pixels, shape.k))
+        self.filters = loader.tensor_map(self.weight, (self.tiling.tile_n, precision.tile_k), swizzle=hgmma.ROW,
+                                         dtype=precision.dtype)  # fmt: skip
+        self.module = loaded(self.device, hgmma.built, self.tiling)
+        n, h, _, _ = self.source.shape
+        self.packed: Sizes = ()  # the array that pack.sass makes
+        if self.source.packed:
+            channels, columns, _ = self.source.packed
+            self.packed = n, h, columns, channels
+        self.ready: dict[Sizes, Ready] = {}
+
+    def run(self, stream: int, x: int, y: int, residual: int, source: int) -> None:
+        """Queue it all; on the CPU device: run it. Addresses; ``source``: of what copies take."""
+        key = x, y, residual, source
+        if key not in self.ready:
+            if len(self.ready) >= READY:
+                del self.ready[next(iter(self.ready))]
+            self.ready[key] = self._ready(x, y, residual, source)
+        self.ready[key](stream)
+
+    def _ready(self, x: int, y: int, residual: int, source: int) -> Ready:
+        """The launches for arrays at these addresses."""
+        launches = [*([self._pack(x, source)] if self.packed else []), self._main(y, residual, source)]
+        if self.place == HOST:
+            def run(stream: int) -> None:
+                for kernel, grid, threads, shared, args in launches:
+                    kernel.launch(grid, threads, *args, shared=shared)
+
+            return run
+        queues = [kernel.module.queue([kernel.prepare(grid, threads, *args, shared=shared)])
+                  for kernel, grid, threads, shared, args in launches]  # fmt: skip
+
+        def queue(stream: int) -> None:
+            for one in queues:
+                one(stream)
+
+        return queue
+
+    def _array(self, address: int, shape: Sizes) -> Any:
+        """A pointer: the address, or on the CPU device an array."""
+        if self.place != HOST or not address:
+            return address
+        return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
+
+    def _main(self, y: int, residual: int, source: int) -> tuple[Any, ...]:
+        shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
+        x_map = given.map(view(self.place, source, given.shape, given.strides, precision.dtype), precision)
+        flat = self.pixels, shape.k
+        y_map: Any = bytes(128)
+        if not tiling.direct:
+            target = view(self.place, y, flat, adjacent(flat, precision.item), precision.dtype)
+            y_map = loader.tensor_map(target, (16, precision.tile_k), swizzle=hgmma.ROW, dtype=precision.dtype)
+        reach, (rows, columns) = given.filter[1], given.dilation
+        numbers = (
+            *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
+            shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
+            *given.stride, *given.padding, *self.steps,
+        )  # fmt: skip
+        bias = 0 if self.bias is None else self.bias.address if isinstance(self.bias, Buffer) else self.bias
+        pointers = bias, self._array(residual, shape.y_shape), self._array(y, shape.y_shape) if tiling.direct else 0
+        args = x_map, self.filters, y_map, *pointers, *numbers
+        return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
+
+    def _pack(self, x: int, target: int) -> tuple[Any, ...]:
+        shape, item = self.shape, self.precision.item
+        steps = shape.strides(shape.x_shape, item)
+        channels, columns, pad = self.source.packed
+        rows, per_image, width = shape.n * shape.h, shape.h, shape.w
+        if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
+            rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns
+        at_once = next(count for count in (4, 8, 32) if count >= min(channels, 32))
+        in_rows = steps["W"] == item or steps["C"] != item
+        grid = rows, -(-columns // (PACK_TILE // at_once)), -(-channels // at_once)
+        numbers = (per_image, hgmma.inverse(per_image), width, columns, pad, shape.c, channels,
+                   steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
+        args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
+        packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
+        return packer.kernel(), grid, PACK_THREADS, 0, args
+
+
+def supported(device: str) -> None:
+    """LaunchError for a GPU without these instructions."""
+    if device == CPU:
+        return
+    gpu = cuda.device_named(device)
+    if not gpu.runs(ARCH):
+        raise LaunchError(*refused(f"{gpu} ({gpu.name}) is {gpu.arch}"))
+
+
+def refused(why: str) -> tuple[str, str]:
+    """Message and hint for where these layers cannot run."""
+    return (f"{why}, and this layer takes the kernel {hgmma.NAME!r}, which is for {ARCH} alone (H100, H200): its "
+            "products are HGMMA, fed by tensor copies",
+            "elsewhere there are filters of 3 x 3, stride 1, dilation 1, padding 0 or 1, in fp32")  # fmt: skip
+
+
+def _knobs(schedule: Mapping[str, object]) -> dict[str, Any]:
+    """A schedule as fields of a Tiling. LaunchError."""
+    found = {str(name).lower(): value for name, value in schedule.items()}
+    if unknown := [name for name in schedule if str(name).lower() not in KNOBS]:
+        raise LaunchError(f"{hgmma.SOURCE.name} has no parameter {unknown[0]!r}",
+                          "it has: " + ", ".join(map(str.upper, KNOBS)))  # fmt: skip
+    for name, value in found.items():
+        if not isinstance(value, int):
+            raise LaunchError(f"{name.upper()} is {value!r}; it must be a number")
+    return found
+
+
+def _floats(name: str, value: Any, dtype: str) -> Array:
+    """A bias, of float32 or of the type of x, as float32 in the host's memory."""
+    library = library_of(name, value)
+    own = "float32" if value.dtype == library.dtypes["float32"] else dtype
+    found: Array = raw(name, value, own).view(NUMPY[own])
+    if own == "bfloat16":
+        found = (found.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return found.astype(np.float32)

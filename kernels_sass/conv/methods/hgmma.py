@@ -1,0 +1,142 @@
+"""hgmma.sass: convolution as a matrix product by HGMMA, fed by tensor copies of kind im2col.
+``kernels_sass.conv.implicit`` launches it; it is none of METHODS, which are for filters of 3 x 3 in float32."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import turingas
+from turingas.cubin.cubin import Cubin
+from turingas.errors import LaunchError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NAME = "hgmma"
+ARCH = "sm_90a"
+FOLDER = Path(__file__).parent
+SOURCE, PACK = FOLDER / "hgmma.sass", FOLDER / "pack.sass"
+TILE_M = 128  # pixels
+THREADS = 384
+ROW = 128  # bytes of a stage for a pixel or a filter
+ROOM = 227 << 10  # bytes of dynamic shared memory
+STARTED = 40  # what a tile takes besides its products, in filters' worth of time
+PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
+
+
+@dataclass(frozen=True)
+class Precision:
+    """``dtype``: of x, weight and y. ``type``, ``parts``, ``promote``: as the source has them. ``widths``: filters of
+    a tile, and stages that there is room for."""
+
+    dtype: str
+    type: str
+    parts: int
+    promote: int
+    widths: tuple[tuple[int, int], ...]
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return 4 if self.type == "TF32" else 2
+
+    @property
+    def tile_k(self) -> int:
+        """Channels of a stage."""
+        return ROW // self.item
+
+
+ONE = ((256, 4), (192, 5), (128, 6), (64, 8))
+PRECISIONS = {
+    "fp32": Precision("float32", "TF32", 3, 1, ((192, 2), (128, 3), (64, 4))),
+    "tf32": Precision("float32", "TF32", 1, 0, ONE),
+    "fp16": Precision("float16", "F16", 1, 0, ONE),
+    "bf16": Precision("bfloat16", "BF16", 1, 0, ONE),
+}
+
+
+def precision_of(name: object) -> Precision:
+    """LaunchError for what is none."""
+    if not isinstance(name, str) or name not in PRECISIONS:
+        raise LaunchError(f"there is no precision {name!r}", "there are: " + ", ".join(PRECISIONS))
+    return PRECISIONS[name]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The parameters of the source."""
+
+    type: str
+    parts: int
+    promote: int
+    tile_n: int
+    stages: int
+    buffers: int = 1
+    group: int = 16
+    direct: int = 0
+    pairs: int = 0
+    bias: int = 0
+    residual: int = 0
+    relu: int = 0
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
+        stage = (TILE_M + self.tile_n) * ROW * (2 if self.parts > 1 else 1)
+        return 0x400 + self.stages * stage + 8 * self.buffers * 16 * ROW
+
+    def tiles(self, pixels: int, filters: int) -> int:
+        """Of y."""
+        return -(-pixels // TILE_M) * -(-filters // self.tile_n)
+
+
+def tiling(precision: Precision, pixels: int, filters: int, sms: int, **more: int) -> Tiling:
+    """As wide as keeps all multiprocessors busy, counted in tiles one after the other. ``more``: other parameters."""
+
+    def time(one: tuple[int, int]) -> float:
+        rounds = -(-(-(-pixels // TILE_M) * -(-filters // one[0])) // sms)
+        return rounds * (one[0] + STARTED)
+
+    width, stages = min(precision.widths, key=time)
+    made = Tiling(precision.type, precision.parts, precision.promote, width, stages, **more)
+    boxes = width // precision.tile_k
+    twice = Tiling(**{**vars(made), "buffers": 2})
+    return twice if boxes % 2 == 0 and twice.shared <= ROOM and not made.direct else made
+
+
+@functools.cache
+def built(tiling: Tiling) -> Cubin:
+    """The kernel, assembled."""
+    return _assembled(SOURCE, {name.upper(): value for name, value in vars(tiling).items()})
+
+
+@functools.cache
+def packing(item: int, channels: int, rows: bool) -> Cubin:
+    """The kernel that brings x into the order of copies: elements of ``item`` bytes, blocks of so many channels;
+    ``rows``: neighbours in x are pixels of a row, not channels."""
+    return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows)})
+
+
+def _assembled(source: Path, defines: dict[str, object]) -> Cubin:
+    return turingas.assemble(source.read_text(), ARCH, defines, [FOLDER], filename=str(source))
+
+
+def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
+    """Filters K, C, R, S as the kernel wants them: rows of R x S places, each with its ``channels`` (with ``folded`` of
+    R places, each with S x ``channels`` numbers), filled up with zeros to multiples of ``tile_k``."""
+    k, c, r, s = weight.shape
+    padded = np.zeros((k, r, s, channels), weight.dtype)
+    padded[..., :c] = weight.transpose(0, 2, 3, 1)
+    places = padded.reshape(k, r, s * channels) if folded else padded.reshape(k, r * s, channels)
+    made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
+    made[..., : places.shape[2]] = places
+    return made.reshape(k, -1)
+
+
+def inverse(number: int) -> int:
+    """What the kernels divide by a number with: 2^32 over it, whole."""
+    return min((1 << 32) // number, (1 << 32) - 1)

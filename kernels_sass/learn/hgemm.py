@@ -1,0 +1,187 @@
+"""Step 9 from Python: C = A B in float16, sums in float32, on an H100, an H200 or the CPU device.
+
+    python -m kernels_sass.learn.hgemm 300 520 200                          # the CPU device, strict, races
+    python -m kernels_sass.learn.hgemm 300 520 200 --device cuda:0 -D STAGES=3
+
+prints the relative L2 error against float64; exit code 1 if it is more than rounding to float16 explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loader
+import turingas
+from loader.cuda import Buffer
+from turingas.cubin.cubin import Cubin
+
+SOURCE = Path(__file__).parent / "09_hgemm.sass"
+LOW = Path(__file__).parents[1] / "low.sass"
+TILE_M = 128
+THREADS = 384
+ROUNDED = 3e-4  # relative L2 error: rounding to float16 is 2.1e-4
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The parameters of the source, and what a launch needs to know of them.
+
+    ``ta``: A is given as K rows of M; ``tb``: B is given as K rows of N (else as N rows of K). ``type``: of
+    elements and results, F16, BF16, or TF32 (float32).
+    """
+
+    tile_n: int = 256
+    stages: int = 4
+    cluster: int = 1
+    group: int = 16
+    buffers: int = 0  # 0: 2, or 1 where the columns are no multiple of 128
+    late: int = 1
+    ta: int = 0
+    tb: int = 0
+    loads: int = 1
+    store: int = 1
+    multicast: int = 1
+    compiled: int = 0
+    type: str = "F16"
+    parts: int = 1
+    promote: int = 0
+    bias: int = 0
+    relu: int = 0
+
+    @classmethod
+    def of(cls, defines: Mapping[str, str]) -> Tiling:
+        """From the parameters' names and values."""
+        given: dict[str, Any] = {
+            name.lower(): int(value) if value.isdigit() else value for name, value in defines.items()
+        }
+        return cls(**given)
+
+    def defines(self) -> dict[str, object]:
+        found = {name.upper(): value for name, value in vars(self).items()}
+        return {**found, "BUFFERS": self.boxes}
+
+    @property
+    def tile_k(self) -> int:
+        """Elements of a row of 128 bytes."""
+        return 32 if self.type == "TF32" else 64
+
+    @property
+    def boxes(self) -> int:
+        """Boxes of 16 rows of 128 bytes that a warp has for its results."""
+        return self.buffers or 2 - self.tile_n // self.tile_k % 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
+        return 0x400 + self.stages * (TILE_M + self.tile_n) * 128 + 8 * self.boxes * 16 * 128
+
+    def blocks(self, m: int, n: int, sms: int) -> int:
+        """Of the grid: one a multiprocessor, or fewer where there are fewer tiles."""
+        tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n)
+        return self.cluster * min(tiles, sms // self.cluster)
+
+    def maps(self, a: Any, b: Any, c: Any, dtype: str | None = None) -> tuple[Any, Any, Any]:
+        """The tensor maps of A, B and C. ``dtype``: of their elements, if the arrays do not say ("bfloat16")."""
+        return (
+            loader.tensor_map(a, (64, 64) if self.ta else (TILE_M, self.tile_k), swizzle=128, dtype=dtype),
+            loader.tensor_map(
+                b,
+                (64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), self.tile_k),
+                swizzle=128,
+            ),
+            loader.tensor_map(c, (16, self.tile_k), swizzle=128, dtype=dtype),
+        )
+
+    def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
+        """M, N, K."""
+        k, m = a.shape if self.ta else a.shape[::-1]
+        return int(m), int(b.shape[1 if self.tb else 0]), int(k)
+
+
+@functools.cache
+def built(tiling: Tiling) -> Cubin:
+    """The kernel, assembled."""
+    return turingas.assemble(SOURCE.read_text(), "sm_90a", tiling.defines(), [SOURCE.parent], filename=str(SOURCE))
+
+
+@functools.cache
+def splitting() -> Cubin:
+    """The kernel that makes second parts, assembled."""
+    return turingas.assemble(LOW.read_text(), "sm_90a", filename=str(LOW))
+
+
+def arguments(
+    tiling: Tiling, a: Any, b: Any, c: Any, sizes: tuple[int, int, int] | None = None, sms: int = 132, *,
+    low: Sequence[Any] = (), bias: Any = None, dtype: str | None = None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``low``: the
+    second parts of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger."""
+    m, n, k = sizes or tiling.sizes(a, b)
+    options: dict[str, Any] = {"shared": tiling.shared}
+    if tiling.cluster > 1 and not tiling.compiled:
+        options["cluster"] = tiling.cluster
+    more: list[Any] = list(tiling.maps(low[0], low[1], c)[:2]) if low else []
+    more += [bias] if bias is not None else []
+    return (tiling.blocks(m, n, sms), THREADS, *tiling.maps(a, b, c, dtype), m, n, k, *more), options
+
+
+def multiply(module: Any, tiling: Tiling, a: Any, b: Any, c: Any, sms: int = 132, **options: Any) -> Any:
+    """Queue C = A B; what ``launch`` gives."""
+    given, more = arguments(tiling, a, b, c, sms=sms)
+    return module.kernel().launch(*given, **more, **options)
+
+
+def matrices(tiling: Tiling, m: int, n: int, k: int, seed: int = 0) -> tuple[Array, Array, Array, Array]:
+    """Random A and B as the tiling wants them, C full of NaN, and the product in float64."""
+    random = np.random.default_rng(seed)
+    a = random.standard_normal((m, k), np.float32).astype(np.float16)
+    b = random.standard_normal((k, n), np.float32).astype(np.float16)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    given = [np.ascontiguousarray(x.T if turned else x) for x, turned in ((a, tiling.ta), (b, not tiling.tb))]
+    return given[0], given[1], np.full((m, n), np.nan, np.float16), exact
+
+
+def error(found: Array, exact: Array) -> float:
+    """Relative L2."""
+    return float(np.linalg.norm(found.astype(np.float64) - exact) / np.linalg.norm(exact))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m kernels_sass.learn.hgemm", description=__doc__)
+    parser.add_argument("sizes", nargs="+", type=int, metavar="M N K", help="three numbers for each product")
+    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sms", type=int, default=0, help="blocks at once. [default: of the GPU; 4 on the CPU device]")
+    asked = parser.parse_args(words)
+    tiling = Tiling.of(dict(word.split("=", 1) for word in asked.define))
+    on_cpu, wrong = asked.device == "cpu", False
+    with loader.load(built(tiling), asked.device) as module:
+        for m, n, k in zip(*(asked.sizes[first::3] for first in range(3)), strict=True):
+            a, b, c, exact = matrices(tiling, m, n, k)
+            if on_cpu:
+                report = multiply(module, tiling, a, b, c, asked.sms or 4, strict=True, races=True)
+                found = [str(one) for one in report.hazards + report.races]
+            else:
+                da, db, dc = (Buffer.of(x, asked.device) for x in (a, b, c))
+                multiply(module, tiling, da, db, dc, asked.sms or 132)
+                module.synchronize()
+                c, found = dc.numpy(), []
+            off = error(c, exact)
+            wrong |= bool(found) or not off < ROUNDED
+            print(f"{m} x {n} x {k}: relative L2 error {off:.2e}", *found[:3], sep="\n", flush=True)
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Tensor memory on the CPU device, in kernels that ptxas makes of PTX. No Blackwell card was at hand: what is expected
+follows from the PTX ISA and from CUTLASS' traits of the same instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulate.tcgen05 import LOADS, compiled, fragment, registers, stored
+from tests.tools import ptxas
+from turingas.emulate import DeviceError, launch
+from turingas.emulate.arrays import Array
+
+pytestmark = pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
+
+FORMS = [
+    (shape, times, packed)
+    for shape, (each, _) in LOADS.items() for times, packed in ((1, False), (2, True), (4, False), (64 // each, True))
+]  # fmt: skip
+
+
+def fill(columns: int) -> str:
+    """Puts its lane and column into each word."""
+    lines = ["shl.b32 %r250, %thread, 16;"]
+    for first in range(0, columns, 128):
+        lines += [f"add.u32 %r{n}, %r250, {n + first};" for n in range(128)]
+        lines.append(f"add.u32 %r251, %mine, {first};")
+        lines.append(f"tcgen05.st.sync.aligned.32x32b.x128.b32 [%r251], {registers(0, 128)};")
+    return "\n".join([*lines, "tcgen05.wait::st.sync.aligned;"])
+
+
+def instruction(name: str, shape: str, times: int, packed: bool) -> tuple[str, int]:
+    """Of a load or store of %r0 on at %r252; also how many registers."""
+    count = LOADS[shape][0] * times
+    how = "" if not packed else ".pack::16b" if name == "ld" else ".unpack::16b"
+    second = ", 64" if shape == "16x32bx2" else ""
+    operands = f"{registers(0, count)}, [%r252]{second}" if name == "ld" else f"[%r252]{second}, {registers(0, count)}"
+    return f"tcgen05.{name}.sync.aligned.{shape}.x{times}{how}.b32 {operands};", count
+
+
+def run(body: str, size: int) -> Array:
+    """The (size, 128) words that the threads of a block store."""
+    out = np.zeros((size, 128), np.uint32)
+    launch(compiled(body), "k", 1, 128, [out, np.zeros(1, np.uint32)])
+    return out
+
+
+def test_loads() -> None:
+    """Every shape, also packed, and the upper 16 lanes of a warp."""
+    lines, wanted = [fill(256)], []
+    for shape, times, packed in FORMS:
+        first = 0 if shape == "32x32b" or times % 4 else 16
+        begin = 3 if times < 8 else 0
+        text, count = instruction("ld", shape, times, packed)
+        lines += [f"add.u32 %r252, %mine, {(first << 16) + begin};", text, "tcgen05.wait::ld.sync.aligned;"]
+        lines.append(stored(0, count, 128 * sum(len(w) for w in wanted)))
+        lanes, columns = fragment(shape, times, 0)
+        second = 64 * (np.arange(32)[:, None] >= 16) if shape == "16x32bx2" else 0
+        base = (lanes[None] + first + 32 * np.arange(4)[:, None, None]) << 16
+        if packed:
+            low = begin + 2 * columns + second
+            value = base * 0 + (low | low + 1 << 16)
+        else:
+            value = base | (begin + columns + second)
+        wanted.append(value.transpose(2, 0, 1).reshape(-1, 128))
+    found = run("\n".join(lines), sum(len(w) for w in wanted))
+    assert (found == np.concatenate(wanted)).all()
+
+
+def test_stores() -> None:
+    """Likewise: what was not stored to is as before."""
+    lines, wanted = [], []
+    for n, (shape, times, packed) in enumerate(f for f in FORMS if f[1] < 8):
+        text, count = instruction("st", shape, times, packed)
+        lines += [fill(128), "add.u32 %r252, %mine, 5;"]
+        lines += [f"shl.b32 %r{r}, %thread, 8; add.u32 %r{r}, %r{r}, {r + (7 << 16)};" for r in range(count)]
+        lines += [text, "tcgen05.wait::st.sync.aligned;"]
+        lines.append(f"tcgen05.ld.sync.aligned.32x32b.x128.b32 {registers(0, 128)}, [%mine];")
+        lines += ["tcgen05.wait::ld.sync.aligned;", stored(0, 128, 128 * 128 * n)]
+        memory = (np.arange(128)[:, None] << 16) + np.arange(128)
+        lanes, columns = fragment(shape, times, 0)
+        second = 64 * (np.arange(32)[:, None] >= 16) if shape == "16x32bx2" else 0
+        for warp in range(4):
+            value = ((np.arange(32)[:, None] + 32 * warp) << 8) + np.arange(count) + (7 << 16)
+            rows = lanes + 32 * warp
+            if packed:
+                memory[rows, 5 + 2 * columns + second] = value & 0xFFFF
+                memory[rows, 6 + 2 * columns + second] = value >> 16
+            else:
+                memory[rows, 5 + columns + second] = value
+        wanted.append(memory.T)
+    found = run("\n".join(lines), sum(len(w) for w in wanted))
+    assert (found == np.concatenate(wanted)).all()
+
+
+def test_allocation() -> None:
+    """Columns that are free are found; those of one block are not another's."""
+    lines = []
+    for n, columns in enumerate((64, 32, 128, 32)):
+        lines.append(f"@%first mov.u32 %r0, sm; @%first add.u32 %r0, %r0, {4 * n};")
+        lines.append(f"@%first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], {columns};")
+        if n == 1:
+            lines.append("@%first ld.shared.b32 %r1, [sm];")
+            lines.append("@%first tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 64;")
+    lines.append("bar.sync 0; ld.shared.v4.b32 {%r0, %r1, %r2, %r3}, [sm];")
+    lines.append(stored(0, 4, 0))
+    out = np.zeros((4, 128), np.uint32)
+    launch(compiled("\n".join(lines), 32), "k", 1, 128, [out, np.zeros(1, np.uint32)])
+    assert out[:, 0].tolist() == [64, 32, 128, 64]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%tm]; st.global.b32 [%out], %r0;", "the warp reaches lanes 32"),
+        ("add.u32 %r1, %mine, 32; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r1], {%thread};", "nobody has taken it"),
+        ("add.u32 %r1, %mine, 510; tcgen05.st.sync.aligned.32x32b.x4.b32 [%r1], {%r0,%r0,%r0,%r0};", "512 columns"),
+    ],
+)
+def test_wrong_places(body: str, why: str) -> None:
+    with pytest.raises(DeviceError, match=why):
+        launch(compiled(body, 512 if "510" in body else 32), "k", 1, 128, [np.zeros(128, np.uint32)] * 2)
+
+
+#: shape of tcgen05.cp: rows and bytes of each, the lanes that get row r, and the bits of an element that becomes a byte
+COPIES = {
+    "128x256b": (128, 32, lambda r: [r], 0),
+    "4x256b": (4, 32, lambda r: [32 * r], 0),
+    "128x128b": (128, 16, lambda r: [r], 0),
+    "64x128b.warpx2::02_13": (64, 16, lambda r: [r, r + 64], 0),
+    "64x128b.warpx2::01_23": (64, 16, lambda r: [r % 32 + r // 32 * 64, r % 32 + r // 32 * 64 + 32], 0),
+    "32x128b.warpx4": (32, 16, lambda r: [r, r + 32, r + 64, r + 96], 0),
+    "128x128b.b8x16.b4x16_p64": (128, 16, lambda r: [r], 4),
+    "128x256b.b8x16.b6x16_p32": (128, 32, lambda r: [r], 6),
+}
+STRIDE, LEADING = 256, 4224  # of eight rows, and of 16 bytes
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["waits", "too early"])
+def test_copies(early: bool) -> None:
+    """Every shape, from rows in pieces of 16 bytes. Who reads before the mbarrier tells finds what was there before."""
+    lines = [
+        "mul.wide.u32 %d1, %thread, 4; add.u64 %d1, %d1, %in; mov.u32 %r200, sm; mov.u32 %r201, %r200;",
+        "mad.lo.u32 %r200, %thread, 4, %r200; mov.u32 %r202, 0;",
+        "COPY: ld.global.b32 %r203, [%d1]; st.shared.b32 [%r200], %r203; add.u64 %d1, %d1, 512;",
+        "add.u32 %r200, %r200, 512; add.u32 %r202, %r202, 1; setp.lt.u32 %p1, %r202, 24; @%p1 bra COPY;",
+        fill(128),
+        "fence.proxy.async.shared::cta; tcgen05.fence::before_thread_sync; bar.sync 0;",
+        "shr.u32 %r201, %r201, 4; cvt.u64.u32 %d2, %r201;",
+        f"or.b64 %d2, %d2, {LEADING >> 4 << 16 | STRIDE >> 4 << 32 | 1 << 46}; mov.u32 %r204, bar; @!%one bra WAIT;",
+    ]
+    for n, shape in enumerate(COPIES):
+        lines.append(f"add.u32 %r205, %tm, {8 * n}; tcgen05.cp.cta_group::1.{shape} [%r205], %d2;")
+    lines.append("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r204];")
+    wait = "LAST: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r204], 0; @!%p2 bra LAST;"
+    lines += ["WAIT:", "" if early else wait, "bar.sync 0; tcgen05.fence::after_thread_sync;"]
+    lines.append(
+        f"tcgen05.ld.sync.aligned.32x32b.x128.b32 {registers(0, 128)}, [%mine]; tcgen05.wait::ld.sync.aligned;"
+    )
+    lines += [stored(0, 128, 0), wait if early else ""]
+    image = np.random.default_rng(5).integers(0, 256, 24 * 512, np.uint8)
+    out = np.zeros((128, 128), np.uint32)
+    launch(compiled("\n".join(lines), shared=image.size), "k", 1, 128, [out, image.view(np.uint32)], budget=50_000)
+    memory = ((np.arange(128)[:, None] << 16) + np.arange(128)).astype(np.uint32)
+    for n, (rows, width, lanes, bits) in enumerate(COPIES.values()):
+        for row in range(0 if early else rows):
+            raw = []
+            for piece in range(width // 16):
+                at = row % 8 * 16 + row // 8 * STRIDE + piece * LEADING
+                source = int.from_bytes(image[at : at + 16].tobytes(), "little")
+                if bits:  # four bits stand in the middle of a byte
+                    codes = [source >> bits * e & (1 << bits) - 1 for e in range(16)]
+                    source = sum(code << 8 * e + (2 if bits == 4 else 0) for e, code in enumerate(codes))
+                raw += [source >> 32 * word & 0xFFFFFFFF for word in range(4)]
+            for lane in lanes(row):
+                memory[lane, 8 * n : 8 * n + len(raw)] = raw
+    assert (out.T == memory).all()

@@ -1,0 +1,77 @@
+"""Conv2d by HGMMA on a card: random layers in every precision and layout, the cases of the CPU device, and PyTorch's
+streams and graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels_sass.conv import Conv2d
+from kernels_sass.conv.methods.hgmma import PRECISIONS
+from loader.cuda import Buffer
+from loader.reference.problem import arrange, relative_error
+from tests.kernels_sass.test_implicit import BOUNDS, CASES, rounded, truth, wide
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+ARCHS = ("sm_90",)
+
+
+def off(n, c, h, w, k, r, s, precision, layout="NHWC", stride=1, padding=0, dilation=1, more=True, **options):
+    """The relative L2 error of a layer, with bias, residual and ReLU if ``more``."""
+    random = np.random.default_rng(0)
+    x, weight = (rounded(random.standard_normal(one, np.float32), precision) for one in ((n, c, h, w), (k, c, r, s)))
+    pairs = [one if isinstance(one, tuple) else (one, one) for one in (stride, padding, dilation)]
+    exact = truth(wide(x), wide(weight), *pairs)
+    bias = random.standard_normal(k).astype(np.float32) if more else None
+    added = rounded(random.standard_normal(exact.shape, np.float32), precision)
+    if more:
+        exact = np.maximum(exact + bias[:, None, None] + wide(added), 0)
+    options = {"stride": stride, "dilation": dilation, "precision": precision, **options}
+    with Conv2d(weight, bias, padding, "relu" if more else None, layout, "cuda:0", **options) as layer:
+        given = Buffer.of(arrange(x, "NCHW", layout), "cuda:0")
+        residual = Buffer.of(arrange(added, "NCHW", layout), "cuda:0") if more else None
+        y = layer(given, residual, out=residual)
+        return relative_error(wide(arrange(y.numpy(), layout, "NCHW")), exact)
+
+
+@pytest.mark.parametrize(("precision", "options", "sizes", "more"), CASES)
+def test_cases_of_the_cpu_device(precision, options, sizes, more):
+    assert off(*sizes, precision, **options, **more) < BOUNDS[precision]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_layers_of_many_tiles(precision):
+    """More tiles than multiprocessors, of every width, with and without tensor copies for y."""
+    for width, stages in PRECISIONS[precision].widths:
+        for k in (2 * width + 8, width + 3):
+            schedule = {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}
+            assert off(8, 72, 60, 58, k, 3, 3, precision, padding=1, schedule=schedule) < BOUNDS[precision], schedule
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_random_layers(precision):
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        n, c, h, w, k, r, s = (int(one) for one in random.integers(1, (20, 200, 40, 40, 300, 8, 8)))
+        stride, padding = int(random.integers(1, 4)), int(random.integers(0, 4))
+        layout = str(random.choice(["NCHW", "NHWC", "CHWN"]))
+        sizes = n, c, h + r, w + s, k, r, s
+        assert off(*sizes, precision, layout, stride, padding) < BOUNDS[precision], (sizes, layout, stride, padding)
+
+
+def test_tensors_streams_and_graphs():
+    """PyTorch's, in channels_last, recorded in a graph that is replayed with another x."""
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Conv2d(64, 96, 3, stride=2, padding=1, device="cuda", dtype=torch.float16)
+    ours = Conv2d(layer.weight.detach().contiguous(), layer.bias.detach(), 1, layout="NHWC", stride=2, precision="fp16")
+    x = torch.randn(4, 30, 28, 64, device="cuda", dtype=torch.float16)
+    with torch.no_grad():
+        ours(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = ours(x)
+        x.normal_()
+        graph.replay()
+        exact = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2).double(), layer.weight.double(), layer.bias.double(),
+                                           stride=2, padding=1).permute(0, 2, 3, 1)  # fmt: skip
+    assert float((y.double() - exact).norm() / exact.norm()) < BOUNDS["fp16"]

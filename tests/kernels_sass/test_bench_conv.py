@@ -1,0 +1,95 @@
+"""`turingas bench conv` without a GPU: one layer through all of it, on a driver that stands for a card's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from kernels_sass.bench import conv
+from kernels_sass.conv.methods import hgmma
+from loader.bench import contenders, cudnn, measure, results
+from loader.cuda import device
+from loader.reference.problem import Problem
+from tests.kernels_sass.card import Card, call
+from tests.loader.test_cuda import install  # noqa: F401
+
+
+@pytest.fixture
+def card(install, monkeypatch, tmp_path):  # noqa: F811
+    """With two layers, and no PyTorch: what Conv2d gives is ours and the rivals', whose time is twice as long."""
+    install(Card(gpus=1, major=9, minor=0))
+    for module in (measure, contenders, results, conv.measure):
+        monkeypatch.setattr(module, "torch", lambda: None)
+    monkeypatch.setattr(cudnn, "library", lambda: None)
+    monkeypatch.setattr(measure, "state", lambda gpu: {"sm_mhz": 1000})
+    monkeypatch.setattr(measure, "ROTATION", 0)
+    monkeypatch.setattr(results, "_driver", lambda: "1.2")
+    monkeypatch.setenv("TURINGAS_COMMIT", "abc")
+    monkeypatch.setattr(conv, "RESNET", ((3, 8, 8, 1, 1),))
+    monkeypatch.setattr(conv, "SQUARE", ())
+    for name, one in hgmma.PRECISIONS.items():  # one width of tiles, to assemble few kernels
+        monkeypatch.setitem(hgmma.PRECISIONS, name, dataclasses.replace(one, widths=one.widths[-1:]))
+
+    class Rival(conv.Ours):
+        group = "rival"
+
+        def __init__(self, precision, layout):
+            super().__init__(precision, layout)
+            self.name = f"PyTorch {layout}"
+
+    monkeypatch.setattr(conv, "Torch", Rival)
+    monkeypatch.setattr(cudnn, "ALGORITHMS", ("GEMM",))
+    alternate = measure.alternate
+
+    def slower(data, replays, *rest):
+        times, state = alternate(data, replays, *rest)
+        return {name: [2.0 if "PyTorch" in name else 1.0 + n / 100 for n in range(6)] for name in times}, state
+
+    monkeypatch.setattr(measure, "alternate", slower)
+    return tmp_path / "conv.json"
+
+
+def test_a_run(card):
+    words = "--batch", "1", "--runs", "6", "--json", str(card), "--precision", "bf16"
+    done = call("conv", *words)
+    assert done.exit_code == 0, done.output
+    found = results.read(card)
+    (entry,) = found["settings"].values()
+    assert found["complete"] and list(entry["precisions"]) == ["bf16"]
+    for precision, one in entry["precisions"].items():
+        names = {row["name"]: row["status"] for row in one["rows"]}
+        assert len(names) == 2 + 1 + 2 and set(names.values()) == {"ok"}, names
+        assert all(row["error"] < conv.BOUNDS[precision] and row["how"] == "graph" for row in one["rows"])
+        assert one["over"] == one["nhwc over"] == pytest.approx(2 / 1.025, rel=1e-3)
+        assert found["summary"][precision]["1x1"]["layers"] == 1
+    shown = call("conv", "--show", "--json", str(card))
+    assert "bf16, 1x1: 1.95x in the geometric mean of 1, 1.95x at least" in shown.output, shown.output
+
+
+def test_what_is_wrong_is_told(card, monkeypatch):
+    monkeypatch.setitem(conv.BOUNDS, "fp16", 1e-9)
+    done = call("conv", "--batch", "1", "--runs", "6", "--json", str(card), "--precision", "fp16")
+    assert done.exit_code == 1 and "NOT OK" in done.output and "wrong: a relative L2 error of 2" in done.output
+
+
+def test_everything_that_is_asked():
+    settings = conv.Asked().settings()
+    assert len(settings) == 2 * 19 + 16 and {group for group, _ in settings.values()} == set(conv.GROUPS)
+    assert settings["3 -> 64, 7x7/2, 224x224, N=32"] == ("start", Problem(32, 3, 224, 224, 64, 7, 7, 2, 3))
+    rivals = [one.name for one in conv.every("fp32", settings["64 -> 64, 3x3/1, 56x56, N=32"][1])]
+    assert len(rivals) == len(set(rivals)) == 2 + 2 + 6 + 2 + 16
+
+
+def test_precisions_round(card):
+    data = conv.Typed(Problem(1, 3, 3, 3, 2, 1, 1), device(0), "bf16")
+    bits = data.arrays("x", "NHWC")[0].numpy()
+    assert bits.dtype == np.uint16
+    assert ((bits.astype(np.uint32) << 16).view(np.float32) == data.host["x"].transpose(0, 2, 3, 1)).all()
+    data.close()
+
+
+def test_without_a_gpu():
+    done = call("conv")
+    assert done.exit_code and "--show" in done.output

@@ -1,0 +1,67 @@
+"""Step 9 on the CPU device: right against float64 whatever its parameters and sizes, without a hazard or a race."""
+
+from __future__ import annotations
+
+import pytest
+
+import loader
+import turingas
+from kernels_sass.bench import gemm
+from kernels_sass.learn import hgemm
+from kernels_sass.learn.hgemm import Tiling
+from turingas.errors import AsmError
+
+CASES = [
+    (Tiling(cluster=2, group=8), (264, 256, 72), 2),
+    (Tiling(cluster=1, late=0, group=2), (136, 264, 72), 1),
+    (Tiling(tile_n=128, stages=6, cluster=2, ta=1, tb=1), (264, 136, 136), 2),
+    (Tiling(tile_n=192, stages=2, cluster=2), (40, 200, 8), 2),
+    (Tiling(tile_n=64, stages=8, cluster=1, ta=1), (8, 136, 264), 2),
+]
+
+
+def product(tiling, m, n, k, sms, **options):
+    a, b, c, exact = hgemm.matrices(tiling, m, n, k)
+    with loader.load(hgemm.built(tiling), "cpu") as module:
+        report = hgemm.multiply(module, tiling, a, b, c, sms, **options)
+    return hgemm.error(c, exact), report
+
+
+@pytest.mark.parametrize(("tiling", "sizes", "sms"), CASES)
+def test_products(tiling, sizes, sms):
+    off, report = product(tiling, *sizes, sms, strict=True, races=True)
+    assert not report.hazards and not report.races, [str(x) for x in report.hazards + report.races][:3]
+    assert off < hgemm.ROUNDED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", gemm.VARIANTS)
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (1000, 776, 200), (392, 1032, 456)])
+def test_all_variants(name, sizes):
+    tiling = gemm.VARIANTS[name]
+    off, report = product(tiling, *sizes, 6, strict=True, races=True)
+    assert not report.hazards and not report.races, [str(x) for x in report.hazards + report.races][:3]
+    assert off < hgemm.ROUNDED or not (tiling.loads and tiling.store)
+
+
+@pytest.mark.parametrize("name", ["as it is", "128 x 128, 2 stages"])
+def test_no_finding(name):
+    """But notes on values of the round before, which a predicate says are there."""
+    found = [
+        one for one in turingas.lint(hgemm.built(gemm.VARIANTS[name])) if one.kind not in ("occupancy", "uninitialised")
+    ]
+    assert not found, [str(one) for one in found]
+
+
+WRONG = [{"TILE_N": 100}, {"STAGES": 1}, {"BUFFERS": 3}, {"CLUSTER": 4}, {"TILE_N": 192, "TB": 1, "CLUSTER": 2}]
+
+
+@pytest.mark.parametrize("defines", WRONG)
+def test_values_that_do_not_exist(defines):
+    with pytest.raises(AsmError, match="there are"):
+        turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", defines)
+
+
+def test_the_command(capsys):
+    assert hgemm.main(["136", "72", "72", "-D", "STAGES=3"]) == 0
+    assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out

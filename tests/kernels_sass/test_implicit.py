@@ -1,0 +1,295 @@
+"""Conv2d by HGMMA on the CPU device: right against float64 whatever sizes, strides, layouts and precisions, and without
+a hazard, a race or a finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import turingas
+from kernels_sass.conv import Conv2d, implicit
+from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv.methods import hgmma
+from kernels_sass.conv.methods.hgmma import PRECISIONS
+from loader.cpu import CpuKernel
+from loader.cuda import Buffer
+from loader.reference.problem import arrange, relative_error
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
+from turingas.errors import AsmError, LaunchError
+
+BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 3e-4, "bf16": 2.5e-3}
+
+
+def rounded(x, precision):
+    """As arrays of the precision."""
+    if precision == "bf16":
+        bits = x.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return x.astype(np.float16 if precision == "fp16" else np.float32)
+
+
+def wide(x):
+    """In float64."""
+    return (x.astype(np.uint32) << 16).view(np.float32).astype("f8") if x.dtype == np.uint16 else x.astype("f8")
+
+
+def truth(x, w, stride, padding, dilation):
+    """N, C, H, W by K, C, R, S in float64."""
+    x = np.pad(x, ((0, 0), (0, 0), *((one, one) for one in padding)))
+    n, _, h, width = x.shape
+    k, _, r, s = w.shape
+    p, q = ((size - reach * (of - 1) - 1) // step + 1 for size, of, step, reach in
+            zip((h, width), (r, s), stride, dilation))  # fmt: skip
+    y = np.zeros((n, k, p, q))
+    for i in range(r):
+        for j in range(s):
+            rows, columns = (slice(at * reach, at * reach + (size - 1) * step + 1, step)
+                             for at, reach, size, step in zip((i, j), dilation, (p, q), stride))  # fmt: skip
+            y += np.einsum("nchw,kc->nkhw", x[:, :, rows, columns], w[:, :, i, j])
+    return y
+
+
+def off(n, c, h, w, k, r, s, precision, layout="NHWC", stride=1, padding=0, dilation=1, more=True, seed=0, **options):
+    """The relative L2 error of a layer; ``more``: with bias, residual (which y is written over) and ReLU."""
+    random = np.random.default_rng(seed)
+    x, weight = (rounded(random.standard_normal(one, np.float32), precision) for one in ((n, c, h, w), (k, c, r, s)))
+    pairs = [one if isinstance(one, tuple) else (one, one) for one in (stride, padding, dilation)]
+    exact = truth(wide(x), wide(weight), *pairs)
+    bias = random.standard_normal(k).astype(np.float32) if more else None
+    out = np.zeros(exact.shape, x.dtype)
+    if more:
+        out = rounded(random.standard_normal(exact.shape, np.float32), precision)
+        exact = np.maximum(exact + bias[:, None, None] + wide(out), 0)
+    given, out = arrange(x, "NCHW", layout), arrange(out, "NCHW", layout)
+    options = {"stride": stride, "dilation": dilation, "precision": precision, **options}
+    with Conv2d(weight, bias, padding, "relu" if more else None, layout, "cpu", **options) as layer:
+        y = layer(given, out if more else None, out=out)
+    assert y is out
+    return relative_error(wide(arrange(y, layout, "NCHW")), exact)
+
+
+CASES = [
+    ("fp32", {}, (2, 32, 7, 9, 40, 3, 3), {"stride": 2, "padding": 1}),
+    ("tf32", {}, (1, 68, 6, 5, 8, 1, 1), {"more": False}),
+    ("fp16", {}, (2, 3, 13, 15, 16, 7, 7), {"stride": 2, "padding": 3}),  # columns of filters are channels
+    ("bf16", {"layout": "NCHW"}, (2, 5, 6, 7, 3, 5, 5), {"padding": 2}),
+    ("fp32", {"layout": "NCHW"}, (1, 3, 9, 4, 1, 2, 3), {"stride": (2, 1), "padding": (0, 1)}),
+    ("fp16", {"layout": "CHWN"}, (3, 9, 9, 8, 6, 3, 2), {"dilation": (2, 3), "padding": (3, 0), "stride": 3}),
+    ("tf32", {}, (1, 4, 1, 1, 1, 1, 1), {"stride": 8}),
+]
+
+
+@pytest.mark.parametrize(("precision", "options", "sizes", "more"), CASES)
+def test_layers(precision, options, sizes, more):
+    assert off(*sizes, precision, **options, **more) < BOUNDS[precision]
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Every launch is strict and looks for races, with few blocks, so that each does several tiles."""
+    found, launch = [], CpuKernel.launch
+
+    def strict(self, *args, **options):
+        report = launch(self, *args, **options, strict=True, races=True)
+        found.append((self.name, [str(one) for one in report.hazards + report.races]))
+        return report
+
+    monkeypatch.setattr(CpuKernel, "launch", strict)
+    monkeypatch.setattr(implicit, "sms", lambda device: 1)
+    return found
+
+
+WATCHED = [
+    ("fp32", (1, 33, 12, 11, 8, 2, 1), {"layout": "NCHW"}, ["pack", "hgmma"]),
+    ("fp16", (1, 72, 12, 11, 72, 1, 1), {}, ["hgmma"]),
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more", "kernels"), WATCHED)
+def test_no_hazard_and_no_race(watched, precision, sizes, more, kernels):
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [(name, []) for name in kernels], watched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_random_layers_without_a_hazard(watched, precision):
+    random = np.random.default_rng(7)
+    for _ in range(6):
+        n, c, h, w, k, r, s = (int(one) for one in random.integers(1, (4, 90, 14, 14, 90, 8, 8)))
+        h, w = h + r, w + s
+        stride, padding = int(random.integers(1, 4)), int(random.integers(0, 4))
+        layout = str(random.choice(["NCHW", "NHWC", "CHWN"]))
+        sizes = n, c, h, w, k, r, s
+        assert off(*sizes, precision, layout, stride, padding) < BOUNDS[precision], (sizes, layout, stride, padding)
+    assert not any(found for _, found in watched), watched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_width(precision):
+    """Of the tile, with and without tensor copies for y."""
+    for width, stages in PRECISIONS[precision].widths:
+        for k in (width + 8, width + 3):
+            found = off(1, 40, 9, 8, k, 3, 3, precision, schedule={"TILE_N": width, "STAGES": stages, "BUFFERS": 1})
+            assert found < BOUNDS[precision]
+
+
+@pytest.mark.slow
+def test_long_sums():
+    """fp32 stays below 1e-6 where there are many channels."""
+    for c, r in ((2048, 1), (512, 3)):
+        assert off(1, c, 4, 4, 8, r, r, "fp32", more=False) < 1e-6
+
+
+def test_infinities():
+    """Where the other part of a number is infinity less infinity, there is 0 instead, and infinity comes out or NaN."""
+    x, w = np.ones((1, 2, 2, 8), np.float32), np.ones((8, 8, 1, 1), np.float32)
+    x[0, 0, 0, 0] = np.inf
+    y = Conv2d(w, padding=0, layout="NHWC", device="cpu")(x)
+    assert not np.isfinite(y[0, 0, 0]).any() and (y.reshape(4, 8)[1:] == 8).all()
+
+
+# ---- on a GPU: a driver that is made of the CPU device ------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(install):  # noqa: F811
+    return install(Driver(gpus=1, major=9, minor=0))
+
+
+@pytest.mark.parametrize(("precision", "layout", "c"), [("fp16", "NCHW", 8), ("tf32", "NHWC", 4)])
+def test_buffers(gpu, precision, layout, c):
+    """With x packed and as it is; launches are kept by the addresses of their arrays."""
+    random = np.random.default_rng(0)
+    x, w = (rounded(random.standard_normal(one, np.float32), precision) for one in ((1, c, 5, 4), (8, c, 1, 1)))
+    exact, there = truth(wide(x), wide(w), (1, 1), (0, 0), (1, 1)), Buffer.of(arrange(x, "NCHW", layout), "cuda:0")
+    y = Buffer(arrange(exact, "NCHW", layout).shape, x.dtype, "cuda:0")
+    with Conv2d(w, None, 0, None, layout, "cuda:0", precision=precision) as layer:
+        for _ in range(2):
+            assert layer(there, out=y) is y
+        maps = gpu.calls["cuTensorMapEncodeIm2col"], gpu.calls["cuTensorMapEncodeTiled"]
+        assert relative_error(wide(arrange(y.numpy(), layout, "NCHW")), exact) < BOUNDS[precision]
+        found = layer(arrange(x, "NCHW", layout))  # copied there and back
+        assert relative_error(wide(arrange(found, layout, "NCHW")), exact) < BOUNDS[precision]
+    assert maps == (1, 1 if layout == "NCHW" else 2)
+    names = ["pack", "hgmma"] if layout == "NCHW" else ["hgmma"]
+    assert [name for name, *_ in gpu.launches] == 3 * names
+
+
+def test_weights_on_a_gpu(gpu):
+    w, bias = Buffer.of(ONE, "cuda:0"), Buffer.of(np.arange(8, dtype=np.float32), "cuda:0")
+    layer = Conv2d(w, bias, 0, layout="NHWC", precision="tf32")
+    assert layer.device == "cuda:0"
+    assert (layer(np.ones((1, 1, 2, 8), np.float32)) == 8 + np.arange(8)).all()
+
+
+def test_a_gpu_without_such_instructions(install):  # noqa: F811
+    install(Driver(gpus=1, major=8, minor=0))
+    with pytest.raises(LaunchError, match=r"is sm_80, and this layer takes the kernel 'hgmma', which is for sm_90a"):
+        Conv2d(ONE, padding=0, device="cuda:0")
+
+
+# ---- what is told to copies --------------------------------------------------------------------------------------
+
+
+def test_what_copies_take():
+    """x itself where that can be, else an array of it; columns of a filter as channels where these are few."""
+    fp16, tf32 = PRECISIONS["fp16"], PRECISIONS["tf32"]
+    start = Shape(1, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3), layout="NHWC")
+    for precision in (fp16, tf32):  # 4 channels, 28 numbers of a row: 7 stages instead of 49
+        source = Source.of(start, precision, True)
+        assert source.packed == (4, 230, 3) and source.stages(precision) == 7 and source.shape == (1, 224, 112, 28)
+    inside = Shape(8, 64, 56, 56, 64, 3, 3, padding=(1, 1), layout="NHWC")
+    assert Source.of(inside, fp16, True).packed == () and Source.of(inside, fp16, True).stages(fp16) == 9
+    assert Source.of(inside, fp16, False).packed == (64, 56, 0)
+    assert Source.of(Shape(1, 9, 5, 5, 8, 1, 1, layout="NHWC"), tf32, True).packed == (12, 5, 0)
+
+
+def test_tilings_fit():
+    for precision in PRECISIONS.values():
+        for pixels, filters in ((100, 8), (100352, 256), (25088, 512), (6272, 2048), (401408, 64)):
+            for direct in (0, 1):
+                assert hgmma.tiling(precision, pixels, filters, 132, direct=direct).shared <= hgmma.ROOM
+    assert hgmma.tiling(PRECISIONS["fp16"], 401408, 256, 132).tile_n == 256
+
+
+# ---- the source --------------------------------------------------------------------------------------------------
+
+
+def lint(cubin):
+    """Findings but for notes on occupancy, and on registers and waits of roles that never meet."""
+    notes = "occupancy", "uninitialised", "nothing-pending", "unused-name", "shared-conflict"
+    return [str(one) for one in turingas.lint(cubin) if one.kind not in notes or str(one.severity) != "note"]
+
+
+@pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])
+def test_no_finding(more):
+    fp32 = PRECISIONS["fp32"]
+    assert not lint(hgmma.built(hgmma.tiling(fp32, 100000, 64, 132, **more)))
+    assert not lint(hgmma.packing(2, 4, True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_no_finding_in_any(name):
+    precision = PRECISIONS[name]
+    for width, stages in precision.widths:
+        for direct, pairs in ((0, 1), (1, 0), (1, 1)):
+            made = hgmma.Tiling(precision.type, precision.parts, precision.promote, width, stages, direct=direct,
+                                pairs=pairs, bias=1, residual=1, relu=1)  # fmt: skip
+            assert not lint(hgmma.built(made))
+
+
+@pytest.mark.parametrize(("defines", "message"), [
+    ({"PARTS": 3}, "PARTS=3 with TF32"), ({"TILE_N": 100}, "there are 128, 256"),
+    ({"PROMOTE": 1, "TILE_N": 256}, "TILE_N up to 192"),
+])  # fmt: skip
+def test_values_that_do_not_exist(defines, message):
+    with pytest.raises(AsmError, match=message):
+        turingas.assemble(hgmma.SOURCE.read_text(), "sm_90a", defines, [hgmma.FOLDER])
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+ONE = np.ones((8, 8, 1, 1), np.float32)
+THREE = np.ones((8, 8, 3, 3), np.float32)
+
+
+@pytest.mark.parametrize(("weight", "options", "message"), [
+    (ONE, {"arch": "sm_80"}, "filters of 1 x 1: the layer is for sm_80, and this layer takes the kernel 'hgmma'"),
+    (THREE, {"stride": 2, "arch": "sm_75"}, r"a stride of \(2, 2\): the layer is for sm_75"),
+    (THREE, {"precision": "fp16"}, "weight has the dtype float32; it must be float16"),
+    (THREE, {"precision": "bf16"}, r"it must be bfloat16 \(of numpy: its bits as uint16\)"),
+    (THREE, {"precision": "fp8"}, "there is no precision 'fp8'\nhint: there are: fp32, tf32, fp16, bf16"),
+    (ONE, {"kernel": "hopper"}, "filters of 1 x 1: the kernel 'hopper' is for filters of 3 x 3"),
+    (ONE, {"splits": 2}, "splits=2 with filters of 1 x 1: the kernel 'hgmma' does not share channels"),
+    (ONE, {"stride": 0}, "stride is 0; it must be a number from 1 on"),
+    (ONE, {"padding": -1}, "padding is -1"), (ONE, {"dilation": (1, 2, 3)}, "dilation is"),
+    (ONE, {"schedule": {"YIELD": "natural"}}, "hgmma.sass has no parameter 'YIELD'\nhint: it has: TILE_N, STAGES"),
+])  # fmt: skip
+def test_layers_that_are_refused(weight, options, message):
+    with pytest.raises(LaunchError, match=message):
+        Conv2d(weight, **{"device": "cpu", **options})
+
+
+@pytest.mark.parametrize(("weight", "options", "x", "message"), [
+    (ONE, {}, (1, 7, 4, 4), r"x has 7 channels \(NCHW = \(1, 7, 4, 4\)\), the filters 8"),
+    (ONE, {}, (8, 4, 4), "it must have four sizes, N, C, H, W"),
+    (THREE, {"stride": 2, "padding": 0}, (1, 8, 2, 2), "a filter of 3 x 3 is larger than an image of 2 x 2"),
+    (ONE, {"stride": 9}, (1, 8, 20, 20), "a stride of 9\nhint: tensor copies have strides up to 8"),
+    (THREE, {"dilation": 200, "padding": 1}, (1, 8, 500, 500), "tensor copies reach 255 pixels far"),
+    (ONE, {"schedule": {"STAGES": 8, "TILE_N": 192}}, (1, 8, 4, 4), "bytes of shared memory\nhint: there are"),
+])  # fmt: skip
+def test_calls_that_are_refused(weight, options, x, message):
+    layer = Conv2d(weight, **{"padding": 0, "device": "cpu", **options})
+    with pytest.raises(LaunchError, match=message):
+        layer(np.ones(x, np.float32))
+
+
+def test_a_layer_that_is_closed():
+    with Conv2d(ONE, padding=0, device="cpu") as layer:
+        assert repr(layer).startswith("Conv2d(8 -> 8, 1 x 1, fp32, stride=(1, 1), dilation=(1, 1), padding=0, activ")
+    with pytest.raises(LaunchError, match="the layer is closed"):
+        layer(np.ones((1, 8, 2, 2), np.float32))
