@@ -166,13 +166,14 @@ def test_source_lines_with_what_they_cost(plain, chromium):
         row = shown.locator(f"tr[data-line='{line}']")
         heads = [one.strip() for one in shown.locator("#source th").all_inner_texts()]
         costs = dict(zip(heads, (one.strip() for one in row.locator("td").all_inner_texts()), strict=True))
-        # four rounds of one warp; 32 lanes that are 128 words apart hit one bank
-        assert costs["warps"] == "4" and costs["wavefr."] == "128" and costs["confl."] == "124" and costs["cycles"] == "4"
+        # four rounds of one warp; 32 lanes that are 128 bytes apart hit one bank
+        assert [costs[one] for one in ("warps", "cycles", "wavefr.", "confl.")] == ["4", "4", "128", "124"]
         row.click()
         assert "LDS R2" in shown.locator("tr.under").inner_text()
         shown.locator("tr.under a", has_text="all of them").click()
         assert shown.locator("#listing").is_visible()
-        assert shown.locator("#rows .row.hit").all_inner_texts() == shown.locator("#rows .row.selected").all_inner_texts()
+        (hit,) = shown.locator("#rows .row.hit").all_inner_texts()
+        assert [hit] == shown.locator("#rows .row.selected").all_inner_texts()
         there.open(plain, "0/source")
         assert not there.errors
 

@@ -121,8 +121,8 @@ def _flow(graph: Graph) -> Json:
 
 
 def _source(graph: Graph, of: File) -> Json:
-    """``files``: names; ``lines``: of each, line -> text, of the lines that code comes from and NEAR them; ``place``: of
-    each instruction the number of its file, and its line, 0 where it is not known."""
+    """``files``: names; ``lines``: of each, line -> text, of the lines that code comes from and those
+    NEAR them; ``place``: of each instruction the number of its file, and its line, 0 where it is not known."""
     files: list[str] = []
     numbers: dict[str, int] = {}
     place = []
@@ -146,8 +146,8 @@ def _source(graph: Graph, of: File) -> Json:
 
 
 def _meaning(graph: Graph) -> Json:
-    """``does``: mnemonic -> what it does; ``pipe`` of each instruction; ``after``: the cycles after which its results are
-    there for everybody, 0 where they come at no fixed time, None without results."""
+    """``does``: mnemonic -> what it does; ``pipe`` of each instruction; ``after``: the cycles after which its results
+    are there for everybody, 0 where they come at no fixed time, None without results."""
     rules = latencies(graph.kernel.arch)
     after: list[int | None] = []
     for i in graph.instructions:
