@@ -21,7 +21,7 @@ from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
-from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
 from turingas.flow.live import FILES, ways
 from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
@@ -99,7 +99,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, suspects: _Suspects) -> None:
         self.graph, self.suspects = graph, suspects
-        self.guards = Guards(graph, graph.effects)
+        self.guards = guards(graph)
         self.at: dict[int, State] = {}
         self.came: dict[tuple[int, int], int] = {}  # block, register -> the block that it came unwritten from first
         self.found: dict[int, int] = {}  # register -> the first instruction that reads it
