@@ -107,7 +107,7 @@ pyodide: $(PYODIDE)
 $(PYODIDE):
 	@command -v npm >/dev/null || { echo "error: npm is not installed"; exit 1; }
 	rm -rf $@.new && mkdir -p $@.new
-	cd $@.new && npm pack --silent --fetch-retries=1 --fetch-timeout=20000 $(subst pyodide-,pyodide@,$(@F)) && \
+	cd $@.new && npm pack --loglevel=error --fetch-retries=1 --fetch-timeout=20000 $(subst pyodide-,pyodide@,$(@F)) && \
 		tar -xzf pyodide-*.tgz --strip-components=1 && rm pyodide-*.tgz
 	mv $@.new $@
 

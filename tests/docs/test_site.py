@@ -241,6 +241,7 @@ def test_try_a_link(trying, served, chromium):
     with opened(chromium, PHONE) as window:
         other = window.open(page.url)
         other.wait_for_selector("#try-trust:not([hidden])", timeout=60_000)
+        said(other, "sm_80, not assembled: its Python was not run")
         assert other.input_value("#try-source") == source and other.input_value("#try-arch") == "sm_80"
         assert not other.evaluate(WORDS) and window.too_wide() <= 0
         other.click("#try-run")

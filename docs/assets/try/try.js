@@ -33,12 +33,12 @@
     ready = new Promise((resolve, reject) => {
       worker.onmessage = ({ data }) => {
         if (data.ready) resolve(data.ready);
-        else if (data.broken) reject(new Error(data.broken));
+        else if (data.broken) reject(new Error(`Python does not start: ${data.broken}`));
         else if (waiting) data.failed ? waiting.reject(new Error(data.failed)) : waiting.resolve(data);
       };
-      worker.onerror = (event) => reject(new Error(event.message || "its files cannot be loaded"));
+      worker.onerror = (event) => reject(new Error(`Python does not start: ${event.message || "files of it are missing"}`));
     });
-    ready.catch((error) => say(`Python does not start: ${error.message}`));
+    ready.catch((error) => say(error.message));
   }
 
   function ask(name, ...values) {
@@ -180,7 +180,7 @@
     const count = (severity) => seen.problems.filter((one) => one.severity === severity).length;
     const said = ["error", "warning", "note"].filter(count).map((severity) => counted(count(severity), severity));
     const size = seen.kernels.length ? `${seen.arch}, ${counted(rows, "instruction")}: ` : `${seen.arch}, not assembled: `;
-    say(size + (said.join(", ") || "no findings"));
+    say(size + (said.join(", ") || (seen.refused ? "its Python was not run" : "no findings")));
     part("trust").hidden = !seen.refused;
     part("printed").hidden = !printed.length;
     part("printed").textContent = printed.join("\n");
@@ -249,6 +249,7 @@
     }
     clearTimeout(telling);
     telling = setTimeout(async () => {
+      if (seen.source !== source.value) return; // it is being typed; look() asks again
       const what = given();
       const answer = await ask("hover", ...what, line, column).catch(() => undefined);
       if (answer && what[0] === source.value) told(answer.found);
@@ -274,7 +275,7 @@
 
   function put(text, arch, trust) {
     source.value = text;
-    if (arch) part("arch").value = arch;
+    if ([...part("arch").options].some((one) => one.value === arch)) part("arch").value = arch;
     trusted = trust;
     source.setSelectionRange(0, 0);
     source.scrollTop = source.scrollLeft = 0;
@@ -287,6 +288,7 @@
     const { found } = await ask("schedule", ...given(), anew);
     if (found.problem) return say(`Not scheduled: ${found.problem}`);
     if (source.value !== before) return;
+    if (found.text === before) return say("Every instruction has this code already.");
     source.focus();
     source.select();
     if (!document.execCommand("insertText", false, found.text)) source.value = found.text; // the former can be undone
