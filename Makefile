@@ -15,7 +15,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-torch test-triton test-gpu try bench bench-host readme docs pyodide vscode clean
+.PHONY: demo cudnn test test-slow test-torch test-triton test-gpu try bench bench-host readme docs pyodide vscode vscode-within clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -117,6 +117,16 @@ vscode: $(STAMP)
 	mkdir -p build
 	cd editors/vscode && npm ci --no-audit --no-fund && npm run build && PATH="$(CURDIR)/$(BIN):$$PATH" npm test && \
 		npm run package -- --out "$(CURDIR)/build/turingas.vsix"
+
+# the extension within VS Code: its server, as the npm package code-server has it (about 700 MB in build/), and Chromium. What of
+# its native modules is not needed here is not compiled.
+WITHIN := build/vscode-server
+vscode-within: vscode
+	mkdir -p $(WITHIN)
+	cd $(WITHIN) && npm install --ignore-scripts --no-save --no-audit --no-fund --prefix . code-server@4.99.4
+	cd $(WITHIN)/node_modules/code-server/lib/vscode && npm install --ignore-scripts --omit=dev --no-audit --no-fund && \
+		npm rebuild @vscode/spdlog native-watchdog @parcel/watcher node-pty
+	$(BIN)/python -m pytest -q tests/editor/test_within_vscode.py -m "slow or not slow"
 
 clean:
 	rm -rf $(VENV) $(TORCH) build .cache editors/vscode/node_modules editors/vscode/out

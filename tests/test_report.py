@@ -186,6 +186,15 @@ def test_an_instruction_is_explained(page, chromium):
         assert re.search(r"R\d+\s*\w* written at 0x0000", shown.locator("#detail").inner_text())
 
 
+def test_links_work_where_the_browser_does_not_follow_them(page, chromium):
+    """VS Code keeps the clicks on links of its views to itself: it looks for them behind the page's own listeners."""
+    with opened(chromium) as there:
+        shown = there.open(page)
+        shown.evaluate("document.body.addEventListener('click', event => event.preventDefault())")
+        shown.locator("#tabs a", has_text="graph").click()
+        assert shown.locator("#graph").is_visible()
+
+
 def test_the_map_is_drawn_once(page, chromium):
     """Not for every step of a scroll: with 20,000 instructions and a run that took 80 ms."""
     with opened(chromium) as there:

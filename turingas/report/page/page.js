@@ -114,6 +114,15 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Links within the page. In a view of VS Code the browser would not follow them.
+document.addEventListener("click", (event) => {
+  const to = event.target.closest("a");
+  const hash = to && to.getAttribute("href");
+  if (!hash || !hash.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  if (location.hash === hash) follow(); else location.hash = hash;
+}, true);
+
 document.addEventListener("click", (event) => {
   const one = event.target.closest("[data-r]");
   const row = event.target.closest("#rows .row.code");
