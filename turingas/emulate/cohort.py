@@ -17,6 +17,7 @@ from turingas.emulate.code import WORD, Code
 from turingas.emulate.errors import DeviceError
 from turingas.emulate.late import Flight, Late, Touch, Which
 from turingas.emulate.memory import Local, Shared
+from turingas.emulate.pending import Pending
 from turingas.emulate.report import Options, Report
 from turingas.emulate.splits import BARRIERS, BlockBarriers, ClusterBarriers, Splits
 from turingas.emulate.tensor_memory import TensorMemory
@@ -241,6 +242,7 @@ class State:
         self.meeting = ClusterBarriers(blocks // options.together, warps)
         self.observers: list[Observer] = []
         self.late = Late(warps, self.shared.plane.views[8], self.observers)  # what is under way
+        self.pending: Pending | None = None  # blocks of the launch that have not begun
         self.local = Local(warps, image.local_bytes, track_writes=options.written)
         self.splits = Splits(exists)
         self.bars = BlockBarriers(blocks, warps)
