@@ -109,7 +109,7 @@ def test_names_and_comments_run_no_script(tmp_path, chromium):
 
 
 @pytest.mark.parametrize("words, said", [
-    (["--kernel", "nothing"], "scale"),
+    (["--kernel", "nothing"], "there is no kernel nothing\nhint: there are: scale"),
     (["--run", "f32[64]"], "4 arguments"),
     ([LEARN / "03_sum.sass", "--run", "1"], "one FILE"),
 ])  # fmt: skip
