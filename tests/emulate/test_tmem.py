@@ -114,6 +114,7 @@ def test_allocation() -> None:
     [
         ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%tm]; st.global.b32 [%out], %r0;", "the warp reaches lanes 32"),
         ("add.u32 %r1, %mine, 32; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r1], {%thread};", "nobody has taken it"),
+        ("add.u32 %r1, %tm, 1048576; @%one tcgen05.shift.cta_group::1.down [%r1];", "from a multiple of 32"),
         ("add.u32 %r1, %mine, 510; tcgen05.st.sync.aligned.32x32b.x4.b32 [%r1], {%r0,%r0,%r0,%r0};", "512 columns"),
     ],
 )
@@ -175,3 +176,35 @@ def test_copies(early: bool) -> None:
             for lane in lanes(row):
                 memory[lane, 8 * n : 8 * n + len(raw)] = raw
     assert (out.T == memory).all()
+
+
+@pytest.mark.parametrize("pair", [False, True], ids=["one", "pair"])
+def test_shifts(pair: bool) -> None:
+    """31 of 32 rows of 32 bytes go down, of the second warp's lanes, behind what was shifted before. As PTX reads: no
+    card has shown which way down is."""
+    group = 2 if pair else 1
+    size = 16
+    lines = [
+        fill(128),
+        "tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;",
+        "barrier.cluster.arrive; barrier.cluster.wait;" if pair else "",
+        f"add.u32 %r205, %tm, {(32 << 16) + 4}; mov.u32 %r204, bar; setp.ne.u32 %p3, %rank, 0;",
+        "@!%one bra WAIT; @%p3 bra WAIT;",
+        *2 * [f"tcgen05.shift.cta_group::{group}.down [%r205];"],
+        f"tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{'.multicast::cluster' * pair}.b64 "
+        f"[%r204]{', %h0' * pair};",
+        "WAIT:",
+        "LAST: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r204], 0; @!%p2 bra LAST;",
+        "tcgen05.fence::after_thread_sync;",
+        f"tcgen05.ld.sync.aligned.32x32b.x{size}.b32 {registers(0, size)}, [%mine]; tcgen05.wait::ld.sync.aligned;",
+        f"mul.lo.u32 %r210, %rank, {512 * size}; cvt.u64.u32 %d1, %r210; add.u64 %out, %out, %d1;",
+        stored(0, size, 0),
+        "barrier.cluster.arrive; barrier.cluster.wait;" if pair else "",
+    ]
+    out = np.zeros((group, size, 128), np.uint32)
+    body = "mov.u16 %h0, 3;\n" + "\n".join(lines)
+    launch(compiled(body, pair=pair), "k", group, 128, [out, np.zeros(1, np.uint32)], cluster=(group, 1, 1))
+    memory = (np.arange(128)[:, None] << 16) + np.arange(size)
+    memory[34:64, 4:12] = memory[32:62, 4:12]
+    memory[33, 4:12] = memory[32, 4:12]
+    assert (out.transpose(0, 2, 1) == memory).all()

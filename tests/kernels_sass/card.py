@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from loader.reference.problem import Problem
-from tests.loader.driver import Driver, enum
+from tests.loader.driver import Driver
 from turingas.cli import main
 
 STANDIN = Path(__file__).parent / "standin.cu"
@@ -15,10 +15,7 @@ SMALL = Problem(2, 3, 4, 5, 4, 3, 3, 1, 1)
 
 
 class Card(Driver):
-    """With what a benchmark asks beside."""
-
-    CUdevice_attribute = enum("CUdevice_attribute", *(kind.name for kind in Driver.CUdevice_attribute),
-                              "CU_DEVICE_ATTRIBUTE_CLOCK_RATE", "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE")  # fmt: skip
+    """One for benchmarks: small, and quick."""
 
     def do_cuGraphLaunch(self, graph, stream):
         """The first time alone, when outputs are checked: the CPU device takes its time."""
@@ -27,8 +24,7 @@ class Card(Driver):
 
     def do_cuDeviceGetAttribute(self, kind, device):
         name = self.CUdevice_attribute(kind).name.removeprefix("CU_DEVICE_ATTRIBUTE_")
-        known = {"L2_CACHE_SIZE": 512, "MULTIPROCESSOR_COUNT": 2, "CLOCK_RATE": 1_000_000,
-                 "MEMORY_CLOCK_RATE": 2_000_000}  # fmt: skip
+        known = {"L2_CACHE_SIZE": 512, "MULTIPROCESSOR_COUNT": 2}
         return known[name] if name in known else super().do_cuDeviceGetAttribute(kind, device)
 
 

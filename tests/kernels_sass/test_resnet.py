@@ -116,7 +116,7 @@ def library(request, monkeypatch):
         y = standin_torch.from_numpy(empty(shape, np.float32))
         return y, y.ctypes.data
 
-    there = libraries.Library(kind, np.dtype("f4"), made)
+    there = libraries.Library(kind, libraries.NUMPY, made)
     monkeypatch.setitem(libraries.LIBRARIES, standin_torch.Tensor, there)
     return standin_torch
 

@@ -47,7 +47,7 @@ class Driver:
     CUresult = ERRORS
     CUdevice_attribute = enum("CUdevice_attribute", *("CU_DEVICE_ATTRIBUTE_" + name for name in (
         "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "L2_CACHE_SIZE",
-        "MULTIPROCESSOR_COUNT",
+        "MULTIPROCESSOR_COUNT", "CLOCK_RATE", "MEMORY_CLOCK_RATE",
     )))  # fmt: skip
     CUfunction_attribute = enum("CUfunction_attribute", *("CU_FUNC_ATTRIBUTE_" + name for name in (
         "NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK", "MAX_DYNAMIC_SHARED_SIZE_BYTES",
@@ -142,7 +142,7 @@ class Driver:
         return b"0000:ff:1f.0".ljust(size, b"\0")
 
     def do_cuDeviceGetAttribute(self, kind: int, device: int) -> int:
-        return (self.major, self.minor, self.devices[0].arch.shared_optin, 1 << 16, 3)[kind]
+        return (self.major, self.minor, self.devices[0].arch.shared_optin, 1 << 16, 3, 1_000_000, 2_000_000)[kind]
 
     def here(self) -> emulate.Device:
         context = self.do_cuCtxGetCurrent()

@@ -16,6 +16,7 @@ import pytest
 import loader
 from loader import cuda
 from loader.cuda import Buffer
+from tests.emulate import textures
 from tests.gpu import test_textures as card
 from tests.gpu.test_textures import Both
 from tests.loader.driver import Driver
@@ -125,8 +126,8 @@ def test_both_devices(driver: TextureDriver, tmp_path: Path, monkeypatch: pytest
     the test for a card runs, and finds nothing here."""
     both = Both(cuda.device(0))
     left = len(driver.handles)
-    for name in ("CASES", "SURFACES"):
-        monkeypatch.setattr(card, name, 15)
+    monkeypatch.setattr(textures, "RANDOM", 15)
+    monkeypatch.setattr(card, "SURFACES", 15)
     monkeypatch.setenv("TURINGAS_RECORD_TEXTURES", str(tmp_path / "found.json"))
     card.test_textures(both, "point")
     card.test_textures(both, "linear")

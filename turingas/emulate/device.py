@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,9 +22,11 @@ from turingas.emulate.arguments import pack
 from turingas.emulate.arrays import Array
 from turingas.emulate.counters import Counters
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.global_races import GlobalRaces, Ledger
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.emulate.observe import Counting
+from turingas.emulate.pending import Pending, places
 from turingas.emulate.products import Products
 from turingas.emulate.races import Races
 from turingas.emulate.report import LANES, STACK, Options, Report
@@ -157,6 +159,8 @@ class Module:
                 f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
                 f"the rest stack); the limit is {LOCAL}"
             )
+        if more.get("races", False) not in (False, True, "shared", "global"):
+            raise LaunchError(f"races={more['races']!r}: True or 'shared', or 'global' for global memory, too")
         lanes = LANES_WATCHED if more.get("strict") or more.get("races") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more, "cluster": cluster})
 
@@ -370,22 +374,24 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     threads = options.block[0] * options.block[1] * options.block[2]
     each = max(1, options.lanes // (-(-threads // 32) * 32))
     workers = _workers(image, options, blocks, each)
-    each = max(1, min(each, -(-blocks // workers)))
+    each = max(1, min(each, -(-blocks // max(workers, 2 if _steals(image) else 1))))  # so that some can be cancelled
     each = blocks if options.cooperative else -(-each // options.together) * options.together
-    waves: Iterator[int] = iter(range(0, blocks, each))
+    pending = Pending(options, blocks, each)
     lock = threading.Lock()
     failures: list[tuple[int, BaseException]] = []
-    done = itertools.count()
+    done: list[int] = []
     if options.counters:
         report.counters = Counters(len(image.words), options.traffic)
+    ledger = None
+    if options.races == "global":
+        ledger = Ledger(image.instructions, blocks * -(-threads // 32), functools.partial(_place, options))
 
     def work() -> None:
         while not failures:
-            with lock:
-                first = next(waves, None)
-            if first is None:
+            if (begun := pending.begin()) is None:
                 return
-            wave = _wave(image, options, first, min(each, blocks - first))
+            first, count = begun
+            wave = _wave(image, options, pending, first, count, ledger)
             try:
                 wave.run(lambda: bool(failures))
             except BaseException as error:
@@ -395,9 +401,9 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
                 return
             with lock:
                 _collect(report, wave)
-                finished = min(blocks, (next(done) + 1) * each)
+                done.append(count)
                 if progress is not None:
-                    progress(finished, blocks, report.lane_instructions)
+                    progress(sum(done) + pending.cancelled, blocks, report.lane_instructions)
 
     if workers == 1:
         work()
@@ -419,16 +425,10 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     return report
 
 
-def places(options: Options, numbers: Array) -> Array:
-    """Where blocks lie in the grid, (3, n), in the order in which they run: cluster after cluster."""
-    cluster = options.cluster or (1, 1, 1)
-    outer = _unravel(numbers // options.together, [g // c for g, c in zip(options.grid, cluster)])
-    return outer * np.array(cluster)[:, None] + _unravel(numbers % options.together, cluster)
-
-
-def _unravel(numbers: Array, sizes: Sequence[int]) -> Array:
-    x, y, _ = sizes
-    return np.stack([numbers % x, numbers // x % y, numbers // (x * y)])
+def _place(options: Options, number: int) -> tuple[int, int, int]:
+    """Where one block lies in the grid."""
+    x, y, z = places(options, np.array([number]))[:, 0].tolist()
+    return x, y, z
 
 
 def _collect(report: Report, wave: Wave) -> None:
@@ -447,8 +447,15 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
         return 1
     if options.races or options.strict or options.cooperative or "vprintf" in image.externals.values():
         return 1
+    if _steals(image):
+        return 1
     wanted = options.workers or min(_cores(), blocks // each)
     return max(1, min(wanted, blocks))
+
+
+def _steals(image: Image) -> bool:
+    """Whether blocks take over the work of others that have not begun."""
+    return any(i is not None and i.base == "UGETNEXTWORKID" for i in image.instructions)
 
 
 def _cores() -> int:
@@ -456,14 +463,17 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _wave(image: Image, options: Options, first: int, count: int) -> Wave:
+def _wave(
+    image: Image, options: Options, pending: Pending, first: int, count: int, ledger: Ledger | None = None
+) -> Wave:
     wave = Wave(image, options, places(options, np.arange(first, first + count)))
+    wave.pending = pending
     if image.reserved:
         prepare(wave)
     if options.strict:
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
-        wave.observers.append(Races(wave))
+        wave.observers.append(Races(wave) if ledger is None else GlobalRaces(wave, ledger, first))
     if (options.strict or options.races) and any(i is not None and i.op.pipe == "wgmma" for i in image.instructions):
         wave.observers.append(Products(wave))
     if options.counters:
@@ -484,10 +494,11 @@ def launch(
     """Run a kernel of a cubin on a CPU device of its architecture.
 
     ``args``: numpy arrays, used in place, and scalars. ``options``: ``counters`` (True: count by instruction),
-    ``races`` (find races in shared memory), ``strict`` (heed stalls and scoreboards), ``stale`` (and use old values
-    where the GPU would), ``written`` (an error for reading memory that was never written), ``budget`` (instructions of
-    a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a cluster), ``cooperative`` (all blocks at
-    once, so that they may wait for each other). Raises LaunchError, DeviceError, CubinError.
+    ``races`` (find races in shared memory; "global": in global memory, too), ``strict`` (heed stalls and scoreboards),
+    ``stale`` (and use old values where the GPU would), ``written`` (an error for reading memory that was never
+    written), ``budget`` (instructions of a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a
+    cluster), ``cooperative`` (all blocks at once, so that they may wait for each other). Raises LaunchError,
+    DeviceError, CubinError.
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))

@@ -64,8 +64,8 @@ class Encoder:
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
         self._entries: dict[str, dict[bytes, _Entry]] = {}
         self._count = 0  # of entries
-        #: a row and the kinds of operands -> the form that fits them, and its operands
-        self._shapes: dict[tuple[Row, bytes], tuple[Form, list[Operand]]] = {}
+        #: a row, the number and kinds of operands -> the form that fits them, and its operands
+        self._shapes: dict[tuple[Row, int, bytes], tuple[Form, list[Operand]]] = {}
 
     def encode(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> int:
         """The word of one instruction (guard, mnemonic, operands), control bits 0.
@@ -213,7 +213,8 @@ class Encoder:
         kind = _kind(", ".join(parts))
         worst: Problem | None = None
         for row, readings in self.forms.reading(name):
-            if (known := self._shapes.get((row, kind))) is not None:  # such texts were seen with other modifiers
+            shape = row, len(parts), kind  # no operand and an empty one are of the same kind
+            if (known := self._shapes.get(shape)) is not None:  # such texts were seen with other modifiers
                 for modifiers in readings:
                     found = self._fit(*known, modifiers, line, guard, uniform, address, labels)
                     if not isinstance(found, Problem):
@@ -221,7 +222,7 @@ class Encoder:
             for form in self.forms.each(row):
                 assigned = form.assign(parts)
                 if assigned is not None:
-                    remember(self._shapes, (row, kind), (form, assigned))
+                    remember(self._shapes, shape, (form, assigned))
                 for modifiers in readings:
                     found = self._fit(form, assigned, modifiers, line, guard, uniform, address, labels)
                     if not isinstance(found, Problem):

@@ -267,6 +267,8 @@ def rate(i: Instruction) -> str:
     if pipe != "tensor":
         return pipe
     shape = _shape(i)
+    if not shape:  # a product in tensor memory, whose shape its descriptor says
+        return i.base
     kinds = ["SP"] * ("SP" in i.mods) + [shape] + ["TF32"] * ("TF32" in i.mods)
     if "S4" in i.mods or "U4" in i.mods:
         kinds.append("S4")
@@ -276,8 +278,8 @@ def rate(i: Instruction) -> str:
 
 
 def _shape(i: Instruction) -> str:
-    """Of a matrix product: 16816, 16x8x16, 64x256x16."""
-    return next(name for name in i.mods if name[0].isdigit())
+    """Of a matrix product: 16816, 16x8x16, 64x256x16; "" where its name does not say."""
+    return next((name for name in i.mods if name[0].isdigit()), "")
 
 
 def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:

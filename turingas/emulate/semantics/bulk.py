@@ -305,7 +305,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
                 begin = at(k, origin, row, source)
                 touches = _exists(k, row, source, begin, pieces, "read")
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    wrote = _exists(k, row, to, place, pieces, "write")
+                    wrote = _exists(k, row, to, place, pieces, "write" if change is None or to == "S" else "atomic")
                     if k.wave.options.stale and change is None:
                         write(k, row, to, place, pieces, [POISON] * 4)
                     land = _copying(k, row, (source, begin), (to, place), pieces, change)
@@ -367,12 +367,12 @@ def _completed(state: int, nbytes: int) -> int:
 
 
 def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: str) -> list[Touch]:
-    """What a copy of 16 bytes at each of ``pieces`` does to shared memory. Raises BadAccess for what lies out of
-    bounds, or may not be written."""
+    """What a copy of 16 bytes at each of ``pieces`` does to memory. Raises BadAccess for what lies out of bounds, or
+    may not be written."""
     whole = np.uint64(address) + pieces[None]
     if space == "G":
-        k.wave.memory.locate(whole, 16, write=what == "write")
-        return []
+        k.wave.memory.locate(whole, 16, write=what != "read")
+        return [Touch(what, whole, 16, None, "global")]
     found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
     return [Touch(what, s.index, 16) for s in found]
 
@@ -514,6 +514,70 @@ def _storing(
                 change.elements(k, row, "S", address[0].astype(np.uint64), whole)
 
     return land
+
+
+# ---- work of other blocks --------------------------------------------------------------------------------------------
+
+SIXTEEN = np.zeros(1, np.uint64)  # one piece of 16 bytes
+
+
+@semantics("UGETNEXTWORKID")
+def next_work(i: Instruction, m: Maker) -> Step:
+    """``UGETNEXTWORKID.SELFCAST [URa], [URa+1]``, once a warp: cancels the next cluster of the launch that has not
+    begun, and writes 16 bytes that tell of it, of which the mbarrier hears; with .BROADCAST in all blocks of the
+    cluster. What they say follows from what ptxas 13.0 makes of clusterlaunchcontrol.query_cancel: the x of the first
+    block, y and z in 16 bits each, and whether there was one to cancel. The other bits are 0 here."""
+    target, broadcast = _uniform(i, 0), "BROADCAST" in i.mods
+
+    def step(k: Cohort) -> None:
+        lanes, pending = k.lanes, k.wave.pending
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist():
+            lane = row * 32 + int(lanes[row].argmax())
+            found = None if pending is None else pending.cancel()
+            x, y, z = (0, 0, 0) if found is None else found.tolist()
+            words = [np.full((1, 1), word, np.uint32) for word in (x, y | z << 16, found is not None, 0)]
+            try:
+                for place, told in places(k, row, "S", target, (1 << k.wave.shared.cluster) - 1 if broadcast else None):
+                    touches = _exists(k, row, "S", place, SIXTEEN, "write")
+                    if k.wave.options.stale:
+                        write(k, row, "S", place, SIXTEEN, [POISON] * 4)
+                    land = functools.partial(write, k, row, "S", place, SIXTEEN, words)
+                    under_way(k, i, lane, land, 16, told, touches)
+            except BadAccess as bad:
+                raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
+
+    return step
+
+
+# ---- zeros -----------------------------------------------------------------------------------------------------------
+
+
+@semantics("UMEMSETS")
+def zeros(i: Instruction, m: Maker) -> Step:
+    """``UMEMSETS.64 [URa + offset], URZ, URc``: URc times 8 bytes of shared memory become 0, once a warp. As other
+    stores do: nothing in PTX (st.bulk) waits for it."""
+    where, count = _address(i, 0), m.raw(i.operands[2])
+
+    def step(k: Cohort) -> None:
+        lanes, address = k.lanes, where(k)
+        counts = np.broadcast_to(count(k), (k.count, 1))[:, 0].astype(np.int64)
+        first = lanes.argmax(axis=1)
+        begin = address[np.arange(k.count), first].astype(np.int64)[:, None]
+        some: Array = np.asarray(lanes.any(axis=1, keepdims=True))
+        nothing = np.zeros((k.count, 32), np.uint32)
+        for start in range(0, int(counts.max(initial=0, where=some[:, 0])), 32):
+            at = start + LANES
+            mask = some & (at < counts[:, None])
+            place = (begin + 8 * at).astype(np.uint32)
+            try:
+                k.wave.shared.store(place, k.blocks, 8, [nothing, nothing], mask)
+            except BadAccess as bad:
+                row = bad.index // 32
+                bad = BadAccess(bad.kind, bad.message, 32 * row + int(first[row]), bad.address)
+                raise fault(k, i, bad, 32) from None
+            watch(k, i, "shared", place, mask, 8, "write", [nothing, nothing])
+
+    return step
 
 
 # ---- what has nothing to do here -------------------------------------------------------------------------------------

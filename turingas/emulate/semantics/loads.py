@@ -664,17 +664,36 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 def fence(i: Instruction, m: Maker) -> Step:
     """Between the generic proxy and the async one, in shared memory (.S), global or tensor memory: only races can
     tell."""
-    if "G" in i.mods or "T" in i.mods:
+    if "T" in i.mods:
         return nothing(i, m)
+    memory = "global" if "G" in i.mods else "shared"
 
     def step(k: Cohort) -> None:
         for observer in k.wave.observers:
-            observer.fence(some_warps(k))
+            observer.fence(some_warps(k), memory)
 
     return step
 
 
-@semantics("MEMBAR", "ERRBAR", "CCTL", "CCTLL", "CCTLT")
+@semantics("MEMBAR", "CCTL")
+def order(i: Instruction, m: Maker) -> Step:
+    """Every access was done when its instruction ran, and there are no caches: only races can tell. The scopes are
+    CTA (also SM), and others that reach other blocks."""
+    if i.base == "CCTL" and "IVALL" not in i.mods:
+        return nothing(i, m)
+    wide = not {"CTA", "SM"} & set(i.mods)
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            if i.base == "CCTL":
+                observer.invalidate(some_warps(k))
+            else:
+                observer.membar(some_warps(k), wide)
+
+    return step
+
+
+@semantics("ERRBAR", "CCTLL", "CCTLT")
 def nothing(i: Instruction, m: Maker) -> Step:
-    """Fences and caches: every access was done when its instruction ran, and there are no caches."""
+    """Caches, of which there are none, and errors, which are told at once."""
     return lambda k: None

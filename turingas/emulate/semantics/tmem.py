@@ -1,5 +1,5 @@
 """Loads and stores of tensor memory, its allocation, copies into it, and arrivals when what is asynchronous is done
-(PTX: tcgen05.ld, .st, .alloc, .dealloc, .cp, .commit).
+(PTX: tcgen05.ld, .st, .alloc, .dealloc, .cp, .shift, .commit).
 
 Which lane and column each register of a thread has is what CUTLASS' copy traits say of the shapes
 (``SM100_TMEM_LOAD``). A warp reaches the 32 lanes of its place in its group of four. With .PACK16BIT a register has the
@@ -340,5 +340,49 @@ def copy(i: Instruction, m: Maker) -> Step:
                     wave.tensor.words[goal] = value
 
         begun(wave, i, warps, land, [(part, pieces(described, row, piece, False)) for part in all_blocks.T])
+
+    return step
+
+
+COLUMNS_SHIFTED = 8  # 32 bytes
+
+
+@semantics("UTCSHIFT")
+def shift(i: Instruction, m: Maker) -> Step:
+    """``UTCSHIFT.DOWN tmem[URa + offset]``: of the 32 lanes from the address on, a multiple of 32, each but the last
+    goes to the next one, in 8 columns; the first stays. So PTX ISA reads: 32-byte elements go "downwards across all the
+    rows, except the last, by one row", and the shape is .31x256b. No card has shown it."""
+    (to,) = i.operands
+    assert isinstance(to, Mem)
+    both = "2CTA" in i.mods
+    where = address_of(m, to)
+    lanes, columns = np.arange(LANES_OF_WARP)[:, None], np.arange(COLUMNS_SHIFTED)[None]
+
+    def step(k: Cohort) -> None:
+        if both:
+            paired(k, i)
+        some = np.flatnonzero(k.lanes.any(axis=1))
+        wave, warps, blocks = k.wave, k.warps[some], k.blocks[some]
+        all_blocks = pair(k, blocks) if both else blocks[:, None]
+        address = np.broadcast_to(where(k), (k.count, 1))[some, 0].astype(np.int64)
+        wrong = np.flatnonzero((address >> 16) % LANES_OF_WARP)
+        if len(wrong):
+            row, bad = int(some[wrong[0]]), int(address[wrong[0]])
+            message = f"lane {bad >> 16} of tensor memory: rows are shifted from a multiple of {LANES_OF_WARP} on"
+            raise wave.fault(i, "misaligned", message, row, int(k.lanes[row].argmax()), bad)
+
+        def land(which: Rows) -> None:
+            begin = address[which][:, None, None]
+            for part in all_blocks[which].T:
+                at = part[:, None, None], (begin >> 16) + lanes, (begin & 0xFFFF) + columns
+                try:
+                    wave.tensor.check(*at)
+                except BadAccess as bad:
+                    warp = int(warps[which][bad.index // (lanes.size * columns.size)])
+                    raise wave.fault_of(i, bad.kind, bad.message, warp, 0, bad.address) from None
+                words = wave.tensor.words[at]
+                wave.tensor.words[at[0], at[1][:, 1:], at[2]] = words[:, :-1]
+
+        begun(wave, i, warps, land, [])
 
     return step

@@ -161,7 +161,7 @@ def product(i: Instruction, m: Maker) -> Step:
     assert isinstance(a, Mem) and isinstance(b, Mem) and isinstance(d, Mem) and isinstance(e, Mem)
     assert isinstance(f, Mem) and a.ur is not None and b.ur is not None and f.ur is not None
     if "ASHIFT" in i.mods:
-        raise Unsupported(f"{i.base}.ASHIFT (nothing public says which way rows shift)")
+        raise Unsupported(f"{i.base}.ASHIFT (nothing public says whether tensor memory changes, too)")
     rest = i.operands[5:]
     scaled = isinstance(rest[0], Mem)
     mask = rest[0].ur if isinstance(rest[0], Mem) else rest[0]
