@@ -24,7 +24,7 @@ from loader.cuda import Buffer
 from turingas.cubin.cubin import Cubin
 
 SOURCE = Path(__file__).parent / "09_hgemm.sass"
-LOW = Path(__file__).parents[1] / "low.sass"
+LOW, PARTIAL = (Path(__file__).parents[1] / name for name in ("low.sass", "partial.sass"))
 TILE_M = 128
 THREADS = 384
 ROUNDED = 3e-4  # relative L2 error: rounding to float16 is 2.1e-4
@@ -57,6 +57,9 @@ class Tiling:
     promote: int = 0
     bias: int = 0
     relu: int = 0
+    gelu: int = 0  # 1: by the error function, 2: by tanh
+    batched: int = 0
+    shared_k: int = 0
 
     @classmethod
     def of(cls, defines: Mapping[str, str]) -> Tiling:
@@ -76,31 +79,35 @@ class Tiling:
         return 32 if self.type == "TF32" else 64
 
     @property
+    def columns(self) -> int:
+        """Results in 128 bytes."""
+        return 32 if self.shared_k else self.tile_k
+
+    @property
     def boxes(self) -> int:
         """Boxes of 16 rows of 128 bytes that a warp has for its results."""
-        return self.buffers or 2 - self.tile_n // self.tile_k % 2
+        return self.buffers or 2 - self.tile_n // self.columns % 2
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
         return 0x400 + self.stages * (TILE_M + self.tile_n) * 128 + 8 * self.boxes * 16 * 128
 
-    def blocks(self, m: int, n: int, sms: int) -> int:
+    def blocks(self, m: int, n: int, sms: int, slices: int = 1) -> int:
         """Of the grid: one a multiprocessor, or fewer where there are fewer tiles."""
-        tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n)
+        tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n) * slices
         return self.cluster * min(tiles, sms // self.cluster)
 
     def maps(self, a: Any, b: Any, c: Any, dtype: str | None = None) -> tuple[Any, Any, Any]:
         """The tensor maps of A, B and C. ``dtype``: of their elements, if the arrays do not say ("bfloat16")."""
-        return (
-            loader.tensor_map(a, (64, 64) if self.ta else (TILE_M, self.tile_k), swizzle=128, dtype=dtype),
-            loader.tensor_map(
-                b,
-                (64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), self.tile_k),
-                swizzle=128,
-            ),
-            loader.tensor_map(c, (16, self.tile_k), swizzle=128, dtype=dtype),
-        )
+        of_a = (64, 64) if self.ta else (TILE_M, self.tile_k)
+        of_b = (64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), self.tile_k)
+
+        def map(array: Any, box: tuple[int, ...], named: str | None = dtype) -> Any:
+            box = (1,) * (len(array.shape) - len(box)) + box
+            return loader.tensor_map(array, box, swizzle=128, dtype=named)
+
+        return map(a, of_a), map(b, of_b), map(c, (16, self.columns), None if self.shared_k else dtype)
 
     def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
         """M, N, K."""
@@ -120,19 +127,29 @@ def splitting() -> Cubin:
     return turingas.assemble(LOW.read_text(), "sm_90a", filename=str(LOW))
 
 
+@functools.cache
+def adding(tiling: Tiling) -> Cubin:
+    """The kernel that adds what blocks have made that share K, for results as the tiling says, assembled."""
+    given = {"TYPE": "F32" if tiling.type == "TF32" else tiling.type}
+    given |= {name.upper(): getattr(tiling, name) for name in ("bias", "relu", "gelu")}
+    return turingas.assemble(PARTIAL.read_text(), "sm_90a", given, [PARTIAL.parent], filename=str(PARTIAL))
+
+
 def arguments(
     tiling: Tiling, a: Any, b: Any, c: Any, sizes: tuple[int, int, int] | None = None, sms: int = 132, *,
-    low: Sequence[Any] = (), bias: Any = None, dtype: str | None = None,
+    low: Sequence[Any] = (), bias: Any = None, dtype: str | None = None, slices: Sequence[int] = (),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``low``: the
-    second parts of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger."""
+    second parts of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
+    ``slices``: how many there are, and of a batch whether A and B move on with them, of shared K the steps of each."""
     m, n, k = sizes or tiling.sizes(a, b)
     options: dict[str, Any] = {"shared": tiling.shared}
     if tiling.cluster > 1 and not tiling.compiled:
         options["cluster"] = tiling.cluster
     more: list[Any] = list(tiling.maps(low[0], low[1], c)[:2]) if low else []
     more += [bias] if bias is not None else []
-    return (tiling.blocks(m, n, sms), THREADS, *tiling.maps(a, b, c, dtype), m, n, k, *more), options
+    more += slices
+    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *tiling.maps(a, b, c, dtype), m, n, k, *more), options
 
 
 def multiply(module: Any, tiling: Tiling, a: Any, b: Any, c: Any, sms: int = 132, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels_sass.gemm import gemm
+from kernels_sass.gemm import gemm, prepare
 from kernels_sass.torch import operator
 from kernels_sass.torch.operator import Held, current
 from turingas.errors import LaunchError
@@ -21,6 +21,8 @@ SCHEMA = "(Tensor x, Tensor weight, Tensor? bias=None, str activation='none') ->
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda y: y,
     "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"),
 }
 
 torch.library.define(NAME, SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
@@ -77,7 +79,8 @@ def _by_kernels(
     found.used(x)
     rows = x.detach().reshape(math.prod(x.shape[:-1]), x.shape[-1]).contiguous()
     added = None if bias is None else bias.detach().float().contiguous()
-    return gemm(rows, found.matrix, transpose_b=True, bias=added, relu=activation == "relu").reshape(made)
+    how = None if activation == "none" else activation
+    return gemm(rows, found.matrix, bias=added, activation=how).reshape(made)
 
 
 class Matrix(Held):
@@ -85,7 +88,7 @@ class Matrix(Held):
 
     def __init__(self, weight: torch.Tensor, before: Matrix | None) -> None:
         super().__init__(weight, before)
-        self.matrix = self.held.contiguous()
+        self.matrix = prepare(self.held.contiguous(), transpose_b=True)
 
     def made(self) -> list[Any]:
         return [self.matrix]
@@ -116,6 +119,10 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     x, weight, bias = ctx.saved_tensors
     if ctx.activation == "relu":
         grad = grad * (torch.nn.functional.linear(x, weight, bias) > 0)
+    elif ctx.activation != "none":
+        way = "tanh" if ctx.activation == "gelu_tanh" else "none"
+        before = torch.nn.functional.linear(x, weight, bias)
+        grad = torch.ops.aten.gelu_backward(grad, before, approximate=way)
     wanted = ctx.needs_input_grad
     flat = grad.reshape(-1, weight.shape[0])
     of_x = grad @ weight if wanted[0] else None
@@ -146,7 +153,7 @@ class Linear(torch.nn.Linear):
 
     @property
     def prepared_bytes(self) -> int:
-        """Of what is made of the weight on a device: the second parts of its numbers."""
+        """Of what is made of the weight on a device: the second parts of its numbers, without what fills up rows."""
         return self.weight.nbytes
 
     def extra_repr(self) -> str:

@@ -125,7 +125,7 @@ def _make_linear(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.M
 
 
 #: as ``Linear`` calls them
-ACTIVATIONS = {RELU: "relu"}
+ACTIVATIONS = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}
 
 
 # ---- PyTorch's convolution ---------------------------------------------------------------------------------------

@@ -1,44 +1,196 @@
-"""kernels_sass.gemm on the CPU device: precisions, sizes, transposed operands, bias and ReLU, and what it refuses."""
+"""kernels_sass.gemm on the CPU device: precisions, sizes, transposed operands, batches, shared K, bias and activations,
+and what it refuses. Every launch is strict and looks for races."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kernels_sass.gemm import gemm, tiles
-from turingas.errors import LaunchError
+import turingas
+from kernels_sass.conv.methods import hgmma
+from kernels_sass.gemm import gemm, prepare, shared, tiles
+from kernels_sass.learn import hgemm
+from kernels_sass.learn.hgemm import Tiling
+from loader.cpu import CpuKernel
+from turingas.errors import AsmError, LaunchError
 
 RANDOM = np.random.default_rng(9)
 BOUNDS = {"fp16": 3e-4, "tf32": 1e-3, "fp32": 1e-6}
+EXACT = {
+    None: lambda y: y, "relu": lambda y: np.maximum(y, 0),
+    "gelu": lambda y: y * np.vectorize(lambda one: 0.5 * math.erfc(-one / 2**0.5))(y),
+    "gelu_tanh": lambda y: 0.5 * y * (1 + np.tanh((2 / math.pi) ** 0.5 * (y + 0.044715 * y**3))),
+}  # fmt: skip
 
 
-def check(m, n, k, precision, ta=False, tb=False, bias=False, relu=False, out=False):
+@pytest.fixture(autouse=True)
+def launches(monkeypatch):
+    """The kernels that were launched, none of which had a hazard or a race."""
+    found, launch = [], CpuKernel.launch
+
+    def strict(self, *args, **options):
+        report = launch(self, *args, **options, strict=True, races=True)
+        assert not report.hazards and not report.races, [str(one) for one in report.hazards + report.races][:3]
+        found.append(self.name)
+
+    monkeypatch.setattr(CpuKernel, "launch", strict)
+    return found
+
+
+def random(*shape, dtype=np.float32):
+    return RANDOM.standard_normal(shape, np.float32).astype(dtype)
+
+
+def off(found, exact):
+    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+
+
+def check(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, out=False, batch=(0, 0), splits=None,
+          prepared=False):  # fmt: skip
     dtype = np.float16 if precision == "fp16" else np.float32
-    a = RANDOM.standard_normal((k, m) if ta else (m, k), np.float32).astype(dtype)
-    b = RANDOM.standard_normal((n, k) if tb else (k, n), np.float32).astype(dtype)
-    added = RANDOM.standard_normal(n, np.float32) if bias else None
-    given = np.full((m, n), np.nan, dtype) if out else None
-    c = gemm(a, b, given, transpose_a=ta, transpose_b=tb, precision=precision, bias=added, relu=relu)
-    exact = (a.T if ta else a).astype("f8") @ (b.T if tb else b).astype("f8")
-    exact = exact + (0 if added is None else added)
-    exact = np.maximum(exact, 0) if relu else exact
-    assert c.dtype == dtype and c.shape == (m, n) and (not out or c is given)
-    assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < BOUNDS[precision]
+    of_a, of_b = ((one,) if one else () for one in batch)
+    a = random(*of_a, *((k, m) if ta else (m, k)), dtype=dtype)
+    b = random(*of_b, *((n, k) if tb else (k, n)), dtype=dtype)
+    added = random(n) if bias else None
+    exact = (a.swapaxes(-1, -2) if ta else a).astype("f8") @ (b.swapaxes(-1, -2) if tb else b).astype("f8")
+    exact = EXACT[activation](exact + (0 if added is None else added))
+    given = np.full(exact.shape, np.nan, dtype) if out else None
+    if prepared:
+        b, tb = prepare(b, transpose_b=tb, precision=precision), False
+    c = gemm(a, b, given, transpose_a=ta, transpose_b=tb, precision=precision, bias=added, activation=activation,
+             splits=splits)  # fmt: skip
+    assert c.dtype == dtype and c.shape == exact.shape and (not out or c is given)
+    assert off(c, exact) < BOUNDS[precision]
+    return c
 
 
 @pytest.mark.parametrize(
     ("sizes", "precision", "options"),
     [
         ((5, 3, 7), "fp16", {}),
-        ((136, 72, 40), "fp16", {"ta": True, "bias": True, "relu": True}),
-        ((9, 70, 65), "fp16", {"tb": True, "out": True}),
+        ((136, 72, 40), "fp16", {"ta": True, "bias": True, "activation": "relu"}),
+        ((9, 70, 65), "fp16", {"tb": True, "out": True, "prepared": True}),
+        ((9, 72, 64), "fp16", {"out": True, "activation": "gelu"}),
         ((17, 33, 50), "tf32", {"ta": True, "bias": True}),
-        ((30, 65, 300), "fp32", {"tb": True, "relu": True}),
+        ((30, 65, 300), "fp32", {"tb": True, "activation": "relu"}),
         ((1, 1, 1), "fp32", {}),
+        ((20, 70, 9), "fp32", {"ta": True, "bias": True, "activation": "gelu", "prepared": True}),
+        ((20, 12, 8), "fp32", {"tb": True, "activation": "gelu_tanh", "out": True}),
     ],
 )
 def test_products(sizes, precision, options):
     check(*sizes, precision, **options)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes", "precision", "options"),
+    [
+        ((3, 3), (9, 65, 40), "fp32", {"bias": True, "activation": "relu"}),
+        ((2, 2), (130, 72, 16), "fp16", {"ta": True, "tb": True, "out": True, "activation": "gelu_tanh"}),
+        ((0, 3), (9, 7, 33), "fp16", {"prepared": True}),
+        ((3, 0), (40, 8, 9), "tf32", {"ta": True}),
+        ((3, 1), (5, 8, 9), "fp32", {"tb": True}),
+        ((3, 0), (5, 12, 9), "fp32", {"out": True, "splits": 1}),
+    ],
+)
+def test_batches(batch, sizes, precision, options, launches):
+    """Of both, or of one; the last of them is one product with the rows of all."""
+    check(*sizes, precision, batch=(batch[0], 3 if batch[1] == 1 else batch[1]), **options)
+    assert launches.count("hgemm") == 1
+
+
+@pytest.mark.parametrize(
+    ("splits", "sizes", "precision", "options"),
+    [
+        (3, (9, 70, 200), "fp32", {"bias": True, "activation": "relu"}),
+        (16, (5, 65, 300), "fp16", {"tb": True, "activation": "gelu"}),
+        (2, (150, 72, 150), "fp16", {"out": True, "bias": True}),
+        (16, (3, 5, 8), "tf32", {}),
+    ],
+)
+def test_shared_k(splits, sizes, precision, options, launches):
+    """More blocks than there are steps, too; a result is the same to the last bit each time."""
+    check(*sizes, precision, splits=splits, **options)
+    assert "add_parts" in launches
+    a, b = random(5, 100), random(100, 9)
+    one, two = (gemm(a, b, splits=4) for _ in range(2))
+    assert (one.view("u4") == two.view("u4")).all() and off(one, gemm(a, b)) < 1e-6
+
+
+def test_what_is_prepared(launches):
+    """Is made once."""
+    b = prepare(random(9, 16), transpose_b=True)
+    assert launches == ["low"]
+    for _ in range(2):
+        gemm(random(4, 16), b)
+    assert launches == ["low"] + ["low", "hgemm", "pack"] * 2
+    with pytest.raises(LaunchError, match="B is prepared for float32 on cpu, as fp32"):
+        gemm(random(4, 16), b, precision="tf32")
+
+
+def test_no_host_copies(launches):
+    """Float32 that lies the other way round, and rows of any length, are brought into order by a kernel."""
+    a, b = random(30, 7), random(30, 5)
+    assert off(gemm(a, b, transpose_a=True), a.T.astype("f8") @ b) < 1e-6
+    assert launches == ["pack", "pack", "hgemm", "pack"]
+    a, b = random(14, 30)[::2], random(5, 30).T[:, ::-1]  # which no kernel reads: numpy puts these into order
+    assert off(gemm(a, b), a.astype("f8") @ b) < 1e-6
+
+
+def test_second_parts():
+    """Those that the copying kernel writes are low.sass's, to the last bit, infinities among them."""
+    x = np.ldexp(random(12, 16), RANDOM.integers(-90, 90, (12, 16))).astype(np.float32)
+    x[0, :3] = np.inf, -np.inf, 0
+    one, two = prepare(x, transpose_b=True), prepare(np.ascontiguousarray(x.T))
+    assert (one.array.view("u4") == two.array.view("u4")[:, :16]).all()
+    assert (one.low.view("u4") == two.low.view("u4")[:, :16]).all() and not one.low[0, :3].any()
+    assert not np.isnan(one.low).any()
+
+
+def test_gelu():
+    """Of many numbers, small and large: never off by more than a few last bits of x."""
+    x = np.concatenate([np.linspace(-7, 7, 4000), np.geomspace(1e-20, 1e4, 92), [0, 0, -30, -1e4]]).astype(np.float32)
+    x = x.reshape(-1, 8)
+    for name in ("gelu", "gelu_tanh"):
+        got = gemm(x, np.eye(8, dtype=np.float32), activation=name).ravel()
+        wanted = EXACT[name](x.ravel().astype("f8"))
+        assert np.abs(got - wanted).max() < 3e-7 * np.abs(wanted).max()
+        assert (np.abs(got - wanted) <= 5e-7 * np.abs(x.ravel())).all()
+
+
+def test_infinities():
+    """As documented: in fp16 as numpy has them; in fp32 NaN where a second part, 0, meets one."""
+    a, b = np.zeros((8, 8), np.float32), np.full((8, 8), 2, np.float32)
+    a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, np.nan
+    a[3, 1] = 1e3
+    one, two = gemm(a.astype("f2"), b.astype("f2"), transpose_b=True), gemm(a, b, transpose_b=True)
+    assert np.isposinf(one[0]).all() and np.isneginf(one[1]).all() and np.isnan(one[2]).all()
+    assert np.isnan(two[:3]).all() and np.isfinite(two[3:]).all()
+    gelu = gemm(a.astype("f2"), b.astype("f2"), transpose_b=True, activation="gelu")
+    assert np.isposinf(gelu[0]).all() and np.isnan(gelu[1:3]).all()
+
+
+def test_no_finding():
+    """Of the linter, but notes: on occupancy, on values of the round before, which a predicate says are there, and on
+    waits of one row of columns for the bias of another."""
+    base = tiles(64, 64, 4, "fp32")
+    half = Tiling(64, 8)
+    made = [hgemm.built(replace(base, batched=1, gelu=1, bias=1)), hgemm.built(replace(base, shared_k=1)),
+            hgemm.built(replace(half, batched=1, ta=1, tb=1, gelu=2)), hgemm.adding(replace(base, bias=1, gelu=1)),
+            hgemm.built(replace(half, late=0, shared_k=1)), hgemm.adding(replace(half, relu=1)),
+            hgmma.packing(4, 32, True, True)]  # fmt: skip
+    notes = "occupancy", "uninitialised", "nothing-pending"
+    found = [one for cubin in made for one in turingas.lint(cubin) if one.kind not in notes]
+    assert not found, [str(one) for one in found]
+
+
+@pytest.mark.parametrize("more", [{"SHARED_K": 1}, {"BATCHED": 1, "CLUSTER": 2}, {"GELU": 1, "RELU": 1}, {"GELU": 3}])
+def test_values_that_do_not_exist(more):
+    with pytest.raises(AsmError, match="there are"):
+        turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", more, [hgemm.SOURCE.parent])
 
 
 @pytest.mark.slow
@@ -46,8 +198,10 @@ def test_products(sizes, precision, options):
 def test_random_products(precision):
     for _ in range(12):
         m, n, k = (int(x) for x in RANDOM.integers(1, (300, 300, 700)))
-        ta, tb, bias, relu, out = (bool(x) for x in RANDOM.integers(0, 2, 5))
-        check(m, n, k, precision, ta, tb, bias, relu, out)
+        ta, tb, bias, out, prepared = (bool(x) for x in RANDOM.integers(0, 2, 5))
+        more = [{"splits": int(RANDOM.integers(1, 17))}, {"batch": tuple(2 * int(x) for x in RANDOM.integers(0, 2, 2))}]
+        activation = list(EXACT)[RANDOM.integers(4)]
+        check(m, n, k, precision, ta, tb, bias, activation, out, prepared=prepared, **more[RANDOM.integers(2)])
 
 
 @pytest.mark.slow
@@ -64,6 +218,13 @@ def test_tiles():
     assert tiles(8192, 8192, 132, "fp32").tile_n == 192
 
 
+def test_how_many_share():
+    """Where there are fewer tiles than multiprocessors, and steps enough."""
+    narrow = tiles(16, 1024, 132, "fp32")
+    assert [shared(narrow, 16, 1024, steps, 132) for steps in (128, 32, 8, 1)] == [8, 4, 1, 1]
+    assert shared(tiles(8192, 8192, 132), 8192, 8192, 128, 132) == 1
+
+
 F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
 
 
@@ -74,7 +235,12 @@ F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
         ((F, F), {"precision": "fp16"}, "gemm of float32 as fp16"),
         ((F.astype("f8"), F), {}, "gemm of float64 as nothing"),
         ((F, F[:4]), {}, "A is 8 x 8, and B 4 x 8"),
-        ((F, F[0]), {}, "of shapes"),
+        ((F, F[0]), {}, "B of gemm has the shape"),
+        ((F[None, None], F), {}, "A of gemm has the shape"),
+        ((np.stack([F, F]), F[None]), {}, "A has a batch of 2, B of 1"),
+        ((F[None], F[None]), {"splits": 2}, "1 with a batch"),
+        ((F, F), {"splits": 17}, "splits is 17"),
+        ((F, F), {"activation": "silu"}, "there is no activation 'silu'"),
         ((F, F, H), {}, "out is float16"),
         ((F, F), {"bias": F[0, :4]}, "bias is float32 of"),
         (([1.0], F), {}, "gemm of a list"),

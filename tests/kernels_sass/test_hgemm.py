@@ -59,7 +59,7 @@ WRONG = [{"TILE_N": 100}, {"STAGES": 1}, {"BUFFERS": 3}, {"CLUSTER": 4}, {"TILE_
 @pytest.mark.parametrize("defines", WRONG)
 def test_values_that_do_not_exist(defines):
     with pytest.raises(AsmError, match="there are"):
-        turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", defines)
+        turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", defines, [hgemm.SOURCE.parent])
 
 
 def test_the_command(capsys):

@@ -115,10 +115,10 @@ def built(tiling: Tiling) -> Cubin:
 
 
 @functools.cache
-def packing(item: int, channels: int, rows: bool) -> Cubin:
+def packing(item: int, channels: int, rows: bool, low: bool = False) -> Cubin:
     """The kernel that brings x into the order of copies: elements of ``item`` bytes, blocks of so many channels;
-    ``rows``: neighbours in x are pixels of a row, not channels."""
-    return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows)})
+    ``rows``: neighbours in x are pixels of a row, not channels; ``low``: the second parts of float32 besides."""
+    return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows), "LOW": int(low)})
 
 
 def _assembled(source: Path, defines: dict[str, object]) -> Cubin:

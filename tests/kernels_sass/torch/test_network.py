@@ -173,6 +173,31 @@ def test_a_multilayer_perceptron(kernels):
     assert "a linear layer" + UNTIMED in {row.why for row in convert(model, x)[1].rows}
 
 
+class Encoder(nn.Module):
+    """A block of a vision transformer: attention, and a perceptron with GELU."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.one, self.two, self.qkv, self.out = nn.LayerNorm(8), nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.mlp = nn.Sequential(nn.Linear(8, 20), nn.GELU(way), nn.Dropout(), nn.Linear(20, 8), nn.Dropout())
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.one(x)).chunk(3, -1)
+        x = x + self.out((q @ k.transpose(1, 2)).softmax(-1) @ v)
+        return x + self.mlp(self.two(x))
+
+
+@pytest.mark.parametrize("way, name", [("none", "GELU"), ("tanh", "GELU (tanh)")])
+def test_a_vision_transformer(way, name, kernels):
+    model, x = Encoder(way).eval(), torch.randn(2, 5, 8)
+    exact = copy.deepcopy(model).double()
+    made, report = convert(model, x, untimed=True)
+    assert [(row.name, row.by, row.folded) for row in report.rows] == [
+        ("qkv", LINEAR, ()), ("out", LINEAR, ()), ("mlp.0", LINEAR, (name,)), ("mlp.3", LINEAR, ()),
+    ]  # fmt: skip
+    assert off(made(x), exact(x.double())) < 1e-6 and report.memory["filters"] == 4 * 8 * (24 + 8 + 20 + 20)
+
+
 def test_the_original_stays(kernels):
     """Nothing of it is changed, and its parameters are shared where no batch norm was folded in."""
     model, x = Small().eval(), torch.randn(1, 3, 16, 16)

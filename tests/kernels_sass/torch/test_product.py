@@ -1,0 +1,74 @@
+"""``turingas::linear`` and ``kernels_sass.torch.Linear``: checks of PyTorch, gradients, weights that change; and gemm
+of tensors."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
+
+from kernels_sass.gemm import gemm  # noqa: E402
+from kernels_sass.torch import Linear, linear, product  # noqa: E402
+from turingas.errors import LaunchError  # noqa: E402
+
+
+def given(dtype=None):
+    random = torch.Generator().manual_seed(3)
+    return tuple(torch.randn(*shape, generator=random, dtype=dtype) for shape in ((2, 3, 7), (5, 7), (5,)))
+
+
+def off(found, wanted):
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("by", ["torch", "kernels"])
+def test_opcheck(by, monkeypatch):
+    monkeypatch.setenv("TURINGAS_TORCH_CPU", by)
+    operation = torch.ops.turingas.linear.default
+    for arguments in (given()[:2], (*given(), "gelu")):
+        learned = [one.requires_grad_() if isinstance(one, torch.Tensor) else one for one in arguments]
+        assert set(torch.library.opcheck(operation, learned).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("activation", product.ACTIVATIONS)
+def test_numbers_and_gradients(activation, kernels):
+    x, weight, bias = given()
+    exact = product.ACTIVATIONS[activation](torch.nn.functional.linear(*(one.double() for one in (x, weight, bias))))
+    assert off(linear(x, weight, bias, activation), exact) < 1e-6
+    doubles = [one.requires_grad_() for one in given(torch.float64)]
+    assert torch.autograd.gradcheck(lambda *a: linear(*a, activation), doubles)
+
+
+def test_weights_that_change(kernels):
+    """Its second parts are those of the weight as it is."""
+    layer, x = Linear(7, 5, activation="relu"), given()[0]
+    with torch.no_grad():
+        for _ in range(2):
+            assert off(layer(x), torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+                       .relu()) < 1e-6  # fmt: skip
+            layer.weight.mul_(-1.5)
+    assert "activation='relu'" in repr(layer)
+    with pytest.raises(LaunchError, match="there is no activation 'silu'"):
+        Linear(7, 5, activation="silu")
+
+
+@pytest.mark.parametrize("change, told", [
+    ({"x": (2, 6)}, "it must be ..., 7"), ({"weight": (7,)}, "it must be K, C"), ({"bias": (4,)}, "bias has the shape"),
+    ({"activation": "silu"}, "there is no activation 'silu'"),
+])  # fmt: skip
+def test_what_does_not_fit(change, told, kernels):
+    arguments = dict(zip(("x", "weight", "bias"), given()))
+    arguments |= {name: torch.zeros(one) if isinstance(one, tuple) else one for name, one in change.items()}
+    for function in (linear, product._by_torch, product._fake):
+        with pytest.raises(RuntimeError, match=told):
+            function(**arguments)
+
+
+def test_gemm_of_tensors():
+    """On the host they are read in place, bfloat16 too; a batch, and a result of their own."""
+    for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 3e-3), (torch.float16, 3e-4)):
+        a, b = (torch.randn(*shape).to(dtype) for shape in ((3, 5, 9), (9, 7)))
+        out = torch.full((3, 5, 7), float("nan"), dtype=dtype)
+        for made in (gemm(a, b), gemm(a, b, out)):
+            assert made.dtype is dtype and off(made, a.double() @ b.double()) < bound
+        assert made is out
