@@ -18,7 +18,7 @@ waits forever. One call for each case::
     late.expect(cell, late.begin(warps, land, i=i, touches=[...]), change, fail)    # UBLKCP: proved by an mbarrier
 
 ``land(rows)`` gets a slice or indices into the warps that it began with, each of them once. ``touches`` say which bytes
-of shared memory it reads and writes, for ``races``.
+of shared or tensor memory it reads and writes, for ``races``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ Which = Array | None  # rows of a flight, (n,) bool; None: all
 
 
 class Touch(NamedTuple):
-    """What an operation does to shared memory: "read", "write" or "mbarrier" (that hears of the end). ``at``: (rows,
-    m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does, for each
-    warp that begins it; those of ``mask`` count (None: all)."""
+    """What an operation does to memory: "read", "write" or "mbarrier" (that hears of the end). ``at``: (rows, m),
+    counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does, for each warp
+    that begins it; those of ``mask`` count (None: all). ``space``: "shared", or "tensor", whose words
+    ``TensorMemory.numbers`` counts."""
 
     what: str
     at: Array
     nbytes: int
     mask: Array | None = None
+    space: str = "shared"
 
 
 class Flight:
