@@ -64,7 +64,7 @@ class CpuKernel(Kernel):
         cluster: int | Sequence[int] | None = None,
         cooperative: bool = False,
         counters: bool = False,
-        races: bool = False,
+        races: bool | str = False,
         strict: bool = False,
         stale: bool = False,
         written: bool = False,
@@ -75,10 +75,10 @@ class CpuKernel(Kernel):
     ) -> Report:
         """Run the kernel to its end, and say what it came to. Beside what every ``Kernel.launch`` takes:
 
-        ``counters``: count by instruction (``Report.counters``). ``races``: find races in shared memory. ``strict``:
-        heed stalls and scoreboards; ``stale``: and use the old value where a GPU would. ``written``: reading memory
-        that was never written is an error. ``budget``: instructions that a warp may run. ``stack``: bytes of a thread
-        beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
+        ``counters``: count by instruction (``Report.counters``). ``races``: find races in shared memory, with "global"
+        in global memory, too. ``strict``: heed stalls and scoreboards; ``stale``: and use the old value where a GPU
+        would. ``written``: reading memory that was never written is an error. ``budget``: instructions that a warp may
+        run. ``stack``: bytes of a thread beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
 
         What the kernel prints goes to ``sys.stdout`` when it has ended, as on a GPU; ``Report.printed`` has it, too.
         TypeError for another option; LaunchError before anything runs; DeviceError for what the kernel does.

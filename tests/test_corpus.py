@@ -82,7 +82,7 @@ def squeeze(text: str) -> str:
     return re.sub(r"\s+", "", text).rstrip(";")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ARCHS)
 def test_cuda(arch: str) -> None:
@@ -91,7 +91,7 @@ def test_cuda(arch: str) -> None:
     check_text(words, arch)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @needs_ptxas
 @pytest.mark.parametrize("arch", HOPPER)  # the sources are of a PTX that is older than Blackwell
 def test_ptx(arch: str) -> None:

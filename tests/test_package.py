@@ -1,7 +1,8 @@
-"""What pip installs: it has what the commands need, away from the checkout."""
+"""What pip installs: it has what the commands need, away from the checkout. And what works where numpy is missing."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import turingas
+from turingas.check.rules import RULES
+from turingas.isa import describe
+from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parent.parent
 
@@ -96,3 +102,49 @@ def test_hints_name_packages_that_there_are():
     folders = ("turingas", "loader", "kernels_sass", "docs")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".md")]
     assert not [str(path) for path in files if re.search(r"turingas\[[a-z]+\]", path.read_text())]
+
+
+WITHOUT_NUMPY = """
+import json, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "numpy":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import turingas
+from turingas.check.lint import LEFT_OUT
+from turingas.check.rules import RULES
+from turingas.editor.analysis import Analysis
+from turingas.editor.show import hover
+from turingas.isa import describe
+from turingas.isa.isa import instruction_set
+
+source = open(sys.argv[1]).read()
+cubin = turingas.assemble(source, "sm_90", filename="x", include=[sys.argv[2]])
+scheduled = turingas.schedule(turingas.Cubin.from_bytes(cubin.to_bytes()), keep=False)
+print(json.dumps({
+    "words": cubin.kernels[0].words, "text": turingas.disassemble(cubin), "scheduled": scheduled.kernels[0].words,
+    "findings": [repr(one) for one in turingas.lint(cubin)], "rules": list(RULES), "left_out": LEFT_OUT,
+    "isa": describe.describe(instruction_set("sm_90").forms, "FFMA", ""), "hover": hover(Analysis("EXIT;"), 0, 1),
+}))
+"""
+
+
+def test_without_numpy():
+    """All parts but the CPU device do the same as with it; the linter says which rules it leaves out."""
+    path, folder = ROOT / "kernels_sass/learn/08_sgemm.sass", str(ROOT / "kernels_sass/learn")
+    command = [sys.executable, "-c", WITHOUT_NUMPY, str(path), folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    cubin = turingas.assemble(path.read_text(), "sm_90", filename="x", include=[folder])
+    assert found["words"] == cubin.kernels[0].words and found["text"] == turingas.disassemble(cubin)
+    again = turingas.schedule(turingas.Cubin.from_bytes(cubin.to_bytes()), keep=False)
+    assert found["scheduled"] == again.kernels[0].words
+    assert found["isa"] == describe.describe(instruction_set("sm_90").forms, "FFMA", "") and "EXIT" in found["hover"]
+    findings = [one for one in turingas.lint(cubin) if one.kind not in found["left_out"]]
+    assert set(found["left_out"]) == set(RULES) - set(found["rules"]) and len(found["left_out"]) == 3
+    assert [one for one in found["findings"] if "left-out" not in one] == [repr(one) for one in findings]
+    assert len(found["findings"]) == len(findings) + 1

@@ -6,7 +6,7 @@ import pytest
 
 import turingas
 from tests.cubin import cubins
-from turingas.check import structure
+from turingas.check import divergence, structure
 from turingas.check.finding import Finding
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
@@ -19,7 +19,8 @@ def check(lines: list[str] | list[int], arch: str = "sm_75") -> list[Finding]:
     words = [w for line in lines for w in ([line] if isinstance(line, int) else [])]
     if not words:
         words = turingas.encode("\n".join(str(line) for line in lines), arch)
-    return list(structure.check(Graph(Kernel("k", arch, Code(words=words)))))
+    graph = Graph(Kernel("k", arch, Code(words=words)))
+    return [*structure.check(graph), *divergence.check(graph)]
 
 
 def told(lines: list[str], arch: str = "sm_75") -> list[tuple[str, str, int]]:

@@ -46,6 +46,27 @@ def capsule_of(data: bytes) -> dict[str, bytes]:
     return {section.name: bytes(section.data) for section in elf.sections if section.flags & e.SHF_CAPSULE}
 
 
+ASSERT = """
+.extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e) .noreturn;
+.global .align 4 .b8 table[8] = {1, 2, 3, 4};
+"""
+ASSERTS = """.reg .u64 %a, %b; ld.param.u64 %a, [p]; mov.u64 %b, table; st.global.u64 [%a], %b;
+{ .param .b64 a, b; .param .b32 c; .param .b64 d, e; st.param.b64 [a], %b; st.param.b64 [b], %b; st.param.b32 [c], 1;
+st.param.b64 [d], %b; st.param.b64 [e], 1; call __assertfail, (a, b, c, d, e); }"""
+
+
+@pytest.mark.parametrize("arch", ["sm_100", "sm_120a"])
+def test_what_a_capsule_shares(arch):
+    """Constants and variables that it names for a second time have no bytes of its own in the file."""
+    ptx = PTX.format(arch=arch, code="CODE").replace(".visible", ASSERT + ".visible").replace("CODE", ASSERTS)
+    data = ptxas.assemble_ptx(ptx, arch)
+    for made in (data, assemble(disassemble(data)).to_bytes()):
+        places = {section.name: section.offset for section in Elf.from_bytes(made).sections}
+        assert places[".nv.merc.nv.constant.pic"] == places[".nv.constant4"]
+        assert places[".nv.merc.nv.global.init"] == places[".nv.global.init"]
+    assert check(data) == []
+
+
 @pytest.mark.parametrize("arch", ["sm_100", "sm_120"])
 def test_nothing_changed(arch):
     """What a capsule numbers stays as well: sections, and places of names."""

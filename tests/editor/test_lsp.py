@@ -12,6 +12,7 @@ import turingas
 from tests.editor.client import ROOT, URI, Client, Failed
 from turingas.assembler.schedule import listing
 from turingas.cli import main
+from turingas.editor.analysis import Analysis, Settings
 
 SOURCE = """\
 .kernel copy
@@ -80,6 +81,13 @@ def test_a_mistake_is_underlined_and_gone_when_mended(server):
     server.tell("textDocument/didChange", {"textDocument": {"uri": URI, "version": 90}, "contentChanges": [change]})
     assert not [found for found in server.diagnostics() if found["severity"] == 1]
     server.close()
+
+
+def test_a_mistake_of_no_line_names_no_file():
+    """Not `<source>:0: `, as if an included file were meant."""
+    for source, arch, message in (("", "sm_75", "there are no"), ("EXIT;", "sm_1", "unknown architecture")):
+        (problem,) = Analysis(source, "x.sass", Settings(arch)).problems
+        assert problem.message.startswith(message) and problem.at.line == 0
 
 
 def test_typing_is_looked_at_once(server):

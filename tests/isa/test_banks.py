@@ -98,6 +98,14 @@ def test_how_long_a_register_is_kept(between, kept):
     assert cycles(text)[-1] == (0 if kept else 1)
 
 
+def test_flag_of_a_scale():
+    """The flag of B is printed behind the scales of its blocks, too, which the model does not know."""
+    text = "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X R4, R92, R96.reuse, R4, R0, R8.reuse, URZ"
+    (word,) = turingas.encode(f"--:-:-:-:1  {text}", "sm_120a")
+    made = instruction(instruction_set("sm_120a"), word)
+    assert [number for (_, place), number, kept in banks.sources(made) if kept] == [96, 97]
+
+
 def test_flag_of_an_instruction_that_yields():
     text = "--:-:-:Y:2 FADD R1, R65, R80.reuse\n--:-:-:-:2 FFMA R0, R64, R80, R0"
     assert cycles(text) == [0, 1]

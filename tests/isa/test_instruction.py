@@ -84,6 +84,9 @@ sm_75 | BREAK B1                                      | B1            | B1
 sm_75 | BMOV.32.CLEAR R4, B2                          | B2            | R4 B2
 sm_90 | HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0 | UR4:4 R24:32  | R24:32
 sm_90 | HGMMA.64x64x16.F32 R24, R4, gdesc[UR8], R24, gsb0 | R4:4 UR10:2 R24:32 | R24:32
+sm_100 | UTCHMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UP1 | UR8:2 UR10:2 UR6 UR4 UR5 UP1 |
+sm_100 | UTCHMMA tmem[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UP1 | UR8 UR10:2 UR6 UR4 UR5 UP1 |
+sm_100 | UTCCP.T.S.4x32dp128bit tmem[UR26], gdesc[UR60] | UR26 UR60:2  |
 sm_90 | UBLKCP.S.G [UR8], [UR4], UR7                  | UR8:2 UR4:2 UR7 |
 sm_90 | UBLKCP.G.S [UR8], [UR4], UR7                  | UR8:2 UR4 UR7 |
 sm_90 | UTMALDG.2D [UR8], [UR4]                       | UR8:4 UR4:2   |
@@ -92,8 +95,6 @@ sm_90 | UTMAPF.L2.5D [UR8], [UR4]                     | UR8:5 UR4:2   |
 sm_100 | UTMALDG.2D.GATHER4 [UR8], [UR4]              | UR8:7 UR4:2   |
 sm_100 | UTMASTG.2D.SCATTER4 [UR8], [UR4]             | UR8:6 UR4:2   |
 sm_100 | UTMAPF.L2.2D.GATHER4 [UR8], [UR4]            | UR8:5 UR4:2   |
-sm_100 | UTCCP.T.S tmem[UR4], gdesc[UR8]              | UR4 UR8:2     |
-sm_100 | UTCHMMA gdesc[UR20], gdesc[UR6], tmem[UR5], tmem[UR10], idesc[UR11], UPT | UR20:2 UR6:2 UR5 UR10 UR11 |
 sm_100 | UTCHMMA tmem[UR4], gdesc[UR6], tmem[UR5], tmem[UR10], idesc[UR11], UR12, UPT | UR4 UR6:2 UR5 UR10 UR11 UR12:4 |
 sm_100|UTCIMMA.2CTA tmem[UR4], gdesc[UR6], tmem[UR5], tmem[UR10], idesc[UR11], UR12, UPT|UR4 UR5 UR6:2 UR10 UR11 UR12:8|
 sm_100|UTCOMMA.4X gdesc[UR8], gdesc[UR6], tmem[UR5], tmem[UR4], idesc[UR5], tmem[UR12], UPT|UR8:2 UR6:2 UR5 UR4 UR12:2|

@@ -51,7 +51,7 @@ def convolve(arch, filters, shape, **options):
 # ---- what it computes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @both
 @pytest.mark.parametrize(("arch", "shape", "groups"), [
     ("sm_80", Shape(1, 3, 9, 7, 13), 0),
@@ -68,6 +68,7 @@ def test_against_float64(arch, shape, groups, filters):
     assert convolve(arch, filters, shape, groups=groups) < 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(SHAPES))
 def test_random_shapes(seed):
     made = random.Random(seed)
@@ -119,6 +120,7 @@ def test_no_memory_before_acqbulk(source, schedule):
             assert "ACQBULK" in role and not GLOBAL & set(role[: role.index("ACQBULK")]), kernel.name
 
 
+@pytest.mark.sample(4)
 @both
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, filters):

@@ -68,6 +68,7 @@ def test_against_float64(arch, filters, shape, columns):
     assert convolve(arch, filters, shape, columns=columns) < 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(SHAPES))
 def test_random_shapes(seed):
     of = random.Random(seed)
@@ -98,6 +99,7 @@ def test_nan_reaches_its_outputs_alone():
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @each
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, filters):

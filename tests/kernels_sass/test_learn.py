@@ -84,6 +84,7 @@ def test_there_are_eight():
     assert [step[:2] for step in STEPS] == [f"0{n}" for n in range(1, 9)]
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("step", STEPS)
 def test_no_finding(step, arch):

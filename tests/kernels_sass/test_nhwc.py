@@ -69,6 +69,7 @@ def test_against_float64(arch, columns, shape):
     assert convolve(arch, shape, columns=columns) < 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(SHAPES))
 def test_random_shapes(seed):
     of = random.Random(seed)
@@ -102,6 +103,7 @@ def test_nan_and_infinity_reach_their_outputs_alone():
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("channels", THIN)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_linter_finds_nothing(arch, channels):

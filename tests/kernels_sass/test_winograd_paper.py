@@ -97,6 +97,7 @@ def test_resources(arch):
     assert kernel.shared_bytes == 48 * 1024 + facts[arch].shared_counted  # what the system keeps counts there
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("arch,output", [*((a, "paper") for a in ARCHES), ("sm_75", "sts64"), ("sm_90", "compact")])
 def test_lint(arch, output):
     """No error or warning; notes are occupancy, which 253 registers set, and from sm_86 on the conflicts above."""

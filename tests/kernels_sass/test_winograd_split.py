@@ -34,7 +34,7 @@ def convolve(arch, shape, sms=0, schedule=None, **options):
 # ---- the kernels -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("arch", "sms", "schedule", "shape"), [
     ("sm_70", 0, {}, Shape(3, 16, 3, 4, 66, splits=2)),
     ("sm_75", 0, {}, Shape(2, 30, 5, 6, 68, splits=4, layout="CHWN", ni=2, bias=True, residual=True, relu=True)),

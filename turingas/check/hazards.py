@@ -18,12 +18,15 @@ or began in the function. Of other functions, with code elsewhere, it is assumed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from operator import and_, or_
+from typing import TypeVar
 
 from turingas.check.finding import Finding
 from turingas.check.rules import rule
 from turingas.flow.graph import Block, Graph
-from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
 from turingas.isa.effects import (
     FIXED,
     LATE,
@@ -71,80 +74,89 @@ def instance_of(key: int) -> int:
 
 
 Place = tuple[int, int]  # register, key
-Begun = tuple[int, Touch]  # a cycle, and a write
+Begun = tuple[int, Touch]  # cycles, and a write
+#: a result of fixed latency that is under way: its registers as bits, the cycle from which on nobody has to ask for it,
+#: the cycle of its instruction, its key, the write, and the literals that held then; how many entries of
+#: ``Pass.cleared`` these know of
+Near = tuple[int, int, int, int, Touch, int, int]
 # what a pass through a block has found: findings, whose scoreboards were waited for, waits for what nothing has set
-Told = tuple[dict[tuple[str, int, int | None], Finding], set[int], list[tuple[int, list[int]]]]
+Told = tuple[dict[tuple[str, int, int | None], Finding], int, list[tuple[int, list[int]]]]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class State:
     """What is under way at one point. ``fixed``: results of fixed latency, place -> fewest cycles since its
-    instruction, and the write; ``open``: what only a scoreboard tells of, key -> its registers as bits.
-    ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: key
-    without OLDER -> mask of the scoreboards any of which tells that it is done.
-    ``pending``: (scoreboard, instruction) -> fewest cycles since it was set, fewest other settings of it since.
-    ``marks``: (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of key;
-    kept where DEPBAR counts."""
+    instruction, and the write; ``results`` and ``sources``: what only a scoreboard tells of, key -> its registers as
+    bits. ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: queue -> key without
+    OLDER -> mask of the scoreboards any of which tells that it is done.
+    ``pending``: for each scoreboard the instructions that have set it since the last wait, as bits; ``fresh``:
+    (scoreboard, instruction) -> fewest cycles since it was set, if these are too few for a wait.
+    Kept where DEPBAR counts: ``settings``, (scoreboard, instruction) -> fewest other settings since it was set;
+    ``marks``, (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of
+    key."""
 
-    __slots__ = ("covers", "fixed", "holds", "marks", "open", "pending")
+    __slots__ = ("covers", "fixed", "fresh", "holds", "marks", "pending", "results", "settings", "sources")
 
     def __init__(
         self,
         fixed: dict[Place, Begun] | None = None,
-        open: dict[int, int] | None = None,
+        results: dict[int, int] | None = None,
+        sources: dict[int, int] | None = None,
         holds: dict[int, int] | None = None,
-        covers: dict[int, int] | None = None,
-        pending: dict[tuple[int, int], tuple[int, int]] | None = None,
+        covers: dict[str, dict[int, int]] | None = None,
+        pending: list[int] | None = None,
+        fresh: dict[tuple[int, int], int] | None = None,
+        settings: dict[tuple[int, int], int] | None = None,
         marks: dict[tuple[int, int], int] | None = None,
     ) -> None:
         self.fixed = fixed or {}
-        self.open = open or {}
+        self.results = results or {}
+        self.sources = sources or {}
         self.holds = holds or {}
         self.covers = covers or {}
-        self.pending = pending or {}
+        self.pending = pending or [0] * SCOREBOARDS
+        self.fresh = fresh or {}
+        self.settings = settings or {}
         self.marks = marks or {}
 
     def join(self, other: State) -> bool:
         """Take over what is under way in ``other``; whether that is news."""
         changed = False
-        fixed = self.fixed
-        for place, begun in other.fixed.items():
-            known_begun = fixed.get(place)
-            if known_begun is None or known_begun[0] > begun[0]:
-                fixed[place] = begun
-                changed = True
-        under_way = self.open
-        for key, registers in other.open.items():
-            known_registers = under_way.get(key, 0)
-            if registers & ~known_registers:
-                under_way[key] = known_registers | registers
-                changed = True
-        holds = self.holds
-        for instance, literals in other.holds.items():
-            known = holds.get(instance, -1)
-            if known & ~literals:
-                holds[instance] = known & literals
-                changed = True
-        covers = self.covers
-        for key, mask in other.covers.items():
-            old_mask = covers.get(key, -1)
-            if old_mask & ~mask:
-                covers[key] = old_mask & mask
-                changed = True
-        pending = self.pending
-        for where, (cycles, sets) in other.pending.items():
-            old = pending.get(where)
-            if old is None:
-                pending[where] = (cycles, sets)
-                changed = True
-            elif old[0] > cycles or old[1] > sets:
-                pending[where] = (min(old[0], cycles), min(old[1], sets))
-                changed = True
-        marks = self.marks
-        for where, sets in other.marks.items():
-            if marks.get(where, NEVER) > sets:
-                marks[where] = sets
-                changed = True
+        pending = [one | more for one, more in zip(self.pending, other.pending)]
+        if pending != self.pending:
+            self.pending, changed = pending, True
+        changed |= _join(self.fixed, other.fixed, _sooner)
+        changed |= _join(self.results, other.results, or_)
+        changed |= _join(self.sources, other.sources, or_)
+        changed |= _join(self.holds, other.holds, and_)
+        for queue, covers in other.covers.items():
+            changed |= _join(self.covers.setdefault(queue, {}), covers, and_)
+        for mine, more in ((self.fresh, other.fresh), (self.settings, other.settings), (self.marks, other.marks)):
+            changed |= _join(mine, more, min)
         return changed
+
+
+def _join(into: dict[K, V], more: dict[K, V], both: Callable[[V, V], V]) -> bool:
+    """Take over entries; of what both have, what ``both`` makes of it. Whether that is news."""
+    if not more or into and more.items() <= into.items():
+        return False
+    if not into:
+        into.update(more)
+        return True
+    changed = False
+    for key, value in more.items():
+        known = into.get(key)
+        new = value if known is None else both(known, value)
+        if new != known:
+            into[key] = new
+            changed = True
+    return changed
+
+
+def _sooner(one: Begun, other: Begun) -> Begun:
+    return other if other[0] < one[0] else one
 
 
 class Walk:
@@ -177,7 +189,7 @@ class Walk:
 
     def _start_telling(self) -> None:
         self.found: dict[tuple[str, int, int | None], Finding] = {}
-        self.waited: set[int] = set()  # instructions that set a scoreboard which somebody waited for
+        self.waited = 0  # instructions that set a scoreboard which somebody waited for, as bits
         self.idle: list[tuple[int, list[int]]] = []  # instructions that wait for scoreboards which nothing has set
 
     # -- over blocks
@@ -187,7 +199,7 @@ class Walk:
         order_of, _ = self.graph.order()
         rank = {number: n for n, number in enumerate(order_of)}
         self.own, self.inside = self.graph.own, self.graph.inside()
-        self.guards = Guards(self.graph, self.facts)
+        self.guards = guards(self.graph)
         runs = self.guards.runs
         against = {mask: opposite(mask) for mask in set(runs)}
         self.against = [against[mask] for mask in runs]
@@ -218,7 +230,7 @@ class Walk:
             queued.discard(number)
             block = blocks[number]
             self._start_telling()
-            out = Pass(self, number, self.at[number]).block(block)
+            out = Pass(self, number, self.at[number]).run()
             self.told[number] = self.found, self.waited, self.idle
             if block.calls is not None:
                 after[number] = out
@@ -251,21 +263,31 @@ class Walk:
             for place, begun in after.fixed.items()
             if (place[0], place[1] | OLDER) in known or block_of(number_of(place[1])) in inside
         }
-        left = {}
-        for key, registers in after.open.items():
-            if block_of(number_of(key)) not in inside:
-                registers &= before.open.get(key | OLDER, 0) | before.open.get(key & ~OLDER, 0)
-            if registers:
-                left[key] = registers
-        holds = {instance: after.holds[instance] for instance in _instances(fixed, left)}
-        keys = {key & ~OLDER for key in left}
-        covers = {key: mask for key, mask in after.covers.items() if key in keys}
-        pending = {
-            where: value
-            for where, value in after.pending.items()
-            if where in before.pending or block_of(where[1]) in inside
-        }
-        return State(fixed, left, holds, covers, pending, {m: n for m, n in after.marks.items() if m[1] in covers})
+
+        def left(before: dict[int, int], after: dict[int, int]) -> dict[int, int]:
+            found = {}
+            for key, registers in after.items():
+                if block_of(number_of(key)) not in inside:
+                    registers &= before.get(key | OLDER, 0) | before.get(key & ~OLDER, 0)
+                if registers:
+                    found[key] = registers
+            return found
+
+        results, sources = left(before.results, after.results), left(before.sources, after.sources)
+        own = 0
+        for number in inside:
+            block = self.graph.blocks[number]
+            own |= (1 << block.end) - (1 << block.start)
+        pending = [now & (then | own) for then, now in zip(before.pending, after.pending)]
+        fresh, settings = (
+            {where: value for where, value in counts.items() if pending[where[0]] >> where[1] & 1}
+            for counts in (after.fresh, after.settings)
+        )
+        holds = {instance: after.holds[instance] for instance in _instances(fixed, results, sources)}
+        covers = _of_keys(after.covers, results, sources)
+        keys = set().union(*covers.values())
+        marks = {where: sets for where, sets in after.marks.items() if where[1] in keys}
+        return State(fixed, results, sources, holds, covers, pending, fresh, settings, marks)
 
     def _along(self, number: int, to: int, out: State) -> State | None:
         """To a next block. What is known of predicates on this way is known of all that is under way there; what has
@@ -278,11 +300,16 @@ class Walk:
             return out
         wrong = opposite(here)
         holds = {instance: mask | here for instance, mask in out.holds.items() if not mask & wrong}
-        fixed, left = out.fixed, out.open
+        fixed, results, sources = out.fixed, out.results, out.sources
         if len(holds) < len(out.holds):
             fixed = {place: begun for place, begun in fixed.items() if instance_of(place[1]) in holds}
-            left = {key: registers for key, registers in left.items() if instance_of(key) in holds}
-        return State(fixed, left, holds, out.covers, out.pending, out.marks)
+            results, sources = (
+                {key: registers for key, registers in under_way.items() if instance_of(key) in holds}
+                for under_way in (results, sources)
+            )
+        return State(
+            fixed, results, sources, holds, out.covers, out.pending, out.fresh, out.settings, out.marks
+        )  # fmt: skip
 
     # -- findings
 
@@ -361,14 +388,24 @@ class Walk:
                         "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: a wait for "
                         f"scoreboard {sb} never ends", n, None, f"remove the {kind} scoreboard",
                     )  # fmt: skip
-            if n not in self.waited:
+            if not self.waited >> n & 1:
                 numbers = " and ".join(map(str, facts.sets))
                 self._report("never-waited", "note", f"nothing waits for scoreboard {numbers} of {facts.i.base}",
                              n, None, "remove it if nothing depends on it")  # fmt: skip
 
 
-def _instances(fixed: Iterable[Place], left: Iterable[int]) -> set[int]:
-    return {instance_of(key) for _, key in fixed} | {instance_of(key) for key in left}
+def _instances(fixed: Iterable[Place], results: Iterable[int], sources: Iterable[int]) -> set[int]:
+    return {*(instance_of(key) for _, key in fixed), *map(instance_of, results), *map(instance_of, sources)}
+
+
+def _of_keys(
+    covers: dict[str, dict[int, int]], results: dict[int, int], sources: dict[int, int]
+) -> dict[str, dict[int, int]]:
+    """The part of ``covers`` that tells of what is under way."""
+    keys = {key & ~OLDER for key in (*results, *sources)}
+    if sum(map(len, covers.values())) == len(keys):  # as mostly
+        return covers
+    return {queue: {key: mask for key, mask in live.items() if key in keys} for queue, live in covers.items()}
 
 
 class Pass:
@@ -376,21 +413,22 @@ class Pass:
 
     def __init__(self, walk: Walk, number: int, state: State) -> None:
         self.walk, self.number, self.facts = walk, number, walk.facts
-        self.fixed: dict[int, dict[int, Begun]] = {}  # register -> key; cycles count from the start of the block
-        self.open = dict(state.open)
+        self.start = walk.graph.blocks[number].start
+        self.now = 0  # cycles count from the start of the block
+        self.near: list[Near] = [
+            (1 << register, write.most - cycles, -cycles, key, write, state.holds[instance_of(key)], 0)
+            for (register, key), (cycles, write) in state.fixed.items()
+        ]
+        self.busy = reduce(or_, [one[0] for one in self.near], 0)  # registers of ``near``
+        self.results, self.sources = dict(state.results), dict(state.sources)
         self.holds = dict(state.holds)
-        self.live: dict[str, dict[int, int]] = {}  # queue -> key without OLDER -> mask of scoreboards
-        # of each scoreboard: instruction -> cycle, sets before
-        self.pending: list[dict[int, tuple[int, int]]] = [{} for _ in range(SCOREBOARDS)]
+        self.cleared: list[int] = []  # literals of predicates that were written
+        self.live = {queue: dict(covers) for queue, covers in state.covers.items()}  # as State.covers
+        self.pending = list(state.pending)
+        self.fresh = {where: -cycles for where, cycles in state.fresh.items()}  # the cycle when it was set
         self.sets = [0] * SCOREBOARDS  # how often each was set in this block
+        self.settings = {where: -sets for where, sets in state.settings.items()}  # settings before
         self.marks = {where: -sets for where, sets in state.marks.items()}
-        self.now = 0
-        for (register, key), (cycles, write) in state.fixed.items():
-            self.fixed.setdefault(register, {})[key] = -cycles, write
-        for key, mask in state.covers.items():
-            self.live.setdefault(self._of(key).queue, {})[key] = mask
-        for (sb, n), (cycles, later) in state.pending.items():
-            self.pending[sb][n] = (-cycles, -later)
         self._sum_up()
 
     def _of(self, key: int) -> Effects:
@@ -399,130 +437,113 @@ class Pass:
         return facts
 
     def _sum_up(self) -> None:
-        """The registers of what is open, as bits: those that are still to be written, and those still to be read."""
-        results = sources = 0
-        for key, registers in self.open.items():
-            if role_of(key) == LATE:
-                sources |= registers
-            else:
-                results |= registers
-        self.results, self.sources = results, sources
+        """The registers of what only scoreboards tell of, as bits: those still to be written, and those still to be
+        read. ``under``: of all that is under way, and perhaps more."""
+        self.arriving = reduce(or_, self.results.values(), 0)
+        self.reading = reduce(or_, self.sources.values(), 0)
+        self.under = self.busy | self.arriving | self.reading
 
-    def block(self, block: Block) -> State:
+    def run(self) -> State:
         """Through all its instructions; what is under way at its end."""
-        fixed, holds = self.fixed, self.holds
-        runs, against = self.walk.guards.runs, self.walk.against
+        runs, block = self.walk.guards.runs, self.walk.graph.blocks[self.number]
         for n in range(block.start, block.end):
             facts = self.facts[n]
             if facts is None:
                 self.now += 1
                 continue
-            if facts.wait:
-                self._report_waits(facts.wait, n)
-                self._wait(facts.wait)
-            if facts.waits:
-                self._wait(facts.waits)
-            if facts.depbar is not None:
-                self._count(*facts.depbar)
-            wrong, now = against[n], self.now
-            if facts.read & self.results:
-                self._read_open(n, facts, wrong)
-            for touch in facts.reading:
-                for register in touch.numbers:
-                    if register in fixed:
-                        self._read_fixed(n, facts, register, touch, wrong)
-            this, guard = key_of(n, FIXED), facts.guard
-            if guard is not None and this in holds and not holds[this] >> literal(*guard) & 1:
-                self._age(this, facts)
-            if facts.written & (self.results | self.sources):
-                self._write_open(n, facts, wrong)
-            for touch in facts.writing:
-                for register in touch.numbers:
-                    keys = fixed.get(register)
-                    if keys:
-                        self._write_fixed(n, facts, register, touch, keys, wrong)
-                    if touch.role == FIXED:
-                        if keys and guard is not None:
-                            keys[this] = now, touch
-                        else:
-                            fixed[register] = {this: (now, touch)}
-                    elif keys and guard is None:
-                        del fixed[register]
-            holds[this] = runs[n]
+            if facts.awaits:
+                self._wait_for(n, facts)
+            if facts.touched & self.under:
+                self._touch(n, facts)
+            if facts.lasting:
+                key, now, holds, told = key_of(n, FIXED), self.now, runs[n], len(self.cleared)
+                for write in facts.lasting:
+                    self.near.append((write.mask, now + write.most, now, key, write, holds, told))
+                    self.busy |= write.mask
+                    self.under |= write.mask
+            if facts.begins:
+                self.holds[key_of(n, FIXED)] = runs[n]
             if facts.clears:
-                keep = ~facts.clears
-                for instance in holds:
-                    holds[instance] &= keep
-            if facts.arriving:
-                for role, registers in facts.arriving.items():
-                    self._begin(facts.queue, key_of(n, role), registers)
-            if facts.read_late:
-                self._begin(facts.queue, key_of(n, LATE), facts.read_late)
+                self.cleared.append(facts.clears)
+                for instance in self.holds:
+                    self.holds[instance] &= ~facts.clears
+            if facts.begins:
+                self._begin(n, facts)
             if facts.sets:
                 self._set(n, facts)
             if facts.flushes:
-                self._release([key for key in self.live.get(facts.flushes, ()) if role_of(key) == LATE])
-            self.now = now + facts.stall
+                live = self.live.get(facts.flushes, {})
+                self._release(live, [key for key in live if role_of(key) == LATE])
+            self.now += facts.stall
         return self._end()
-
-    def _age(self, this: int, facts: Effects) -> None:
-        """An instruction comes by once more, under a guard that may be another than before: what it has under way is
-        older then."""
-        older = this | OLDER
-        for touch in facts.writing:
-            for register in touch.numbers:
-                keys = self.fixed.get(register)
-                if keys and this in keys:
-                    begun = keys.pop(this)
-                    keys[older] = max(begun, keys.get(older, begun), key=lambda one: one[0])
-        for key in [key for key in self.open if instance_of(key) == this]:
-            self.open[key | OLDER] = self.open.pop(key) | self.open.get(key | OLDER, 0)
-        self.holds[older] = self.holds[this] & self.holds.get(older, -1)
 
     def _end(self) -> State:
         now = self.now
         fixed = {
-            (register, key): (now - cycle, write)
-            for register, keys in self.fixed.items()
-            for key, (cycle, write) in keys.items()
-            if now - cycle < write.most
+            (register, one[3]): (now - one[2], one[4]) for one in self.near if one[1] > now for register in bits(one[0])
         }
-        left = {key: registers for key, registers in self.open.items() if registers}
-        keys_left = {key & ~OLDER for key in left}
-        holds = {instance: self.holds[instance] for instance in _instances(fixed, left)}
-        covers = {key: mask for live in self.live.values() for key, mask in live.items() if key in keys_left}
-        pending = {
-            (sb, n): (min(SOONEST, now - cycle), min(MOST_SETS, self.sets[sb] - before))
-            for sb in range(SCOREBOARDS)
-            for n, (cycle, before) in self.pending[sb].items()
+        results, sources = (
+            {key: registers for key, registers in under_way.items() if registers}
+            for under_way in (self.results, self.sources)
+        )
+        holds = {instance: self.holds[instance] for instance in _instances((), results, sources)}
+        if fixed:
+            holds |= {instance_of(one[3]): self._literals(one) for one in self.near if one[1] > now}
+        covers = _of_keys(self.live, results, sources)
+        fresh = {
+            (sb, n): now - cycle
+            for (sb, n), cycle in self.fresh.items()
+            if now - cycle < SOONEST and self.pending[sb] >> n & 1
         }
+        settings = {
+            (sb, n): min(MOST_SETS, self.sets[sb] - before)
+            for (sb, n), before in self.settings.items()
+            if self.pending[sb] >> n & 1
+        }
+        keys = set().union(*covers.values()) if self.marks else ()
         marks = {
             where: min(MOST_SETS, self.sets[where[0]] - before)
             for where, before in self.marks.items()
-            if where[1] in covers
+            if where[1] in keys
         }
-        return State(fixed, left, holds, covers, pending, marks)
+        return State(fixed, results, sources, holds, covers, self.pending, fresh, settings, marks)
+
+    def _literals(self, one: Near) -> int:
+        """The literals that still hold in a thread where a result of fixed latency is under way."""
+        holds = one[5]
+        for cleared in self.cleared[one[6] :]:
+            holds &= ~cleared
+        return holds
 
     # -- scoreboards
 
-    def _begin(self, queue: str, key: int, registers: int) -> None:
+    def _begin(self, n: int, facts: Effects) -> None:
         """Under way from here on, and told of by nothing; what was known of the time before does not count."""
-        self.live.setdefault(queue, {})[key] = 0
-        self.open[key] = registers
-        if role_of(key) == LATE:
-            self.sources |= registers
-        else:
-            self.results |= registers
-        if self.walk.counts:
-            for sb in range(SCOREBOARDS):
-                self.marks.pop((sb, key), None)
+        live = self.live.setdefault(facts.queue, {})
+        begun = [(key_of(n, role), registers, self.results) for role, registers in facts.arriving.items()]
+        if facts.read_late:
+            begun.append((key_of(n, LATE), facts.read_late, self.sources))
+        for key, registers, under_way in begun:
+            live[key] = 0
+            under_way[key] = registers
+            if self.walk.counts:
+                for sb in range(SCOREBOARDS):
+                    self.marks.pop((sb, key), None)
+        for registers in facts.arriving.values():
+            self.arriving |= registers
+        self.reading |= facts.read_late
+        self.under |= self.arriving | self.reading
 
     def _set(self, n: int, facts: Effects) -> None:
         """Instruction ``n`` sets its scoreboards, whether or not its guard lets it run: NVRTC 12.9 counts guarded TLD
         with DEPBAR as if all ran. They also tell of what its queue ends before it."""
         for sb in facts.sets:
             self.sets[sb] += 1
-            self.pending[sb][n] = (self.now, self.sets[sb])
+            self.pending[sb] |= 1 << n
+            if facts.stall < SOONEST:
+                self.fresh[sb, n] = self.now
+            if self.walk.counts:
+                self.settings[sb, n] = self.sets[sb]
         live = self.live.get(facts.queue)
         if not live:
             return
@@ -541,56 +562,96 @@ class Pass:
                     if mask >> sb & 1:
                         self.marks.setdefault((sb, key), self.sets[sb])
 
-    def _report_waits(self, waits: tuple[int, ...], n: int) -> None:
-        for sb in waits:
-            for setter, (cycle, _) in self.pending[sb].items():
-                if self.now - cycle < SOONEST:
-                    self.walk.report_soon(sb, setter, n, self.now - cycle)
-        idle = [sb for sb in waits if not self.pending[sb]]
-        if idle and self.number in self.walk.from_start:
-            self.walk.idle.append((n, idle))
-
-    def _wait(self, boards: tuple[int, ...]) -> None:
+    def _wait_for(self, n: int, facts: Effects) -> None:
         """Until scoreboards are free: all that they tell of is done."""
         told = 0
-        for sb in boards:
+        for sb in facts.wait:
+            for (fresh, setter), cycle in self.fresh.items():
+                if fresh == sb and self.now - cycle < SOONEST and self.pending[sb] >> setter & 1:
+                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+        idle = [sb for sb in facts.wait if not self.pending[sb]]
+        if idle and self.number in self.walk.from_start:
+            self.walk.idle.append((n, idle))
+        for sb in facts.wait + facts.waits:
             told |= 1 << sb
-            self.walk.waited.update(self.pending[sb])
-            self.pending[sb].clear()
-        self._release([key for live in self.live.values() for key, mask in live.items() if mask & told])
+            self.walk.waited |= self.pending[sb]
+            self.pending[sb] = 0
+        self.fresh.clear()  # the next wait comes a cycle later at least
+        for live in self.live.values():
+            self._release(live, [key for key, mask in live.items() if mask & told])
+        if facts.depbar is not None:
+            self._count(*facts.depbar)
 
     def _count(self, sb: int, most: int) -> None:
         """Until at most so many settings of a scoreboard are pending: the older ones, which end in order, are done."""
-        self.walk.waited.update(self.pending[sb])
-        for setter, (_, before) in list(self.pending[sb].items()):
-            if self.sets[sb] - before >= most:
-                del self.pending[sb][setter]
-        told = [key for live in self.live.values() for key, mask in live.items() if mask >> sb & 1]
-        self._release([key for key in told if self.sets[sb] - self.marks[sb, key] >= most])
+        self.walk.waited |= self.pending[sb]
+        for setter in bits(self.pending[sb]):
+            if self.sets[sb] - self.settings[sb, setter] >= most:
+                self.pending[sb] &= ~(1 << setter)
+        for live in self.live.values():
+            told = [key for key, mask in live.items() if mask >> sb & 1]
+            self._release(live, [key for key in told if self.sets[sb] - self.marks[sb, key] >= most])
 
-    def _release(self, keys: list[int]) -> None:
-        """What ``keys`` name is done."""
+    def _release(self, live: dict[int, int], keys: list[int]) -> None:
+        """What ``keys`` name of a queue is done."""
         for key in keys:
-            del self.live[self._of(key).queue][key]
-            self.open.pop(key, None)
-            self.open.pop(key | OLDER, None)
+            del live[key]
+            under_way = self.sources if role_of(key) == LATE else self.results
+            under_way.pop(key, None)
+            under_way.pop(key | OLDER, None)
         if keys:
             self._sum_up()
 
     # -- registers
 
-    def _read_fixed(self, n: int, facts: Effects, register: int, read: Touch, wrong: int) -> None:
-        keys, late = self.fixed[register], True
-        for key, (cycle, write) in keys.items():
-            passed = self.now - cycle
-            if passed >= write.most:
+    def _touch(self, n: int, facts: Effects) -> None:
+        """Instruction ``n`` reads and writes registers that may be under way."""
+        wrong, this = self.walk.against[n], key_of(n, FIXED)
+        if self.near:
+            self.near = [one for one in self.near if one[1] > self.now]
+            self.busy = reduce(or_, [one[0] for one in self.near], 0)
+        if facts.read & self.arriving:
+            self._read_open(n, facts, wrong)
+        if facts.asks & self.busy:
+            self._read_fixed(n, facts, wrong)
+        if facts.guard is not None and this in self.holds and not self.holds[this] >> literal(*facts.guard) & 1:
+            self._age(this)
+        if facts.written & (self.arriving | self.reading):
+            self._write_open(n, facts, wrong)
+        if facts.changes & self.busy:
+            self._write_fixed(n, facts, wrong)
+        self.under = self.busy | self.arriving | self.reading
+
+    def _age(self, this: int) -> None:
+        """An instruction comes by once more, under a guard that may be another than before: what it has under way is
+        older then."""
+        older = this | OLDER
+        self.holds[older] = holds = self.holds[this] & self.holds.get(older, -1)
+        latest: dict[int, Near] = {}  # register -> the last that was written to it
+        for one in sorted(self.near, key=lambda one: (one[2], one[3] == this)):
+            if one[3] in (this, older):
+                latest |= dict.fromkeys(bits(one[0]), one)
+        self.near = [one for one in self.near if one[3] not in (this, older)]
+        for register, (_, until, cycle, _, write, *_) in latest.items():
+            self.near.append((1 << register, until, cycle, older, write, holds, len(self.cleared)))
+        for under_way in (self.results, self.sources):
+            for key in [key for key in under_way if instance_of(key) == this]:
+                under_way[key | OLDER] = under_way.pop(key) | under_way.get(key | OLDER, 0)
+
+    def _read_fixed(self, n: int, facts: Effects, wrong: int) -> None:
+        early: list[tuple[int, int, int, int, int, int]] = []  # place, register, order, key, cycles passed, needed
+        for place, read in enumerate(facts.reading):
+            if not read.mask & self.busy:
                 continue
-            late = False
-            need = self.walk.distances.raw(self._of(key).i, write, facts.i, read)
-            if passed < need and not self.holds[instance_of(key)] & self._against(n, read, wrong):
-                self.walk.report_stall("raw", number_of(key), n, register, passed, need)
-        if late:  # nobody has to ask any more
-            del self.fixed[register]
+            for one in self.near:
+                mask, _, cycle, key, write, _, _ = one
+                if mask & read.mask:
+                    passed = self.now - cycle
+                    need = self.walk.distances.raw(self._of(key).i, write, facts.i, read)
+                    if passed < need and not self._literals(one) & self._against(n, read, wrong):
+                        early.append((place, bits(mask & read.mask)[0], len(early), key, passed, need))
+        for _, register, _, key, passed, need in sorted(early):
+            self.walk.report_stall("raw", number_of(key), n, register, passed, need)
 
     def _against(self, n: int, read: Touch, wrong: int) -> int:
         """Literals that are false where instruction ``n`` reads: its guard is read wherever it comes by."""
@@ -599,42 +660,53 @@ class Pass:
     def _read_open(self, n: int, facts: Effects, wrong: int) -> None:
         for read in facts.reading:
             against = self._against(n, read, wrong)
-            for register in bits(read.mask & self.results):
-                for key, registers in self.open.items():
-                    if not registers >> register & 1 or role_of(key) == LATE or self.holds[instance_of(key)] & against:
-                        continue
-                    self.walk.report_pending("raw", number_of(key), n, register)
-                    self.open[key] = registers & ~(1 << register)
+            for register in bits(read.mask & self.arriving):
+                for key, registers in self.results.items():
+                    if registers >> register & 1 and not self.holds[instance_of(key)] & against:
+                        self.walk.report_pending("raw", number_of(key), n, register)
+                        self.results[key] = registers & ~(1 << register)
         self._sum_up()
 
-    def _write_fixed(
-        self, n: int, facts: Effects, register: int, write: Touch, keys: dict[int, Begun], wrong: int
-    ) -> None:
-        for key, (cycle, first) in keys.items():
-            passed = self.now - cycle
-            if passed >= first.most or not passed:  # it may write a register twice
-                continue
-            need = self.walk.distances.waw(self._of(key).i, first, facts.i, write)
-            if passed < need and not self.holds[instance_of(key)] & wrong:
-                self.walk.report_stall("waw", number_of(key), n, register, passed, need)
+    def _write_fixed(self, n: int, facts: Effects, wrong: int) -> None:
+        """What instruction ``n`` overwrites; that is no longer under way."""
+        early: list[tuple[int, int, int, int, int, int]] = []  # place, register, order, key, cycles passed, needed
+        left = -1  # registers that its touches so far have not written for sure
+        for place, write in enumerate(facts.writing):
+            for one in self.near:
+                mask, _, cycle, key, first, _, _ = one
+                if mask & write.mask & left:
+                    passed = self.now - cycle
+                    need = self.walk.distances.waw(self._of(key).i, first, facts.i, write)
+                    if passed < need and not self._literals(one) & wrong:
+                        early.append((place, bits(mask & write.mask & left)[0], len(early), key, passed, need))
+            if facts.guard is None:
+                left &= ~write.mask
+        for _, register, _, key, passed, need in sorted(early):
+            self.walk.report_stall("waw", number_of(key), n, register, passed, need)
+        if facts.guard is None:
+            self.near = [
+                (one[0] & left, *one[1:]) if one[0] & ~left else one for one in self.near if one[0] & left
+            ]  # fmt: skip
+            self.busy &= left
+        else:
+            self.near = [one for one in self.near if one[3] != key_of(n, FIXED)]
 
     def _write_open(self, n: int, facts: Effects, wrong: int) -> None:
         for write in facts.writing:
-            for register in bits(write.mask & (self.results | self.sources)):
-                for key, registers in self.open.items():
-                    if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:
-                        continue
-                    first = self._of(key)
-                    same = write.role != FIXED and first.queue == facts.queue
-                    if role_of(key) == LATE:
-                        if not same:
-                            self.walk.report_pending("war", number_of(key), n, register)
-                    elif not (same and first.in_order):
-                        self.walk.report_pending("waw", number_of(key), n, register)
-                    self.open[key] = registers & ~(1 << register)
+            for register in bits(write.mask & (self.arriving | self.reading)):
+                for kind, under_way in (("waw", self.results), ("war", self.sources)):
+                    for key, registers in under_way.items():
+                        if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:
+                            continue
+                        first = self._of(key)
+                        in_turn = write.role != FIXED and first.queue == facts.queue
+                        if not in_turn or kind == "waw" and not first.in_order:
+                            self.walk.report_pending(kind, number_of(key), n, register)
+                        under_way[key] = registers & ~(1 << register)
         if facts.guard is None:
-            for key in self.open:
-                self.open[key] &= ~facts.written
+            for under_way in (self.results, self.sources):
+                for key in under_way:
+                    under_way[key] &= ~facts.written
         self._sum_up()
 
 

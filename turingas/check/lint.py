@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from turingas import collector
 from turingas.check import (  # noqa: F401 (their rules)
-    addresses,
     asynchronous,
     banks,
     hazards,
@@ -22,10 +22,20 @@ from turingas.check import (  # noqa: F401 (their rules)
 )
 from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.named import named
-from turingas.check.rules import CHECKS
+from turingas.check.report import of_kernel
+from turingas.check.rules import CHECKS, rule
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
+
+#: rules that are left out: they follow the lanes of a warp (values.py) by numpy, which a browser's Python may not have
+LEFT_OUT: tuple[str, ...] = ()
+try:
+    from turingas.check import addresses, divergence  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "numpy":
+        raise
+    LEFT_OUT = ("divergent-barrier", "shared-conflict", "uncoalesced")
 
 Lintable = Kernel | Cubin | bytes | str | os.PathLike[str]
 
@@ -40,6 +50,14 @@ def lint(kernel_cubin_bytes_or_path: Lintable, arch: str | None = None) -> list[
     with collector.paused():
         texts, file = _texts(kernel_cubin_bytes_or_path, arch)
         return [finding for text in texts for finding in lint_kernel(text, file)]
+
+
+@rule("left-out", "Rules that cannot be looked at, because numpy is not installed")
+def _left_out(graph: Graph) -> Iterator[Finding]:
+    """What is not looked for is no finding, and must not look like it."""
+    if LEFT_OUT:
+        message = f"without numpy these are not looked for: {', '.join(LEFT_OUT)}"
+        yield of_kernel(graph, "left-out", "note", message, "install numpy")
 
 
 def lint_kernel(kernel: Kernel, file: str = "") -> list[Finding]:

@@ -13,15 +13,16 @@ said of the former, nor behind calls of the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
+from operator import or_
 
 from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
-from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
+from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
 from turingas.flow.live import FILES, ways
 from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
@@ -30,9 +31,12 @@ PREDICATES = FILES["P"] | FILES["UP"]
 WHOLE = ("P2R", "R2P")  # they move all predicates of a file, whichever are needed later
 SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
 MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
+ODD = frozenset([*WHOLE, *SELECTS, *MERGES, *("U" + base for base in MERGES)])
 SHOWN = 6  # branches of a path
 
-State = dict[int, int]  # register that is unwritten -> literals that hold in every thread where it is
+#: literals that hold in every thread where some registers are unwritten -> these registers, as bits. (Few sets of
+#: literals stand for many registers.)
+State = dict[int, int]
 
 
 @rule("uninitialised", "A register is read that nothing has written")
@@ -45,11 +49,13 @@ def check(graph: Graph) -> Iterator[Finding]:
 def _wanted(this: Effects) -> int:
     """The registers that an instruction needs, as bits."""
     mask = this.read & START
+    if this.i.base not in ODD:
+        return mask
     if this.i.base in WHOLE:
         mask &= ~PREDICATES
     elif this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
-    elif this.i.base in SELECTS:
+    else:
         mask &= PREDICATES
     return mask
 
@@ -62,14 +68,17 @@ class _Suspects:
         blocks, effects = graph.blocks, graph.effects
         needs, sure, maybe = ([0] * len(blocks) for _ in range(3))
         for number, block in enumerate(blocks):
+            need = some = always = 0
             for this in effects[block.start : block.end]:
                 if this is not None:
-                    needs[number] |= _wanted(this) & ~sure[number]
-                    maybe[number] |= this.written
+                    if this.read & ~always:
+                        need |= _wanted(this) & ~always
+                    some |= this.written
                     if this.guard is None:
-                        sure[number] |= this.written
+                        always |= this.written
             if block.leaves:
-                sure[number] = maybe[number] = START
+                some = always = START
+            needs[number], maybe[number], sure[number] = need, some, always
         next_ = ways(graph)
         given = sum(1 << FIRST["UR"] + n for n in graph.isa.forms.arch.given)
         unwritten, written = {0: START & ~given}, {0: given}
@@ -99,10 +108,18 @@ class _Walk:
 
     def __init__(self, graph: Graph, suspects: _Suspects) -> None:
         self.graph, self.suspects = graph, suspects
-        self.guards = Guards(graph, graph.effects)
+        self.guards = guards(graph)
         self.at: dict[int, State] = {}
         self.came: dict[tuple[int, int], int] = {}  # block, register -> the block that it came unwritten from first
         self.found: dict[int, int] = {}  # register -> the first instruction that reads it
+        #: of each block the instructions that matter, and the registers that they need and write
+        self.steps: list[list[tuple[int, Effects, int, int]]] = []
+        for block in graph.blocks:
+            self.steps.append([
+                (n, this, _wanted(this) & suspects.some, this.written & suspects.some)
+                for n, this in enumerate(graph.effects[block.start : block.end], block.start)
+                if this is not None and ((this.read | this.written) & suspects.some or this.clears)
+            ])
 
     def run(self) -> Iterator[Finding]:
         """A finding for each register, at the first place that reads it; what no path has written goes first."""
@@ -115,7 +132,7 @@ class _Walk:
                 message = f"{name} is read, and nothing has written it"
                 yield at(self.graph, n, "uninitialised", "warning", message, f"write {name} before it is read")
         for number in sorted(self.at):
-            self._through(number, dict(self.at[number]), True)
+            self._through(number, self.at[number], True)
         for register, n in self.found.items():
             if register not in told:
                 yield self._on_a_path(register, n)
@@ -128,12 +145,12 @@ class _Walk:
                 callers.setdefault(block.calls, []).append(number)
         after: dict[int, State] = {}  # block that calls -> what is unwritten when it does
         returned: dict[int, State] = {}  # function -> what is unwritten when it returns
-        self.at = {0: dict.fromkeys(bits(self.suspects.some), 0)}
+        self.at = {0: {0: self.suspects.some}}
         self.todo = [0]
         while self.todo:
             number = self.todo.pop()
             block = blocks[number]
-            out = self._through(number, dict(self.at[number]))
+            out = self._through(number, self.at[number])
             if block.calls is not None:
                 after[number] = out
                 self._send(number, block.calls, out)
@@ -146,51 +163,50 @@ class _Walk:
             for to in block.next:
                 known = self.guards.along(number, to)
                 if known != IMPOSSIBLE:
-                    here = row(known, TRUE)
-                    wrong = opposite(here)
-                    self._send(number, to, {r: holds | here for r, holds in out.items() if not holds & wrong})
+                    self._send(number, to, _assumed(out, row(known, TRUE)))
             if block.returns:
-                for entry, members in self.graph.own.items():
-                    if number in members and _join(returned.setdefault(entry, {}), out) is not None:
+                for entry in [entry for entry, members in self.graph.own.items() if number in members]:
+                    before = returned.get(entry, {})
+                    returned[entry] = _joined(before, out)
+                    if returned[entry] != before:
                         for caller in callers.get(entry, ()):
                             self._come_back(caller, after, returned)
 
     def _come_back(self, caller: int, after: dict[int, State], returned: dict[int, State]) -> None:
         entry = self.graph.blocks[caller].calls
         if caller in after and entry in returned:
-            state = {r: holds for r, holds in returned[entry].items() if r in after[caller]}
+            before = _registers(after[caller])
             for to in self.graph.blocks[caller].next:
-                self._send(caller, to, state)
+                self._send(caller, to, _grouped((holds, mask & before) for holds, mask in returned[entry].items()))
 
     def _send(self, number: int, to: int, state: State) -> None:
-        fresh = _join(self.at.setdefault(to, {}), state)
-        if fresh is not None:
-            for register in fresh:
+        before = self.at.get(to, {})
+        joined = _joined(before, state)
+        if joined != before:
+            for register in bits(_registers(joined) & ~_registers(before)):
                 self.came[to, register] = number
+            self.at[to] = joined
             self.todo.append(to)
 
     def _through(self, number: int, state: State, telling: bool = False) -> State:
         """Through a block, to its end."""
-        block, some = self.graph.blocks[number], self.suspects.some
-        for n in range(block.start, block.end):
-            this = self.graph.effects[n]
-            if this is None or not state:
-                continue
-            if telling:
-                self._read(n, this, state)
-            if this.written & some:
-                _write(this, state, this.written & some)
+        for n, this, wanted, written in self.steps[number]:
+            if not state:
+                break
+            if telling and wanted:
+                self._read(n, this, wanted, state)
+            if written:
+                state = _written(this, state, written)
             if this.clears:
-                for register in state:
-                    state[register] &= ~this.clears
+                state = _grouped((holds & ~this.clears, mask) for holds, mask in state.items())
         return state
 
-    def _read(self, n: int, this: Effects, state: State) -> None:
-        for register in bits(_wanted(this) & self.suspects.some):
-            if register in state and register not in self.found:
+    def _read(self, n: int, this: Effects, wanted: int, state: State) -> None:
+        for register in bits(wanted & _registers(state)):
+            if register not in self.found:
                 guard = this.guard is not None and register == this.guard[0]
-                holds = self.guards.ways[n] if guard else self.guards.runs[n]
-                if not state[register] & opposite(holds):
+                here = self.guards.ways[n] if guard else self.guards.runs[n]
+                if not next(holds for holds, mask in state.items() if mask >> register & 1) & opposite(here):
                     self.found[register] = n
 
     def _on_a_path(self, register: int, n: int) -> Finding:
@@ -213,28 +229,41 @@ class _Walk:
         return at(graph, n, "uninitialised", "note", message, f"write {name} on every path, if its value matters here")
 
 
-def _write(this: Effects, state: State, mask: int) -> None:
+def _grouped(parts: Iterable[tuple[int, int]]) -> State:
+    """Literals and registers as a state."""
+    found: State = {}
+    for holds, mask in parts:
+        if mask:
+            found[holds] = found.get(holds, 0) | mask
+    return found
+
+
+def _assumed(state: State, here: int) -> State:
+    """What is unwritten where the literals of ``here`` hold."""
+    if not here:
+        return state
+    wrong = opposite(here)
+    return _grouped((holds | here, mask) for holds, mask in state.items() if not holds & wrong)
+
+
+def _written(this: Effects, state: State, registers: int) -> State:
     """Registers are written: where the guard is false they stay as they are."""
-    other = 0 if this.guard is None else 1 << (literal(*this.guard) ^ 1)
-    for register in bits(mask):
-        if register in state:
-            holds = state[register] | other
-            if not other or holds & opposite(holds):
-                del state[register]
-            else:
-                state[register] = holds
+    left = [(holds, mask & ~registers) for holds, mask in state.items()]
+    if this.guard is not None:
+        other = 1 << (literal(*this.guard) ^ 1)
+        parts = [(holds | other, mask & registers) for holds, mask in state.items()]
+        left += [(holds, mask) for holds, mask in parts if not holds & opposite(holds)]
+    return _grouped(left)
 
 
-def _join(into: State, state: State) -> list[int] | None:
-    """Take over what is unwritten in another state: the registers that are new, None if nothing has changed."""
-    fresh: list[int] = []
-    changed = False
-    for register, holds in state.items():
-        known = into.get(register)
-        if known is None:
-            into[register] = holds
-            fresh.append(register)
-        elif known & ~holds:
-            into[register] = known & holds
-            changed = True
-    return fresh if fresh or changed else None
+def _joined(one: State, other: State) -> State:
+    """What is unwritten in either state."""
+    mine, more = _registers(one), _registers(other)
+    parts = [(holds & more_holds, mask & both) for holds, mask in one.items() for more_holds, both in other.items()]
+    parts += [(holds, mask & ~more) for holds, mask in one.items()]
+    parts += [(holds, mask & ~mine) for holds, mask in other.items()]
+    return _grouped(parts)
+
+
+def _registers(state: State) -> int:
+    return reduce(or_, state.values(), 0)

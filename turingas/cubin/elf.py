@@ -26,7 +26,9 @@ RELA = struct.Struct("<QQq")
 
 SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 0, 1, 2, 3, 4, 7, 8, 9
 SHT_SYMTAB_SHNDX = 18
-SHT_CUDA_COMPAT, SHT_CAPSULE_CONSTANT = 0x70000086, 0x7000007C
+SHT_CUDA_COMPAT = 0x70000086
+#: a capsule's names for what stands in the file anyway: type -> how the other section's name begins
+CAPSULE_TWINS = {0x7000007C: ".nv.constant", 0x7000007D: ".nv.constant", 0x70000008: ".nv.global.init"}
 SHT_CAPSULE_CODE, SHT_CAPSULE_SYMBOLS = 0x70000016, 0x70000085  # sh_info: a symbol; the first global one
 SHF_CAPSULE = 0x10000000  # what ptxas keeps of the code before its last step, from sm_100 on (docs/cubin.md)
 SHT_CUDA_INFO, SHT_CUDA_CALLGRAPH, SHT_CUDA_RELOCINFO = 0x70000000, 0x70000001, 0x7000000B

@@ -487,11 +487,12 @@ class _StringTable:
 
 
 def _twin(elf: Elf, section: Section) -> Section | None:
-    """The constants that a section of the capsule is another name for: it has no bytes of its own in the file."""
-    if section.type != e.SHT_CAPSULE_CONSTANT or not section.flags & e.SHF_CAPSULE:
+    """The section that one of the capsule is another name for: it has no bytes of its own in the file."""
+    start = e.CAPSULE_TWINS.get(section.type)
+    if start is None or not section.flags & e.SHF_CAPSULE:
         return None
-    banks = (one for one in elf.sections if one.flags & e.SHF_ALLOC and not one.flags & e.SHF_CAPSULE)
-    return next((one for one in banks if one.name.startswith(".nv.constant") and one.data == section.data), None)
+    loaded = (one for one in elf.sections if one.flags & e.SHF_ALLOC and not one.flags & e.SHF_CAPSULE)
+    return next((one for one in loaded if one.name.startswith(start) and one.data == section.data), None)
 
 
 def layout(elf: Elf, modern: bool, program_headers: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from turingas.emulate.arguments import pack
 from turingas.emulate.arrays import Array
 from turingas.emulate.counters import Counters
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.global_races import GlobalRaces, Ledger
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.emulate.observe import Counting
@@ -157,6 +159,8 @@ class Module:
                 f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
                 f"the rest stack); the limit is {LOCAL}"
             )
+        if more.get("races", False) not in (False, True, "shared", "global"):
+            raise LaunchError(f"races={more['races']!r}: True or 'shared', or 'global' for global memory, too")
         lanes = LANES_WATCHED if more.get("strict") or more.get("races") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more, "cluster": cluster})
 
@@ -378,13 +382,16 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     done: list[int] = []
     if options.counters:
         report.counters = Counters(len(image.words), options.traffic)
+    ledger = None
+    if options.races == "global":
+        ledger = Ledger(image.instructions, blocks * -(-threads // 32), functools.partial(_place, options))
 
     def work() -> None:
         while not failures:
             if (begun := pending.begin()) is None:
                 return
             first, count = begun
-            wave = _wave(image, options, pending, first, count)
+            wave = _wave(image, options, pending, first, count, ledger)
             try:
                 wave.run(lambda: bool(failures))
             except BaseException as error:
@@ -416,6 +423,12 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
             first.report = report
         raise first
     return report
+
+
+def _place(options: Options, number: int) -> tuple[int, int, int]:
+    """Where one block lies in the grid."""
+    x, y, z = places(options, np.array([number]))[:, 0].tolist()
+    return x, y, z
 
 
 def _collect(report: Report, wave: Wave) -> None:
@@ -450,7 +463,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _wave(image: Image, options: Options, pending: Pending, first: int, count: int) -> Wave:
+def _wave(
+    image: Image, options: Options, pending: Pending, first: int, count: int, ledger: Ledger | None = None
+) -> Wave:
     wave = Wave(image, options, places(options, np.arange(first, first + count)))
     wave.pending = pending
     if image.reserved:
@@ -458,7 +473,7 @@ def _wave(image: Image, options: Options, pending: Pending, first: int, count: i
     if options.strict:
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
-        wave.observers.append(Races(wave))
+        wave.observers.append(Races(wave) if ledger is None else GlobalRaces(wave, ledger, first))
     if (options.strict or options.races) and any(i is not None and i.op.pipe == "wgmma" for i in image.instructions):
         wave.observers.append(Products(wave))
     if options.counters:
@@ -479,10 +494,11 @@ def launch(
     """Run a kernel of a cubin on a CPU device of its architecture.
 
     ``args``: numpy arrays, used in place, and scalars. ``options``: ``counters`` (True: count by instruction),
-    ``races`` (find races in shared memory), ``strict`` (heed stalls and scoreboards), ``stale`` (and use old values
-    where the GPU would), ``written`` (an error for reading memory that was never written), ``budget`` (instructions of
-    a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a cluster), ``cooperative`` (all blocks at
-    once, so that they may wait for each other). Raises LaunchError, DeviceError, CubinError.
+    ``races`` (find races in shared memory; "global": in global memory, too), ``strict`` (heed stalls and scoreboards),
+    ``stale`` (and use old values where the GPU would), ``written`` (an error for reading memory that was never
+    written), ``budget`` (instructions of a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a
+    cluster), ``cooperative`` (all blocks at once, so that they may wait for each other). Raises LaunchError,
+    DeviceError, CubinError.
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))

@@ -24,11 +24,11 @@ NEVER = np.iinfo(np.int32).max
 
 
 class Meeting:
-    """What carries vectors: (2, columns) of those who arrived in this phase, and of all phases that are over."""
+    """What carries vectors: (layers, columns) of those who arrived in this phase, and of all phases that are over."""
 
-    def __init__(self, columns: int) -> None:
-        self.pending = np.zeros((2, columns), np.int32)
-        self.done = np.zeros((2, columns), np.int32)
+    def __init__(self, layers: int, columns: int) -> None:
+        self.pending = np.zeros((layers, columns), np.int32)
+        self.done = np.zeros((layers, columns), np.int32)
         self.phase = 0
 
     def grow(self, columns: int) -> None:
@@ -72,6 +72,8 @@ class Operations:
 class Order(Observer):
     """The vectors of one wave."""
 
+    layers = 2  # vectors of each warp: what it knows, and what it knows with a fence between
+
     def __init__(self, wave: State) -> None:
         self.wave = wave
         shared, blocks = wave.shared, wave.block_of
@@ -83,7 +85,7 @@ class Order(Observer):
         self.members = self.slots * shared.cluster
         self.columns: dict[tuple[str, int], int] = {}  # of scoreboards (one for each warp of a team), of mbarriers
         self.used = self.members
-        self.clocks = np.zeros((2, wave.warps, self.members), np.int32)  # known; known with a fence between
+        self.clocks = np.zeros((self.layers, wave.warps, self.members), np.int32)
         self.clocks[0, np.arange(wave.warps), self.own] = 1
         self.meetings: dict[tuple[str, int], Meeting] = {}
         self.operations = Operations()
@@ -103,7 +105,7 @@ class Order(Observer):
     def _meeting(self, kind: str, which: int) -> Meeting:
         found = self.meetings.get((kind, which))
         if found is None:
-            found = self.meetings[kind, which] = Meeting(self.clocks.shape[-1])
+            found = self.meetings[kind, which] = Meeting(self.layers, self.clocks.shape[-1])
         return found
 
     def _release(self, meeting: Meeting, warps: Array) -> None:
@@ -148,7 +150,9 @@ class Order(Observer):
             else:
                 self._acquire(meeting, warps)
 
-    def fence(self, warps: Array) -> None:
+    def fence(self, warps: Array, memory: str = "shared") -> None:
+        if memory != "shared":
+            return
         self.clocks[1, warps] = np.maximum(self.clocks[1, warps], self.clocks[0, warps])
         self._tick(warps)
 

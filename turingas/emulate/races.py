@@ -44,6 +44,7 @@ NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of 
 KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
+    "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
 #: what would have ordered an asynchronous operation and what comes behind it
@@ -63,8 +64,8 @@ FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tell
 class Race:
     """Two instructions that nothing orders: ``first`` ran before ``second`` here. Two with the same kind and places
     are equal; ``block``, the two threads, (x, y, z) each, the address and the number of bytes are those of the first
-    time (of ``first`` only the warp is known: its lowest thread). ``remedy``: what would have ordered them; ``memory``:
-    where it lies."""
+    time (of ``first`` only the warp is known: its lowest thread, in block ``home``). ``remedy``: what would have
+    ordered them; ``memory``: where it lies."""
 
     kind: str
     first: Place
@@ -75,13 +76,15 @@ class Race:
     nbytes: int = field(compare=False)
     remedy: str = field(compare=False)
     memory: str = field(compare=False)
+    home: tuple[int, int, int] = field(compare=False)
 
     def __str__(self) -> str:
         one, other = self.threads
+        home = f" of block {self.home}" if self.home != self.block else ""
         return (
             f"{self.second}: race: {KINDS[self.kind]} at 0x{self.address:x} of {self.memory}, {self.nbytes} bytes\n"
             f"  block {self.block}, thread {other}\n"
-            f"  the other instruction: {self.first}, in the warp of thread {one}\n"
+            f"  the other instruction: {self.first}, in the warp of thread {one}{home}\n"
             f"  what would order them: {self.remedy}"
         )
 
@@ -94,7 +97,8 @@ class Races(Order):
         self.findings: list[Race] = []
         self._known: set[tuple[str, int, int]] = set()
         instructions = wave.image.instructions
-        self.unit = min([4, *(_unit(i) for i in instructions if i is not None)])  # bytes that are looked at as one
+        spaces = ("shared", "generic")
+        self.unit = min([4, *(unit_of(i, spaces) for i in instructions if i is not None)])  # bytes looked at as one
         self.swaps = _swap_loads(instructions)
         self.stride = wave.shared.stride // self.unit  # pieces of a block
         self.pieces = wave.shared.blocks * self.stride
@@ -123,6 +127,8 @@ class Races(Order):
         queued = proxy and any(touch.space == "tensor" for touch in touches)
         flight.numbers = self.operations.add(flight.warps, number, proxy, queued)
         for touch in touches:
+            if touch.space == "global":
+                continue
             rows, columns = np.nonzero(np.ones(touch.at.shape, bool) if touch.mask is None else touch.mask)
             begin, warps = touch.at[rows, columns].astype(np.int64), flight.warps[rows]
             if touch.space == "tensor":
@@ -213,7 +219,7 @@ class Races(Order):
         if what == "read":
             self._read(hit, i, number)
         else:
-            values = None if words is None else self._pieces(words, flat, addresses.shape, nbytes)
+            values = None if words is None else pieces_of(words, flat, addresses.shape, nbytes, self.unit)
             self._write(hit, number, what == "atomic", values, i.base == "SYNCS")
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
@@ -257,12 +263,6 @@ class Races(Order):
             self.value[hit.piece] = values
             hit.report("WAW", self.value[hit.piece] != values, self.write)  # other lanes of this instruction
 
-    def _pieces(self, words: list[Array], flat: Array, shape: tuple[int, ...], nbytes: int) -> Array:
-        """The values of each piece that a write covers, (lanes * pieces,)."""
-        full = np.stack([np.broadcast_to(word, shape).reshape(-1)[flat] for word in words], axis=-1)
-        parts = full.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[self.unit])
-        return parts[:, : max(1, nbytes // self.unit)].astype(np.uint32).reshape(-1)
-
     def add(
         self,
         kind: str,
@@ -280,7 +280,7 @@ class Races(Order):
         self._known.add((kind, first, second))
         image, wave = self.wave.image, self.wave
         block, other = wave.who(warps[1], lane)
-        _, one = wave.who(warps[0], 0)
+        home, one = wave.who(warps[0], 0)
         if piece < self.pieces:
             space, (owner, at) = "shared memory", divmod(piece, self.stride)
             address, nbytes = at * self.unit, count * self.unit
@@ -290,7 +290,7 @@ class Races(Order):
         its, _ = wave.who(owner * self.slots, 0)
         memory = space if its == block else f"{space} of block {its}"
         places = image.place(first), image.place(second)
-        self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy, memory))
+        self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy, memory, home))
 
 
 class _Last:
@@ -378,9 +378,16 @@ class _Hit:
             races.add(kind, first, self.number, warps_of, lane, piece, count, remedy)
 
 
-def _unit(i: Instruction) -> int:
-    """The size of pieces that an instruction needs."""
-    if not i.op.traits & {"load", "store"} or i.op.space not in ("shared", "generic"):
+def pieces_of(words: list[Array], flat: Array, shape: tuple[int, ...], nbytes: int, unit: int) -> Array:
+    """The values of each piece of ``unit`` bytes that a write covers, (lanes * pieces,)."""
+    full = np.stack([np.broadcast_to(word, shape).reshape(-1)[flat] for word in words], axis=-1)
+    parts = full.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[unit])
+    return parts[:, : max(1, nbytes // unit)].astype(np.uint32).reshape(-1)
+
+
+def unit_of(i: Instruction, spaces: Sequence[str]) -> int:
+    """The size of pieces that an instruction needs, in one of ``spaces``."""
+    if not i.op.traits & {"load", "store"} or i.op.space not in spaces:
         return 4
     return next((size for mod, size in (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if mod in i.mods), 4)
 

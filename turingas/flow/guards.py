@@ -13,6 +13,7 @@ are joined by a single ``&``: what is known there is known on all of them.
 from __future__ import annotations
 
 import heapq
+from functools import lru_cache
 from typing import NamedTuple
 
 from turingas.flow.graph import Graph, flow_of
@@ -335,3 +336,9 @@ class Guards:
                     return ROW
                 mask |= facts.clears
         return mask
+
+
+@lru_cache(1)
+def guards(graph: Graph) -> Guards:
+    """The guards of a kernel; several checks ask for them, one after the other."""
+    return Guards(graph, graph.effects)

@@ -93,7 +93,7 @@ def sources(i: Instruction) -> list[Source]:
     """The registers that ``i`` reads in the places a, b and c: slot, number, and whether ``.reuse`` keeps it."""
     found = [source for access in i.reads for source in _sources[access]]
     if i.control.reuse and not i.control.yields:
-        kept = [PLACES[o.slot] for o in i.operands if isinstance(o, Reg) and o.reuse]
+        kept = [PLACES.get(o.slot) for o in i.operands if isinstance(o, Reg) and o.reuse]
         return [(slot, number, slot[1] in kept) for slot, number, _ in found]
     return found
 

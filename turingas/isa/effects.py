@@ -231,7 +231,12 @@ class Effects:
     that it reads late, without those that it writes too, for which its result stands, as bits; ``arriving``: role of
     what arrives at no fixed time -> registers, as bits. ``clears``: both literals of the predicates that it writes, as
     a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``: those that it
-    names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a mask."""
+    names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a mask.
+
+    What tells quickly whether there is something to look at: ``asks`` and ``changes``, all registers of ``reading`` and
+    of ``writing``, ``touched`` both; ``lasting``: writes of fixed latency that somebody has to keep behind for longer
+    than its stall; ``begins``: whether something is under way behind it of which only a scoreboard tells; ``awaits``:
+    whether it waits for scoreboards."""
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
         control, of = i.control, distances(lat)
@@ -246,7 +251,7 @@ class Effects:
         reads, writes = manner.reads, manner.writes
         reading = [reads.get(access) or manner.read(i, access) for access in i.reads]
         writing = [writes.get(access) or manner.write(i, access) for access in i.writes]
-        read = written = clears = late = 0
+        read = written = clears = late = asks = 0
         sources = []
         arriving: dict[int, int] | None = None
         for touch in writing:
@@ -257,26 +262,37 @@ class Effects:
                 arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
             if touch.also:
                 sources.append(touch.also)
-        if manner.barrier_writes:
-            writing += manner.barrier_writes
+                asks |= touch.also.mask
+        changes = written
+        for touch in manner.barrier_writes:
+            writing.append(touch)
+            changes |= touch.mask
         for touch in reading:
             read |= touch.mask
             if touch.role == LATE:
                 late |= touch.mask
             if touch.also:
                 writing.append(touch.also)
-        if sources or manner.barrier_reads:
-            reading += manner.barrier_reads + sources
+                changes |= touch.also.mask
+        asks |= read
+        for touch in manner.barrier_reads:
+            reading.append(touch)
+            asks |= touch.mask
+        reading += sources
         self.reading: list[Touch] = reading
         self.writing: list[Touch] = writing
+        self.asks, self.changes, self.touched = asks, changes, asks | changes
+        self.lasting = [touch for touch in writing if touch.role == FIXED and touch.most > self.stall]
         self.read, self.written, self.clears = read, written, clears
         self.read_late, self.arriving = late & ~written, arriving or NOTHING
+        self.begins = bool(self.read_late or arriving)
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)
         self.waits: tuple[int, ...] = ()
         self.depbar: tuple[int, int] | None = None
         if i.base == "DEPBAR":
             self._depbar(i)
+        self.awaits = bool(self.wait or self.waits or self.depbar)
 
     @functools.cached_property
     def reads(self) -> dict[int, Access]:

@@ -24,6 +24,7 @@ from turingas.isa.table import OPS
 
 # A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
 LANES_DECIDE = frozenset(["DIV", "CONV"])  # modifiers of branches on which lanes are active
+GROUP_DESCRIPTORS = 4  # uniform registers that gdesc[UR] of a warp group product names: the descriptors of A and of B
 DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
@@ -351,10 +352,9 @@ class Meanings(dict[int, Meaning]):
         if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
             return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
         if isinstance(value, Mem) and value.ur is not None:
-            if value.space == "gdesc" and value.ur.words < 2:
-                words = 4  # the descriptors of A and of B
-            else:
-                words = self.spans or value.ur.words
+            words = self.spans or value.ur.words
+            if value.space == "gdesc" and words == 1:
+                words = GROUP_DESCRIPTORS
             return replace(value, ur=replace(value.ur, words=words))
         return value
 
@@ -369,8 +369,8 @@ class Meanings(dict[int, Meaning]):
             return _access(operand.ur, "address"), ()
         if isinstance(operand, Mem) and operand.space == "gdesc" and operand.ur is not None:
             read = operand.ur
-            if read.words == 4 and read.place != 24 and not read.zero:  # A is in registers: B's descriptor, as ever
-                read = replace(read, index=read.index + 2, words=2)
+            if read.words == GROUP_DESCRIPTORS and read.place != 24 and not read.zero:
+                read = replace(read, index=read.index + 2, words=2)  # A is in registers: B's alone, where it always is
             return _access(read, "address"), ()
         if isinstance(operand, Mem):
             regs = (operand.base, operand.ur, operand.desc)

@@ -28,11 +28,13 @@ from turingas.isa import control
 from turingas.isa.banks import SLOTS, sources, walk
 from turingas.isa.effects import bits, register_of
 from turingas.isa.latency import latencies
+from turingas.isa.table import OPS
 from turingas.listing import source_text
 from turingas.report.roofline import Ceilings, bounds
 
 #: files that a line table may have us show: it comes with the cubin, and the page may be given to others
 SHOWN = frozenset(".c .cc .cpp .cu .cuh .cxx .h .hh .hpp .hxx .inc .inl .ipp .ptx .py .sass .tpp".split())
+NEAR = 3  # lines of a source that are shown around those that code comes from
 MOST_DRAWN = 3000  # blocks of a control-flow graph that is drawn
 
 Json = dict[str, Any]
@@ -73,8 +75,7 @@ def kernel_facts(file: File, kernel: Kernel, ceilings: Ceilings | None = None) -
         "text": [graph.text(n) for n in range(len(words))],
         **{name: [word >> at_ & mask for word in words] for name, (at_, mask) in CODE.items()},
         **_resources(file.cubin, kernel), **_flow(graph), **_source(graph, file), **_life(graph),
-        **_banks(graph),
-        "pipe": [None if i is None else latencies(kernel.arch).pipe(i) for i in graph.instructions],
+        **_banks(graph), **_meaning(graph),
         "boards": [list(one) for one in waits(graph)],
         "loops": list(_loops(graph)),
         "names": kernel.names,
@@ -120,8 +121,8 @@ def _flow(graph: Graph) -> Json:
 
 
 def _source(graph: Graph, of: File) -> Json:
-    """``files``: name -> line -> text, of the lines that code comes from; ``place``: of each instruction the number of
-    its file, and its line, 0 where it is not known."""
+    """``files``: names; ``lines``: of each, line -> text, of the lines that code comes from and those
+    NEAR them; ``place``: of each instruction the number of its file, and its line, 0 where it is not known."""
     files: list[str] = []
     numbers: dict[str, int] = {}
     place = []
@@ -133,14 +134,31 @@ def _source(graph: Graph, of: File) -> Json:
         place.append([numbers[file], line] if line else [0, 0])
     texts: list[dict[int, str]] = []
     for number, file in enumerate(files):
-        wanted = {line for its, line in place if line and its == number}
-        known = []
+        wanted = {near for its, line in {(its, line) for its, line in place if line and its == number}
+                  for near in range(line - NEAR, line + NEAR + 1)}  # fmt: skip
+        known: list[str] = []
         if of.source and file == of.name:
             known = of.source.splitlines()
         elif os.path.splitext(file)[1] in SHOWN:
             known = source_text(file, of.folders)
-        texts.append({line: known[line - 1] for line in sorted(wanted) if line <= len(known)})
+        texts.append({line: known[line - 1] for line in sorted(wanted) if 0 < line <= len(known)})
     return {"files": files, "lines": texts, "place": place}
+
+
+def _meaning(graph: Graph) -> Json:
+    """``does``: mnemonic -> what it does; ``pipe`` of each instruction; ``after``: the cycles after which its results
+    are there for everybody, 0 where they come at no fixed time, None without results."""
+    rules = latencies(graph.kernel.arch)
+    after: list[int | None] = []
+    for i in graph.instructions:
+        writes = [one for one in i.writes if one.file in FILES] if i is not None else []
+        late = any(rules.variable(i, one) for one in writes) if i is not None else False
+        after.append(None if i is None or not writes else 0 if late else max(rules.most(i, one) for one in writes))
+    return {
+        "does": {i.base: OPS[i.base].does for i in graph.instructions if i is not None},
+        "pipe": [None if i is None else rules.pipe(i) for i in graph.instructions],
+        "after": after,
+    }
 
 
 def _life(graph: Graph) -> Json:

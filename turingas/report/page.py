@@ -14,7 +14,7 @@ from turingas.report.facts import File, kernel_facts
 from turingas.report.roofline import Ceilings
 from turingas.version import __version__
 
-SCRIPTS = ("facts.js", "list.js", "loops.js", "views.js", "page.js")
+SCRIPTS = ("facts.js", "list.js", "loops.js", "source.js", "views.js", "page.js")
 
 
 def page(files: Sequence[File], title: str = "", ceilings: Ceilings | None = None) -> str:

@@ -24,7 +24,8 @@ from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
 
 SECTOR, WAVEFRONT = 32, 128  # bytes
-INK = "#010203"  # becomes the page's text colour
+INK, PAPER = "#010203", "#fefdfc"  # become the page's colours
+NAMED = 3  # instructions of one peak that are named
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,13 @@ def _drawn(found: dict[str, Any], rates: Mapping[str, float]) -> str:
         points = {what: found["flops"] / size for what, size in found["bytes"].items() if size}
         low = min([0.1, *(x / 4 for x in points.values())])
         high = max([200.0, *(4 * x for x in points.values()), 4 * best / min(rates.values())])
+        alike: dict[float, list[str]] = {}
         for name, peak in found["peaks"].items():
+            alike.setdefault(peak, []).append(name)
+        for peak, names in alike.items():
             axes.plot([low, high], [peak, peak], color=INK, lw=1.2, ls="-" if peak == best else ":")
-            axes.annotate(f"{name}: {peak:g}", (high, peak), (-4, 3), textcoords="offset points", ha="right")
+            label = ", ".join(names[:NAMED]) + ", ..." * (len(names) > NAMED)
+            axes.annotate(f"{label}: {peak:g}", (high, peak), (-4, 3), textcoords="offset points", ha="right")
         for name, rate in rates.items():
             if name not in colours:
                 continue
@@ -129,7 +134,8 @@ def _drawn(found: dict[str, Any], rates: Mapping[str, float]) -> str:
         for what, x in points.items():
             y, colour = found["most"], colours[ROOFS[what]]
             axes.plot([x], [y], "o", color=colour, ms=8)
-            axes.annotate(f"a byte of {what} memory", (x, y), (7, -12), textcoords="offset points", color=colour)
+            axes.annotate(f"{what} memory", (x, y), (8, -13), textcoords="offset points", color=colour, weight="bold",
+                          bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5, "alpha": 0.8})  # fmt: skip
         axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="floating-point operations for a byte",
                  ylabel="operations of an SM and cycle")  # fmt: skip
         axes.grid(which="major", color="#888888", alpha=0.25)
@@ -140,4 +146,4 @@ def _drawn(found: dict[str, Any], rates: Mapping[str, float]) -> str:
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue()
     text = re.sub(r"<style.*?</style>", "", text, count=1, flags=re.S)  # it would hold for all of the page
-    return text[text.index("<svg") :].replace(INK, "currentColor")
+    return text[text.index("<svg") :].replace(INK, "currentColor").replace(PAPER, "var(--paper)")

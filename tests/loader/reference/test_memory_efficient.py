@@ -86,6 +86,7 @@ CORNERS = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", ["memory_efficient", "memory_efficient_single"])
 @pytest.mark.parametrize("problem", CORNERS, ids=str)
 def test_corners(name, problem):
@@ -110,6 +111,7 @@ def test_wide_reads_at_the_end_of_shared_memory(ending, problem):
     assert any(re.match(rf"LDS.*\.{4 * unit * (16 if half else 32)}$", kind) for kind in found)  # else it tests nothing
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("ending", VARIANTS)
 @pytest.mark.parametrize("macros", [family.general_macros, family.single_macros])
 def test_shared_memory_is_what_is_reckoned(macros, ending):
@@ -158,6 +160,7 @@ def test_blocking_without_stride_is_that_of_table_1(size, unit):
     assert tuple(macros[name] for name in names) == tuple(vars(column).values())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("size", TABLE_1)
 def test_blocking_is_an_option(size):
     """Each column of Table 1 does other filters too; so does a blocking of one's own."""

@@ -305,7 +305,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
                 begin = at(k, origin, row, source)
                 touches = _exists(k, row, source, begin, pieces, "read")
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    wrote = _exists(k, row, to, place, pieces, "write")
+                    wrote = _exists(k, row, to, place, pieces, "write" if change is None or to == "S" else "atomic")
                     if k.wave.options.stale and change is None:
                         write(k, row, to, place, pieces, [POISON] * 4)
                     land = _copying(k, row, (source, begin), (to, place), pieces, change)
@@ -367,12 +367,12 @@ def _completed(state: int, nbytes: int) -> int:
 
 
 def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: str) -> list[Touch]:
-    """What a copy of 16 bytes at each of ``pieces`` does to shared memory. Raises BadAccess for what lies out of
-    bounds, or may not be written."""
+    """What a copy of 16 bytes at each of ``pieces`` does to memory. Raises BadAccess for what lies out of bounds, or
+    may not be written."""
     whole = np.uint64(address) + pieces[None]
     if space == "G":
-        k.wave.memory.locate(whole, 16, write=what == "write")
-        return []
+        k.wave.memory.locate(whole, 16, write=what != "read")
+        return [Touch(what, whole, 16, None, "global")]
     found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
     return [Touch(what, s.index, 16) for s in found]
 

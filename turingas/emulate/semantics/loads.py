@@ -668,14 +668,13 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 def fence(i: Instruction, m: Maker) -> Step:
     """Between the generic proxy and the async one, in shared memory (.S) or global memory (.G): only races can tell. Of
     tensor memory (.T): waits until what the warp has stored is there (PTX: tcgen05.wait::st)."""
-    if "G" in i.mods:
-        return nothing(i, m)
     if "T" in i.mods:
         return wait_stores
+    memory = "global" if "G" in i.mods else "shared"
 
     def step(k: Cohort) -> None:
         for observer in k.wave.observers:
-            observer.fence(some_warps(k))
+            observer.fence(some_warps(k), memory)
 
     return step
 
@@ -686,7 +685,25 @@ def wait_stores(k: Cohort) -> None:
     k.wave.late.settle(STORED, some_warps(k))
 
 
-@semantics("MEMBAR", "ERRBAR", "CCTL", "CCTLL", "CCTLT")
+@semantics("MEMBAR", "CCTL")
+def order(i: Instruction, m: Maker) -> Step:
+    """Every access was done when its instruction ran, and there are no caches: only races can tell. The scopes are
+    CTA (also SM), and others that reach other blocks."""
+    if i.base == "CCTL" and "IVALL" not in i.mods:
+        return nothing(i, m)
+    wide = not {"CTA", "SM"} & set(i.mods)
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            if i.base == "CCTL":
+                observer.invalidate(some_warps(k))
+            else:
+                observer.membar(some_warps(k), wide)
+
+    return step
+
+
+@semantics("ERRBAR", "CCTLL", "CCTLT")
 def nothing(i: Instruction, m: Maker) -> Step:
-    """Fences and caches: every access was done when its instruction ran, and there are no caches."""
+    """Caches, of which there are none, and errors, which are told at once."""
     return lambda k: None

@@ -23,6 +23,11 @@ function fill(element, attributes, children) {
 const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+function put(element, ...children) {
+  element.replaceChildren();
+  return fill(element, {}, children);
+}
+
 const hex = (n) => (WORD * n).toString(16).padStart(4, "0");
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 const label = (n) => `L_${hex(n)}`;
@@ -95,7 +100,27 @@ function boardsOf(mask) {
   for (let board = 0; board < 6; board++) text += (mask >> board) & 1 ? board : "·";
   return text;
 }
+const boards = (mask) => [...boardsOf(mask)].map((one) => (one === "·" ? one : h("b", { class: `b${one}` }, one)));
 
+// What a mnemonic does, by the table of instructions.
+const mnemonic = (n) => (K.text[n].match(/^(?:@\S+\s+)?([A-Z][A-Z0-9_]*)/) || [])[1];
+const does = (n) => K.does[mnemonic(n)] || "";
+
+// Who last wrote a register before an instruction, and who next reads it, in the block; -1: none there.
+function writerOf(name, n) {
+  for (let m = n - 1; m >= K.blocks[K.blockOf[n]][0]; m--) if (K.touched[m][1].includes(name)) return m;
+  return -1;
+}
+function readersOf(name, n) {
+  const found = [];
+  for (let m = n + 1; m < K.blocks[K.blockOf[n]][1]; m++) {
+    if (K.touched[m][0].includes(name)) found.push(m);
+    if (K.touched[m][1].includes(name)) break;
+  }
+  return found;
+}
+
+const baseName = (file) => file.split("/").pop();
 function sourceOf(n) {
   const [file, line] = K.place[n];
   if (!line) return null;

@@ -16,10 +16,8 @@ const ALL_COLUMNS = {
   boards: { title: "scoreboards: an arrow from who sets one to who waits for it", width: () => `${K.lanes * 7 + 16}px`, heads: [["boards", "SB"]] },
   address: { title: "byte address", width: () => "5.2ch", heads: [["address", "addr"]] },
   heat: {
-    title: "counters of the run", width: () => "7ch 5.5ch 8ch 8ch 7ch", when: () => K.counters.warps,
-    heads: [["warps", "warps", "times that a warp ran it"], ["lanes", "lanes", "active lanes, on average"],
-      ["wave", "wavefr.", "wavefronts of shared memory"], ["extra", "confl.", "wavefronts that bank conflicts added"],
-      ["sectors", "sect.", "32-byte sectors of global memory a request"]],
+    title: "counters of the run", width: () => heats().map((one) => HEATS[one].width).join(" "), when: () => K.counters.warps,
+    get heads() { return heats().map((one) => [one, ...HEATS[one].head]); },
   },
   control: {
     title: "control code", width: () => "7ch 2.6ch 2.6ch 2.6ch 3ch",
@@ -37,6 +35,15 @@ const ALL_COLUMNS = {
   },
   life: { title: "life ranges: where each register holds a value that is still read", width: () => `${K.registers.length * CELL + 12}px`, heads: [["life", "life ranges"]] },
 };
+// Counters that are shown, where any instruction has one.
+const HEATS = {
+  warps: { width: "7ch", head: ["warps", "times that a warp ran it"], any: () => true },
+  lanes: { width: "5.5ch", head: ["lanes", "active lanes, on average"], any: () => true },
+  wave: { width: "8ch", head: ["wavefr.", "wavefronts of shared memory"], any: () => K.most.wavefronts },
+  extra: { width: "8ch", head: ["confl.", "wavefronts that bank conflicts added"], any: () => K.most.wavefronts },
+  sectors: { width: "7ch", head: ["sect.", "32-byte sectors of global memory a request"], any: () => K.most.sectors },
+};
+const heats = () => Object.keys(HEATS).filter((one) => HEATS[one].any());
 const PHONE_OFF = ["heat", "stalls", "pipe", "banks", "held", "source", "life"];
 
 function prepareList() {
@@ -79,7 +86,7 @@ function drawTools() {
         if (event.target.checked) off.delete(name); else off.add(name);
         layout();
       } }), name);
-  $("columns").replaceChildren(
+  put($("columns"), 
     h("button", { onclick: () => foldAll(true), title: "fold all blocks ( F )" }, "fold"),
     h("button", { onclick: () => foldAll(false), title: "unfold all blocks ( U )" }, "unfold"),
     ...Object.keys(ALL_COLUMNS).filter((name) => shown(name, true)).map(box),
@@ -96,9 +103,9 @@ function layout() {
   columns = Object.keys(ALL_COLUMNS).filter((name) => shown(name));
   $("list").style.setProperty("--columns", columns.map((name) => ALL_COLUMNS[name].width()).join(" "));
   const head = columns.flatMap((name) => ALL_COLUMNS[name].heads.map(([kind, text, title]) => h("span", { class: kind, title: title || ALL_COLUMNS[name].title }, text)));
-  $("head").replaceChildren(...head);
+  put($("head"), ...head);
   const life = $("head").querySelector(".life");
-  if (life) life.replaceChildren(...lifeHeads());
+  if (life) put(life, ...lifeHeads());
   rows = [];
   rowOf = new Array(K.size);
   K.blocks.forEach(([start, end], number) => {
@@ -141,7 +148,7 @@ function drawRows(anew) {
   const cut = visible(first, last);
   if (columns.includes("boards")) parts.push(boardArrows(first, last, height));
   if (columns.includes("life")) parts.push(lifeRanges(cut, first, last, height));
-  body.replaceChildren(...parts);
+  put(body, ...parts);
   const overlay = body.querySelector(".lives");
   const cell = $("head").querySelector(".life");
   if (overlay && cell) overlay.style.left = `${cell.offsetLeft}px`;
@@ -173,18 +180,19 @@ const CELLS = {
   address: (n) => [h("a", { class: "address", href: `#${K.id}/${hex(n)}` }, hex(n))],
   heat: (n) => {
     const { warps, lanes: active, wavefronts, ideal, sectors, requests } = K.counters;
-    if (!warps[n]) return ["warps", "lanes", "wave", "extra", "sectors"].map((kind) => h("span", { class: `${kind} never` }));
+    if (!warps[n]) return heats().map((kind) => h("span", { class: `${kind} never`, title: "it did not run" }));
     const extra = wavefronts[n] - ideal[n], each = active[n] / warps[n], asked = sectors[n] / Math.max(requests[n], 1);
-    return [
-      heated("warps", warps[n], share("warps", n)),
-      heated("lanes", each === 32 ? "32" : each.toFixed(1), each < 32 ? 1 - each / 32 : 0, "active lanes"),
-      heated("wave", wavefronts[n] || "", share("wavefronts", n)),
-      heated("extra", extra || "", extra ? Math.sqrt(extra / K.most.wavefronts) : 0),
-      heated("sectors", sectors[n] ? asked.toFixed(1) : "", share("sectors", n), `${sectors[n]} sectors in ${requests[n]} requests`),
-    ];
+    const cells = {
+      warps: () => heated("warps", warps[n], share("warps", n)),
+      lanes: () => heated("lanes", each === 32 ? "32" : each.toFixed(1), each < 32 ? 1 - each / 32 : 0, "active lanes"),
+      wave: () => heated("wave", wavefronts[n] || "", share("wavefronts", n)),
+      extra: () => heated("extra", extra || "", extra ? Math.sqrt(extra / K.most.wavefronts) : 0),
+      sectors: () => heated("sectors", sectors[n] ? asked.toFixed(1) : "", share("sectors", n), `${sectors[n]} sectors in ${requests[n]} requests`),
+    };
+    return heats().map((kind) => cells[kind]());
   },
   control: (n) => [
-    h("span", { class: K.wait[n] ? "wait" : "wait idle" }, boardsOf(K.wait[n])),
+    h("span", { class: "wait" }, K.wait[n] ? boards(K.wait[n]) : ""),
     h("span", { class: `sb b${K.read[n]}` }, K.read[n] === NONE ? "" : K.read[n]),
     h("span", { class: `sb b${K.write[n]}` }, K.write[n] === NONE ? "" : K.write[n]),
     h("span", { class: "yield" }, K.keep[n] ? "" : "Y"),
@@ -195,7 +203,7 @@ const CELLS = {
   pipe: (n) => [h("span", { class: "pipe", style: { color: pipeColour(K.pipe[n]) } }, K.pipe[n] || "")],
   code: (n) => {
     const target = K.targets[n];
-    return [h("span", { class: "code" }, h("code", {}, instruction(n)), target !== undefined && link(target, `→ ${label(target)}`))];
+    return [h("span", { class: "code", title: does(n) }, h("code", {}, instruction(n)), target !== undefined && link(target, `→ ${label(target)}`))];
   },
   banks: (n) => [h("span", { class: "banks" }, K.conflicts[n] && h("b", { title: "cycles lost" }, `−${K.conflicts[n]}`),
     K.reused[n] && h("em", { title: "from the reuse cache" }, `=${K.reused[n]}`), K.kept[n] && h("small", { title: "left in the reuse cache" }, `+${K.kept[n]}`))],
@@ -230,7 +238,8 @@ function blockRow(number) {
 }
 
 function findingRow(one) {
-  return h("div", { class: `row finding ${one.severity}`, title: [one.message, one.hint].filter(Boolean).join("\nhint: "), "data-finding": one.kind },
+  return h("div", { class: `row finding ${one.severity}`, title: [one.message, one.hint].filter(Boolean).join("\nhint: "), "data-finding": one.kind,
+    style: columns.includes("boards") ? { "padding-left": `${K.lanes * 7 + 24}px` } : {} },
     h("b", {}, one.severity), h("span", { class: "message" }, one.message), one.other !== undefined && link(one.other),
     one.hint && h("span", { class: "hint" }, `hint: ${one.hint}`), h("small", {}, one.kind));
 }
@@ -319,6 +328,9 @@ function search(text) {
   if (/^(0x|l_)?[0-9a-f]{4,}$/.test(wanted)) {
     const n = parseInt(wanted.replace(/^(0x|l_)/, ""), 16) / WORD;
     if (Number.isInteger(n) && n < K.size) hits = [n];
+  } else if (/^[^\s:]*:\d+$/.test(wanted)) {
+    const [file, line] = wanted.split(":");
+    for (let n = 0; n < K.size; n++) if (K.place[n][1] === Number(line) && baseName(K.files[K.place[n][0]]).toLowerCase().endsWith(file)) hits.push(n);
   } else if (wanted) {
     for (let n = 0; n < K.size; n++) {
       const here = sourceOf(n);
@@ -340,22 +352,34 @@ function nextHit(by) {
 
 // -- beside the listing: the whole kernel, and one instruction
 
+// What does not change with scrolling is drawn once, and copied.
+let mapDrawn = null; // { key, canvas }
 function drawMap() {
   const map = $("map"), high = map.clientHeight, wide = 36;
   if (!high) return;
   const ratio = window.devicePixelRatio || 1;
   map.width = wide * ratio;
   map.height = high * ratio;
-  const pen = map.getContext("2d");
+  const key = [K.id, high, ratio, rows.length, [...folded].join(), [...off].join(), resolved("--ink")].join(" ");
+  if (!mapDrawn || mapDrawn.key !== key) mapDrawn = { key, canvas: mapOf(wide, high, ratio) };
+  const pen = map.getContext("2d"), list = $("list"), height = rowHeight(), scale = high / Math.max(rows.length, 1);
+  pen.drawImage(mapDrawn.canvas, 0, 0);
+  pen.scale(ratio, ratio);
+  pen.strokeStyle = resolved("--ink");
+  pen.strokeRect(0.5, (list.scrollTop / height) * scale + 0.5, wide - 1, Math.max(3, (list.clientHeight / height) * scale - 1));
+}
+
+function mapOf(wide, high, ratio) {
+  const canvas = h("canvas", { width: wide * ratio, height: high * ratio }), pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   const scale = high / Math.max(rows.length, 1), held = K.held.R || [], most = (K.peaks.R || [1])[0] || 1;
   const y = (n) => rowOf[n] * scale;
   pen.fillStyle = resolved("--R");
   for (let n = 0; n < K.size; n++) pen.fillRect(0, y(n), (14 * (held[n] || 0)) / most, Math.max(scale, 1));
   if (K.counters.warps) {
+    pen.fillStyle = resolved("--heat");
     for (let n = 0; n < K.size; n++) {
       pen.globalAlpha = share("warps", n);
-      pen.fillStyle = resolved("--heat");
       pen.fillRect(16, y(n), 8, Math.max(scale, 1));
     }
     pen.globalAlpha = 1;
@@ -365,9 +389,7 @@ function drawMap() {
     pen.fillStyle = resolved(`--${one.severity}`);
     pen.fillRect(27, y(one.n), 7, Math.max(scale, 2));
   }
-  pen.strokeStyle = resolved("--ink");
-  const list = $("list"), height = rowHeight();
-  pen.strokeRect(0.5, (list.scrollTop / height) * scale + 0.5, wide - 1, Math.max(3, (list.clientHeight / height) * scale - 1));
+  return canvas;
 }
 
 // A canvas knows neither variables nor light-dark().
@@ -378,11 +400,20 @@ function resolved(name) {
   return getComputedStyle(probe).color;
 }
 
+// Cycles of stalls from one instruction to a later one of its block: the least, since waits take time that is not known.
+function distance(from, to) {
+  let cycles = 0;
+  for (let n = from; n < to; n++) cycles += Math.max(K.stall[n], 1) + (K.conflicts[n] || 0);
+  return cycles;
+}
+
 function showDetail() {
   const n = at, here = sourceOf(n);
   const line = (name, ...what) => what.flat().some(Boolean) && [h("dt", {}, name), h("dd", {}, ...what)];
   const many = (numbers) => numbers.map((one, place) => [place > 0 && ", ", link(one)]);
-  const registers = (found) => found.map((name, place) => [place > 0 && " ", h("span", { class: "reg", "data-r": name }, name, K.names[name] && h("i", { class: "name" }, K.names[name]))]);
+  const registers = (found, where) => found.map((name) => h("div", {}, h("span", { class: "reg", "data-r": name }, name, K.names[name] && h("i", { class: "name" }, K.names[name])), where(name)));
+  const writer = (name) => { const m = writerOf(name, n); return h("small", {}, " ", m < 0 ? "from before this block" : ["written at ", link(m), `, ${count(distance(m, n), "cycle")} before`]); };
+  const readers = (name) => { const found = readersOf(name, n); return found.length > 0 && h("small", {}, " read at ", many(found.slice(0, 4)), found.length > 4 && ", ..."); };
   const waits = [0, 1, 2, 3, 4, 5].map((board) => {
     const from = (K.waitsFor.get(n) || []).filter((one) => one[2] === board).map((one) => one[0]);
     if (!((K.wait[n] >> board) & 1) && !from.length) return null;
@@ -395,15 +426,16 @@ function showDetail() {
   });
   const counters = K.counters.warps && ["warps", "lanes", "requests", "wavefronts", "ideal", "sectors"].filter((name) => K.counters[name][n]).map((name) => `${name} ${K.counters[name][n].toLocaleString("en")}`).join(", ");
   const loops = K.blocks[K.blockOf[n]][2].map((number) => K.loopOf.get(number)).filter(Boolean);
-  $("detail").replaceChildren(
+  put($("detail"), 
     h("button", { class: "close", title: "close ( Esc )", onclick: () => { $("detail").hidden = true; drawRows(true); } }, "×"),
-    h("h2", {}, `0x${hex(n)}`), h("p", { class: "code" }, h("code", {}, instruction(n))),
+    h("h2", {}, `0x${hex(n)}`), h("p", { class: "code" }, h("code", {}, instruction(n))), does(n) && h("p", {}, does(n)),
     ...(K.findingsAt.get(n) || []).map((one) => h("div", { class: `box ${one.severity}` }, h("b", {}, `${one.severity}: `), one.message, one.other !== undefined && [" ", link(one.other)], one.hint && h("div", { class: "hint" }, `hint: ${one.hint}`), h("small", {}, one.kind))),
     h("dl", {},
       line("source", here && `${here.file}:${here.line}`, here && here.text && h("pre", {}, here.text)),
       line("waits for", waits), line("sets", sets),
       line("stall", `${count(K.stall[n], "cycle")}${K.keep[n] ? "" : ", yields"}${K.conflicts[n] ? `; ${K.conflicts[n]} lost to register banks` : ""}`),
-      line("pipe", K.pipe[n]), line("reads", registers(K.touched[n][0])), line("writes", registers(K.touched[n][1])),
+      line("pipe", K.pipe[n]), line("reads", registers(K.touched[n][0], writer)), line("writes", registers(K.touched[n][1], readers)),
+      line("results", K.after[n] === null ? "" : K.after[n] ? `after ${count(K.after[n], "cycle")}` : "at no fixed time: by scoreboard"),
       line("reuse", K.reused[n] && `${K.reused[n]} from the cache `, K.kept[n] && `${K.kept[n]} left there`),
       line("in use", Object.entries(K.held).map(([file, held]) => `${held[n]} ${file}`).join(", ")),
       line("counters", counters), line("leads to", K.targets[n] !== undefined && link(K.targets[n])),

@@ -1,7 +1,8 @@
 // What holds it together: kernels, tabs, links, keys.
 
 const TABS = {
-  listing: [() => $("list").focus({ preventScroll: true }), () => true], loops: [drawLoops, () => true], graph: [drawGraph, () => true],
+  listing: [() => $("list").focus({ preventScroll: true }), () => true], source: [drawSource, () => K.files.length > 0],
+  loops: [drawLoops, () => true], graph: [drawGraph, () => true],
   registers: [drawRegisters, () => true], findings: [drawFindings, () => true], run: [drawRun, () => K.run],
 };
 let tab = "listing";
@@ -22,7 +23,7 @@ function show(id) {
 
 function open(name) {
   tab = TABS[name] && TABS[name][1]() ? name : "listing";
-  $("tabs").replaceChildren(...Object.keys(TABS).filter((one) => TABS[one][1]()).map((one, number) =>
+  put($("tabs"), tabs().map((one, number) =>
     h("a", { role: "tab", href: `#${K.id}/${one}`, "aria-selected": String(one === tab), "aria-controls": one, title: `( ${number + 1} )` }, one)));
   for (const one of Object.keys(TABS)) $(one).hidden = one !== tab;
   if (!done.has(tab)) {
@@ -93,7 +94,9 @@ const KEYS = {
   t: ["light, dark, or as the system", theme],
   "?": ["these keys", () => $("keys").showModal()],
 };
-Object.keys(TABS).forEach((name, number) => { KEYS[number + 1] = [name, () => { location.hash = `#${K.id}/${name}`; }]; });
+const tabs = () => Object.keys(TABS).filter((one) => TABS[one][1]());
+for (let number = 1; number <= Object.keys(TABS).length; number++)
+  KEYS[number] = ["", () => { const name = tabs()[number - 1]; if (name) location.hash = `#${K.id}/${name}`; }];
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -110,6 +113,15 @@ document.addEventListener("keydown", (event) => {
     KEYS[key][1]();
   }
 });
+
+// Links within the page. In a view of VS Code the browser would not follow them.
+document.addEventListener("click", (event) => {
+  const to = event.target.closest("a");
+  const hash = to && to.getAttribute("href");
+  if (!hash || !hash.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  if (location.hash === hash) follow(); else location.hash = hash;
+}, true);
 
 document.addEventListener("click", (event) => {
   const one = event.target.closest("[data-r]");
@@ -132,7 +144,7 @@ $("map").addEventListener("click", (event) => {
   if (row) goTo(row[0] === "code" ? row[1] : row[0] === "block" ? K.blocks[row[1]][0] : row[1].n);
 });
 $("keys").append(h("form", { method: "dialog" }, h("button", { class: "close" }, "×")), h("h2", {}, "Keys"),
-  h("dl", {}, Object.entries(KEYS).filter(([, [what]]) => what).map(([key, [what]]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
+  h("dl", {}, h("dt", {}, h("kbd", {}, "1"), " ... "), h("dd", {}, "the views: 1 is the listing"), Object.entries(KEYS).filter(([, [what]]) => what).map(([key, [what]]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
 window.addEventListener("resize", () => layout());
 window.addEventListener("hashchange", follow);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

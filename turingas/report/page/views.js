@@ -6,12 +6,12 @@ function drawFacts() {
   const warps = (of.occupancy || []).map((one) => one.warps);
   const best = warps.length ? of.occupancy[warps.indexOf(Math.max(...warps))] : null;
   const findings = SEVERITIES.map((severity) => [severity, K.findings.filter((one) => one.severity === severity).length]).filter((one) => one[1]);
-  $("facts").replaceChildren(...[
+  put($("facts"), ...[
     tile("architecture", K.arch, K.entry ? "kernel" : "device function"),
     tile("instructions", K.size.toLocaleString("en"), Object.entries(of.mix).slice(0, 3).map(([name, number]) => `${number} ${name}`).join(", "), `#${K.id}/listing`),
     tile("registers a thread", of.registers, "allocated"),
     ...Object.entries(K.peaks).map(([file, [most, where]]) => tile(`${file} in use, at most`, most, `at 0x${hex(where)}`, `#${K.id}/${hex(where)}`)),
-    K.entry && tile("shared memory", `${of.shared_bytes.toLocaleString("en")} B`, `${of.barriers} barriers`),
+    K.entry && tile("shared memory", `${of.shared_bytes.toLocaleString("en")} B`, count(of.barriers, "barrier")),
     K.entry && tile("local memory", `${of.local_bytes.toLocaleString("en")} B`, "a thread"),
     best && tile("warps of an SM", `${best.warps} of ${K.mostWarps}`, `${best.threads} threads, by ${best.limited_by}`),
     tile("loops", K.loops.length, K.loops.length ? `deepest: ${Math.max(...K.loops.map((one) => one.depth))}` : "", `#${K.id}/loops`),
@@ -22,7 +22,7 @@ function drawFacts() {
 
 function drawGraph() {
   const room = $("graph");
-  if (!K.graph) return room.replaceChildren(h("p", { class: "empty" }, `The graph has ${count(K.blocks.length, "block")}: too many to draw.`));
+  if (!K.graph) return put(room, h("p", { class: "empty" }, `The graph has ${count(K.blocks.length, "block")}: too many to draw.`));
   const box = h("div", { class: "drawing", tabindex: 0 });
   box.innerHTML = K.graph; // our own drawing; names and texts in it are escaped, and the page's policy runs no script in it
   let zoom = 1;
@@ -37,7 +37,7 @@ function drawGraph() {
     const block = event.target.closest("[data-block]");
     if (block) goTo(K.blocks[Number(block.dataset.block)][0]);
   });
-  room.replaceChildren(
+  put(room, 
     h("div", { class: "tools" }, h("button", { onclick: () => resize(1.25) }, "+"), h("button", { onclick: () => resize(0.8) }, "−"),
       h("button", { onclick: () => resize(Math.min(1, box.clientWidth / wide) / zoom) }, "fit"),
       h("span", {}, "Loops stand to the right, darker with their depth. Solid: a branch, or what comes next; dashed: a call; dotted: an indirect branch. A click goes to the listing.")), box);
@@ -68,9 +68,9 @@ function drawRegisters() {
   }
   const canvas = h("canvas", { class: "lifemap", title: "life ranges of all registers; click to go there" });
   const names = Object.entries(K.names);
-  room.replaceChildren(h("h2", {}, "Registers in use, by address"), chart, h("h2", {}, "Life ranges"), canvas,
-    names.length > 0 && h("h2", {}, "The author's names"), names.length > 0 && h("div", { class: "names" }, names.map(([of, name]) =>
-      h("span", { class: "reg", "data-r": of }, of, h("i", { class: "name" }, name)))));
+  put(room, h("h2", {}, "Registers in use, by address"), chart, h("h2", {}, "Life ranges"), canvas,
+    names.length > 0 && [h("h2", {}, "The author's names"), h("div", { class: "names" }, names.map(([of, name]) =>
+      h("span", { class: "reg", "data-r": of }, of, h("i", { class: "name" }, name))))]);
   paintLives(canvas);
 }
 
@@ -96,18 +96,18 @@ function paintLives(canvas) {
 
 function drawFindings() {
   const room = $("findings");
-  if (!K.findings.length) return room.replaceChildren(h("p", { class: "empty" }, "The linter has nothing to say."));
-  room.replaceChildren(h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "where", "what", "source"].map((name) => h("th", {}, name)))),
+  if (!K.findings.length) return put(room, h("p", { class: "empty" }, "The linter has nothing to say."));
+  put(room, h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "where", "what", "source"].map((name) => h("th", {}, name)))),
     h("tbody", {}, K.findings.slice(0, 2000).map((one) => {
       const here = sourceOf(one.n);
       return h("tr", { class: one.severity }, h("td", {}, h("b", {}, one.severity)), h("td", {}, link(one.n), one.other !== undefined && [" ", link(one.other)]),
-        h("td", {}, one.message, " ", h("small", {}, one.kind), one.hint && h("div", { class: "hint" }, `hint: ${one.hint}`)), h("td", {}, here && `${here.file.split("/").pop()}:${here.line}`));
+        h("td", {}, one.message, " ", h("small", {}, one.kind), one.hint && h("div", { class: "hint" }, `hint: ${one.hint}`)), h("td", {}, here && `${baseName(here.file)}:${here.line}`));
     })))), K.findings.length > 2000 && h("p", {}, `and ${K.findings.length - 2000} more: in the listing`));
 }
 
 function drawRun() {
   const room = $("run"), run = K.run;
-  if (!run) return room.replaceChildren();
+  if (!run) return put(room);
   const of = run.counters, parts = [];
   parts.push(h("p", { class: "about" }, "Run on the CPU device: ", h("code", {}, run.given), ". It counts and knows no time."));
   if (run.error) parts.push(h("pre", { class: "box error" }, run.error));
@@ -127,7 +127,7 @@ function drawRun() {
       table("Conflicts of shared memory", conflicts, (n) => `${conflicts(n).toLocaleString("en")} of ${of.wavefronts[n].toLocaleString("en")} wavefronts`),
       table("Sectors of global memory", (n) => of.sectors[n], (n) => `${of.sectors[n].toLocaleString("en")}, ${(of.sectors[n] / of.requests[n]).toFixed(1)} a request`)));
   }
-  room.replaceChildren(...parts.filter(Boolean));
+  put(room, ...parts.filter(Boolean));
 }
 
 function roofline(of) {
