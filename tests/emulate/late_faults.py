@@ -399,6 +399,8 @@ class Told(Observer):
             self.generic.add(name)
         told = any(touch.what == "mbarrier" for touch in touches)
         for touch in touches:
+            if touch.space != "shared":
+                continue
             at = touch.at if touch.mask is None else touch.at[touch.mask]
             pieces = at.reshape(-1, 1).astype(np.int64) * touch.nbytes // 4 + np.arange(max(1, touch.nbytes // 4))
             self._touch(pieces, touch.what == "write")
