@@ -162,6 +162,13 @@ def test_command_writes(files):
     assert run(files, "a.sass", "b.sass", "--color", "always").output.count("\x1b[32m")
 
 
+def test_in_a_notebook():
+    found = diff(ONE, CODE.format(name="k", stall=6))
+    assert repr(found) == "<Diff of A and B: 1 changed>" and repr(found.functions) == "[<FunctionDiff k: changed>]"
+    shown = found._repr_html_()
+    assert "<td>k</td><td>changed</td>" in shown and "<td>slower</td>" in shown
+
+
 def test_a_page_has_what_changed_side_by_side(tmp_path):
     """Instructions of one mnemonic beside each other, their words marked; what is alike is there, but folded."""
     nops = "--:-:-:-:1 NOP;\n" * 20

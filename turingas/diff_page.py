@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby, zip_longest
 
 from turingas.check.finding import Finding
-from turingas.compare import Diff, FunctionDiff, Line, LoopChange, Row
+from turingas.compare import COUNTS, Diff, FunctionDiff, Line, LoopChange, Row
 
 NEAR = 3  # instructions around what changed; the others are folded
 MOST = 1000  # changed instructions in a row that are paired by their mnemonics; of more, one by one
@@ -75,19 +75,14 @@ def _index(diff: Diff) -> str:
     rows = []
     for n, one in enumerate(diff.functions):
         cycles = [(x.a.alone, x.b.alone) for x in one.loops if x.a and x.b]
-        sides = [side.resources() if side else {} for side in (one.a, one.b)]
-        counted = [_change(*(x.get(name) for x in sides)) for name in COUNTED]
-        cells = [f'<a href="#f{n}">{escape(one.name)}</a>', one.status, *counted]
+        cells = [f'<a href="#f{n}">{escape(one.name)}</a>', one.status, *(_change(*both) for both in one.counts)]
         loops = _change(*max(cycles, key=lambda both: both[1] - both[0])) if cycles else ""
         verdict = '<span class="worse">slower</span>' if one.slower else ""
         row = "".join(f'<td class="{"number" if k > 1 else ""}">{x}</td>' for k, x in enumerate([*cells, loops]))
         rows.append(f"<tr>{row}<td>{verdict}</td></tr>")
-    names = ("function", "", *COUNTED, "cycles of the loop that got slowest", "by the model")
+    names = ("function", "", *COUNTS, "cycles of the loop that got slowest", "by the model")
     heads = "".join(f"<th>{name}</th>" for name in names)
     return f'<div class="wide"><table class="facts"><tr>{heads}</tr>{"".join(rows)}</table></div>'
-
-
-COUNTED = ("registers", "instructions")
 
 
 def _change(before: int | None, after: int | None) -> str:
