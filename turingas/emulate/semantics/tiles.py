@@ -218,9 +218,9 @@ def _filled(layout: Layout, unit: int) -> list[int]:
 @semantics("UTMALDG")
 def load_tile(i: Instruction, m: Maker) -> Step:
     """``UTMALDG.2D [URb], [URa]``: URb shared address, URb + 1 mbarrier, then coordinates. With URc its upper half says
-    which blocks of the cluster get the tile (.MULTICAST), the lower half the offsets of .IM2COL. With .2CTA the mbarrier
-    may lie in the other block of a pair; in a multicast it lies for each pair in the block of the rank, even or odd, of
-    that which URb + 1 names (PTX ISA, "cp.async.bulk.tensor")."""
+    which blocks of the cluster get the tile (.MULTICAST), the lower half the offsets of .IM2COL. With .2CTA the
+    mbarrier may lie in the other block of a pair; in a multicast it lies for each pair in the block of the rank, even
+    or odd, of that which URb + 1 names (PTX ISA, "cp.async.bulk.tensor")."""
     copy, multicast, both = Copy(i, m, 2), "MULTICAST" in i.mods, "2CTA" in i.mods
 
     def step(k: Cohort) -> None:
