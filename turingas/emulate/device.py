@@ -33,7 +33,7 @@ from turingas.emulate.report import LANES, STACK, Options, Report
 from turingas.emulate.semantics.tmem import prepare
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.arch import arch
+from turingas.isa.arch import arch, chip
 from turingas.launch import cluster_of, find, shape
 
 TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold
@@ -71,7 +71,7 @@ class Module:
     """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
 
     def __init__(self, device: Device, cubin: Cubin) -> None:
-        if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
+        if chip(cubin.arch) != chip(device.arch.name):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
         data = cubin.to_bytes()
