@@ -24,7 +24,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS, arrived, named
-from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources, watch
+from turingas.emulate.semantics.loads import fault, narrow_address, size_of, some_warps, sources, watch
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
@@ -583,7 +583,18 @@ def zeros(i: Instruction, m: Maker) -> Step:
 # ---- what has nothing to do here -------------------------------------------------------------------------------------
 
 
-@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "ACQBULK", "PREEXIT", "CGAERRBAR")
+@semantics("ACQBULK")
+def wait_for_grids(i: Instruction, m: Maker) -> Step:
+    """griddepcontrol.wait: the launches before have ended in any case; only races can tell."""
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            observer.dependency(some_warps(k))
+
+    return step
+
+
+@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "PREEXIT", "CGAERRBAR")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Prefetches, and what orders grids and clusters."""
     return lambda k: None

@@ -38,22 +38,16 @@ from turingas.emulate.semantics.tensor import FORMATS, codes, integers, saturate
 from turingas.emulate.semantics.tmem import Words, address_of, begun, pair, paired
 from turingas.emulate.semantics.warpgroup import PIECE, pieces
 from turingas.emulate.tensor_memory import LANES
+from turingas.isa import descriptors
 from turingas.isa.instruction import Imm, Instruction, Mem, Reg
 
 SLAB = 32  # bytes of a row that one product takes
-NARROW = {0: "E4M3", 1: "E5M2", 3: "E2M3", 4: "E3M2", 5: "E2M1"}
-KINDS: dict[str, dict[int, str]] = {
-    "UTCHMMA": {0: "F16", 1: "BF16", 2: "TF32"},
-    "UTCIMMA": {0: "U8", 1: "S8"},
-    "UTCQMMA": NARROW,
-    "UTCOMMA": {1: "E2M1"},
-}
 BITS = {"F16": 16, "BF16": 16, "TF32": 32}
 SHIFTED, ABSOLUTE = 61, 52  # bits of a descriptor whose meaning is not modelled
 
 
 class Described(NamedTuple):
-    """What an instruction descriptor says (PTX ISA, "Instruction descriptor"; CUTLASS, ``InstrDescriptor``)."""
+    """What an instruction descriptor says (``isa.descriptors``)."""
 
     rows: int
     columns: int
@@ -87,35 +81,30 @@ class Described(NamedTuple):
 
 
 @functools.lru_cache(256)
-def described(i: Instruction, word: int, scaled: bool) -> Described:
+def described(i: Instruction, word: int) -> Described:
     """An instruction descriptor taken apart. ValueError for what is not there, Unsupported for what is not modelled."""
-    kinds = KINDS[i.base]
-    a, b = word >> 7 & 7, word >> 10 & 7
-    if a not in kinds or b not in kinds:
-        raise ValueError(f"formats {a} and {b} of A and B")
-    names = kinds[a], kinds[b]
-    if i.base == "UTCOMMA":
-        names = FP4, FP4
-    into, scale, ids = "F32", "", (0, 0)
-    if scaled:
-        scale = ("UE4M3", "UE8M0")[word >> 23 & 1]
-        ids = word >> 29 & 3, word >> 4 & 3
-        if word >> 31:
-            raise Unsupported(f"{i.name} with K = 96")
-    else:
-        into = {0: "F16", 1: "F32", 2: "S32"}.get(word >> 4 & 3, "")
-        if into not in {"UTCHMMA": ("F16", "F32"), "UTCIMMA": ("S32",), "UTCQMMA": ("F16", "F32")}[i.base]:
-            raise ValueError(f"format {word >> 4 & 3} of D")
-    rows, columns = (word >> 24 & 31) << 4, (word >> 17 & 63) << 3
+    kind = next(one.kind for one in descriptors.operands(i) if one.of == "idesc")
+    told = {field.name: text for field, text in descriptors.parts(kind, word)}
+    for name in ("A", "B", "D", "scales"):
+        if told.get(name, "").endswith("?"):
+            raise ValueError(f"format {told[name][:-1]} of {name}")
+    if told.get("K") == "96":
+        raise Unsupported(f"{i.name} with K = 96")
+    rows, columns = int(told["M"]), int(told["N"])
     both = "2CTA" in i.mods
     if rows not in ((32, 64, 128) if "WS" in i.mods else (128, 256) if both else (64, 128)):
         raise ValueError(f"{rows} rows")
     if not 8 <= columns <= 256 or both and columns % 16 or "WS" in i.mods and columns % 32:
         raise ValueError(f"{columns} columns")
-    flag = [bool(word >> n & 1) for n in range(32)]
+
+    def yes(name: str) -> bool:
+        return told.get(name) == "yes"
+
     return Described(
-        rows, columns, names, into, (flag[13], flag[14]), (flag[15], flag[16]), flag[2], word & 3,
-        flag[3] and i.base == "UTCIMMA", scale, ids,
+        rows, columns, (FP4, FP4) if i.base == "UTCOMMA" else (told["A"], told["B"]), told.get("D", "F32"),
+        (yes("negate A"), yes("negate B")), (yes("transpose A"), yes("transpose B")), yes("sparse"),
+        int(told.get("sparsity selector", "0")), yes("saturate"), told.get("scales", ""),
+        (int(told.get("scales of A", "0")), int(told.get("scales of B", "0"))),
     )  # fmt: skip
 
 
@@ -207,34 +196,34 @@ def product(i: Instruction, m: Maker) -> Step:
             warps, pair(k, blocks) if both else blocks[:, None], double(index_a) if of_a is None else value(of_a),
             double(index_b), value(of_d), value(of_e), scales, value(word), value(adds) != 0, lanes,
         )  # fmt: skip
-        _check(k, i, x, rows, scaled, in_tensor)
+        _check(k, i, x, rows, in_tensor)
         wave = k.wave
 
         def land(which: Rows) -> None:
             chosen = np.arange(len(warps))[which]
             for given in np.unique(x.word[chosen]).tolist():
                 some = chosen[x.word[chosen] == given]
-                _multiply(wave, i, arch, described(i, given, scaled), x.part(some), shift, in_tensor)
+                _multiply(wave, i, arch, described(i, given), x.part(some), shift, in_tensor)
 
         reads = []
         if wave.late.watchers and len(x.word):
-            of = described(i, int(x.word[0]), scaled)  # products that run together are of one shape
+            of = described(i, int(x.word[0]))  # products that run together are of one shape
             parts = x.blocks.shape[1]
             for blocks_of in x.blocks.T:
                 if not in_tensor:
                     reads.append((blocks_of, _pieces(x, of, 0, of.rows // parts)))
                 reads.append((blocks_of, _pieces(x, of, 1, of.columns // parts)))
-        begun(wave, i, warps, land, reads, _touched(i, x, scaled, in_tensor))
+        begun(wave, i, warps, land, reads, _touched(i, x, in_tensor))
 
     return step
 
 
-def _touched(i: Instruction, x: Operands, scaled: bool, in_tensor: bool) -> Iterator[tuple[str, Words]]:
+def _touched(i: Instruction, x: Operands, in_tensor: bool) -> Iterator[tuple[str, Words]]:
     """What products, which run together and so are of one shape, do to tensor memory. D is no word that they read: who
     knows that it was written may go on adding to it."""
     if not len(x.word):
         return
-    of = described(i, int(x.word[0]), scaled)
+    of = described(i, int(x.word[0]))
     parts = x.blocks.shape[1]
     mine = of.rows // parts
     for part in range(parts):
@@ -248,12 +237,12 @@ def _touched(i: Instruction, x: Operands, scaled: bool, in_tensor: bool) -> Iter
         yield "write", _places_of_d(i, x, part, of, mine)
 
 
-def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, scaled: bool, in_tensor: bool) -> None:
+def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, in_tensor: bool) -> None:
     """Errors, and what is not supported, when a product begins."""
     for n, row in enumerate(rows.tolist()):
         lane = int(k.lanes[row].argmax())
         try:
-            of = described(i, int(x.word[n]), scaled)
+            of = described(i, int(x.word[n]))
         except ValueError as why:
             message = f"{i.base} cannot do what its instruction descriptor {int(x.word[n]):#010x} says: {why}"
             raise k.wave.fault(i, "descriptor", message, row, lane) from None
