@@ -86,9 +86,10 @@ class CpuKernel(Kernel):
         options: dict[str, Any] = {
             "counters": counters, "races": races, "strict": strict, "stale": stale, "written": written,
             "budget": budget, "stack": stack, "workers": workers, "cluster": cluster, "cooperative": cooperative,
+            "early": early,
         }  # fmt: skip
         for name in unknown:
-            near = difflib.get_close_matches(name, [*options, "shared", "stream", "early"], 1)
+            near = difflib.get_close_matches(name, [*options, "shared", "stream"], 1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"launch on the CPU device has no option {name!r}{meant}")
         if stream is not None:

@@ -214,7 +214,9 @@ def test_the_listing(page, chromium):
         shown = there.open(page)
         rows = shown.locator("#rows .row.code")
         assert "S2R" in rows.first.inner_text() and "threadIdx.x" in rows.first.inner_text()  # with its source
-        assert shown.locator("#rows svg path, #list svg path").count() > 3  # from who sets scoreboards to who waits
+        assert shown.locator("#rows .arrows path").count() > 3  # from who sets scoreboards to who waits
+        rows.nth(int(shown.locator(".arrows [data-from]").first.get_attribute("data-from"))).hover()
+        assert shown.locator(".arrows .pointed").count()
         shown.keyboard.press("/")
         shown.keyboard.type("STG")
         shown.keyboard.press("Enter")

@@ -161,6 +161,16 @@ extern "C" __global__ void histogram(const int *in, int *counts, int fault)
 }
 
 #if __CUDA_ARCH__ >= 900
+// reads what the launch before may still be writing
+extern "C" __global__ void dependent(const int *in, int *out, int fault)
+{
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    if (!fault)
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+    out[t] = in[(t + 1) % (gridDim.x * blockDim.x)] + 1;
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
 // one block copies 128 bytes out in bulk, and the other reads them
 extern "C" __global__ void bulk_out(int *out, int *room, int *flag, int fault)
 {

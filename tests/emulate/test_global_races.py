@@ -121,6 +121,19 @@ def test_copies_in_bulk(kernel: str, fault: int, found: tuple[str, str] | None) 
         assert race.kind == found[0] and found[1] in race.remedy
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(("early", "fault", "found"), [(True, 0, []), (True, 1, ["RAW", "WAR"]), (False, 1, [])])
+def test_launches_that_begin_early(early: bool, fault: int, found: list[str]) -> None:
+    """Wait for the one before, before they touch its memory."""
+    kernel = compiled("sm_90").kernel("dependent")
+    a, b = some(2), zeros(2 * THREADS)
+    assert kernel.launch(2, THREADS, a, b, np.int32(0), early=early, races="global").races == []
+    races = kernel.launch(2, THREADS, b, a, np.int32(fault), early=early, races="global").races
+    assert sorted(race.kind for race in races) == found
+    assert all("griddepcontrol.wait" in race.remedy and race.first.text for race in races)
+    assert (a == np.roll(np.roll(some(2), -1) + 1, -1) + 1).all()
+
+
 CONSTANT = """
 extern "C" __global__ void k(int *a)
 {

@@ -175,6 +175,9 @@ class Observer:
     def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps have found a phase over, of one mbarrier each."""
 
+    def dependency(self, warps: Array) -> None:
+        """Warps have waited for the launches before this one (ACQBULK)."""
+
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
         """An asynchronous operation begins, see ``late``."""
 

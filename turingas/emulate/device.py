@@ -33,7 +33,7 @@ from turingas.emulate.report import LANES, STACK, Options, Report
 from turingas.emulate.semantics.tmem import prepare
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.arch import arch
+from turingas.isa.arch import arch, chip
 from turingas.launch import cluster_of, find, shape
 
 TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold
@@ -60,6 +60,7 @@ class Device:
         except AsmError as error:
             raise LaunchError(error.message, error.hint) from None
         self.memory = Global(track_writes=written)
+        self.ledger: Ledger | None = None  # of the last launch, if its races in global memory were looked for
 
     def load(self, cubin: Cubin | bytes) -> Module:
         """Load a cubin. LaunchError when it is of another architecture; CubinError when it is none."""
@@ -70,7 +71,7 @@ class Module:
     """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
 
     def __init__(self, device: Device, cubin: Cubin) -> None:
-        if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
+        if chip(cubin.arch) != chip(device.arch.name):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
         data = cubin.to_bytes()
@@ -124,8 +125,14 @@ class Module:
         chosen = self._options(found, grid, block, shared, options)
         params, added = pack(found, args, self.device.memory)
         try:
-            return _run(self.image(found, chosen, params, added), chosen, progress)
+            image = self.image(found, chosen, params, added)
+            before, self.device.ledger = self.device.ledger, _ledger(image, chosen)
+            if chosen.early and before is not None and self.device.ledger is not None:
+                self.device.ledger.before = before
+            return _run(image, chosen, progress, self.device.ledger)
         finally:
+            if self.device.ledger is not None:
+                self.device.ledger.before = None
             for address in added:
                 self.device.memory.remove(address)
 
@@ -365,7 +372,15 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
 # ---- running -----------------------------------------------------------------------------------------------------
 
 
-def _run(image: Image, options: Options, progress: Progress | None) -> Report:
+def _ledger(image: Image, options: Options) -> Ledger | None:
+    """What the detector of races in global memory keeps of a launch."""
+    if options.races != "global":
+        return None
+    warps = int(np.prod(options.grid)) * -(-int(np.prod(options.block)) // 32)
+    return Ledger(image, options.block, warps, functools.partial(_place, options))
+
+
+def _run(image: Image, options: Options, progress: Progress | None, ledger: Ledger | None) -> Report:
     """All blocks of a launch, in waves; waves in several threads where the order of blocks cannot matter."""
     start = time.perf_counter()
     report = Report(image.kernel)
@@ -382,9 +397,6 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
     done: list[int] = []
     if options.counters:
         report.counters = Counters(len(image.words), options.traffic)
-    ledger = None
-    if options.races == "global":
-        ledger = Ledger(image.instructions, blocks * -(-threads // 32), functools.partial(_place, options))
 
     def work() -> None:
         while not failures:
@@ -497,8 +509,8 @@ def launch(
     ``races`` (find races in shared memory; "global": in global memory, too), ``strict`` (heed stalls and scoreboards),
     ``stale`` (and use old values where the GPU would), ``written`` (an error for reading memory that was never
     written), ``budget`` (instructions of a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a
-    cluster), ``cooperative`` (all blocks at once, so that they may wait for each other). Raises LaunchError,
-    DeviceError, CubinError.
+    cluster), ``cooperative`` (all blocks at once, so that they may wait for each other), ``early`` (only races can
+    tell). Raises LaunchError, DeviceError, CubinError.
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))

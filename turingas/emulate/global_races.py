@@ -21,6 +21,9 @@ other (morally strong). As in shared memory plain accesses of one warp by differ
 plain writes of one value, nor the load of a compare-and-swap loop. What a bulk or tensor copy writes is known when its
 group has been waited for, with CCTL.IVALL behind (cp.async.bulk.wait_group; the .read one has none); asynchronous reads
 count when they begin.
+
+A launch is ordered behind the one before; one that may begin early (programmatic dependent launch) only behind ACQBULK,
+of the warp or of one that it knows of.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from turingas.emulate.arrays import Array
+from turingas.emulate.code import Code
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.late import Flight, Touch
 from turingas.emulate.memory import Allocation
 from turingas.emulate.order import NEVER
 from turingas.emulate.races import NEAR, THREADS, WORD, Race, Races, pieces_of, unit_of
 from turingas.isa.instruction import Instruction
+from turingas.launch import Three
 
 KNOWN, _, SEEN, WIDE, NARROW, ASYNC = range(6)  # layers of the vectors
 SLOTS = 4  # reads and atomics of one place that are kept
@@ -51,6 +56,8 @@ CACHED = "CCTL.IVALL (__threadfence) before the second, behind the strong load o
 WEAK = "strong accesses on both sides, of a scope that holds both (.STRONG.GPU: volatile, cuda::atomic_ref, atomics)"
 LANDED = "a wait for its group (DEPBAR, CCTL.IVALL: cp.async.bulk.wait_group without .read), and what tells the other"
 OPEN_PATH = "an ordinary load (no __ldg, no const __restrict__): that path may give what was there before the kernel"
+BEFORE = "ACQBULK (griddepcontrol.wait, cudaGridDependencySynchronize) before the second: the launch before may not"
+BEFORE += " have ended"
 FENCED = "FENCE.VIEW.ASYNC.G (fence.proxy.async) behind the write, before what tells the other of it"
 
 
@@ -99,16 +106,33 @@ class _Told:
 class Ledger:
     """What the waves of one launch leave to the next ones. ``place`` gives where a block lies in the grid."""
 
-    def __init__(
-        self, code: Sequence[Instruction | None], warps: int, place: Callable[[int], tuple[int, int, int]]
-    ) -> None:
-        spaces = ("shared", "global", "generic")
-        self.unit = min([4, *(unit_of(i, spaces) for i in code if i is not None)])  # bytes that are looked at as one
-        self.warps, self.place = warps, place
+    def __init__(self, image: Code, block: Three, warps: int, place: Callable[[int], Three]) -> None:
+        self.image, self.block, self.warps, self.place = image, block, warps, place
+        spaces, code = ("shared", "global", "generic"), [i for i in image.instructions if i is not None]
+        self.unit = min([4, *(unit_of(i, spaces) for i in code)])  # bytes that are looked at as one
+        self.before: Ledger | None = None  # of the launch that may not have ended when this one begins
         self.past: dict[int, _Past] = {}  # by address of the allocation
+        self.same: dict[int, _Past | None] = {}  # of the launch before, by address here
         self.told: dict[int, _Told] = {}  # by address // 4
-        self.known: set[tuple[str, int, int]] = set()
+        self.known: set[tuple[str, int, int, bool]] = set()
         self.fenced = np.zeros((2, warps), np.int32)  # of each warp: the time behind which a wide, a narrow fence stood
+
+
+    def earlier(self, allocation: Allocation) -> _Past | None:
+        """What the launch before did to the same array: it had another address there."""
+        if allocation.base not in self.same:
+            found = [] if self.before is None else self.before.past.values()
+            start = allocation.array.ctypes.data
+            alike = (past for past in found if past.allocation.array.ctypes.data == start and allocation.size)
+            self.same[allocation.base] = next(alike, None)
+        return self.same[allocation.base]
+
+    def who(self, warp: int) -> tuple[Three, Three]:
+        """Block and lowest thread of a warp of the grid."""
+        x, y, z = self.block
+        number, slot = divmod(warp, -(-x * y * z // 32))
+        lane = 32 * slot
+        return self.place(number), (lane % x, lane // x % y, lane // (x * y))
 
 
 class GlobalRaces(Races):
@@ -124,6 +148,8 @@ class GlobalRaces(Races):
         self.grid: int | None = None  # column of what is known of other teams, once something is
         self.orders = {i.address // WORD: _order(i) for i in code if i.op.traits & {"load", "store", "atomic"}}
         self.cas = [i.address // WORD for i in code if "atomic" in i.op.traits and {"CAS", "CAST"} & set(i.mods)]
+        #: the column of who has waited for the launch before
+        self.begun = self._column("launch", 0, 1) if ledger.before is not None else 0
         self.waiting: list[tuple[int, int, _Past, Array, int]] = []  # operation, warp, what it writes, instruction
 
     # -- what is known
@@ -183,6 +209,10 @@ class GlobalRaces(Races):
         behind = self.clocks[KNOWN if memory == "global" else WIDE, warps]
         self.clocks[ASYNC, warps] = np.maximum(self.clocks[ASYNC, warps], behind)
         self._tick(warps)
+
+    def dependency(self, warps: Array) -> None:
+        if self.ledger.before is not None:
+            self.clocks[KNOWN, warps, self.begun] = 1
 
     # -- asynchronous operations
 
@@ -285,6 +315,7 @@ class GlobalRaces(Races):
     def _check(self, past: _Past, hit: _Hit, values: Array | None = None) -> None:
         """Report what an access races with."""
         writes, engine = bool(hit.flags & WRITES), bool(hit.flags & ENGINE)
+        self._check_before(past, hit)
         race = self._unordered(hit, past.last)
         if values is not None:
             plain = past.last.flags[hit.piece] & (STRONG | ENGINE) == 0
@@ -301,6 +332,22 @@ class GlobalRaces(Races):
             ordered = (warp == hit.whose) | self.knows(KNOWN, hit.warp, warp, clock)
             unseen = (warp >= 0) & (flags & ENGINE == 0) & ordered & ~self.knows(ASYNC, hit.warp, warp, clock)
             self._report("PROXY", past, hit, np.flatnonzero(unseen), past.last)
+
+    def _check_before(self, past: _Past, hit: _Hit) -> None:
+        """Report what an access of a warp that has not waited for the launch before races with there."""
+        before = self.ledger.before
+        if before is None or (earlier := self.ledger.earlier(past.allocation)) is None:
+            return
+        soon = self.clocks[KNOWN, hit.warp, self.begun] == 0
+        there = hit.piece * self.ledger.unit // before.unit
+        soon &= there < earlier.pieces
+        there = np.minimum(there, earlier.pieces - 1)
+        writes = bool(hit.flags & WRITES)
+        for records in (earlier.last, *earlier.slots):
+            wrote = records.flags[there] & WRITES != 0
+            race = soon & (records.warp[there] >= 0) & (wrote | writes)
+            for kind, at in (("WAW" if writes else "RAW", race & wrote), ("WAR", race & ~wrote)):
+                self._report(kind, past, hit, np.flatnonzero(at), records, before, there)
 
     def _unordered(self, hit: _Hit, records: _Records) -> Array:
         """Where an access does not know of an older one, and the two are not morally strong."""
@@ -429,24 +476,28 @@ class GlobalRaces(Races):
 
     # -- findings
 
-    def _report(self, kind: str, past: _Past, hit: _Hit, at: Array, records: _Records) -> None:
+    def _report(
+        self, kind: str, past: _Past, hit: _Hit, at: Array, records: _Records, other: Ledger | None = None,
+        there: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Report races with ``records``, which are those of another launch if ``other`` is given, ``there``."""
         if not len(at):
             return
-        numbers = records.number[hit.piece[at]]
+        there, ledger = hit.piece if there is None else there, other or self.ledger
+        numbers = records.number[there[at]]
         firsts, where, counts = np.unique(numbers, return_index=True, return_counts=True)
         for first, one, count in zip(firsts.tolist(), at[where].tolist(), counts.tolist()):
-            if (kind, first, hit.number) in self.ledger.known:
+            if (name := (kind, first, hit.number, other is None)) in self.ledger.known:
                 continue
-            self.ledger.known.add((kind, first, hit.number))
-            piece = int(hit.piece[one])
-            warp, clock, flags = (int(v[piece]) for v in (records.warp, records.clock, records.flags))
-            block, other = self.wave.who(int(hit.warp[one]), int(hit.lane[one]))
-            home, thread = self._who(warp)
-            image, address = self.wave.image, past.allocation.base + piece * self.ledger.unit
-            remedy = self._missing(kind, hit, one, warp, clock, flags)
+            self.ledger.known.add(name)
+            warp, clock, flags = (int(v[there[one]]) for v in (records.warp, records.clock, records.flags))
+            block, thread = self.wave.who(int(hit.warp[one]), int(hit.lane[one]))
+            home, its = ledger.who(warp)
+            address, nbytes = past.allocation.base + int(hit.piece[one]) * self.ledger.unit, count * self.ledger.unit
+            remedy = BEFORE if other is not None else self._missing(kind, hit, one, warp, clock, flags)
             memory = f"global memory, {past.allocation}"
-            places, nbytes = (image.place(first), image.place(hit.number)), count * self.ledger.unit
-            self.findings.append(Race(kind, *places, block, (thread, other), address, nbytes, remedy, memory, home))
+            places = ledger.image.place(first), self.wave.image.place(hit.number)
+            self.findings.append(Race(kind, *places, block, (its, thread), address, nbytes, remedy, memory, home))
 
     def _missing(self, kind: str, hit: _Hit, one: int, warp: int, clock: int, flags: int) -> str:
         """What would have ordered two accesses: the first piece that is not there."""
@@ -463,13 +514,6 @@ class GlobalRaces(Races):
             return CACHED
         wide, narrow = (self.ledger.fenced[:, warp] >= clock).tolist()
         return CLOSE if narrow and not wide else UNTOLD
-
-    def _who(self, warp: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Block and lowest thread of a warp of the grid."""
-        number, slot = divmod(warp, self.slots)
-        x, y, _ = self.wave.block
-        lane = 32 * slot
-        return self.ledger.place(number), (lane % x, lane // x % y, lane // (x * y))
 
 
 class _Hit:

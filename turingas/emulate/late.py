@@ -42,7 +42,8 @@ Which = Array | None  # rows of a flight, (n,) bool; None: all
 class Touch(NamedTuple):
     """What an operation does to memory: "read", "write", "atomic" or "mbarrier" (that hears of the end). ``at``: (rows,
     m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does, for each
-    warp that begins it; those of ``mask`` count (None: all). In the global ``space`` they are addresses."""
+    warp that begins it; those of ``mask`` count (None: all). In the "global" ``space`` they are addresses, in that of
+    "tensor" memory words as ``TensorMemory.numbers`` counts them."""
 
     what: str
     at: Array

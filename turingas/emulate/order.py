@@ -48,23 +48,24 @@ def _wider(clocks: Array, columns: int) -> Array:
 
 class Operations:
     """Asynchronous operations by number: the column and the value that a vector has who knows of the end; the warp and
-    the number of the instruction that began it; whether it uses the async proxy."""
+    the number of the instruction that began it; whether it uses the async proxy, and whether it is one of those that
+    tensor memory does for a warp in its order."""
 
     def __init__(self) -> None:
         self.count = 0
         self.column, self.value, self.warp, self.number = (np.zeros(64, np.int32) for _ in range(4))
-        self.proxy = np.zeros(64, bool)
+        self.proxy, self.queued = np.zeros(64, bool), np.zeros(64, bool)
 
-    def add(self, warps: Array, number: int, proxy: bool) -> Array:
+    def add(self, warps: Array, number: int, proxy: bool, queued: bool = False) -> Array:
         """Numbers of new ones, of instruction ``number``, one for each of ``warps``."""
         begin, self.count = self.count, self.count + len(warps)
         while self.count > len(self.value):
-            for name in ("column", "value", "warp", "number", "proxy"):
+            for name in ("column", "value", "warp", "number", "proxy", "queued"):
                 values = getattr(self, name)
                 setattr(self, name, np.concatenate([values, np.zeros_like(values)]))
         new = slice(begin, self.count)
         self.column[new], self.value[new], self.warp[new] = 0, NEVER, warps
-        self.number[new], self.proxy[new] = number, proxy
+        self.number[new], self.proxy[new], self.queued[new] = number, proxy, queued
         return np.arange(begin, self.count)
 
 

@@ -1,4 +1,4 @@
-"""Races in shared memory: accesses to one place, at least one a write, that nothing orders.
+"""Races in shared and tensor memory: accesses to one place, at least one a write, that nothing orders.
 
 What happens before what is kept in vector clocks, ``order`` (the way of FastTrack: Flanagan and Freund, PLDI 2009).
 For each piece of shared memory the last write is kept, and the last read of every warp of its block (or cluster),
@@ -13,6 +13,8 @@ What is reported, each pair of instructions once:
 * The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
   may still use its memory.
+* In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
+  are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
 * Atomics do not race with atomics, nor with the load that belongs to a compare-and-swap loop (float atomics are
   compiled to such loops); they do with other loads and stores.
 
@@ -34,6 +36,7 @@ from turingas.emulate.errors import Place
 from turingas.emulate.late import Flight, Touch
 from turingas.emulate.order import NEVER, Order
 from turingas.emulate.report import Report
+from turingas.emulate.tensor_memory import COLUMNS, LANES
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 WORD = 16  # bytes of an instruction
@@ -49,6 +52,11 @@ OPEN = "closing its group (LDGDEPBAR, UTMACMDFLUSH) and waiting (DEPBAR), or wai
 CLOSED = "a wait for its group (DEPBAR.LE with few enough left) by its warp, and a barrier for the others"
 HEARD = "a wait for the phase of the mbarrier that it tells (SYNCS.PHASECHK)"
 MET = "a barrier of the cluster (UCGABAR_ARV, UCGABAR_WAIT) before its end"
+QUEUED = "a commit (UTCBAR), and a wait for the phase of its mbarrier"
+MOVED = (
+    "FENCE.VIEW.ASYNC.T behind a store (tcgen05.wait::st), a wait for the scoreboard of a load (tcgen05.wait::ld), "
+    "and a barrier or an mbarrier between warps"
+)
 FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tells the other of it"
 
 
@@ -94,11 +102,12 @@ class Races(Order):
         self.swaps = _swap_loads(instructions)
         self.stride = wave.shared.stride // self.unit  # pieces of a block
         self.pieces = wave.shared.blocks * self.stride
-        self.write = _Last(self.pieces)
+        self.words = wave.tensor.words.size if any(_tensor(i) for i in instructions) else 0  # of tensor memory
+        self.write = _Last(self.pieces + self.words)  # those of shared memory first
         self.read = np.zeros((self.pieces, self.members), np.int32)  # the clock of the last read of each warp of a team
         self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
         self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
-        self.atomic = np.zeros(self.pieces, bool)  # the last write was one
+        self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
 
@@ -115,17 +124,22 @@ class Races(Order):
 
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
         number = i.address // WORD
-        flight.numbers = self.operations.add(flight.warps, number, proxy)
+        queued = proxy and any(touch.space == "tensor" for touch in touches)
+        flight.numbers = self.operations.add(flight.warps, number, proxy, queued)
         for touch in touches:
-            if touch.space != "shared":
+            if touch.space == "global":
                 continue
             rows, columns = np.nonzero(np.ones(touch.at.shape, bool) if touch.mask is None else touch.mask)
-            begin = touch.at[rows, columns].astype(np.int64) * touch.nbytes
-            hit = self._hit(i, flight.warps[rows], begin, touch.nbytes, columns % 32)
+            begin, warps = touch.at[rows, columns].astype(np.int64), flight.warps[rows]
+            if touch.space == "tensor":
+                hit = _Hit(self, i, warps, columns % 32, self.pieces + begin, queued)
+            else:
+                hit = self._hit(i, warps, begin * touch.nbytes, touch.nbytes, columns % 32)
             ops = np.repeat(flight.numbers[rows], len(hit.piece) // max(1, len(rows)))
             race = hit.unknown(self.write)
             hit.report("WAW" if touch.what == "write" else "RAW", race, self.write)
-            hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
+            if touch.space == "shared":
+                hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
             if touch.what == "mbarrier":
                 self.cells[hit.piece] = True
             elif touch.what == "write":
@@ -134,7 +148,7 @@ class Races(Order):
                 self.atomic[hit.piece] = False
             else:
                 if self.fetch is None:
-                    self.fetch = np.full(self.read.shape, -1, np.int64)
+                    self.fetch = np.full((self.pieces + self.words, self.members), -1, np.int64)
                 self.fetch[hit.piece, self.own[hit.warp]] = ops
 
     def ended(self) -> None:
@@ -174,10 +188,14 @@ class Races(Order):
             operation, user = int(operations[one]), int(users[one])
             remedy = MET if operation < 0 or self.wave.block_of[user] != block else self.remedy(operation)
             piece = block * self.stride + one
-            self.add("END", first, end, (user, int(warps[-1])), 0, piece, count * self.unit, remedy)
+            self.add("END", first, end, (user, int(warps[-1])), 0, piece, count, remedy)
 
     def remedy(self, operation: int) -> str:
         """What would have told of the end of an operation."""
+        if self.operations.queued[operation]:
+            return QUEUED
+        if _tensor(self.wave.image.instructions[self.operations.number[operation]]):
+            return MOVED
         if self.operations.value[operation] == NEVER:
             return OPEN
         column = int(self.operations.column[operation])
@@ -253,24 +271,26 @@ class Races(Order):
         warps: tuple[int, int],
         lane: int,
         piece: int,
-        nbytes: int,
+        count: int,
         remedy: str,
     ) -> None:
-        """A race of instructions ``first`` and ``second`` (numbers)."""
+        """A race of instructions ``first`` and ``second`` (numbers) about ``count`` pieces, ``piece`` the first."""
         if (kind, first, second) in self._known:
             return
         self._known.add((kind, first, second))
         image, wave = self.wave.image, self.wave
         block, other = wave.who(warps[1], lane)
         home, one = wave.who(warps[0], 0)
-        owner, at = divmod(piece, self.stride)
-        places, memory = (image.place(first), image.place(second)), self._memory(owner, block)
-        self.findings.append(Race(kind, *places, block, (one, other), at * self.unit, nbytes, remedy, memory, home))
-
-    def _memory(self, owner: int, block: tuple[int, int, int]) -> str:
-        """The shared memory of a block of the wave, for one that may be another."""
-        its, _ = self.wave.who(owner * self.slots, 0)
-        return "shared memory" if its == block else f"shared memory of block {its}"
+        if piece < self.pieces:
+            space, (owner, at) = "shared memory", divmod(piece, self.stride)
+            address, nbytes = at * self.unit, count * self.unit
+        else:
+            space, (owner, at) = "tensor memory", divmod(piece - self.pieces, LANES * COLUMNS)
+            address, nbytes = at // COLUMNS << 16 | at % COLUMNS, count * 4
+        its, _ = wave.who(owner * self.slots, 0)
+        memory = space if its == block else f"{space} of block {its}"
+        places = image.place(first), image.place(second)
+        self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy, memory, home))
 
 
 class _Last:
@@ -294,8 +314,11 @@ class _Last:
 class _Hit:
     """The pieces that one access touches: parallel arrays."""
 
-    def __init__(self, races: Races, i: Instruction, warp: Array, lane: Array, piece: Array) -> None:
-        self.races, self.number = races, i.address // WORD
+    def __init__(
+        self, races: Races, i: Instruction, warp: Array, lane: Array, piece: Array, queued: bool = False
+    ) -> None:
+        """``queued``: of an operation that tensor memory does in its order."""
+        self.races, self.number, self.queued = races, i.address // WORD, queued
         self.warp, self.lane, self.piece = warp, lane, piece
         self.clock = races.clocks[0, warp, races.own[warp]]
 
@@ -313,20 +336,26 @@ class _Hit:
             column = np.where(under_way, ops.column[operation], column)
             value = np.where(under_way, ops.value[operation], value)
         known = races.clocks[fenced, self.warp, column] >= value
+        if self.queued:
+            known |= under_way & races.operations.queued[operation] & (who == self.warp)
         return np.asarray((who >= 0) & ~known & ((who != self.warp) | under_way | proxy))
 
     def readers(self) -> None:
         """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any."""
         races, mine = self.races, self.warp[:, None]
         team = races.team[self.warp] * races.members  # warps before it
-        late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
-        late &= np.arange(races.members) != races.own[mine]
+        late = np.zeros((0, 0), bool)
+        if len(self.piece) and self.piece[0] < races.pieces:  # who reads tensor memory is asynchronous
+            late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
+            late &= np.arange(races.members) != races.own[mine]
         at, reader = np.nonzero(late)
         if len(at):
             self._each("WAR", at, races.reader[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
         if races.fetch is not None:
             operation, known = races.fetch[self.piece], races.operations
             late = (operation >= 0) & (races.clocks[0][mine, known.column[operation]] < known.value[operation])
+            if self.queued:
+                late &= ~(known.queued[operation] & (known.warp[operation] == mine))
             at, reader = np.nonzero(late)
             if len(at):
                 operation = operation[at, reader]
@@ -346,7 +375,7 @@ class _Hit:
             remedy = FENCE if kind == "PROXY" else THREADS if operation < 0 else races.remedy(operation)
             warps_of = int(warps[one]), int(self.warp[n])
             lane, piece = int(self.lane[n]), int(self.piece[n])
-            races.add(kind, first, self.number, warps_of, lane, piece, count * races.unit, remedy)
+            races.add(kind, first, self.number, warps_of, lane, piece, count, remedy)
 
 
 def pieces_of(words: list[Array], flat: Array, shape: tuple[int, ...], nbytes: int, unit: int) -> Array:
@@ -361,6 +390,11 @@ def unit_of(i: Instruction, spaces: Sequence[str]) -> int:
     if not i.op.traits & {"load", "store"} or i.op.space not in spaces:
         return 4
     return next((size for mod, size in (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if mod in i.mods), 4)
+
+
+def _tensor(i: Instruction | None) -> bool:
+    """Whether it uses tensor memory."""
+    return i is not None and any(isinstance(o, Mem) and o.space == "tmem" for o in i.operands)
 
 
 def _swap_loads(instructions: Sequence[Instruction | None]) -> set[int]:

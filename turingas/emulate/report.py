@@ -35,6 +35,7 @@ class Options:
     lanes: int = LANES
     cluster: Three | None = None
     cooperative: bool = False
+    early: bool = False
 
     @property
     def together(self) -> int:

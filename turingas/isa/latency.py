@@ -148,13 +148,15 @@ class Latencies:
         read = queued and "r" in OPS[i.base].sets
         if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
-        return read, queued and "w" in OPS[i.base].sets
+        return read, queued and ("w" in OPS[i.base].sets or self.fence(i) == "w")
 
     def fence(self, i: Instruction) -> str:
         """The scoreboard, "r" or "w", by which ``i`` tells that it is done although no register says so; "": none.
-        (MEMBAR.ALL does since sm_90: so ptxas.)"""
+        (MEMBAR.ALL does since sm_90: so ptxas. It waits for CCTL, too, where that empties the cache of LDCU.)"""
         if i.base == "MEMBAR" and not (self.arch.mbarriers and "ALL" in i.mods):
             return ""
+        if i.base == "CCTL" and "LDCU" in i.mods:
+            return "w"
         return OPS[i.base].fence
 
     def stall(self, i: Instruction) -> int:
@@ -267,8 +269,6 @@ def rate(i: Instruction) -> str:
     if pipe != "tensor":
         return pipe
     shape = _shape(i)
-    if not shape:  # a product in tensor memory, whose shape its descriptor says
-        return i.base
     kinds = ["SP"] * ("SP" in i.mods) + [shape] + ["TF32"] * ("TF32" in i.mods)
     if "S4" in i.mods or "U4" in i.mods:
         kinds.append("S4")
@@ -278,8 +278,8 @@ def rate(i: Instruction) -> str:
 
 
 def _shape(i: Instruction) -> str:
-    """Of a matrix product: 16816, 16x8x16, 64x256x16; "" where its name does not say."""
-    return next((name for name in i.mods if name[0].isdigit()), "")
+    """Of a matrix product: 16816, 16x8x16, 64x256x16."""
+    return next(name for name in i.mods if name[0].isdigit())
 
 
 def writer(_: Latencies, i: Instruction, write: Access, word: int) -> str:
