@@ -6,6 +6,7 @@ DEMO  := $(VENV)/installed-demo
 CUDNN := $(VENV)/installed-cudnn
 TORCH := .venv-torch
 TRITON := $(CURDIR)/.cache/triton-3.9.0
+PYODIDE := .cache/pyodide-314.0.7
 
 # Nothing is left outside the checkout.
 export TURINGAS_CACHE        := $(CURDIR)/.cache/nvrtc
@@ -14,7 +15,7 @@ export CUDA_CACHE_PATH       := $(CURDIR)/.cache/cuda
 export XDG_CACHE_HOME        := $(CURDIR)/.cache
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build
 
-.PHONY: demo cudnn test test-slow test-torch test-triton test-gpu try bench bench-host readme docs vscode clean
+.PHONY: demo cudnn test test-slow test-torch test-triton test-gpu try bench bench-host readme docs pyodide vscode vscode-within clean
 
 $(STAMP): pyproject.toml
 	PYTHON="$(PYTHON)" ./venv.sh test
@@ -95,8 +96,20 @@ readme: $(STAMP)
 	$(BIN)/python -m docs.readme
 	$(BIN)/python -m examples.demo --device cpu --output docs/demo.jpg
 
+# without Pyodide the site is built all the same, and its page "Try it" says what is missing
 docs: $(STAMP)
+	-@$(MAKE) --no-print-directory pyodide
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Python for browsers, by npm, for the page of the site on which one tries a kernel
+pyodide: $(PYODIDE)
+
+$(PYODIDE):
+	@command -v npm >/dev/null || { echo "error: npm is not installed"; exit 1; }
+	rm -rf $@.new && mkdir -p $@.new
+	cd $@.new && npm pack --loglevel=error --fetch-retries=1 --fetch-timeout=20000 $(subst pyodide-,pyodide@,$(@F)) && \
+		tar -xzf pyodide-*.tgz --strip-components=1 && rm pyodide-*.tgz
+	mv $@.new $@
 
 # the extension for VS Code, build/turingas.vsix, and its tests; needs npm, and Node 20 or later
 vscode: $(STAMP)
@@ -104,6 +117,16 @@ vscode: $(STAMP)
 	mkdir -p build
 	cd editors/vscode && npm ci --no-audit --no-fund && npm run build && PATH="$(CURDIR)/$(BIN):$$PATH" npm test && \
 		npm run package -- --out "$(CURDIR)/build/turingas.vsix"
+
+# the extension within VS Code: its server, as the npm package code-server has it (about 700 MB in build/), and Chromium. What of
+# its native modules is not needed here is not compiled.
+WITHIN := build/vscode-server
+vscode-within: vscode
+	mkdir -p $(WITHIN)
+	cd $(WITHIN) && npm install --ignore-scripts --no-save --no-audit --no-fund --prefix . code-server@4.99.4
+	cd $(WITHIN)/node_modules/code-server/lib/vscode && npm install --ignore-scripts --omit=dev --no-audit --no-fund && \
+		npm rebuild @vscode/spdlog native-watchdog @parcel/watcher node-pty
+	$(BIN)/python -m pytest -q tests/editor/test_within_vscode.py -m "slow or not slow"
 
 clean:
 	rm -rf $(VENV) $(TORCH) build .cache editors/vscode/node_modules editors/vscode/out

@@ -1,4 +1,4 @@
-"""What the site has that is not in git: the pages of instructions, and all pictures.
+"""What the site has that is not in git: the pages of instructions, all pictures, what runs in the page to try kernels.
 
 A hook of mkdocs (mkdocs.yml names it): `make docs` makes them while it builds. Pages of instructions and figures of
 benchmarks take seconds, so they are kept in build/made, under a hash of the files they were made from.
@@ -7,9 +7,12 @@ benchmarks take seconds, so they are kept in build/made, under a hash of the fil
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import logging
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,16 @@ DRAWERS = [*(ROOT / "kernels_sass").glob("*/*.py"), *(ROOT / "loader" / "bench")
            Path(speed_shown.__file__)]  # fmt: skip
 MNEMONIC = "reference/instructions.html#"
 SHOWN = re.compile(r"\]\((?:\.\./)?(pictures/\w+\.svg)\)")
+
+
+#: Python for browsers, which `make pyodide` puts there, and what is loaded of it
+PYODIDE = ROOT / re.findall(r"^PYODIDE := (\S+)$", (ROOT / "Makefile").read_text(), re.M)[0]
+LOADED = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
+#: rooms of turingas that the page does without: they need numpy, or packages for commands
+NOT_BUNDLED = {"cli", "emulate", "report", "testing"}
+EXAMPLES = [*sorted(ROOT.glob("kernels_sass/learn/*.sass")), *sorted(ROOT.glob("examples/*.sass"))]
+INCLUDED = [ROOT / "kernels_sass" / "learn" / "outer.py"]  # by examples
+log = logging.getLogger("mkdocs.plugins.made")
 
 
 def kept(sources: Iterable[Path], name: str, make: Callable[[Path], None]) -> str:
@@ -73,6 +86,34 @@ def shown() -> set[str]:
     return {place for page in ROOT.glob("docs/**/*.md") for place in SHOWN.findall(page.read_text())}
 
 
+def bundle() -> bytes:
+    """A zip of what worker.js loads besides Pyodide: turingas, playground.py, and what examples include."""
+    files = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "turingas").rglob("*"))
+             if path.suffix in (".py", ".csv") and path.relative_to(ROOT).parts[1] not in NOT_BUNDLED}  # fmt: skip
+    files["playground.py"] = ROOT / "docs" / "playground.py"
+    files.update({f"included/{path.name}": path for path in INCLUDED})
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def tried(pyodide: Path) -> dict[str, bytes | Path]:
+    """What the page to try kernels on loads, by its place in the site: contents, or a file. Without the folder
+    ``pyodide``, ``engine`` is "" in try.json, and the page says so."""
+    there = all((pyodide / name).is_file() for name in LOADED)
+    version = json.loads((pyodide / "package.json").read_text())["version"] if there else ""
+    files: dict[str, bytes | Path] = {}
+    if there:
+        files["assets/try/turingas.zip"] = bundle()
+        files.update({f"assets/try/pyodide/{name}": pyodide / name for name in LOADED})
+    size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
+    examples = {path.stem: path.read_text() for path in EXAMPLES}
+    facts = {"engine": version, "bytes": size, "examples": examples}
+    return {"assets/try/try.json": json.dumps(facts).encode(), **files}
+
+
 def on_config(config: Any) -> Any:
     """The navigation has the pages that are made."""
     for entry in config.nav:
@@ -89,6 +130,11 @@ def on_files(files: Any, config: Any) -> Any:
     there = drawings()
     for place, make in {**pages(), **{place: there[place] for place in sorted(shown() & set(there))}}.items():
         files.append(File.generated(config, place, content=make()))
+    for place, what in tried(PYODIDE).items():
+        named = {"abs_src_path": str(what)} if isinstance(what, Path) else {"content": what}
+        files.append(File.generated(config, place, **named))
+    if not PYODIDE.exists():
+        log.info("No Pyodide (`make pyodide`, by npm): nothing runs on the page to try kernels on, and it says so.")
     return files
 
 

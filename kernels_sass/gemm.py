@@ -52,6 +52,11 @@ def gemm(
     Rows that are no multiple of 16 bytes, and of float32 those that lie the other way round, are copied first. A Buffer
     is not: its rows must be such. LaunchError for what does not fit.
     """
+    if _torch(a) and a.device.type == "cpu":
+        there = [None if one is None else one.detach().numpy() if _torch(one) else one for one in (a, b, out, bias)]
+        made = gemm(*there[:3], transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=there[3],
+                    relu=relu)  # fmt: skip
+        return importlib.import_module("torch").from_numpy(made) if out is None else out
     kind = _name(a)
     chosen = precision or DEFAULT.get(kind, "")
     if PRECISIONS.get(chosen) != kind:

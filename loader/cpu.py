@@ -64,7 +64,7 @@ class CpuKernel(Kernel):
         cluster: int | Sequence[int] | None = None,
         cooperative: bool = False,
         counters: bool = False,
-        races: bool = False,
+        races: bool | str = False,
         strict: bool = False,
         stale: bool = False,
         written: bool = False,
@@ -75,10 +75,10 @@ class CpuKernel(Kernel):
     ) -> Report:
         """Run the kernel to its end, and say what it came to. Beside what every ``Kernel.launch`` takes:
 
-        ``counters``: count by instruction (``Report.counters``). ``races``: find races in shared memory. ``strict``:
-        heed stalls and scoreboards; ``stale``: and use the old value where a GPU would. ``written``: reading memory
-        that was never written is an error. ``budget``: instructions that a warp may run. ``stack``: bytes of a thread
-        beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
+        ``counters``: count by instruction (``Report.counters``). ``races``: find races in shared memory, with "global"
+        in global memory, too. ``strict``: heed stalls and scoreboards; ``stale``: and use the old value where a GPU
+        would. ``written``: reading memory that was never written is an error. ``budget``: instructions that a warp may
+        run. ``stack``: bytes of a thread beside the kernel's own frame. ``workers``: threads of the CPU, 0: one a core.
 
         What the kernel prints goes to ``sys.stdout`` when it has ended, as on a GPU; ``Report.printed`` has it, too.
         TypeError for another option; LaunchError before anything runs; DeviceError for what the kernel does.
@@ -86,9 +86,10 @@ class CpuKernel(Kernel):
         options: dict[str, Any] = {
             "counters": counters, "races": races, "strict": strict, "stale": stale, "written": written,
             "budget": budget, "stack": stack, "workers": workers, "cluster": cluster, "cooperative": cooperative,
+            "early": early,
         }  # fmt: skip
         for name in unknown:
-            near = difflib.get_close_matches(name, [*options, "shared", "stream", "early"], 1)
+            near = difflib.get_close_matches(name, [*options, "shared", "stream"], 1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"launch on the CPU device has no option {name!r}{meant}")
         if stream is not None:

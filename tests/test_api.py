@@ -327,6 +327,7 @@ def test_a_notebook_shows_what_a_run_came_to():
     assert report is not None
     shown = report._repr_html_()
     assert "<td>8</td><td>256</td>" in shown and "<td>0x0000</td><td>4</td><td>32.0</td>" in shown
+    assert repr(report.counters) == "<Counters of 8 instructions: 2 ran, 8 warp instructions>"
     assert shown.count("<tr>") == 2 + 3 and "<td>MOV R0, 0x1</td>" in shown
     report.seconds, report.races = 0.25, ["one"] * 1000
     assert repr(report) == "<Report kern: 8 warp instructions, 0.25 s, 1000 races>"

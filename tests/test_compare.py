@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import turingas
+from tests.browser import DESK, PHONE, browser, opened
 from tests.cubin import cubins
 from turingas.cli import main
 from turingas.compare import Diff
@@ -125,7 +126,7 @@ def test_optimised_code_and_not():
         assert count == len(getattr(one, side).lines) and any(row.how == how for row in one.rows)
     json.dumps(found.to_dict())
     text = page(found)
-    assert text.count("<details") == len(found.functions) and not re.search(r"(src|href)=", text)
+    assert text.count("<details") == len(found.functions) and not re.search(r'src=|href="[^#]', text)
 
 
 @pytest.fixture
@@ -156,8 +157,50 @@ def test_command_writes(files):
     found = run(files, "a.sass", "b.sass", "--json", "--html", files / "x.html")
     data = json.loads(found.output)
     assert data["failed"] == [{"function": "k", "condition": "differs"}] and data["functions"][0]["slower"]
-    assert "<table>" in (files / "x.html").read_text()
+    made = (files / "x.html").read_text()
+    assert '<span class="worse">22 &rarr; 24</span>' in made and "slower" in made
     assert run(files, "a.sass", "b.sass", "--color", "always").output.count("\x1b[32m")
+
+
+def test_in_a_notebook():
+    found = diff(ONE, CODE.format(name="k", stall=6))
+    assert repr(found) == "<Diff of A and B: 1 changed>" and repr(found.functions) == "[<FunctionDiff k: changed>]"
+    shown = found._repr_html_()
+    assert "<td>k</td><td>changed</td>" in shown and "<td>slower</td>" in shown
+
+
+def test_a_page_has_what_changed_side_by_side(tmp_path):
+    """Instructions of one mnemonic beside each other, their words marked; what is alike is there, but folded."""
+    nops = "--:-:-:-:1 NOP;\n" * 20
+    code = ".kernel k\n--:-:-:-:4 MOV R2, {};\n{}--:-:-:-:4 IADD3 R{}, R2, 0x1, RZ;\n" + nops + "--:-:-:-:5 EXIT;\n"
+    made = page(turingas.diff(*(turingas.assemble(code.format(*one)) for one in (
+        ("0x1", "", 3), ("0x2", "--:-:-:-:4 FADD R5, R5, R5;\n", 4)))))  # fmt: skip
+    rows = {re.sub(r"<[^>]*>", " ", row).split()[-1]: row for row in re.findall(r"<tr.*?</tr>", made)}
+    assert "MOV R2, <mark>0x1</mark>" in rows["0x2"] and "MOV R2, <mark>0x2</mark>" in rows["0x2"]
+    (added,) = [row for row in re.findall(r"<tr.*?</tr>", made) if "IADD3" in row]
+    assert added.count("IADD3") == 2 and "<mark>R3</mark>" in added and "<mark>R4</mark>" in added
+    assert re.search(r"\d+ alike", made) and made.count("NOP") >= 40
+
+
+def test_a_page_in_the_browser(tmp_path, chromium):
+    path = tmp_path / "page.html"
+    path.write_text(page(turingas.diff(*(turingas.assemble(one) for one in (
+        ONE, ONE.replace("EXIT", "NOP;\n" * 30 + "--:-:-:-:5 EXIT"))))))  # fmt: skip
+    for size in (DESK, PHONE):
+        with opened(chromium, size) as window:
+            shown = window.open(path)
+            assert window.too_wide() <= 0 and not window.errors
+            for fold in shown.locator(".fold").all():
+                rows = fold.locator("xpath=following-sibling::tr")
+                assert not rows.first.is_visible()
+                fold.locator("input").check()
+                assert rows.first.is_visible()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as running:
+        yield running
 
 
 def test_what_is_no_cubin(files):

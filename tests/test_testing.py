@@ -237,6 +237,9 @@ RACING = """
         ((), "turingas_races = true", "", 1),
         ((), "", "@pytest.mark.turingas(races=True)", 1),
         (("--turingas-races",), "", "@pytest.mark.turingas(races=False)", 0),
+        ((), "turingas_races = off", "", 0),
+        (("--turingas-races=global",), "", "", 1),
+        ((), "turingas_races = global", "", 1),
     ],
 )
 def test_options(pytester, words, ini, mark, failed):
@@ -279,6 +282,7 @@ def test_all_options_reach_the_settings(pytester):
     [
         (["--turingas-arch=sm_1"], "*--turingas-arch:*sm_1*"),
         (["-o", "turingas_budget=many"], "*turingas_budget: 'many' is not a number"),
+        (["-o", "turingas_races=local"], "*turingas_races: 'local' is none of true, false, global"),
     ],
 )
 def test_wrong_options(pytester, words, said):

@@ -25,6 +25,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.disassembler import source_lines
 from turingas.flow.graph import Graph
+from turingas.notebook import table
 
 Comparable = Cubin | bytes | str | os.PathLike[str]
 
@@ -33,6 +34,7 @@ RESOURCES = {
     "barriers": "barriers", "bytes of parameters": "param_bytes",
 }  # fmt: skip
 INSTRUCTIONS = "instructions"
+COUNTS = ("registers", INSTRUCTIONS)  # told of every function, changed or not
 OUTSIDE = "cycles outside of loops"
 LABEL = re.compile(r"\b(?:LEPC)?L_[0-9a-f]{4,}\b")
 REGISTER = re.compile(r"\b(U?R|U?P)\d+\b")
@@ -57,7 +59,7 @@ class Line:
     labels: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Side:
     """A function of one of the files."""
 
@@ -133,7 +135,7 @@ class LoopChange:
         return f"{where}: {alone} cycles of one warp, {least} of many, bound by {_change(self.a.bound, self.b.bound)}"
 
 
-@dataclass
+@dataclass(repr=False)
 class FunctionDiff:
     """One kernel or device function: ``a`` or ``b`` is None where only the other file has it."""
 
@@ -143,6 +145,15 @@ class FunctionDiff:
     loops: list[LoopChange] = field(default_factory=list)
     added: list[Finding] = field(default_factory=list)  # findings of B that A has not
     removed: list[Finding] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<FunctionDiff {self.name}: {self.status}>"
+
+    @property
+    def counts(self) -> list[tuple[int | None, int | None]]:
+        """Each of COUNTS, of A and of B; None where one has not the function."""
+        sides = [side.resources() if side else {} for side in (self.a, self.b)]
+        return [(sides[0].get(name), sides[1].get(name)) for name in COUNTS]
 
     @property
     def name(self) -> str:
@@ -191,13 +202,28 @@ class FunctionDiff:
         return any(finding.severity != "note" for finding in self.added)
 
 
-@dataclass
+@dataclass(repr=False)
 class Diff:
     """What is different between two files. ``bool(diff)`` is whether anything is."""
 
     archs: tuple[str, str]
     functions: list[FunctionDiff]
     names: tuple[str, str] = ("A", "B")
+
+    def __repr__(self) -> str:
+        return f"<Diff of {' and '.join(self.names)}: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        every = self.functions
+        rows = [(one.name, one.status, *map(_both, one.counts), "slower" if one.slower else "") for one in every]
+        return table(f"{self.names[0]} -> {self.names[1]}", ("function", "", *COUNTS, "by the model"), rows)
+
+    @property
+    def summary(self) -> str:
+        """How many functions are the same, changed, only in A, only in B."""
+        counts = Counter(one.status for one in self.functions)
+        return ", ".join(f"{counts[what]} {what}" for what in STATUSES if counts[what]) or "no functions"
 
     def __bool__(self) -> bool:
         return self.archs[0] != self.archs[1] or any(one.fails("differs") for one in self.functions)
@@ -224,8 +250,7 @@ class Diff:
             yield f"architecture: {_change(*self.archs)}"
         for one in self.functions:
             yield from _text(one, context)
-        counts = Counter(one.status for one in self.functions)
-        yield ", ".join(f"{counts[what]} {what}" for what in STATUSES if counts[what]) or "no functions"
+        yield self.summary
 
 
 def diff(
@@ -484,6 +509,10 @@ def _cycles(loop: LoopSummary) -> tuple[int, int, str]:
 
 def _change(before: object, after: object) -> str:
     return str(after) if before == after else f"{before} -> {after}"
+
+
+def _both(counts: tuple[int | None, int | None]) -> str:
+    return _change(*("none" if one is None else one for one in counts))
 
 
 def _text(one: FunctionDiff, context: int) -> Iterator[str]:

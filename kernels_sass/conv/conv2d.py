@@ -125,7 +125,7 @@ class Conv2d:
         self._implicit: Implicit | None = None
         self._pad = sizes[1][0]
         dtype = hgmma.precision_of(precision).dtype
-        other = _beyond(shape[2:], *sizes, precision)
+        other = beyond(shape[2:], *sizes, precision)
         if kernel == hgmma.NAME or other and kernel is None:
             self._closed = False
             self._be_implicit(weight, bias, sizes, device, other or f"kernel={kernel!r}", dtype)
@@ -534,8 +534,8 @@ class _Place:
 # ---- arguments ---------------------------------------------------------------------------------------------------
 
 
-def _beyond(filter: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair, precision: str) -> str:
-    """What of a layer Winograd's kernels cannot, and those beside them; ""."""
+def beyond(filter: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair, precision: str = "fp32") -> str:
+    """What of a layer Winograd's kernels cannot, and those beside them, so that it is computed by HGMMA; ""."""
     if precision != "fp32":
         return precision
     if filter != (3, 3):

@@ -52,6 +52,14 @@ def pair(name: str, value: Any, least: int) -> Pair:
     return found[0], found[1]
 
 
+def unreached(size: int, padding: int, dilation: int) -> str:
+    """Why tensor copies do not reach all rows, or columns, of a filter of this size; ""."""
+    far = (size - 1) * dilation
+    if far <= REACH and max(padding, far - padding) <= PADDINGS:
+        return ""
+    return f"a filter of {size} with a dilation of {dilation} and a padding of {padding}"
+
+
 @dataclass(frozen=True)
 class Shape:
     """A convolution: n images of c channels, h rows, w columns; k filters of r x s. LaunchError for one that gives no
@@ -77,9 +85,8 @@ class Shape:
             raise LaunchError(f"a filter of {self.r} x {self.s} is larger than an image of {self.h} x {self.w} with a "
                               f"padding of {self.padding[0]} x {self.padding[1]}")  # fmt: skip
         for size, reach, padding in zip((self.r, self.s), self.dilation, self.padding):
-            if (size - 1) * reach > REACH or max(padding, (size - 1) * reach - padding) > PADDINGS:
-                raise LaunchError(f"a filter of {size} with a dilation of {reach} and a padding of {padding}",
-                                  f"tensor copies reach {REACH} pixels far, {PADDINGS} beyond an image")  # fmt: skip
+            if why := unreached(size, padding, reach):
+                raise LaunchError(why, f"tensor copies reach {REACH} pixels far, {PADDINGS} beyond an image")
         if max(self.stride) > STRIDES:
             raise LaunchError(f"a stride of {max(self.stride)}", f"tensor copies have strides up to {STRIDES}")
         if self.n * self.p * self.q >= LIMIT - TILE_M:
@@ -94,6 +101,11 @@ class Shape:
     def q(self) -> int:
         """Columns of y."""
         return self._size(self.w, self.s, 1)
+
+    def check(self, item: int) -> None:
+        """LaunchError for x or y with elements of ``item`` bytes that is too large."""
+        self.strides(self.x_shape, item)
+        self.strides(self.y_shape, item)
 
     def _size(self, size: int, of: int, axis: int) -> int:
         return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1

@@ -1,4 +1,5 @@
-"""3 x 3 convolution in SASS as an operator of PyTorch, ``turingas::conv2d``, and networks that use it.
+"""Convolutions and linear layers in SASS as operators of PyTorch, ``turingas::conv2d`` and ``turingas::linear``, and
+networks that use them.
 
     import kernels_sass.torch
     model, report = kernels_sass.torch.convert(model.eval().cuda(), example)
@@ -15,6 +16,7 @@ except ImportError as error:
 from kernels_sass.torch.layer import Conv2d
 from kernels_sass.torch.network import convert
 from kernels_sass.torch.operator import conv2d
+from kernels_sass.torch.product import Linear, linear
 from kernels_sass.torch.report import Report
 
-__all__ = ["Conv2d", "Report", "conv2d", "convert"]
+__all__ = ["Conv2d", "Linear", "Report", "conv2d", "convert", "linear"]

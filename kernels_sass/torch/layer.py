@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from kernels_sass import conv
+from kernels_sass.conv.implicit import STRIDES, unreached
 from kernels_sass.torch import operator  # noqa: F401  it defines torch.ops.turingas.conv2d
 from turingas.errors import LaunchError
 
 ACTIVATIONS = (None, "relu")
 
+Can = Mapping[str, tuple[Callable[[Any], bool], str]]
+
 #: What our kernels can, as a layer says it: the argument, whether they can, and how a value that they cannot is told.
 #: A new kernel makes these rows wider.
-CAN: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+CAN: Can = {
+    "kernel_size": (lambda size: True, ""),
+    "stride": (lambda stride: max(stride) <= STRIDES, "stride {0[0]}"),
+    "dilation": (lambda dilation: True, ""),
+    "groups": (lambda groups: groups == 1, "{0} groups"),
+    "padding": (lambda padding: min(padding) >= 0, "padding that is larger on one side"),
+    "padding_mode": (lambda mode: mode == "zeros", "padding with {0}"),
+}
+#: And what of it all those can that are not for Hopper alone.
+EVERYWHERE: Can = {
+    **CAN,
     "kernel_size": (lambda size: tuple(size) == (3, 3), "filters of {0[0]} x {0[1]}"),
     "stride": (lambda stride: tuple(stride) == (1, 1), "stride {0[0]}"),
     "dilation": (lambda dilation: tuple(dilation) == (1, 1), "dilation {0[0]}"),
-    "groups": (lambda groups: groups == 1, "{0} groups"),
     "padding": (lambda padding: tuple(padding) in ((0, 0), (1, 1)), "padding {0}"),
-    "padding_mode": (lambda mode: mode == "zeros", "padding with {0}"),
 }
 
 
@@ -34,11 +46,21 @@ def paddings(padding: Any, kernel_size: Any, dilation: Any) -> tuple[int, ...]:
     return tuple(padding)
 
 
-def why_not(arguments: Mapping[str, Any]) -> str:
-    """What no kernel of ours can, of a convolution's arguments with the names that torch.nn.Conv2d has; ""."""
+def why_not(arguments: Mapping[str, Any], those: Can = CAN) -> str:
+    """What no kernel of ours can, of a convolution's arguments with the names that torch.nn.Conv2d has; "". ``those``:
+    EVERYWHERE for the kernels that are not for Hopper alone."""
     padding = paddings(arguments["padding"], arguments["kernel_size"], arguments["dilation"])
     given = {**arguments, "padding": padding}
-    return ", ".join(told.format(given[name]) for name, (can, told) in CAN.items() if not can(given[name]))
+    told = ", ".join(told.format(given[name]) for name, (can, told) in those.items() if not can(given[name]))
+    return told or too_far(*(given[name] for name in ("kernel_size", "padding", "dilation")))
+
+
+def too_far(filter: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> str:
+    """Why tensor copies do not reach all of a filter; ""."""
+    for size, pad, step in zip(filter, padding, dilation):
+        if why := unreached(size, pad, step):
+            return why
+    return ""
 
 
 def arguments_of(layer: torch.nn.Conv2d) -> dict[str, Any]:
@@ -50,18 +72,19 @@ def of(kind: Any, weight: torch.Tensor, bias: torch.Tensor | None, arguments: Ma
     """A layer of a kind, torch.nn.Conv2d or what has its arguments, with these very parameters."""
     made = kind(weight.shape[1] * arguments["groups"], weight.shape[0], **arguments, bias=bias is not None,
                 device="meta", **more)  # fmt: skip
-    made.weight = _parameter(weight)
-    made.bias = None if bias is None else _parameter(bias)
+    made.weight = parameter(weight)
+    made.bias = None if bias is None else parameter(bias)
     return made
 
 
-def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+def parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    """The tensor itself, if it is one."""
     return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, False)
 
 
 class Conv2d(torch.nn.Conv2d):
-    """torch.nn.Conv2d whose filters of 3 x 3 with stride 1 are computed by kernels in SASS, with ReLU and the addition
-    of a residual in them: act(convolution + bias + residual).
+    """torch.nn.Conv2d computed by kernels in SASS, with ReLU and the addition of a residual in them: act(convolution +
+    bias + residual). Filters of 3 x 3 with stride 1 on all GPUs that have kernels, all others on Hopper.
 
     Arguments and state_dict are those of torch.nn.Conv2d; ``activation``: None or "relu". What the kernels cannot, as
     ``why_not`` tells and the layer's repr too, PyTorch computes. Filters are prepared at the first call, and again
@@ -90,7 +113,7 @@ class Conv2d(torch.nn.Conv2d):
                          device, dtype)  # fmt: skip
         self.activation = activation
         self.why_not = why_not(arguments_of(self))
-        self._pad = paddings(self.padding, self.kernel_size, self.dilation)[0]
+        self._way = [paddings(self.padding, self.kernel_size, self.dilation), self.stride, self.dilation]
 
     @classmethod
     def from_torch(
@@ -108,10 +131,19 @@ class Conv2d(torch.nn.Conv2d):
         if x.dim() != 4 or self.why_not:
             return self._by_torch(x, residual)
         if residual is not None:
-            n, _, h, w = x.shape
-            residual = residual.expand(n, self.out_channels, h + 2 * self._pad - 2, w + 2 * self._pad - 2)
+            p, q = ((size + 2 * pad - step * (of - 1) - 1) // stride + 1
+                    for size, of, pad, stride, step in zip(x.shape[2:], self.kernel_size, *self._way))  # fmt: skip
+            residual = residual.expand(x.shape[0], self.out_channels, p, q)
+        padding, stride, dilation = self._way
         relu = self.activation == "relu"
-        return torch.ops.turingas.conv2d(x, self.weight, self.bias, residual, self._pad, relu)
+        return torch.ops.turingas.conv2d(x, self.weight, self.bias, residual, padding, relu, stride, dilation)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Of filters as a kernel takes them; of those by HGMMA without what fills them up."""
+        if why_not(arguments_of(self), EVERYWHERE):
+            return self.weight.nbytes
+        return 4 * conv.filter_floats(self.in_channels, self.out_channels)
 
     def _by_torch(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
         y = super().forward(x)

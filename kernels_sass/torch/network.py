@@ -17,22 +17,24 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils import _pytree as trees
 
-from kernels_sass import conv
 from kernels_sass.torch import nodes, tune
 from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable
 from kernels_sass.torch.operator import unable
+from kernels_sass.torch.product import Linear
 from kernels_sass.torch.report import Report, Row
-from kernels_sass.torch.table import CONVOLUTION, NORM, NOTHING, OURS, RESIDUAL, TABLE, Entry, Found
+from kernels_sass.torch.table import CONVOLUTION, LINEAR, LINEARS, NORM, NOTHING, OURS, RESIDUAL, TABLE, Entry, Found
 from turingas.errors import LaunchError
 
 BOUND = 1e-3  # of the largest number of the original's results: more is a mistake, and nothing is replaced
+UNTIMED = "by HGMMA, which was not timed on a card"
+MODULES = torch.nn.Conv2d, torch.nn.Linear
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)  # arguments that a graph is made for
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def convert(
-    model: Any, example_input: Any, tune: bool = False, table: Sequence[Entry] = TABLE
+    model: Any, example_input: Any, tune: bool = False, table: Sequence[Entry] = TABLE, untimed: bool = False
 ) -> tuple[torch.nn.Module, Report]:
     """A network for inference that computes what ``model`` does, with our kernels in it, and what was done.
 
@@ -40,6 +42,8 @@ def convert(
     network shares its parameters. ``example_input``: a tensor, a tuple of arguments, or a dict of arguments by name, on
     the network's device. Batch norms, additions and ReLUs behind a convolution are folded into it. ``tune``: time each
     layer on the GPU, by ours and by PyTorch in float32, and keep the faster. ``table``: what can take a place.
+    ``untimed``: take kernels of ours too that nobody has timed with such a layer on a card, and which may be slower;
+    with ``tune`` they are timed here.
 
     The network is traced by torch.fx; where that cannot be, its children are, one by one. What cannot be converted
     stays as it was. Later calls may have other sizes; in training mode, or with other values of arguments that are no
@@ -61,7 +65,7 @@ def convert(
         return model, report
     with torch.no_grad(), exactly():
         wanted = _run(model, call)
-        job = _Job(tuple(table), tune)
+        job = _Job(tuple(table), tune, untimed)
         made = job.network(model, call)
         report.rows, report.notes = job.rows, job.notes
         try:
@@ -72,10 +76,10 @@ def convert(
         report.notes.append(f"nothing is replaced: {why}")
         report.rows = _left(model, why)
         return model, report
-    ours = {id(one): one for one in made.modules() if isinstance(one, Conv2d) and not one.why_not}.values()
+    ours = {id(one): one for one in made.modules() if isinstance(one, (Conv2d, Linear)) and not _by_torch(one)}.values()
     before = {id(one) for one in model.parameters()}
     report.memory = {
-        "filters": sum(4 * conv.filter_floats(one.in_channels, one.out_channels) for one in ours),
+        "filters": sum(one.prepared_bytes for one in ours),
         "weights": sum(one.nbytes for one in made.parameters() if id(one) not in before),
     }
     return made, report
@@ -111,9 +115,25 @@ def _tensors(model: torch.nn.Module) -> dict[int, Any]:
 
 
 def _left(model: torch.nn.Module, why: str) -> list[Row]:
-    """Rows that say that all convolutions stay."""
-    return [Row(name, f"{one.kernel_size[0]}x{one.kernel_size[1]}, {one.in_channels} -> {one.out_channels}", "PyTorch",
-                why) for name, one in model.named_modules() if isinstance(one, torch.nn.Conv2d)]  # fmt: skip
+    """Rows that say that all layers stay."""
+    return [Row(name, _what(one), "PyTorch", why, kind=_kind(one))
+            for name, one in model.named_modules() if isinstance(one, MODULES)]  # fmt: skip
+
+
+def _kind(module: Any) -> str:
+    return CONVOLUTION if isinstance(module, torch.nn.Conv2d) else LINEAR
+
+
+def _what(module: Any) -> str:
+    if isinstance(module, torch.nn.Linear):
+        return f"linear, {module.in_features} -> {module.out_features}"
+    rows, columns = module.kernel_size
+    return f"{rows}x{columns}, {module.in_channels} -> {module.out_channels}"
+
+
+def _by_torch(module: Any) -> str:
+    """Why PyTorch computes a layer of ours; ""."""
+    return str(getattr(module, "why_not", ""))
 
 
 def _compare(found: Any, wanted: Any, report: Report) -> str:
@@ -251,7 +271,7 @@ class _Tracer(torch.fx.Tracer):
         return _Proxy(node, self)
 
     def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
-        return isinstance(module, (Conv2d, Converted)) or super().is_leaf_module(module, name)
+        return isinstance(module, (Conv2d, Linear, Converted)) or super().is_leaf_module(module, name)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         made = self.signature
@@ -270,8 +290,8 @@ class _Tracer(torch.fx.Tracer):
 class _Job:
     """A conversion: the table, and what comes of it."""
 
-    def __init__(self, table: tuple[Entry, ...], timed: bool) -> None:
-        self.table, self.timed = table, timed
+    def __init__(self, table: tuple[Entry, ...], timed: bool, untimed: bool) -> None:
+        self.table, self.timed, self.untimed = table, timed, untimed
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.calls: dict[str, Call] = {}
@@ -304,7 +324,7 @@ class _Job:
                 if name not in self.calls:
                     self.calls[name] = trees.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
 
-            if any(isinstance(one, torch.nn.Conv2d) for one in module.modules()):
+            if any(isinstance(one, MODULES) for one in module.modules()):
                 handles.append(module.register_forward_pre_hook(note, with_kwargs=True))
         try:
             yield
@@ -315,7 +335,7 @@ class _Job:
     def children(self, module: torch.nn.Module, name: str, done: dict[int, torch.nn.Module]) -> torch.nn.Module:
         """The module, of our copy of the network, with each child converted that can be."""
         for own, child in list(module.named_children()):
-            if not any(isinstance(one, torch.nn.Conv2d) for one in child.modules()):
+            if not any(isinstance(one, MODULES) for one in child.modules()):
                 continue
             if id(child) not in done:
                 done[id(child)] = self.child(child, f"{name}.{own}".lstrip("."), done)
@@ -326,8 +346,8 @@ class _Job:
     def child(self, module: torch.nn.Module, name: str, done: dict[int, torch.nn.Module]) -> torch.nn.Module:
         """A child, converted; or itself."""
         call = self.calls.get(name)
-        if call is None or isinstance(module, torch.nn.Conv2d):
-            if isinstance(module, torch.nn.Conv2d):
+        if call is None or isinstance(module, MODULES):
+            if isinstance(module, MODULES):
                 return self.alone(module, name, call)
             return self.children(module, name, done)
         try:
@@ -339,27 +359,35 @@ class _Job:
         return self.children(module, name, done)
 
     def alone(self, module: Any, name: str, call: Call | None) -> torch.nn.Module:
-        """A convolution of which it is not known what follows."""
+        """A layer of which it is not known what follows."""
         (row,) = _left(module, "")
         row.name = name
         self.rows.append(row)
         if call is None:
             row.why = "the example does not come here"
-        elif type(module) is not torch.nn.Conv2d:
-            row.why = f"a {type(module).__name__}, not torch.nn.Conv2d"
+        elif type(module) not in MODULES:
+            row.why = _another(module)
         elif nodes.hooked(module):
             row.why = "it has hooks"
         else:
-            found = Found(None, name, module.weight, module.bias, arguments_of(module), call[0][0])
+            x, arguments = [*call[0], *call[1].values()][0], arguments_of(module) if row.kind == CONVOLUTION else {}
+            found = Found(None, name, module.weight, module.bias, arguments, x, kind=row.kind)
             row.what, reasons = found.what, list[str]()
             for entry in self.table:
-                if entry.ours and CONVOLUTION in entry.kinds:
-                    if not (why := entry.why_not(found)):
+                if entry.ours and row.kind in entry.kinds:
+                    if not (why := self.why_not(entry, found)):
                         row.by = entry.name
                         return entry.make(found, [])
                     reasons.append(why)
             row.why = "; ".join(reasons)
         return module
+
+    def why_not(self, entry: Entry, found: Found) -> str:
+        """Why an entry does not take a layer; "" if it does."""
+        if why := entry.why_not(found):
+            return why
+        what = "" if self.timed or self.untimed else entry.untimed(found)
+        return f"{what}: {UNTIMED}" if what else ""
 
     def traced(self, module: torch.nn.Module, call: Call, name: str) -> torch.nn.Module:
         """The module as a graph with our kernels in it; itself, if nothing in it can be replaced."""
@@ -391,15 +419,14 @@ class _Job:
             module = nodes.module_of(graph, node)
             kind, reader = nodes.LAYERS.get(key, ("", None))
             if reader is None or not any(kind in entry.kinds for entry in self.table):
-                if isinstance(module, torch.nn.Conv2d):
-                    kept = "" if isinstance(module, Conv2d) else f"a {type(module).__name__}, not torch.nn.Conv2d"
-                    (row,) = _left(module, kept)
+                if isinstance(module, MODULES) and any(_kind(module) in entry.kinds for entry in self.table):
+                    ours = isinstance(module, (Conv2d, Linear))
+                    (row,) = _left(module, _by_torch(module) if ours else _another(module))
                     row.name = _joined(prefix, str(node.target))
-                    row.by = OURS.name if isinstance(module, Conv2d) and not module.why_not else "PyTorch"
-                    row.why = kept or getattr(module, "why_not", "")
+                    row.by = "PyTorch" if row.why else OURS.name if row.kind == CONVOLUTION else LINEARS.name
                     rows.append(row)
                 continue
-            row = Row(_joined(prefix, str(node.name)), "", "PyTorch")
+            row = Row(_joined(prefix, str(node.name)), "", "PyTorch", kind=kind)
             rows.append(row)
             try:
                 read = reader(graph, node)
@@ -423,7 +450,7 @@ class _Job:
         """Put the first entry of the table that can, or the fastest, in the layer's place."""
         able = []
         for entry in (one for one in self.table if found.kind in one.kinds):
-            why = entry.why_not(found)
+            why = self.why_not(entry, found)
             if not why:
                 able.append(entry)
             elif entry.ours:
@@ -448,6 +475,10 @@ class _Job:
         for node in (*reversed([node for _, node, _ in steps]), found.node):
             graph.graph.erase_node(node)
         return True
+
+
+def _another(module: torch.nn.Module) -> str:
+    return f"a {type(module).__name__}, not torch.nn.{'Conv2d' if _kind(module) == CONVOLUTION else 'Linear'}"
 
 
 def _joined(prefix: str, name: str) -> str:

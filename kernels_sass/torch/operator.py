@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels_sass import conv
+from kernels_sass.conv import implicit
+from kernels_sass.conv.conv2d import beyond
+from kernels_sass.conv.implicit import supported
 from loader import cuda
 from turingas.errors import LaunchError
 
 NAME = "turingas::conv2d"
-SCHEMA = "(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, int padding=1, bool relu=False) -> Tensor"
+SCHEMA = (
+    "(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, int[2] padding=1, bool relu=False, "
+    "int[2] stride=1, int[2] dilation=1) -> Tensor"
+)
+Numbers = int | Sequence[int]  # for rows and columns, or one for both
 CPU_BY = "TURINGAS_TORCH_CPU"  # of the environment: "torch" or "kernels"
 
 #: where the axes of N, C, H, W stand in memory, outermost first; what x is in more than one order is in the first
@@ -35,20 +43,24 @@ def conv2d(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
-    padding: int = 1,
+    padding: Numbers = 1,
     relu: bool = False,
+    stride: Numbers = 1,
+    dilation: Numbers = 1,
 ) -> torch.Tensor:
-    """relu(convolution of x with 3 x 3 filters, stride 1, + bias + residual): ``torch.ops.turingas.conv2d``.
+    """relu(convolution of x + bias + residual): ``torch.ops.turingas.conv2d``.
 
-    x: N, C, H, W. weight: K, C, 3, 3. bias: K. residual: as the result, N, K, H + 2 padding - 2, W + 2 padding - 2.
-    padding: 0 or 1. The result lies in memory as x does: contiguous, channels_last, or C, H, W, N; an x that lies
-    otherwise is copied first.
+    x: N, C, H, W. weight: K, C, R, S. bias: K. residual: as the result, N, K, P, Q, with P = (H + 2 padding - dilation
+    (R - 1) - 1) // stride + 1, and Q alike. padding, stride, dilation: a number, or one for rows and one for columns.
+    The result lies in memory as x does: contiguous, channels_last, or C, H, W, N; an x that lies otherwise is copied
+    first.
 
-    float32 is computed by our kernels; other types, and what no kernel can (``unable``), by PyTorch's convolution.
+    float32 is computed by our kernels, ``kernels_sass.conv.Conv2d``: 3 x 3 with stride 1 on all GPUs that have them,
+    other filters on sm_90a alone, by HGMMA. Other types, and what no kernel can (``unable``), by PyTorch's convolution.
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return torch.ops.turingas.conv2d(x, weight, bias, residual, padding, relu)
+    return torch.ops.turingas.conv2d(x, weight, bias, residual, padding, relu, stride, dilation)
 
 
 # ---- sizes and layouts -------------------------------------------------------------------------------------------
@@ -66,17 +78,44 @@ def ordered(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     return tensor.permute(AXES[layout]).contiguous().permute(BACK[layout])
 
 
-def sizes(x: Any, weight: Any, bias: Any, residual: Any, padding: int) -> tuple[Any, Any, Any, Any]:
+Pair = tuple[int, int]
+
+
+class Way(NamedTuple):
+    """How filters go over x: for rows and columns."""
+
+    padding: Pair
+    stride: Pair
+    dilation: Pair
+
+    @classmethod
+    def of(cls, padding: Numbers, stride: Numbers, dilation: Numbers) -> Way:
+        """RuntimeError for numbers that there are not."""
+        def pair(name: str, value: Numbers, least: int) -> Pair:
+            found = (value, value) if isinstance(value, int) else tuple(value)
+            torch._check(len(found) == 2 and min(found) >= least,
+                         lambda: f"{name} is {value}; it must be {least} or more, for rows and columns")  # fmt: skip
+            return found[0], found[1]
+
+        return cls(pair("padding", padding, 0), pair("stride", stride, 1), pair("dilation", dilation, 1))
+
+    def beyond(self, weight: Any) -> str:
+        """What of it HGMMA alone computes, for these filters; ""."""
+        return beyond(tuple(weight.shape[2:]), self.stride, self.padding, self.dilation)
+
+
+def sizes(x: Any, weight: Any, bias: Any, residual: Any, way: Way) -> tuple[Any, Any, Any, Any]:
     """Those of the result. RuntimeError for what does not fit."""
     torch._check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be N, C, H, W")
-    torch._check(weight.dim() == 4 and weight.shape[2] == 3 and weight.shape[3] == 3,
-                 lambda: f"weight has the shape {tuple(weight.shape)}; it must be K, C, 3, 3")  # fmt: skip
-    (n, c, h, w), k = x.shape, weight.shape[0]
-    torch._check(padding in (0, 1), lambda: f"padding is {padding}; it must be 0 or 1")
-    torch._check(weight.shape[1] == c, lambda: f"x has {c} channels, weight {weight.shape[1]}")
-    found = n, k, h + 2 * padding - 2, w + 2 * padding - 2
+    torch._check(weight.dim() == 4, lambda: f"weight has the shape {tuple(weight.shape)}; it must be K, C, R, S")
+    (n, c, h, w), (k, channels, r, s) = x.shape, weight.shape
+    torch._check(channels == c, lambda: f"x has {c} channels, weight {channels}")
+    p, q = ((size + 2 * padding - dilation * (of - 1) - 1) // stride + 1
+            for size, of, padding, stride, dilation in zip((h, w), (r, s), *way))  # fmt: skip
+    found = n, k, p, q
     for size in found[2:]:
-        torch._check(size > 0, lambda: f"a filter of 3 x 3 is larger than an image of {h} x {w} padded by {padding}")
+        torch._check(size > 0, lambda: f"a filter of {r} x {s} is larger than an image of {h} x {w} padded by "
+                                       f"{way.padding}")  # fmt: skip
     if bias is not None:
         torch._check(bias.dim() == 1 and bias.shape[0] == k, lambda: f"bias has the shape {tuple(bias.shape)}, not {k}")
     if residual is not None:
@@ -86,28 +125,32 @@ def sizes(x: Any, weight: Any, bias: Any, residual: Any, padding: int) -> tuple[
     return found
 
 
-def unable(device: torch.device, dtype: torch.dtype) -> str:
-    """Why no kernel of ours can take tensors of a type on a device; "" if one can. LaunchError where the GPU cannot be
-    reached, as without cuda-python."""
+def unable(device: torch.device, dtype: torch.dtype, by_hgmma: bool = False) -> str:
+    """Why no kernel of ours can take tensors of a type on a device; "" if one can. ``by_hgmma``: for what those for
+    Hopper alone compute. LaunchError where the GPU cannot be reached, as without cuda-python."""
     if dtype is not torch.float32:
         return f"{str(dtype).removeprefix('torch.')}, not float32"
     if device.type == "cuda":
-        return _unable(device.index if device.index is not None else torch.cuda.current_device())
+        return _unable(device.index if device.index is not None else torch.cuda.current_device(), by_hgmma)
     return "" if device.type in ("cpu", "meta") else f"on the device {device}"
 
 
-_UNABLE: dict[int, str] = {}  # by the number of the GPU
+_UNABLE: dict[tuple[int, bool], str] = {}  # by the number of the GPU
 
 
-def _unable(number: int) -> str:
-    if number not in _UNABLE:
+def _unable(number: int, by_hgmma: bool) -> str:
+    key = number, by_hgmma
+    if key not in _UNABLE:
         gpu = cuda.device_named(f"cuda:{number}")
         try:
-            conv.choose(conv.arch_of(gpu))
-            _UNABLE[number] = ""
+            if by_hgmma:
+                supported(str(gpu))
+            else:
+                conv.choose(conv.arch_of(gpu))
+            _UNABLE[key] = ""
         except LaunchError as error:
-            _UNABLE[number] = error.message
-    return _UNABLE[number]
+            _UNABLE[key] = error.message
+    return _UNABLE[key]
 
 
 # ---- prepared filters --------------------------------------------------------------------------------------------
@@ -116,47 +159,59 @@ MOST_SIZES = 1024  # shapes of x of which it is remembered whether the kernels t
 MOST_LAYERS = 8  # of a weight: with other biases, paddings, layouts
 
 
-class Prepared:
-    """The layers with the filters of a weight as it is now. ``held``: its memory, so that no other tensor gets this
-    address meanwhile."""
+class Held:
+    """What is made of a weight as it is now. ``held``: its memory, so that no other tensor gets this address meanwhile;
+    ``kept``: what a CUDA graph was ``captured`` with, of weights before, which it goes on with."""
 
-    def __init__(self, weight: torch.Tensor, before: Prepared | None) -> None:
+    def __init__(self, weight: torch.Tensor, before: Held | None) -> None:
         self.held, self.version = weight.detach(), _version(weight)
-        self.layers: dict[Any, tuple[conv.Conv2d, Any, int]] = {}  # with the bias that is in each, and its version
-        self.able: dict[Any, bool] = {}
         self.captured = False
-        self.kept: list[Any] = []  # what a CUDA graph was captured with, which it goes on with
-        if before is not None:
-            self.kept += before.kept + list(before.layers.values()) * before.captured
+        self.kept: list[Any] = [] if before is None else before.kept + before.made() * before.captured
+
+    def made(self) -> list[Any]:
+        """All of it."""
+        raise NotImplementedError
+
+    def used(self, x: torch.Tensor) -> None:
+        """A call with it is about to be queued."""
+        self.captured = self.captured or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
     def is_of(self, weight: torch.Tensor) -> bool:
         """Whether the weight is what it was."""
         return self.held.data_ptr() == weight.data_ptr() and self.version == _version(weight)
 
-    def takes(self, x: torch.Tensor, layout: str, padding: int, bias: Any, residual: Any) -> bool:
+
+class Prepared(Held):
+    """The layers with the filters of a weight as it is now."""
+
+    def __init__(self, weight: torch.Tensor, before: Prepared | None) -> None:
+        super().__init__(weight, before)
+        self.layers: dict[Any, tuple[conv.Conv2d, Any, int]] = {}  # with the bias that is in each, and its version
+        self.able: dict[Any, bool] = {}
+
+    def made(self) -> list[Any]:
+        return list(self.layers.values())
+
+    def takes(self, x: torch.Tensor, layout: str, way: Way, bias: Any, residual: Any) -> bool:
         """Whether the kernels can count x of this shape. RuntimeError for what does not fit, at the first such call:
         later the layer tells of it."""
-        key = x.shape, layout, padding
+        key = x.shape, layout, way
         if key not in self.able:
             if len(self.able) >= MOST_SIZES:
                 self.able.clear()
-            sizes(x, self.held, bias, residual, padding)
-            n, c, h, w = x.shape
-            try:
-                list(conv.Shape(n, c, h, w, self.held.shape[0], padding, layout).parts())
-                self.able[key] = True
-            except LaunchError:
-                self.able[key] = False
+            sizes(x, self.held, bias, residual, way)
+            self.able[key] = not uncounted(x.shape, self.held, way, layout)
         return self.able[key]
 
-    def layer(self, bias: torch.Tensor | None, padding: int, relu: bool, layout: str) -> conv.Conv2d:
+    def layer(self, bias: torch.Tensor | None, way: Way, relu: bool, layout: str) -> conv.Conv2d:
         """The layer, made when it is first asked for."""
-        key = None if bias is None else bias.data_ptr(), padding, relu, layout
+        key = None if bias is None else bias.data_ptr(), way, relu, layout
         version = 0 if bias is None else _version(bias)
         if (found := self.layers.get(key)) is None or found[2] != version:
             device = "cpu" if self.held.device.type == "cpu" else str(self.held.device)
-            made = conv.Conv2d(self.held.contiguous(), None if bias is None else bias.detach().contiguous(), padding,
-                               "relu" if relu else None, layout, device)  # fmt: skip
+            added = None if bias is None else bias.detach().contiguous()
+            made = conv.Conv2d(self.held.contiguous(), added, way.padding, "relu" if relu else None, layout, device,
+                               stride=way.stride, dilation=way.dilation)  # fmt: skip
             if found is None and len(self.layers) >= MOST_LAYERS:
                 found = self.layers.pop(next(iter(self.layers)))
             if found is not None and self.captured:
@@ -165,30 +220,54 @@ class Prepared:
         return found[0]
 
 
+def uncounted(shape: Sequence[int], weight: torch.Tensor, way: Way, layout: str = "NCHW") -> str:
+    """Why the kernels cannot count x of a shape; ""."""
+    (n, c, h, w), (k, _, r, s) = shape, weight.shape
+    try:
+        if way.beyond(weight):
+            sizes = implicit.Shape(n, c, h, w, k, r, s, way.stride, way.padding, way.dilation, layout)
+            sizes.check(weight.element_size())
+        else:
+            list(conv.Shape(n, c, h, w, k, way.padding[0], layout).parts())
+    except LaunchError as error:
+        return error.message
+    return ""
+
+
 _PREPARED: Any = WeakTensorKeyDictionary()
 _LOCK = threading.RLock()
+HeldT = TypeVar("HeldT", bound=Held)
 
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def prepared(weight: torch.Tensor) -> Prepared:
-    """What there is of a weight as it is now."""
+def current(weight: torch.Tensor, those: Any, make: Callable[[torch.Tensor, HeldT | None], HeldT]) -> HeldT:
+    """What there is among ``those`` of a weight as it is now."""
     with _LOCK:
-        found: Prepared | None = _PREPARED.get(weight)
+        found: HeldT | None = those.get(weight)
         if found is None or not found.is_of(weight):
-            found = _PREPARED[weight] = Prepared(weight, found)
+            found = those[weight] = make(weight, found)
         return found
+
+
+def prepared(weight: torch.Tensor) -> Prepared:
+    """The layers of a weight as it is now."""
+    return current(weight, _PREPARED, Prepared)
 
 
 # ---- implementations ---------------------------------------------------------------------------------------------
 
 
 @torch.library.register_fake(NAME)
-def _fake(x: Any, weight: Any, bias: Any = None, residual: Any = None, padding: int = 1, relu: bool = False) -> Any:
+def _fake(
+    x: Any, weight: Any, bias: Any = None, residual: Any = None, padding: Numbers = 1, relu: bool = False,
+    stride: Numbers = 1, dilation: Numbers = 1,
+) -> Any:  # fmt: skip
     """The result's sizes, type and order in memory."""
-    made, layout = sizes(x, weight, bias, residual, padding), layout_of(x) or "NCHW"
+    made = sizes(x, weight, bias, residual, Way.of(padding, stride, dilation))
+    layout = layout_of(x) or "NCHW"
     return x.new_empty([made[axis] for axis in AXES[layout]]).permute(BACK[layout])
 
 
@@ -205,29 +284,31 @@ def by_torch(
 
 def _by_torch(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    padding: int = 1, relu: bool = False,
+    padding: Numbers = 1, relu: bool = False, stride: Numbers = 1, dilation: Numbers = 1,
 ) -> torch.Tensor:  # fmt: skip
     """In the order that ``_fake`` says."""
-    sizes(x, weight, bias, residual, padding)
-    return ordered(by_torch(x, weight, bias, residual, relu, padding=padding), layout_of(x) or "NCHW")
+    way = Way.of(padding, stride, dilation)
+    sizes(x, weight, bias, residual, way)
+    return ordered(by_torch(x, weight, bias, residual, relu, **way._asdict()), layout_of(x) or "NCHW")
 
 
 def _by_kernels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    padding: int = 1, relu: bool = False,
+    padding: Numbers = 1, relu: bool = False, stride: Numbers = 1, dilation: Numbers = 1,
 ) -> torch.Tensor:  # fmt: skip
-    if unable(x.device, x.dtype) or weight.dtype is not x.dtype:
-        return _by_torch(x, weight, bias, residual, padding, relu)
+    way = Way.of(padding, stride, dilation)
+    if weight.dtype is not x.dtype or unable(x.device, x.dtype, weight.dim() == 4 and bool(way.beyond(weight))):
+        return _by_torch(x, weight, bias, residual, padding, relu, stride, dilation)
     torch._check(weight.device == x.device, lambda: f"x is on {x.device}, weight on {weight.device}")
     layout = layout_of(x) if x.dim() == 4 else "NCHW"
     if layout is None:
         x, layout = x.contiguous(), "NCHW"
     found = prepared(weight)
-    if not found.takes(x, layout, padding, bias, residual):
-        return _by_torch(x, weight, bias, residual, padding, relu)
+    if not found.takes(x, layout, way, bias, residual):
+        return _by_torch(x, weight, bias, residual, padding, relu, stride, dilation)
     with _LOCK:
-        layer = found.layer(bias, padding, relu, layout)
-        found.captured = found.captured or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+        layer = found.layer(bias, way, relu, layout)
+        found.used(x)
     if layout == "NCHW":
         return layer(x, None if residual is None else residual.contiguous())
     axes = AXES[layout]
@@ -237,12 +318,18 @@ def _by_kernels(
 
 def _on_cpu(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    padding: int = 1, relu: bool = False,
+    padding: Numbers = 1, relu: bool = False, stride: Numbers = 1, dilation: Numbers = 1,
 ) -> torch.Tensor:  # fmt: skip
+    by = _by_kernels if kernels_on_cpu() else _by_torch
+    return by(x, weight, bias, residual, padding, relu, stride, dilation)
+
+
+def kernels_on_cpu() -> bool:
+    """Whether the environment asks for our kernels on the CPU device. LaunchError for what it may not say."""
     by = os.environ.get(CPU_BY, "torch")
     if by not in ("torch", "kernels"):
         raise LaunchError(f"{CPU_BY} is {by!r}", "it may be: torch, kernels")
-    return (_by_kernels if by == "kernels" else _by_torch)(x, weight, bias, residual, padding, relu)
+    return by == "kernels"
 
 
 torch.library.impl(NAME, "cpu", _on_cpu)
@@ -255,7 +342,8 @@ for _device in ("cpu", "cuda"):
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, weight, bias, _, ctx.padding, ctx.relu = inputs
+    x, weight, bias, _, padding, ctx.relu, stride, dilation = inputs
+    ctx.way = Way.of(padding, stride, dilation)
     ctx.filters = None if bias is None else [weight.shape[0]]
     ctx.save_for_backward(x, weight, output if ctx.relu else None)
 
@@ -266,11 +354,11 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if ctx.relu:
         grad = torch.where(y > 0, grad, torch.zeros_like(grad))
     wanted = [*ctx.needs_input_grad, False, False][:4]  # without those that the caller left out
-    padding = [ctx.padding] * 2
+    padding, stride, dilation = ctx.way
     of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
-        grad, x, weight, ctx.filters, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted[:3]
+        grad, x, weight, ctx.filters, stride, padding, dilation, False, [0, 0], 1, wanted[:3]
     )
-    found = of_x, of_weight, of_bias, grad if wanted[3] else None, None, None
+    found = of_x, of_weight, of_bias, grad if wanted[3] else None, None, None, None, None
     return found[: len(ctx.needs_input_grad)]
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 @dataclass
 class Row:
-    """A convolution of the network. ``by``: the name of an entry of the TABLE that took it, or "PyTorch", which goes on
-    with it; ``why``: the reason that it is not ours, "" if it is. ``what``: filters, channels, the example's sizes.
-    ``folded``: what it does besides. ``ms``: milliseconds by entry, where it was tuned."""
+    """A layer of the network. ``by``: the name of an entry of the TABLE that took it, or "PyTorch", which goes on with
+    it; ``why``: the reason that it is not ours, "" if it is. ``what``: filters, channels, the example's sizes.
+    ``kind``: as the table has it. ``folded``: what it does besides. ``ms``: milliseconds by entry, where it was
+    tuned."""
 
     name: str
     what: str
@@ -19,11 +20,12 @@ class Row:
     why: str = ""
     folded: tuple[str, ...] = ()
     ms: dict[str, float] = field(default_factory=dict)
+    kind: str = "convolution"
 
 
 @dataclass
 class Report:
-    """``rows``: all convolutions in two dimensions. ``notes``: what else is to be known, such as what could not be
+    """``rows``: all layers of kinds that the table has. ``notes``: what else is to be known, such as what could not be
     traced. ``difference``: the largest of the example's results from the original's, and ``relative``, that over the
     largest number of the original; None where nothing was compared. ``memory``: bytes of prepared "filters", and of
     "weights" with batch norms folded, beside the original's, which stay."""
@@ -54,7 +56,7 @@ class Report:
         widths = [max(len(line[column]) for line in cells) for column in range(5)]
         lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in cells]
         lines += self.notes
-        lines.append(f"{len(self.replaced)} of {len(self.rows)} convolutions are ours")
+        lines.append(f"{len(self.replaced)} of {len(self.rows)} layers are ours")
         if self.difference is not None and self.relative is not None:
             lines.append(f"largest difference in the example: {self.difference:.2g}, "
                          f"{self.relative:.1g} of the largest number")  # fmt: skip

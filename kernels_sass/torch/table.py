@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from kernels_sass import conv
-from kernels_sass.torch import layer, operator
+from kernels_sass.torch import layer, operator, product
 from kernels_sass.torch.layer import Conv2d, folded
-from turingas.errors import LaunchError
+from kernels_sass.torch.product import Linear
 
 CONVOLUTION, LINEAR, PRODUCT = "convolution", "linear", "product"  # kinds of layers: the names in nodes.LAYERS
 NORM, RESIDUAL, RELU = "batch norm", "residual", "ReLU"  # what can be folded in
@@ -61,7 +60,8 @@ class Found:
 class Entry:
     """Something that takes the place of layers of the ``kinds``. ``why_not``: why it cannot take one; "" if it can.
     ``folds``: what it can do besides. ``make``: the module, called with the layer's tensors, and with what is added,
-    that does these ``steps`` too. ``ours``: whether kernels of ours compute it."""
+    that does these ``steps`` too. ``ours``: whether kernels of ours compute it. ``untimed``: what nobody has timed it
+    with on a card, so that it is not known to be faster; "" for what was."""
 
     name: str
     why_not: Callable[[Found], str]
@@ -69,6 +69,7 @@ class Entry:
     make: Callable[[Found, list[tuple[str, Node, Any]]], torch.nn.Module]
     ours: bool = True
     kinds: tuple[str, ...] = (CONVOLUTION,)
+    untimed: Callable[[Found], str] = lambda found: ""
 
     def steps(self, found: Found) -> list[tuple[str, Node, Any]]:
         """Of what follows, as much as it does."""
@@ -86,22 +87,45 @@ def _why_not(found: Found) -> str:
     shape: Any = getattr(found.x, "shape", ())
     if len(shape) != 4:
         return f"x has {len(shape)} dimensions"
+    padding = layer.paddings(*(found.arguments[name] for name in ("padding", "kernel_size", "dilation")))
+    way = operator.Way.of(padding, found.arguments["stride"], found.arguments["dilation"])
     for dtype in (found.weight.dtype, found.x.dtype):
-        if why := operator.unable(found.weight.device, dtype):
+        if why := operator.unable(found.weight.device, dtype, bool(way.beyond(found.weight))):
             return why
-    padding = layer.paddings(*(found.arguments[name] for name in ("padding", "kernel_size", "dilation")))[0]
-    try:
-        n, c, h, w = shape
-        list(conv.Shape(n, c, h, w, found.weight.shape[0], padding).parts())
-    except LaunchError as error:
-        return error.message
-    return ""
+    return operator.uncounted(shape, found.weight, way)
+
+
+def _for_hopper(found: Found) -> str:
+    return layer.why_not(found.arguments, layer.EVERYWHERE)
 
 
 def _make(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.Module:
     activation = "relu" if any(kind == RELU for kind, *_ in steps) else None
     made: torch.nn.Module = layer.of(Conv2d, *found.parameters(steps), found.arguments, activation=activation)
     return made
+
+
+# ---- turingas::linear --------------------------------------------------------------------------------------------
+
+
+def _why_not_linear(found: Found) -> str:
+    for dtype in (found.weight.dtype, found.x.dtype):
+        if why := product.unable(found.weight.device, dtype):
+            return why
+    return ""
+
+
+def _make_linear(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.Module:
+    activation = next((ACTIVATIONS[kind] for kind, *_ in steps if kind in ACTIVATIONS), "none")
+    k, c = found.weight.shape
+    made = Linear(c, k, found.bias is not None, "meta", activation=activation)
+    made.weight = layer.parameter(found.weight)
+    made.bias = None if found.bias is None else layer.parameter(found.bias)
+    return made
+
+
+#: as ``Linear`` calls them
+ACTIVATIONS = {RELU: "relu"}
 
 
 # ---- PyTorch's convolution ---------------------------------------------------------------------------------------
@@ -116,8 +140,10 @@ def _make_theirs(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.M
     return made
 
 
-OURS = Entry("turingas::conv2d", _why_not, (NORM, RESIDUAL, RELU), _make)
+OURS = Entry("turingas::conv2d", _why_not, (NORM, RESIDUAL, RELU), _make, untimed=_for_hopper)
+LINEARS = Entry("turingas::linear", _why_not_linear, tuple(ACTIVATIONS), _make_linear, kinds=(LINEAR,),
+                untimed=lambda found: "a linear layer")  # fmt: skip
 FOLDED = Entry("PyTorch", _no_norm, (NORM,), _make_theirs, ours=False)
 
-#: The first entry that can take a convolution does; or, tuned, the fastest of those that can and PyTorch.
-TABLE = (OURS, FOLDED)
+#: The first entry that can take a layer does; or, tuned, the fastest of those that can and PyTorch.
+TABLE = (OURS, LINEARS, FOLDED)

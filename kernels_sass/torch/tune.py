@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernels_sass.torch.report import Row
-from kernels_sass.torch.table import NORM, RELU, RESIDUAL, Entry, Found
+from kernels_sass.torch.table import GELU, GELU_TANH, LINEAR, NORM, RELU, RESIDUAL, Entry, Found
 from turingas.errors import LaunchError
 
 CALLS, ROUNDS = 10, 7  # calls in a graph; replays, of which the median is taken
@@ -63,6 +63,8 @@ def _rest(y: torch.Tensor, added: torch.Tensor | None, steps: Sequence[Any]) -> 
             y = y + added
         elif kind == RELU:
             y = y.relu_()
+        elif kind in (GELU, GELU_TANH):
+            y = torch.nn.functional.gelu(y, approximate="tanh" if kind == GELU_TANH else "none")
     return y
 
 
@@ -76,6 +78,8 @@ def _way(found: Found, entry: Entry) -> Callable[[], Any]:
 
 def _theirs(found: Found) -> Callable[[], Any]:
     x, added = _inputs(found)
+    if found.kind == LINEAR:
+        return lambda: _rest(torch.nn.functional.linear(x, found.weight, found.bias), added, found.steps)
     options = {name: found.arguments[name] for name in ("stride", "padding", "dilation", "groups")}
     return lambda: _rest(torch.nn.functional.conv2d(x, found.weight, found.bias, **options), added, found.steps)
 

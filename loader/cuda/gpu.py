@@ -12,6 +12,7 @@ from typing import Any
 from loader.arrays import HOST
 from loader.cuda.errors import LOST, ContextLost, CudaError
 from turingas.errors import LaunchError
+from turingas.isa.arch import chip
 
 DRIVERS = ("cuda.bindings.driver", "cuda.cuda")  # the second in cuda-python before 12.6
 
@@ -180,10 +181,10 @@ class Device:
         self.call("cuCtxSynchronize")
 
     def runs(self, arch: str) -> bool:
-        """Whether a cubin for ``arch`` runs here: the same major, no higher a minor version; sm_90a on 9.0 alone."""
-        digits = arch.removeprefix("sm_")
-        number = int(digits.rstrip("a"))
-        if digits.endswith("a"):
+        """Whether a cubin for ``arch`` runs here: the same major, no higher a minor version; sm_90a on 9.0 alone. That
+        of a family (sm_100f: 10.0, 10.3) does where one without the letter does."""
+        number = int(chip(arch).removeprefix("sm_"))
+        if arch.endswith("a"):
             return number == 10 * self.major + self.minor
         return number // 10 == self.major and number % 10 <= self.minor
 

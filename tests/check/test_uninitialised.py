@@ -40,6 +40,16 @@ def test_written_later_counts_for_nothing():
     assert [one.severity for one in told] == ["warning"]
 
 
+def test_in_vain():
+    """A copy that nobody reads before its register is written again, as ptxas leaves them behind, and one that is."""
+    copy, again = "--:-:-:-:8 IMAD.MOV.U32 R0, RZ, RZ, R7;\n", f"--:-:-:-:8 MOV R0, RZ;\n{STORE}\n{EXIT}"
+    assert found(copy + again) == []
+    for between in (STORE, "--:-:-:-:8 MOV R2, R0;"):
+        assert [one.severity for one in found(f"{copy}{between}\n{again}")] == ["warning"]
+    guarded = found(copy + "--:-:-:-:8 @P0 MOV R0, RZ;\n" + STORE + "\n" + EXIT)
+    assert [one.severity for one in guarded if "R7" in one.message] == ["warning"]
+
+
 def test_a_path_is_named():
     source = f"""
 --:-:-:Y:d ISETP.LT.AND P0, PT, RZ, c[0x0][0x0], PT;

@@ -129,6 +129,7 @@ def test_the_device_does_not_see():
     for source, grid in ((NEVER_WRITTEN, 1), (BLOCKS_RACE, 2), (STALE_REUSE, 1), (ONE_WARP, 1)):
         report = run(source, grid, strict=True, races=True, written=True)
         assert not report.hazards and not report.races
+    assert run(BLOCKS_RACE, 2, races="global").races
     assert not run(FORGOTTEN_COPY, 1, strict=True).hazards
     with pytest.raises(DeviceError, match="never written"):
         run(FORGOTTEN_COPY, written=True)

@@ -12,6 +12,7 @@ import turingas
 from tests.editor.client import ROOT, URI, Client, Failed
 from turingas.assembler.schedule import listing
 from turingas.cli import main
+from turingas.editor.analysis import Analysis, Settings
 
 SOURCE = """\
 .kernel copy
@@ -80,6 +81,13 @@ def test_a_mistake_is_underlined_and_gone_when_mended(server):
     server.tell("textDocument/didChange", {"textDocument": {"uri": URI, "version": 90}, "contentChanges": [change]})
     assert not [found for found in server.diagnostics() if found["severity"] == 1]
     server.close()
+
+
+def test_a_mistake_of_no_line_names_no_file():
+    """Not `<source>:0: `, as if an included file were meant."""
+    for source, arch, message in (("", "sm_75", "there are no"), ("EXIT;", "sm_1", "unknown architecture")):
+        (problem,) = Analysis(source, "x.sass", Settings(arch)).problems
+        assert problem.message.startswith(message) and problem.at.line == 0
 
 
 def test_typing_is_looked_at_once(server):
@@ -192,6 +200,46 @@ def test_rename(opened):
         assert not re.search(rf"\b{old}\b", code) and "# value" in made
         if old != "input":  # the names of parameters are kept in a cubin
             assert turingas.assemble(made).to_bytes() == before
+
+
+NUMBERS = """\
+.arch sm_75
+.kernel one
+# what one does
+--:-:0:-:1   S2R R0, SR_TID.X;
+01:-:-:Y:d   ISETP.LT.AND P0, PT, R0, 0x4, PT;   # R0
+--:-:-:-:5   @P0 IADD3 R2, R0.reuse, -R0, RZ;
+--:-:-:-:5   STS [R0+0x4], R2;
+--:-:-:Y:5   EXIT;
+.kernel two
+<regs>
+1 : width
+</regs>
+--:-:-:-:5   MOV R0, RZ;
+--:-:-:Y:5   EXIT;
+"""
+
+
+def test_rename_of_a_register_gives_it_a_name(server):
+    """Of all of its kernel, and declared there; the code stays."""
+    before = turingas.assemble(NUMBERS).to_bytes()
+    server.open(NUMBERS)
+    n = line(NUMBERS, "IADD3")
+    column = NUMBERS.split("\n")[n].index("R0")
+    assert len(server.at("references", n, column, context={"includeDeclaration": True})) == 5
+    made = applied(NUMBERS, server.at("rename", n, column, newName="tid")["changes"][URI])
+    assert "@P0 IADD3 R2, tid.reuse, -tid, RZ;" in made and "MOV R0, RZ" in made and "# R0" in made
+    assert ".kernel one\n<regs>\n0 : tid\n</regs>\n# what one does\n" in made
+    assert turingas.assemble(made).to_bytes() == before
+    with pytest.raises(Failed, match="another number in <regs>"):
+        server.at("rename", n, column, newName="R7")
+    n = line(NUMBERS, "MOV R0")
+    made = applied(NUMBERS, server.at("rename", n, NUMBERS.split("\n")[n].index("R0"), newName="zero")["changes"][URI])
+    assert "1 : width\n0 : zero\n</regs>" in made and turingas.assemble(made).to_bytes() == before
+    n = line(NUMBERS, "ISETP")
+    made = applied(NUMBERS, server.at("rename", n, NUMBERS.split("\n")[n].index("P0"), newName="few")["changes"][URI])
+    assert "@few IADD3" in made and "P0 : few" in made and turingas.assemble(made).to_bytes() == before
+    server.close()
 
 
 @pytest.mark.parametrize("what, column, new, said", [

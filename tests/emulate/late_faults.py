@@ -9,10 +9,12 @@ before its turn. A fault is reported when there is a race, a hazard of a product
 Some faults change nothing, and that can be shown without the detector of races:
 
 * *told twice*: each warp learns of the end of each operation and phase with the same number of instructions behind it
-  that could make a difference: that touch memory or other warps, or registers of the product that has ended. So it is
-  with the end of an empty group, and with one of two waits that follow each other. Operations do not count whose bytes
-  nobody touches once they have begun, if the warp that begins them learns of their end at all.
-* *nothing to fence*: of what threads have written when the fence comes, copies, products and SYNCS touch nothing later.
+  that could make a difference: that touch memory, other warps (of operations: what matters is what these learn by it),
+  or registers of the product that has ended. So it is with the end of an empty group, and with one of two waits that
+  follow each other, or have a barrier between them and are everybody's. Operations do not count whose bytes nobody
+  touches once they have begun, if the warp that begins them learns of their end at all.
+* *nothing to fence*: of what threads have written when the fence comes, and their warps have not fenced since, copies,
+  products and SYNCS touch nothing later.
 * *nobody waits*: no warp looks for the end of the phase that the arrival belongs to, nor of a later one.
 * *met for nothing*: behind this wait for the cluster its warps touch no shared memory and tell nobody anything, and
   since the barrier before no block has touched another's memory, but by what that one's mbarriers tell of.
@@ -47,8 +49,9 @@ from tests.kernels_sass import harness
 from tests.tools import nvrtc
 from turingas import Cubin, api, assemble
 from turingas.emulate import DeviceError, device
-from turingas.emulate.cohort import Cohort, Observer, State
+from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.late import Flight, Touch, Which
+from turingas.emulate.order import Order
 from turingas.isa.instruction import Instruction, Mem, instruction
 from turingas.isa.isa import instruction_set
 
@@ -294,14 +297,14 @@ def _registers(i: Instruction | None) -> set[int]:
     return {r for a in (*i.reads, *i.writes) if a.file == "R" for r in range(a.first, a.first + a.count)} - {255}
 
 
-class Told(Observer):
+class Told(Order):
     """When each warp learns of the end of what, and when it fences. ``needed``: fences behind which the async proxy
-    touches what threads had written."""
+    touches what threads had written. What a warp learns from others, by barriers, is in the vectors of ``order``."""
 
     each = True
 
     def __init__(self, wave: State) -> None:
-        self.wave = wave
+        super().__init__(wave)
         code = wave.image.instructions
         self.products = [n for n, i in enumerate(code) if i is not None and i.op.pipe == "wgmma"]
         used = [_registers(code[n]) for n in self.products]
@@ -309,6 +312,10 @@ class Told(Observer):
         self.beside = [np.array([p for p, mine in enumerate(used) if mine & _registers(i)], np.intp) for i in code]
         self.touched = np.zeros((len(used), wave.warps), np.int64)
         self.steps = np.zeros(wave.warps, np.int64)
+        self.touches = np.zeros(wave.warps, np.int64)  # of those steps, the ones that touch memory, and the end
+        self.whose: list[tuple[tuple[int, ...], int]] = []  # of each number of ``operations``: its name and warp
+        self.learnt = np.zeros((wave.warps, 0), bool)  # whether each warp knows of its end
+        self.first: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)  # behind how many touches it did
         self.flights: dict[int, Flight] = {}  # by their ids
         self.names: dict[int, tuple[int, ...]] = {}  # of each flight: its first warp, and which of that one's it is
         self.of: dict[tuple[int, ...], int] = {}  # which of the products
@@ -327,7 +334,8 @@ class Told(Observer):
         self.ordinary = np.zeros(len(self.last), bool)  # words that threads have written
         self.fenced: set[tuple[int, int]] = set()
         self.arrived: set[tuple[int, int]] = set()
-        self.behind: dict[int, np.ndarray] = {}  # words that threads had written before each fence
+        self.dirty = np.full(len(self.last), -1)  # the warp that wrote a word, and has not fenced since
+        self.behind: dict[int, np.ndarray] = {}  # such words, of each fence
         self.needed: set[int] = set()
         self.ran: set[int] = set()
         self.waits: dict[int, int] = {}  # of each warp, its last wait for its cluster
@@ -345,13 +353,33 @@ class Told(Observer):
             self.met.update(self.waits[warp] for warp in warps.tolist() if warp in self.waits)
         if i.base == "FENCE":
             self.fenced.update(zip(warps.tolist(), self.steps[warps].tolist()))
-            self.behind[n] = self.behind.get(n, False) | self.ordinary
+            self.behind[n] = self.behind.get(n, False) | (self.dirty >= 0)
+            self.dirty[np.isin(self.dirty, warps)] = -1
         elif i.base == "WARPGROUP" and i.mods[0] == "ARRIVE":
             self.arrived.update(zip(warps.tolist(), self.touched[:, warps].sum(axis=0).tolist()))
         elif self._counts(i):
             self.steps[warps] += 1
+            if i.base not in ("BAR", "UCGABAR_ARV", "UCGABAR_WAIT"):
+                self._learns(warps)
+                self.touches[warps] += 1
         if i.op.pipe != "wgmma" and len(self.beside[n]):
             self.touched[self.beside[n][:, None], warps] += 1
+
+    def _learns(self, warps: np.ndarray) -> None:
+        """``warps`` touch memory: of the end of which operations they know by now."""
+        operations = self.operations
+        count = operations.count
+        if count > self.learnt.shape[1]:
+            more = np.zeros((len(self.learnt), 2 * count), bool)
+            more[:, : self.learnt.shape[1]] = self.learnt
+            self.learnt = more
+        mine = warps[:, None]
+        know = self.clocks[0][mine, operations.column[:count]] >= operations.value[:count]
+        know &= (self.team[mine] == self.team[operations.warp[:count]]) & ~self.learnt[warps, :count]
+        for row, op in np.argwhere(know).tolist():
+            name, _ = self.whose[op]
+            self.first[name].add((int(warps[row]), int(self.touches[warps[row]])))
+        self.learnt[warps, :count] |= know
 
     def _counts(self, i: Instruction) -> bool:
         if i.base in WAITS or i.base == "SYNCS" and i.mods[0] in ("PHASECHK", "EXCH"):
@@ -382,6 +410,10 @@ class Told(Observer):
         self._touch(pieces, what != "read")
         if i.base != "SYNCS":
             self.ordinary[pieces] |= what != "read"
+            if what != "read":
+                rows = np.arange(addresses.size).reshape(addresses.shape) // 32
+                rows = (rows if lanes is None else rows[lanes]).reshape(-1, 1)
+                self.dirty[pieces] = k.warps[rows]
         else:
             self._fence_needed(pieces)
             if self.ordinary[pieces].any():  # an mbarrier in their place
@@ -395,10 +427,14 @@ class Told(Observer):
             self.of[name] = self.products.index(i.address // 16)
         self.begun[first] += 1
         self.order.append(name)
+        flight.numbers = self.operations.add(flight.warps, i.address // 16, proxy)  # the same as the detector's
+        self.whose += [(name, int(warp)) for warp in flight.warps]
         if not proxy:
             self.generic.add(name)
         told = any(touch.what == "mbarrier" for touch in touches)
         for touch in touches:
+            if touch.space != "shared":
+                continue
             at = touch.at if touch.mask is None else touch.at[touch.mask]
             pieces = at.reshape(-1, 1).astype(np.int64) * touch.nbytes // 4 + np.arange(max(1, touch.nbytes // 4))
             self._touch(pieces, touch.what == "write")
@@ -414,28 +450,33 @@ class Told(Observer):
     def closed(
         self, flights: Sequence[tuple[Flight, Which]], warps: np.ndarray, board: int, numbers: np.ndarray
     ) -> None:
+        super().closed(flights, warps, board, numbers)
         for warp, number in zip(warps.tolist(), numbers.tolist()):
             mine = [self.names[id(f)] for f, _ in flights if id(f) in self.names and warp in f.warps]
             self.groups[board, warp, number] = mine
 
     def waited(self, board: int, warps: np.ndarray, over: np.ndarray) -> None:
+        super().waited(board, warps, over)
         for warp, limit in zip(warps.tolist(), over.tolist()):
             for number in range(self.known[board, warp], limit):
                 for name in self.groups.get((board, warp, number), ()):
                     touched = int(self.touched[self.of[name], warp]) if name in self.of else -1
-                    self.told[name].add((warp, int(self.steps[warp]), touched))
+                    self.told[name].add((warp, touched))
             self.known[board, warp] = max(self.known[board, warp], limit)
 
     def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
+        super().mbarriers(i, events)
         for _, cell, arrives, over in events:
             if arrives:
                 self.arrivals[i.address // 16].add((cell, self.phases[cell]))
             self.phases[cell] += over
 
     def phase_over(self, cell: int) -> None:
+        super().phase_over(cell)
         self.phases[cell] += 1
 
     def acquire(self, i: Instruction, warps: np.ndarray, cells: np.ndarray) -> None:
+        super().acquire(i, warps, cells)
         for warp, cell in zip(warps.tolist(), cells.tolist()):
             if phase := self.phases[cell]:  # before the first phase has ended there is nothing to learn
                 self.told[-1, cell, phase].add((warp, int(self.steps[warp])))
@@ -446,6 +487,7 @@ class Told(Observer):
         return any(self.looked[cell] > phase for cell, phase in self.arrivals[n])
 
     def cluster(self, what: str, which: np.ndarray) -> None:
+        super().cluster(what, which)
         if what == "met" and len(which):
             self.guarded, self.abroad = self.abroad, False
         if what == "passed":
@@ -460,7 +502,8 @@ class Told(Observer):
             if name[0] >= 0 and name not in self.again:  # its bytes are not touched: registers alone
                 if name in self.generic:
                     continue
-                mine, its = ({(warp, touched) for warp, _, touched in one} for one in (mine, its))
+            elif name[0] >= 0 and self.first.get(name) != other.first.get(name):
+                return False
             if mine != its:
                 return False
         return True

@@ -115,6 +115,8 @@ def test_architectures(cubin):
         Device("sm_90").load(cubin)
     with pytest.raises(LaunchError, match="unknown architecture"):
         Device("sm_12")
+    of_a_family = turingas.assemble(".arch sm_100f\n.kernel k\n--:-:-:-:5 EXIT;\n")
+    assert Device("sm_100").load(of_a_family).kernel().name == "k"
 
 
 def test_an_access_beyond_an_array_names_kernel_thread_address_line_and_instruction(cubin):

@@ -91,6 +91,13 @@ sm_90 | UBLKCP.S.G [UR8], [UR4], UR7                  | UR8:2 UR4:2 UR7 |
 sm_90 | UBLKCP.G.S [UR8], [UR4], UR7                  | UR8:2 UR4 UR7 |
 sm_90 | UTMALDG.2D [UR8], [UR4]                       | UR8:4 UR4:2   |
 sm_90 | UTMASTG.3D [UR8], [UR4]                       | UR8:4 UR4:2   |
+sm_90 | UTMAPF.L2.5D [UR8], [UR4]                     | UR8:5 UR4:2   |
+sm_100 | UTMALDG.2D.GATHER4 [UR8], [UR4]              | UR8:7 UR4:2   |
+sm_100 | UTMASTG.2D.SCATTER4 [UR8], [UR4]             | UR8:6 UR4:2   |
+sm_100 | UTMAPF.L2.2D.GATHER4 [UR8], [UR4]            | UR8:5 UR4:2   |
+sm_100 | UTCHMMA tmem[UR4], gdesc[UR6], tmem[UR5], tmem[UR10], idesc[UR11], UR12, UPT | UR4 UR6:2 UR5 UR10 UR11 UR12:4 |
+sm_100|UTCIMMA.2CTA tmem[UR4], gdesc[UR6], tmem[UR5], tmem[UR10], idesc[UR11], UR12, UPT|UR4 UR5 UR6:2 UR10 UR11 UR12:8|
+sm_100|UTCOMMA.4X gdesc[UR8], gdesc[UR6], tmem[UR5], tmem[UR4], idesc[UR5], tmem[UR12], UPT|UR8:2 UR6:2 UR5 UR4 UR12:2|
 sm_90 | SYNCS.EXCH.64 URZ, [UR5], UR6                 | UR5 UR6:2     |
 sm_90 | ELECT P0, UR4, PT                             |               | P0 UR4
 """.strip().splitlines()

@@ -206,6 +206,8 @@ def test_rates_of_products() -> None:
     assert cycles("sm_80", "IMMA.16832.S4.S4 R4, R8.ROW, R10.COL, R4") == 4
     for n, wanted in ((8, 4), (64, 32), (256, 128)):
         assert cycles("sm_90", f"HGMMA.64x{n}x16.F32 R24, gdesc[UR4], R24") == wanted
+    # those of tensor memory are issued, and done elsewhere; what they take stands in a register
+    assert cycles("sm_100a", "UTCHMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT") == 1
     found = json.loads((MEASURED.parent / "hmma_sm90.json").read_text())["settings"]
     for name, row in found.items():  # never more than was measured, and close to it but for the narrowest
         if (name.startswith("HGMMA.64x") or name.startswith("HMMA.16816")) and " a scheduler" in name:

@@ -340,7 +340,8 @@ def test_contexts_that_do_not_compare(driver, cubin, monkeypatch):
 @pytest.mark.parametrize(
     ("arch", "gpu", "runs"),
     [("sm_75", (7, 5), True), ("sm_70", (7, 5), True), ("sm_75", (7, 0), False), ("sm_80", (8, 6), True),
-     ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True), ("sm_90", (9, 0), True)],
+     ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True), ("sm_90", (9, 0), True), ("sm_100f", (10, 3), True),
+     ("sm_103f", (10, 0), False), ("sm_100f", (11, 0), False), ("sm_120f", (12, 1), True), ("sm_100a", (10, 3), False)],
 )  # fmt: skip
 def test_which_cubins_a_gpu_runs(install, arch, gpu, runs):
     install(Driver(1, *gpu))

@@ -99,6 +99,16 @@ def test_may_change_places(first: str, second: str) -> None:
     assert not kind(first + ";", second + ";")
 
 
+@pytest.mark.parametrize("first, second", [
+    ("UTCHMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT", "UTCBAR [UR12], URZ"),
+    ("STTM.x4 tmem[UR6], R4", "UTCQMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT"),
+    ("FENCE.VIEW.ASYNC.T", "UTCIMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT"),
+    ("UMEMSETS.64 [UR4], URZ, UR6", "LDS R0, [R2]"),
+])  # fmt: skip
+def test_what_reaches_tensor_memory_stays(first: str, second: str) -> None:
+    assert kind(first + ";", second + ";", "sm_100a") == MEMORY
+
+
 def test_another_value_of_a_base() -> None:
     """Offsets tell accesses apart only where they count from the same value."""
     found = edges("STS [R2], R0;", "IADD3 R2, R2, 0x4, RZ;", "STS [R2-0x4], R1;")

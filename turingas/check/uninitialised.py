@@ -60,6 +60,23 @@ def _wanted(this: Effects) -> int:
     return mask
 
 
+def _in_vain(effects: list[Effects | None]) -> bool:
+    """Whether what the first of these instructions writes is written again before one of them reads it. (Compilers
+    leave such copies of registers behind.)"""
+    this = effects[0]
+    left = this.written & START if this is not None else 0
+    if not left:
+        return False
+    for other in effects[1:]:
+        if other is not None:
+            if other.read & left:
+                return False
+            left &= ~other.written if other.guard is None else START
+            if not left:
+                return True
+    return False
+
+
 class _Suspects:
     """What is read unwritten if guards are not looked at, which is quick, and mostly nothing. ``some``: registers that
     are so on some path; ``reads``: (instruction, register) that is so on all of them."""
@@ -99,7 +116,9 @@ class _Suspects:
             for n in range(blocks[number].start, blocks[number].end):
                 this = effects[n]
                 if this is not None:
-                    self.reads.update((n, register) for register in bits(_wanted(this) & ~known))
+                    wanted = _wanted(this) & ~known
+                    if wanted and not _in_vain(effects[n : blocks[number].end]):
+                        self.reads.update((n, register) for register in bits(wanted))
                     known |= this.written
 
 
@@ -115,11 +134,14 @@ class _Walk:
         #: of each block the instructions that matter, and the registers that they need and write
         self.steps: list[list[tuple[int, Effects, int, int]]] = []
         for block in graph.blocks:
-            self.steps.append([
-                (n, this, _wanted(this) & suspects.some, this.written & suspects.some)
-                for n, this in enumerate(graph.effects[block.start : block.end], block.start)
-                if this is not None and ((this.read | this.written) & suspects.some or this.clears)
-            ])
+            steps = []
+            for n, this in enumerate(graph.effects[block.start : block.end], block.start):
+                if this is not None and ((this.read | this.written) & suspects.some or this.clears):
+                    wanted = _wanted(this) & suspects.some
+                    if wanted and _in_vain(graph.effects[n : block.end]):
+                        wanted = 0
+                    steps.append((n, this, wanted, this.written & suspects.some))
+            self.steps.append(steps)
 
     def run(self) -> Iterator[Finding]:
         """A finding for each register, at the first place that reads it; what no path has written goes first."""

@@ -10,7 +10,18 @@ from typing import Any
 import click
 
 from turingas.cli.files import written
-from turingas.cli.options import HOLDER, JSON, KEEP_CAPSULE, Numbers, Sources, json_option, launching, sizes, sources
+from turingas.cli.options import (
+    HOLDER,
+    JSON,
+    KEEP_CAPSULE,
+    Numbers,
+    Sources,
+    json_option,
+    launching,
+    races_option,
+    sizes,
+    sources,
+)  # fmt: skip
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.packages import check
 
@@ -97,7 +108,7 @@ def run(
 @click.option("--device", metavar="cpu|cuda[:N]", help="Where it runs. [default: a GPU if there is one]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--strict", is_flag=True, help="On the CPU device: obey stalls and scoreboards.")
-@click.option("--races", is_flag=True, help="On the CPU device: find races in shared memory.")
+@races_option("On the CPU device: find races in shared memory")
 @json_option(is_flag=True, help="Print the table as JSON.")
 @sources
 def validate(
@@ -110,7 +121,7 @@ def validate(
     stride: int,
     padding: int | None,
     strict: bool,
-    races: bool,
+    races: str | bool,
     as_json: bool,
     sources: Sources,
     **options: Any,
@@ -134,7 +145,7 @@ def validate(
     from loader.cuda import CudaError
     from turingas.emulate.errors import DeviceError
 
-    options["options"] = {name: True for name, on in (("strict", strict), ("races", races)) if on}
+    options["options"] = {name: on for name, on in (("strict", strict), ("races", races)) if on}
     results = []
     with diagnosed(file):
         found = sources.found(file, options["kernel"])

@@ -204,6 +204,31 @@ def launching(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class Modes(click.Option):
+    """An option that takes the next word only if that is one of its choices: else it is a flag, as it once was."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        known = self.type.choices if isinstance(self.type, click.Choice) else ()
+        for name in self.opts:
+            option = parser._long_opt[name]
+
+            def process(value: Any, state: Any, then: Any = option.process) -> None:
+                if isinstance(value, str) and value not in known:
+                    state.rargs.insert(0, value)
+                    value = self.flag_value
+                then(value, state)
+
+            option.process = process
+
+
+def races_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--races [shared|global]; its value is False where it is not given."""
+    return click.option("--races", cls=Modes, is_flag=False, flag_value="shared", metavar="[global]",
+                        type=click.Choice(["shared", "global"]), callback=lambda ctx, param, value: value or False,
+                        help=f"{about}; --races global: in global memory, too.")  # fmt: skip
+
+
 LAUNCH = (
     click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True,
                  help="Blocks in the grid."),
@@ -215,7 +240,7 @@ LAUNCH = (
     click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other."),
     click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error."),
     click.option("--stale", is_flag=True, help="Poison what a copy may still write; --strict: use old values."),
-    click.option("--races", is_flag=True, help="Find races in shared memory."),
+    races_option("Find races in shared memory"),
     click.option("--written", is_flag=True, help="Reading uninitialised memory is an error."),
     click.option("--budget", type=click.IntRange(min=1),
                  help="Most instructions that a warp may run. [default: 1000000]"),

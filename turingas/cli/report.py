@@ -81,7 +81,7 @@ def _file(file: str, read: Found, patterns: tuple[str, ...], folders: tuple[str,
     texts = read.cubin.texts
     if run is not None and not patterns:
         patterns = (run.report.kernel.name,)
-    wanted = (*patterns, *([read.kernel] if read.kernel else ()))
+    wanted = tuple(dict.fromkeys((*patterns, *([read.kernel] if read.kernel else ()))))
     shown = [text for text in texts if not wanted or any(fnmatch.fnmatchcase(text.name, one) for one in wanted)]
     if not shown:
         raise LaunchError(f"there is no kernel {' or '.join(wanted)}", f"there are: {', '.join(t.name for t in texts)}")

@@ -19,6 +19,7 @@ from typing import Any
 from turingas.cubin.elf import Elf
 from turingas.cubin.read import architecture
 from turingas.errors import CubinError
+from turingas.isa.arch import chip
 
 MAGIC = bytes.fromhex("50ed55ba")
 HEADER = struct.Struct("<4sHHQ")  # magic, version, bytes of this header, bytes of the entries
@@ -116,7 +117,7 @@ def cubins(path: str | os.PathLike[str], archs: Collection[str] = ()) -> Iterato
 def within(data: bytes | mmap.mmap, archs: Collection[str] = ()) -> Iterator[tuple[int, str, bytes]]:
     """The same of a file's bytes."""
     for number, entry in enumerate(entries(data), 1):
-        if archs and f"sm_{entry.target}" not in {arch.rstrip("a") for arch in archs}:
+        if archs and f"sm_{entry.target}" not in {chip(arch) for arch in archs}:
             continue
         cubin = unpack(data, entry)
         try:

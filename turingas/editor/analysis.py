@@ -14,7 +14,7 @@ from turingas.assembler.schedule import listing
 from turingas.check.finding import Finding
 from turingas.check.lint import lint_graph
 from turingas.editor.text import Span, Text
-from turingas.errors import AsmError
+from turingas.errors import UNNAMED, AsmError
 from turingas.flow.graph import Graph
 from turingas.flow.live import Lives
 from turingas.isa import banks, control
@@ -133,7 +133,7 @@ class Analysis:
 
     def _problem(self, error: AsmError, severity: str) -> Problem:
         message = error.message
-        if error.file != self.file:  # of a file that is included
+        if error.file not in (self.file, UNNAMED):  # of a file that is included
             name = error.file.rpartition("/")[2]
             rows = (n for n, raw in enumerate(self.text.raw) if ".include" in raw and name in raw)
             at = self._whole(next(rows, 0))

@@ -18,7 +18,7 @@ from pygls.workspace import TextDocument
 
 from turingas.editor import show
 from turingas.editor.analysis import Analysis, Problem, Settings
-from turingas.editor.text import NAME, SECTIONS, Span, Symbol, Text
+from turingas.editor.text import NAME, REGISTER, SECTIONS, Span, Symbol, Text
 from turingas.version import __version__
 
 T = TypeVar("T")
@@ -208,8 +208,11 @@ def server(settings: Settings | None = None) -> Server:
     @ls.feature(t.TEXT_DOCUMENT_REFERENCES)
     def references(params: t.ReferenceParams) -> list[t.Location]:
         text, document = ls.text(params.text_document.uri)
-        symbol = text.symbol(*_at(params.position, document))
-        spans = text.places(symbol) if symbol else []
+        place = _at(params.position, document)
+        if (symbol := text.symbol(*place)) is not None:
+            spans = text.places(symbol)
+        else:
+            spans = text.uses(register) if (register := text.register(*place)) else []
         return [t.Location(document.uri, _range(span, document)) for span in spans]
 
     def renamed(text: Text, symbol: Symbol | None) -> Symbol:
@@ -227,7 +230,9 @@ def server(settings: Settings | None = None) -> Server:
     def prepare(params: t.PrepareRenameParams) -> t.Range:
         text, document = ls.text(params.text_document.uri)
         line, column = _at(params.position, document)
-        symbol = renamed(text, text.symbol(line, column))
+        if (symbol := text.symbol(line, column)) is None and (register := text.register(line, column)) is not None:
+            return _range(register.at, document)
+        symbol = renamed(text, symbol)
         here = [span for span in text.places(symbol) if span.line == line and span.start <= column <= span.end]
         return _range(here[0] if here else symbol.at, document)
 
@@ -235,12 +240,22 @@ def server(settings: Settings | None = None) -> Server:
     def rename(params: t.RenameParams) -> t.WorkspaceEdit:
         text, document = ls.text(params.text_document.uri)
         line, column = _at(params.position, document)
-        symbol, new = renamed(text, text.symbol(line, column)), params.new_name
-        if not NAME.match(new) or show.REGISTER.match(new):
+        found, new = text.symbol(line, column), params.new_name
+        register = text.register(line, column) if found is None else None
+        if register is not None and REGISTER.match(new):
+            raise JsonRpcInvalidParams(f"give {register.name} a name, and the name another number in <regs>")
+        if register is not None and text.in_python(register.name):
+            raise JsonRpcInvalidParams(f"{register.name} stands in inline Python too: change it by hand")
+        symbol = register or renamed(text, found)
+        if not NAME.match(new) or REGISTER.match(new):
             raise JsonRpcInvalidParams(f"{new!r} is not a valid name: letters, digits and _, and no register's")
         if any(one.name == new for one in text.symbols):
             raise JsonRpcInvalidParams(f"there is a {new} already")
-        edits = [t.TextEdit(_range(span, document), new) for span in text.places(symbol)]
+        spans = text.uses(register) if register else text.places(symbol)
+        edits = [t.TextEdit(_range(span, document), new) for span in spans]
+        if register is not None:
+            line, declared = text.declaration(register, new)
+            edits.append(t.TextEdit(_range(Span(line, 0, 0), document), declared))
         return t.WorkspaceEdit({document.uri: edits})
 
     @ls.feature(t.TEXT_DOCUMENT_DOCUMENT_SYMBOL)

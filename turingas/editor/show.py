@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from turingas.assembler.directives import DIRECTIVES
 from turingas.editor.analysis import Analysis, Place, sequence
-from turingas.editor.text import Symbol, Text
+from turingas.editor.text import REGISTER, Symbol, Text
 from turingas.errors import AsmError
 from turingas.isa import control, describe
 from turingas.isa.effects import FIRST
@@ -19,7 +19,6 @@ from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
 
-REGISTER = re.compile(r"(UR|UP|R|P)(\d+)\Z")
 SPECIAL = re.compile(r"SR_\w+(?:\.[XYZ])?|SRZ")
 LONGEST = 60  # lines of forms and bits in a hover
 TAGS = ("code", "regs", "params", "consts", "smem")

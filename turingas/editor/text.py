@@ -24,6 +24,7 @@ _DECLARED = re.compile(r"[A-Za-z_]\w*(?:<\d+-\d+>\w*)?")
 _ARCH = re.compile(r"\s*\.arch\s+(\w+)")
 SECTIONS = ("kernel", "function")
 NAME = re.compile(r"[A-Za-z_]\w*\Z")
+REGISTER = re.compile(r"(UR|UP|R|P)(\d+)\Z")
 
 
 class Span(NamedTuple):
@@ -195,6 +196,33 @@ class Text:
                     continue  # a control code
                 found.append(span)
         return list(dict.fromkeys(found))
+
+    def register(self, line: int, column: int) -> Symbol | None:
+        """The register at a place that stands there by its number, as if it had been declared."""
+        found = self.word(line, column)
+        if found is None or not REGISTER.match(found[0]) or self.lines[line].kind not in ("instruction", "label"):
+            return None
+        return Symbol(found[0], "register", found[1], self.lines[line].section, found[0])
+
+    def uses(self, register: Symbol) -> list[Span]:
+        """Where a register stands by its number, in its section."""
+        code = ("instruction", "label")
+        return [one for one in self.places(register) if self.lines[one.line].kind in code
+                and self.lines[one.line].section == register.section]  # fmt: skip
+
+    def declaration(self, register: Symbol, name: str) -> tuple[int, str]:
+        """A line, and what to put in front of it, so that ``name`` stands for a register of a section."""
+        number = register.name.removeprefix("R")
+        for n, line in enumerate(self.lines):
+            if line.section != register.section:
+                continue
+            if line.kind == "tag" and line.block == "regs" and re.match(r"\s*</", line.plain):
+                return n, f"{number} : {name}\n"
+            if line.kind in ("instruction", "label"):
+                while n and self.lines[n - 1].kind == "blank" and self.raw[n - 1].strip():
+                    n -= 1  # its comment
+                return n, f"<regs>\n{number} : {name}\n</regs>\n"
+        return 0, ""
 
     def in_python(self, name: str) -> bool:
         """Whether a word stands in inline Python."""

@@ -145,8 +145,9 @@ class Observer:
         words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
         """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
-        ``what`` is "read", "write" (of ``words``) or "atomic"; ``owners`` (n, 32) are the blocks of the wave whose
-        shared memory it is (None: each its own)."""
+        ``what`` is "read", "write" (of ``words``) or "atomic" (on global memory ``words`` are the lanes in which a
+        compare-and-swap was done); ``owners`` (n, 32) are the blocks of the wave whose shared memory it is (None: each
+        its own)."""
 
     def barrier(self, warps: Array, groups: Array | None = None) -> None:
         """Warps have passed a barrier; those of one of ``groups`` (a number for each block and barrier) did so
@@ -158,8 +159,14 @@ class Observer:
     def cluster(self, what: str, which: Array) -> None:
         """The barrier of clusters: warps have "arrived", or "passed"; all of a cluster (its number) have "met"."""
 
-    def fence(self, warps: Array) -> None:
-        """Warps stand at a fence between the generic proxy and the async one."""
+    def fence(self, warps: Array, memory: str = "shared") -> None:
+        """Warps stand at a fence between the generic proxy and the async one, for "shared" or "global" memory."""
+
+    def membar(self, warps: Array, wide: bool) -> None:
+        """Warps stand at a MEMBAR, with the scope of the block or a wider one."""
+
+    def invalidate(self, warps: Array) -> None:
+        """Warps forget what their L1 holds (CCTL.IVALL)."""
 
     def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
         """Mbarriers were told something, in this order: (warp, which of all words of 8 bytes, whether the warp arrives,
@@ -167,6 +174,9 @@ class Observer:
 
     def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps have found a phase over, of one mbarrier each."""
+
+    def dependency(self, warps: Array) -> None:
+        """Warps have waited for the launches before this one (ACQBULK)."""
 
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
         """An asynchronous operation begins, see ``late``."""

@@ -13,7 +13,7 @@ from turingas.isa.instruction import Instruction
 WORD = 16
 
 
-@dataclass
+@dataclass(repr=False)
 class Counters:
     """Arrays with a number for each instruction (its address / 16).
 
@@ -35,6 +35,10 @@ class Counters:
     def __post_init__(self) -> None:
         for name in NUMBERS:
             setattr(self, name, np.zeros(self.size, np.int64))
+
+    def __repr__(self) -> str:
+        ran = int(np.count_nonzero(self.warps))
+        return f"<Counters of {self.size} instructions: {ran} ran, {int(self.warps.sum()):,} warp instructions>"
 
     def memory(self, i: Instruction, space: str, addresses: Array, mask: Array | None, nbytes: int) -> None:
         """An access of ``nbytes`` a lane at ``addresses`` (n, 32) in "shared" or "global" memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from turingas.emulate.arguments import pack
 from turingas.emulate.arrays import Array
 from turingas.emulate.counters import Counters
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.global_races import GlobalRaces, Ledger
 from turingas.emulate.machine import Image, Wave
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, Global
 from turingas.emulate.observe import Counting
@@ -31,7 +33,7 @@ from turingas.emulate.report import LANES, STACK, Options, Report
 from turingas.emulate.semantics.tmem import prepare
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.arch import arch
+from turingas.isa.arch import arch, chip
 from turingas.launch import cluster_of, find, shape
 
 TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold
@@ -58,6 +60,7 @@ class Device:
         except AsmError as error:
             raise LaunchError(error.message, error.hint) from None
         self.memory = Global(track_writes=written)
+        self.ledger: Ledger | None = None  # of the last launch, if its races in global memory were looked for
 
     def load(self, cubin: Cubin | bytes) -> Module:
         """Load a cubin. LaunchError when it is of another architecture; CubinError when it is none."""
@@ -68,7 +71,7 @@ class Module:
     """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
 
     def __init__(self, device: Device, cubin: Cubin) -> None:
-        if cubin.arch.rstrip("a") != device.arch.name.rstrip("a"):
+        if chip(cubin.arch) != chip(device.arch.name):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
         data = cubin.to_bytes()
@@ -122,8 +125,14 @@ class Module:
         chosen = self._options(found, grid, block, shared, options)
         params, added = pack(found, args, self.device.memory)
         try:
-            return _run(self.image(found, chosen, params, added), chosen, progress)
+            image = self.image(found, chosen, params, added)
+            before, self.device.ledger = self.device.ledger, _ledger(image, chosen)
+            if chosen.early and before is not None and self.device.ledger is not None:
+                self.device.ledger.before = before
+            return _run(image, chosen, progress, self.device.ledger)
         finally:
+            if self.device.ledger is not None:
+                self.device.ledger.before = None
             for address in added:
                 self.device.memory.remove(address)
 
@@ -157,6 +166,8 @@ class Module:
                 f"{kernel.name} would have {local} bytes of local memory a thread ({kernel.frame_bytes} of its own, "
                 f"the rest stack); the limit is {LOCAL}"
             )
+        if more.get("races", False) not in (False, True, "shared", "global"):
+            raise LaunchError(f"races={more['races']!r}: True or 'shared', or 'global' for global memory, too")
         lanes = LANES_WATCHED if more.get("strict") or more.get("races") else LANES
         return Options(grid3, block3, total, **{"lanes": lanes, **more, "cluster": cluster})
 
@@ -361,7 +372,15 @@ def patch(data: bytearray, offset: int, kind: str, value: int, addend: int | Non
 # ---- running -----------------------------------------------------------------------------------------------------
 
 
-def _run(image: Image, options: Options, progress: Progress | None) -> Report:
+def _ledger(image: Image, options: Options) -> Ledger | None:
+    """What the detector of races in global memory keeps of a launch."""
+    if options.races != "global":
+        return None
+    warps = int(np.prod(options.grid)) * -(-int(np.prod(options.block)) // 32)
+    return Ledger(image, options.block, warps, functools.partial(_place, options))
+
+
+def _run(image: Image, options: Options, progress: Progress | None, ledger: Ledger | None) -> Report:
     """All blocks of a launch, in waves; waves in several threads where the order of blocks cannot matter."""
     start = time.perf_counter()
     report = Report(image.kernel)
@@ -384,7 +403,7 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
             if (begun := pending.begin()) is None:
                 return
             first, count = begun
-            wave = _wave(image, options, pending, first, count)
+            wave = _wave(image, options, pending, first, count, ledger)
             try:
                 wave.run(lambda: bool(failures))
             except BaseException as error:
@@ -416,6 +435,12 @@ def _run(image: Image, options: Options, progress: Progress | None) -> Report:
             first.report = report
         raise first
     return report
+
+
+def _place(options: Options, number: int) -> tuple[int, int, int]:
+    """Where one block lies in the grid."""
+    x, y, z = places(options, np.array([number]))[:, 0].tolist()
+    return x, y, z
 
 
 def _collect(report: Report, wave: Wave) -> None:
@@ -450,7 +475,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _wave(image: Image, options: Options, pending: Pending, first: int, count: int) -> Wave:
+def _wave(
+    image: Image, options: Options, pending: Pending, first: int, count: int, ledger: Ledger | None = None
+) -> Wave:
     wave = Wave(image, options, places(options, np.arange(first, first + count)))
     wave.pending = pending
     if image.reserved:
@@ -458,7 +485,7 @@ def _wave(image: Image, options: Options, pending: Pending, first: int, count: i
     if options.strict:
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
-        wave.observers.append(Races(wave))
+        wave.observers.append(Races(wave) if ledger is None else GlobalRaces(wave, ledger, first))
     if (options.strict or options.races) and any(i is not None and i.op.pipe == "wgmma" for i in image.instructions):
         wave.observers.append(Products(wave))
     if options.counters:
@@ -479,10 +506,11 @@ def launch(
     """Run a kernel of a cubin on a CPU device of its architecture.
 
     ``args``: numpy arrays, used in place, and scalars. ``options``: ``counters`` (True: count by instruction),
-    ``races`` (find races in shared memory), ``strict`` (heed stalls and scoreboards), ``stale`` (and use old values
-    where the GPU would), ``written`` (an error for reading memory that was never written), ``budget`` (instructions of
-    a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a cluster), ``cooperative`` (all blocks at
-    once, so that they may wait for each other). Raises LaunchError, DeviceError, CubinError.
+    ``races`` (find races in shared memory; "global": in global memory, too), ``strict`` (heed stalls and scoreboards),
+    ``stale`` (and use old values where the GPU would), ``written`` (an error for reading memory that was never
+    written), ``budget`` (instructions of a warp), ``workers`` (threads; 0: one a core), ``cluster`` (blocks of a
+    cluster), ``cooperative`` (all blocks at once, so that they may wait for each other), ``early`` (only races can
+    tell). Raises LaunchError, DeviceError, CubinError.
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))

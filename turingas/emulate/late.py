@@ -18,7 +18,7 @@ waits forever. One call for each case::
     late.expect(cell, late.begin(warps, land, i=i, touches=[...]), change, fail)    # UBLKCP: proved by an mbarrier
 
 ``land(rows)`` gets a slice or indices into the warps that it began with, each of them once. ``touches`` say which bytes
-of shared memory it reads and writes, for ``races``.
+of memory it reads and writes, for ``races``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ Which = Array | None  # rows of a flight, (n,) bool; None: all
 
 
 class Touch(NamedTuple):
-    """What an operation does to shared memory: "read", "write" or "mbarrier" (that hears of the end). ``at``: (rows,
+    """What an operation does to memory: "read", "write", "atomic" or "mbarrier" (that hears of the end). ``at``: (rows,
     m), counts items of ``nbytes`` from the first byte of the wave's shared memory, as ``memory.Spots`` does, for each
-    warp that begins it; those of ``mask`` count (None: all)."""
+    warp that begins it; those of ``mask`` count (None: all). In the "global" ``space`` they are addresses, in that of
+    "tensor" memory words as ``TensorMemory.numbers`` counts them."""
 
     what: str
     at: Array
     nbytes: int
     mask: Array | None = None
+    space: str = "shared"
 
 
 class Flight:
@@ -128,7 +130,7 @@ class Late:
         proxy: bool = True,
     ) -> Flight:
         """``warps`` (ascending) begin an operation. With a ``kind`` it belongs to the group that they close next. For
-        the detector of races: the instruction, what it does to shared memory, and whether through the async proxy."""
+        the detector of races: the instruction, what it does to memory, and whether through the async proxy."""
         flight = Flight(warps, land)
         if i is not None:
             for watcher in self.watchers:

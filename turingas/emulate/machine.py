@@ -27,7 +27,7 @@ from turingas.emulate.code import WORD, Code
 from turingas.emulate.cohort import PATIENCE, Cohort, State
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.ready import ready
-from turingas.emulate.splits import RUNNING
+from turingas.emulate.splits import LOADED, RUNNING
 from turingas.isa.effects import SCOREBOARDS
 
 SPARE = 2  # registers of a warp that the hardware uses itself (see check/resources.py)
@@ -51,13 +51,15 @@ class Image(Code):
         self._settling()
 
     def _settling(self) -> None:
-        """Whoever waits, by the mask of its control code, for a scoreboard that is set when a group of copies is closed
-        knows that these are over."""
+        """Whoever waits, by the mask of its control code, for a scoreboard that is set when a group of copies is
+        closed, or by a load of tensor memory, knows that these are over."""
         groups = [i.control for i in self.instructions if i is not None and i.base in ("LDGDEPBAR", "UTMACMDFLUSH")]
-        boards = {b for c in groups for b in (c.write, c.read) if b < SCOREBOARDS}
+        loads = {i.control.write for i in self.instructions if i is not None and i.base == "LDTM"}
+        boards = [(b, b) for b in sorted({b for c in groups for b in (c.write, c.read) if b < SCOREBOARDS})]
+        boards += [(b, LOADED + b) for b in sorted(loads) if b < SCOREBOARDS]
         self.settled: dict[int, list[int]] = {}
         for n, i in enumerate(self.instructions):
-            if i is None or not (waits := [b for b in boards if i.control.wait >> b & 1]):
+            if i is None or not (waits := [late for b, late in boards if i.control.wait >> b & 1]):
                 continue
             if (guard := self.guards[n]) is not None:
                 self.guards[n] = _behind(waits, guard)

@@ -237,6 +237,14 @@ class Global:
         if written is not None:
             written[:] = 0xFF
 
+    def numbers(self, address: Array) -> Array:
+        """Which of all allocations, by address, has the highest base that is no higher than uint64 addresses."""
+        return np.asarray(np.searchsorted(np.array(self._bases, np.uint64), address, side="right").astype(np.int64) - 1)
+
+    def allocation(self, number: int) -> Allocation:
+        """One of ``numbers``."""
+        return self._live[number]
+
     def _exact(self, address: int) -> Allocation:
         found = self._at(address)
         if found is None or found.base != address:
@@ -264,7 +272,7 @@ class Global:
 
     def _spread(self, address: Array, nbytes: int, mask: Array, write: bool) -> list[Spots]:
         """Addresses in several allocations, or wrong ones."""
-        which = np.searchsorted(np.array(self._bases, np.uint64), address, side="right").astype(np.int64) - 1
+        which = self.numbers(address)
         good = np.zeros(address.shape, bool)
         found = []
         for i in np.unique(which[mask]):

@@ -24,11 +24,11 @@ NEVER = np.iinfo(np.int32).max
 
 
 class Meeting:
-    """What carries vectors: (2, columns) of those who arrived in this phase, and of all phases that are over."""
+    """What carries vectors: (layers, columns) of those who arrived in this phase, and of all phases that are over."""
 
-    def __init__(self, columns: int) -> None:
-        self.pending = np.zeros((2, columns), np.int32)
-        self.done = np.zeros((2, columns), np.int32)
+    def __init__(self, layers: int, columns: int) -> None:
+        self.pending = np.zeros((layers, columns), np.int32)
+        self.done = np.zeros((layers, columns), np.int32)
         self.phase = 0
 
     def grow(self, columns: int) -> None:
@@ -48,28 +48,31 @@ def _wider(clocks: Array, columns: int) -> Array:
 
 class Operations:
     """Asynchronous operations by number: the column and the value that a vector has who knows of the end; the warp and
-    the number of the instruction that began it; whether it uses the async proxy."""
+    the number of the instruction that began it; whether it uses the async proxy, and whether it is one of those that
+    tensor memory does for a warp in its order."""
 
     def __init__(self) -> None:
         self.count = 0
         self.column, self.value, self.warp, self.number = (np.zeros(64, np.int32) for _ in range(4))
-        self.proxy = np.zeros(64, bool)
+        self.proxy, self.queued = np.zeros(64, bool), np.zeros(64, bool)
 
-    def add(self, warps: Array, number: int, proxy: bool) -> Array:
+    def add(self, warps: Array, number: int, proxy: bool, queued: bool = False) -> Array:
         """Numbers of new ones, of instruction ``number``, one for each of ``warps``."""
         begin, self.count = self.count, self.count + len(warps)
         while self.count > len(self.value):
-            for name in ("column", "value", "warp", "number", "proxy"):
+            for name in ("column", "value", "warp", "number", "proxy", "queued"):
                 values = getattr(self, name)
                 setattr(self, name, np.concatenate([values, np.zeros_like(values)]))
         new = slice(begin, self.count)
         self.column[new], self.value[new], self.warp[new] = 0, NEVER, warps
-        self.number[new], self.proxy[new] = number, proxy
+        self.number[new], self.proxy[new], self.queued[new] = number, proxy, queued
         return np.arange(begin, self.count)
 
 
 class Order(Observer):
     """The vectors of one wave."""
+
+    layers = 2  # vectors of each warp: what it knows, and what it knows with a fence between
 
     def __init__(self, wave: State) -> None:
         self.wave = wave
@@ -82,7 +85,7 @@ class Order(Observer):
         self.members = self.slots * shared.cluster
         self.columns: dict[tuple[str, int], int] = {}  # of scoreboards (one for each warp of a team), of mbarriers
         self.used = self.members
-        self.clocks = np.zeros((2, wave.warps, self.members), np.int32)  # known; known with a fence between
+        self.clocks = np.zeros((self.layers, wave.warps, self.members), np.int32)
         self.clocks[0, np.arange(wave.warps), self.own] = 1
         self.meetings: dict[tuple[str, int], Meeting] = {}
         self.operations = Operations()
@@ -102,7 +105,7 @@ class Order(Observer):
     def _meeting(self, kind: str, which: int) -> Meeting:
         found = self.meetings.get((kind, which))
         if found is None:
-            found = self.meetings[kind, which] = Meeting(self.clocks.shape[-1])
+            found = self.meetings[kind, which] = Meeting(self.layers, self.clocks.shape[-1])
         return found
 
     def _release(self, meeting: Meeting, warps: Array) -> None:
@@ -147,7 +150,9 @@ class Order(Observer):
             else:
                 self._acquire(meeting, warps)
 
-    def fence(self, warps: Array) -> None:
+    def fence(self, warps: Array, memory: str = "shared") -> None:
+        if memory != "shared":
+            return
         self.clocks[1, warps] = np.maximum(self.clocks[1, warps], self.clocks[0, warps])
         self._tick(warps)
 

@@ -1,4 +1,4 @@
-"""Races in shared memory: accesses to one place, at least one a write, that nothing orders.
+"""Races in shared and tensor memory: accesses to one place, at least one a write, that nothing orders.
 
 What happens before what is kept in vector clocks, ``order`` (the way of FastTrack: Flanagan and Freund, PLDI 2009).
 For each piece of shared memory the last write is kept, and the last read of every warp of its block (or cluster),
@@ -13,6 +13,8 @@ What is reported, each pair of instructions once:
 * The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
   may still use its memory.
+* In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
+  are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
 * Atomics do not race with atomics, nor with the load that belongs to a compare-and-swap loop (float atomics are
   compiled to such loops); they do with other loads and stores.
 
@@ -34,6 +36,7 @@ from turingas.emulate.errors import Place
 from turingas.emulate.late import Flight, Touch
 from turingas.emulate.order import NEVER, Order
 from turingas.emulate.report import Report
+from turingas.emulate.tensor_memory import COLUMNS, LANES
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 WORD = 16  # bytes of an instruction
@@ -41,6 +44,7 @@ NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of 
 KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
+    "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
 #: what would have ordered an asynchronous operation and what comes behind it
@@ -48,6 +52,11 @@ OPEN = "closing its group (LDGDEPBAR, UTMACMDFLUSH) and waiting (DEPBAR), or wai
 CLOSED = "a wait for its group (DEPBAR.LE with few enough left) by its warp, and a barrier for the others"
 HEARD = "a wait for the phase of the mbarrier that it tells (SYNCS.PHASECHK)"
 MET = "a barrier of the cluster (UCGABAR_ARV, UCGABAR_WAIT) before its end"
+QUEUED = "a commit (UTCBAR), and a wait for the phase of its mbarrier"
+MOVED = (
+    "FENCE.VIEW.ASYNC.T behind a store (tcgen05.wait::st), a wait for the scoreboard of a load (tcgen05.wait::ld), "
+    "and a barrier or an mbarrier between warps"
+)
 FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tells the other of it"
 
 
@@ -55,8 +64,8 @@ FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tell
 class Race:
     """Two instructions that nothing orders: ``first`` ran before ``second`` here. Two with the same kind and places
     are equal; ``block``, the two threads, (x, y, z) each, the address and the number of bytes are those of the first
-    time (of ``first`` only the warp is known: its lowest thread). ``remedy``: what would have ordered them; ``memory``:
-    where it lies."""
+    time (of ``first`` only the warp is known: its lowest thread, in block ``home``). ``remedy``: what would have
+    ordered them; ``memory``: where it lies."""
 
     kind: str
     first: Place
@@ -67,13 +76,15 @@ class Race:
     nbytes: int = field(compare=False)
     remedy: str = field(compare=False)
     memory: str = field(compare=False)
+    home: tuple[int, int, int] = field(compare=False)
 
     def __str__(self) -> str:
         one, other = self.threads
+        home = f" of block {self.home}" if self.home != self.block else ""
         return (
             f"{self.second}: race: {KINDS[self.kind]} at 0x{self.address:x} of {self.memory}, {self.nbytes} bytes\n"
             f"  block {self.block}, thread {other}\n"
-            f"  the other instruction: {self.first}, in the warp of thread {one}\n"
+            f"  the other instruction: {self.first}, in the warp of thread {one}{home}\n"
             f"  what would order them: {self.remedy}"
         )
 
@@ -86,15 +97,17 @@ class Races(Order):
         self.findings: list[Race] = []
         self._known: set[tuple[str, int, int]] = set()
         instructions = wave.image.instructions
-        self.unit = min([4, *(_unit(i) for i in instructions if i is not None)])  # bytes that are looked at as one
+        spaces = ("shared", "generic")
+        self.unit = min([4, *(unit_of(i, spaces) for i in instructions if i is not None)])  # bytes looked at as one
         self.swaps = _swap_loads(instructions)
         self.stride = wave.shared.stride // self.unit  # pieces of a block
         self.pieces = wave.shared.blocks * self.stride
-        self.write = _Last(self.pieces)
+        self.words = wave.tensor.words.size if any(_tensor(i) for i in instructions) else 0  # of tensor memory
+        self.write = _Last(self.pieces + self.words)  # those of shared memory first
         self.read = np.zeros((self.pieces, self.members), np.int32)  # the clock of the last read of each warp of a team
         self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
         self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
-        self.atomic = np.zeros(self.pieces, bool)  # the last write was one
+        self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
 
@@ -111,15 +124,22 @@ class Races(Order):
 
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
         number = i.address // WORD
-        flight.numbers = self.operations.add(flight.warps, number, proxy)
+        queued = proxy and any(touch.space == "tensor" for touch in touches)
+        flight.numbers = self.operations.add(flight.warps, number, proxy, queued)
         for touch in touches:
+            if touch.space == "global":
+                continue
             rows, columns = np.nonzero(np.ones(touch.at.shape, bool) if touch.mask is None else touch.mask)
-            begin = touch.at[rows, columns].astype(np.int64) * touch.nbytes
-            hit = self._hit(i, flight.warps[rows], begin, touch.nbytes, columns % 32)
+            begin, warps = touch.at[rows, columns].astype(np.int64), flight.warps[rows]
+            if touch.space == "tensor":
+                hit = _Hit(self, i, warps, columns % 32, self.pieces + begin, queued)
+            else:
+                hit = self._hit(i, warps, begin * touch.nbytes, touch.nbytes, columns % 32)
             ops = np.repeat(flight.numbers[rows], len(hit.piece) // max(1, len(rows)))
             race = hit.unknown(self.write)
             hit.report("WAW" if touch.what == "write" else "RAW", race, self.write)
-            hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
+            if touch.space == "shared":
+                hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
             if touch.what == "mbarrier":
                 self.cells[hit.piece] = True
             elif touch.what == "write":
@@ -128,7 +148,7 @@ class Races(Order):
                 self.atomic[hit.piece] = False
             else:
                 if self.fetch is None:
-                    self.fetch = np.full(self.read.shape, -1, np.int64)
+                    self.fetch = np.full((self.pieces + self.words, self.members), -1, np.int64)
                 self.fetch[hit.piece, self.own[hit.warp]] = ops
 
     def ended(self) -> None:
@@ -168,10 +188,14 @@ class Races(Order):
             operation, user = int(operations[one]), int(users[one])
             remedy = MET if operation < 0 or self.wave.block_of[user] != block else self.remedy(operation)
             piece = block * self.stride + one
-            self.add("END", first, end, (user, int(warps[-1])), 0, piece, count * self.unit, remedy)
+            self.add("END", first, end, (user, int(warps[-1])), 0, piece, count, remedy)
 
     def remedy(self, operation: int) -> str:
         """What would have told of the end of an operation."""
+        if self.operations.queued[operation]:
+            return QUEUED
+        if _tensor(self.wave.image.instructions[self.operations.number[operation]]):
+            return MOVED
         if self.operations.value[operation] == NEVER:
             return OPEN
         column = int(self.operations.column[operation])
@@ -195,7 +219,7 @@ class Races(Order):
         if what == "read":
             self._read(hit, i, number)
         else:
-            values = None if words is None else self._pieces(words, flat, addresses.shape, nbytes)
+            values = None if words is None else pieces_of(words, flat, addresses.shape, nbytes, self.unit)
             self._write(hit, number, what == "atomic", values, i.base == "SYNCS")
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
@@ -239,12 +263,6 @@ class Races(Order):
             self.value[hit.piece] = values
             hit.report("WAW", self.value[hit.piece] != values, self.write)  # other lanes of this instruction
 
-    def _pieces(self, words: list[Array], flat: Array, shape: tuple[int, ...], nbytes: int) -> Array:
-        """The values of each piece that a write covers, (lanes * pieces,)."""
-        full = np.stack([np.broadcast_to(word, shape).reshape(-1)[flat] for word in words], axis=-1)
-        parts = full.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[self.unit])
-        return parts[:, : max(1, nbytes // self.unit)].astype(np.uint32).reshape(-1)
-
     def add(
         self,
         kind: str,
@@ -253,24 +271,26 @@ class Races(Order):
         warps: tuple[int, int],
         lane: int,
         piece: int,
-        nbytes: int,
+        count: int,
         remedy: str,
     ) -> None:
-        """A race of instructions ``first`` and ``second`` (numbers)."""
+        """A race of instructions ``first`` and ``second`` (numbers) about ``count`` pieces, ``piece`` the first."""
         if (kind, first, second) in self._known:
             return
         self._known.add((kind, first, second))
         image, wave = self.wave.image, self.wave
         block, other = wave.who(warps[1], lane)
-        _, one = wave.who(warps[0], 0)
-        owner, at = divmod(piece, self.stride)
-        places, memory = (image.place(first), image.place(second)), self._memory(owner, block)
-        self.findings.append(Race(kind, *places, block, (one, other), at * self.unit, nbytes, remedy, memory))
-
-    def _memory(self, owner: int, block: tuple[int, int, int]) -> str:
-        """The shared memory of a block of the wave, for one that may be another."""
-        its, _ = self.wave.who(owner * self.slots, 0)
-        return "shared memory" if its == block else f"shared memory of block {its}"
+        home, one = wave.who(warps[0], 0)
+        if piece < self.pieces:
+            space, (owner, at) = "shared memory", divmod(piece, self.stride)
+            address, nbytes = at * self.unit, count * self.unit
+        else:
+            space, (owner, at) = "tensor memory", divmod(piece - self.pieces, LANES * COLUMNS)
+            address, nbytes = at // COLUMNS << 16 | at % COLUMNS, count * 4
+        its, _ = wave.who(owner * self.slots, 0)
+        memory = space if its == block else f"{space} of block {its}"
+        places = image.place(first), image.place(second)
+        self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy, memory, home))
 
 
 class _Last:
@@ -294,8 +314,11 @@ class _Last:
 class _Hit:
     """The pieces that one access touches: parallel arrays."""
 
-    def __init__(self, races: Races, i: Instruction, warp: Array, lane: Array, piece: Array) -> None:
-        self.races, self.number = races, i.address // WORD
+    def __init__(
+        self, races: Races, i: Instruction, warp: Array, lane: Array, piece: Array, queued: bool = False
+    ) -> None:
+        """``queued``: of an operation that tensor memory does in its order."""
+        self.races, self.number, self.queued = races, i.address // WORD, queued
         self.warp, self.lane, self.piece = warp, lane, piece
         self.clock = races.clocks[0, warp, races.own[warp]]
 
@@ -313,20 +336,26 @@ class _Hit:
             column = np.where(under_way, ops.column[operation], column)
             value = np.where(under_way, ops.value[operation], value)
         known = races.clocks[fenced, self.warp, column] >= value
+        if self.queued:
+            known |= under_way & races.operations.queued[operation] & (who == self.warp)
         return np.asarray((who >= 0) & ~known & ((who != self.warp) | under_way | proxy))
 
     def readers(self) -> None:
         """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any."""
         races, mine = self.races, self.warp[:, None]
         team = races.team[self.warp] * races.members  # warps before it
-        late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
-        late &= np.arange(races.members) != races.own[mine]
+        late = np.zeros((0, 0), bool)
+        if len(self.piece) and self.piece[0] < races.pieces:  # who reads tensor memory is asynchronous
+            late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
+            late &= np.arange(races.members) != races.own[mine]
         at, reader = np.nonzero(late)
         if len(at):
             self._each("WAR", at, races.reader[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
         if races.fetch is not None:
             operation, known = races.fetch[self.piece], races.operations
             late = (operation >= 0) & (races.clocks[0][mine, known.column[operation]] < known.value[operation])
+            if self.queued:
+                late &= ~(known.queued[operation] & (known.warp[operation] == mine))
             at, reader = np.nonzero(late)
             if len(at):
                 operation = operation[at, reader]
@@ -346,14 +375,26 @@ class _Hit:
             remedy = FENCE if kind == "PROXY" else THREADS if operation < 0 else races.remedy(operation)
             warps_of = int(warps[one]), int(self.warp[n])
             lane, piece = int(self.lane[n]), int(self.piece[n])
-            races.add(kind, first, self.number, warps_of, lane, piece, count * races.unit, remedy)
+            races.add(kind, first, self.number, warps_of, lane, piece, count, remedy)
 
 
-def _unit(i: Instruction) -> int:
-    """The size of pieces that an instruction needs."""
-    if not i.op.traits & {"load", "store"} or i.op.space not in ("shared", "generic"):
+def pieces_of(words: list[Array], flat: Array, shape: tuple[int, ...], nbytes: int, unit: int) -> Array:
+    """The values of each piece of ``unit`` bytes that a write covers, (lanes * pieces,)."""
+    full = np.stack([np.broadcast_to(word, shape).reshape(-1)[flat] for word in words], axis=-1)
+    parts = full.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[unit])
+    return parts[:, : max(1, nbytes // unit)].astype(np.uint32).reshape(-1)
+
+
+def unit_of(i: Instruction, spaces: Sequence[str]) -> int:
+    """The size of pieces that an instruction needs, in one of ``spaces``."""
+    if not i.op.traits & {"load", "store"} or i.op.space not in spaces:
         return 4
     return next((size for mod, size in (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if mod in i.mods), 4)
+
+
+def _tensor(i: Instruction | None) -> bool:
+    """Whether it uses tensor memory."""
+    return i is not None and any(isinstance(o, Mem) and o.space == "tmem" for o in i.operands)
 
 
 def _swap_loads(instructions: Sequence[Instruction | None]) -> set[int]:

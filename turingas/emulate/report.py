@@ -27,7 +27,7 @@ class Options:
     stack: int = STACK
     counters: bool = False
     traffic: bool = True
-    races: bool = False
+    races: bool | str = False
     strict: bool = False
     stale: bool = False
     written: bool = False
@@ -35,6 +35,7 @@ class Options:
     lanes: int = LANES
     cluster: Three | None = None
     cooperative: bool = False
+    early: bool = False
 
     @property
     def together(self) -> int:

@@ -9,6 +9,8 @@ from turingas.emulate.arrays import Array, spread
 BARRIERS = 16  # convergence barriers of a warp, and barriers of a block
 GROUP = 4  # warps of a warp group
 GSB0 = 16  # the scoreboard of its products, beside those of each warp
+STORED = 17  # that of a warp's stores to tensor memory, which a fence waits for
+LOADED = 18  # from here on: those that its loads of tensor memory set, each beside the scoreboard of that number
 RUNNING, AT_BSYNC, AT_WARPSYNC, AT_BAR, AT_CLUSTER, AT_GROUP = range(6)
 
 

@@ -25,6 +25,28 @@ class TensorMemory:
         self.words = np.zeros((blocks, LANES, COLUMNS), np.uint32)
         self.taken = np.zeros(blocks, np.int64)
         self.under_way: list[Flight] = []  # products and copies, in their order
+        self.coming: Array | None = None  # with --stale: how many of what is under way write each word
+
+    def numbers(self, blocks: Array, lanes: Array, columns: Array) -> Array | None:
+        """The words at lanes and columns, arrays that broadcast, counted from the first one of the first block; None
+        if one is not there."""
+        if (lanes < 0).any() or (lanes >= LANES).any() or (columns < 0).any() or (columns >= COLUMNS).any():
+            return None
+        return np.asarray((blocks * LANES + lanes) * COLUMNS + columns)
+
+    def mark(self, number: Array, change: int) -> None:
+        """With --stale: something that writes the words ``number`` begins (1) or is over (-1)."""
+        if self.coming is None:
+            self.coming = np.zeros(self.words.size, np.int16)
+        np.add.at(self.coming, number.reshape(-1), change)
+
+    def load(self, blocks: Array, lanes: Array, columns: Array) -> Array:
+        """Words, as they are; all bits 1 in those that are marked."""
+        found: Array = self.words[blocks, lanes, columns]
+        if self.coming is None:
+            return found
+        coming = self.coming[(blocks * LANES + lanes) * COLUMNS + columns]
+        return np.where(coming > 0, np.uint32(0xFFFFFFFF), found)
 
     def find_and_set(self, blocks: Array, count: int, aligned: bool) -> int | None:
         """Takes ``count`` free bits that follow each other in all of ``blocks``, at a multiple of their number if

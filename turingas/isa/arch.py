@@ -309,6 +309,11 @@ THOR = since("sm_110")
 B200 = BLACKWELL - RTX  # those with tensor memory
 
 
+def chip(name: str) -> str:
+    """An architecture without the letter that says on which chips its code runs: sm_90 of sm_90a, sm_100 of sm_100f."""
+    return name.rstrip("af")
+
+
 def arch(name: str | int) -> Arch:
     """The architecture called ``name``: "sm_75", "75" or 75. AsmError names the known ones."""
     text = str(name).strip().lower()

@@ -218,7 +218,8 @@ class Shape:
         self.operands: list[tuple[int, Meanings, bool]] = []
         for n, pattern in enumerate(form.operands):
             double = any(name in pattern.source for name in _wide_sources(form))
-            spans = op.spans(self.mods, n > 0) if "UR" in pattern.source and "[" in pattern.source else 0
+            spanning = "UR" in pattern.source and "[" in pattern.source or pattern.source == "URm"
+            spans = op.spans(self.mods, n, pattern.source) if spanning else 0
             means = _meanings(pattern, op, wide, double, spans, n == 0, clear)
             self.operands.append((pattern.mask, means, pattern.target is not None or op.relative))
         self.located = any(located for *_, located in self.operands)
@@ -334,9 +335,9 @@ Meaning = tuple[Operand, tuple[Access, ...], tuple[Access, ...]]  # what it read
 
 class Meanings(dict[int, Meaning]):
     """What the bits of an operand mean; Unprintable for those that no text has. ``wide``: how many registers the data
-    operands have; ``double``: whether it is a source of 64 bits; ``spans``: how many uniform registers an address
-    spans, 0 where its field says so; ``first``: whether it is the first operand; ``clear``: whether the instruction
-    clears the barrier that it reads."""
+    operands have; ``double``: whether it is a source of 64 bits; ``spans``: how many uniform registers an address, or a
+    mask of lanes, spans, 0 where its field says so; ``first``: whether it is the first operand; ``clear``: whether the
+    instruction clears the barrier that it reads."""
 
     def __init__(self, pattern: Pattern, op: Op, wide: int, double: bool, spans: int, first: bool, clear: bool) -> None:
         self.read, self.show = _reader(pattern, wide, op), pattern.sized(wide).exact
@@ -358,6 +359,8 @@ class Meanings(dict[int, Meaning]):
         """An operand with uniform registers, which span more of them than their fields say."""
         if isinstance(value, Reg) and self.double:
             return replace(value, words=2)
+        if isinstance(value, Reg) and self.spans:
+            return replace(value, words=self.spans)
         if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
             return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
         if isinstance(value, Mem) and value.ur is not None:

@@ -148,13 +148,15 @@ class Latencies:
         read = queued and "r" in OPS[i.base].sets
         if i.base == "BMOV" and self.arch.bmov_reads_early:  # into a barrier it does
             read = any(access.file == "R" for access in i.reads)
-        return read, queued and "w" in OPS[i.base].sets
+        return read, queued and ("w" in OPS[i.base].sets or self.fence(i) == "w")
 
     def fence(self, i: Instruction) -> str:
         """The scoreboard, "r" or "w", by which ``i`` tells that it is done although no register says so; "": none.
-        (MEMBAR.ALL does since sm_90: so ptxas.)"""
+        (MEMBAR.ALL does since sm_90: so ptxas. It waits for CCTL, too, where that empties the cache of LDCU.)"""
         if i.base == "MEMBAR" and not (self.arch.mbarriers and "ALL" in i.mods):
             return ""
+        if i.base == "CCTL" and "LDCU" in i.mods:
+            return "w"
         return OPS[i.base].fence
 
     def stall(self, i: Instruction) -> int:

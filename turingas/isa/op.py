@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: modifiers, and whether it is another operand than the first -> how many uniform registers an address spans; 0 where
-#: its field says so
-Spans = Callable[[tuple[str, ...], bool], int]
+#: modifiers, the number of an operand and its pattern, an address or a mask of lanes (URm) -> how many uniform
+#: registers it spans; 0 where its field says so
+Spans = Callable[[tuple[str, ...], int, str], int]
 
 
-def wide_address(mods: tuple[str, ...], second: bool) -> int:
+def wide_address(mods: tuple[str, ...], n: int, pattern: str) -> int:
     """.E is an address of 64 bits."""
     return 2 if "E" in mods else 0
 

@@ -14,9 +14,10 @@ import pytest
 import turingas.testing
 from turingas.testing.settings import Settings, current, using
 
+VALUED = {"races": "global"}  # flags that can have this value, too, with =
 FLAGS = {
     "strict": "Obey stalls and scoreboards: using a result too early fails the test.",
-    "races": "Data races in shared memory fail the test.",
+    "races": "Data races in shared memory fail the test; =global: those in global memory, too.",
     "written": "Reading uninitialised memory fails the test.",
     "stale": "Poison what a copy may still write; with strict: go on with the old value, as a GPU would.",
     "triton": "Launch all Triton kernels on the CPU device, as kernel[grid](...) has them.",
@@ -33,7 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("turingas", "kernels on TuringAs's CPU device")
     for name, about in FLAGS.items():
         group.addoption(f"--turingas-{name}", action="store_true", default=None, help=about)
-        parser.addini(f"turingas_{name}", about, type="bool", default=False)
+        more = VALUED.get(name)
+        if more is None:
+            parser.addini(f"turingas_{name}", about, type="bool", default=False)
+            continue
+        # a name of its own, so that the bare flag does not take the word behind it
+        option, dest = f"--turingas-{name}={more}", f"turingas_{name}"
+        group.addoption(option, action="store_const", const=more, dest=dest, help="The same, and this.")
+        parser.addini(dest, about, default="")
     for name, (kind, about) in VALUES.items():
         group.addoption(f"--turingas-{name}", type=kind, metavar=name.upper(), help=about)
         parser.addini(f"turingas_{name}", about, default="")
@@ -67,7 +75,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def _asked(config: pytest.Config, name: str) -> Any:
     """What the command line says, else the ini file."""
     value = config.getoption(f"turingas_{name}")
-    return config.getini(f"turingas_{name}") if value is None else value
+    value = config.getini(f"turingas_{name}") if value is None else value
+    if name not in VALUED or isinstance(value, bool) or value == VALUED[name]:
+        return value
+    given = {**dict.fromkeys(("1", "yes", "on", "true"), True), **dict.fromkeys(("", "0", "no", "off", "false"), False)}
+    if value.strip().lower() not in given:
+        raise pytest.UsageError(f"turingas_{name}: {value!r} is none of true, false, {VALUED[name]}")
+    return given[value.strip().lower()]
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

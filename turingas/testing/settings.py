@@ -15,7 +15,7 @@ class Settings:
 
     arch: str = "sm_80"
     strict: bool = False
-    races: bool = False
+    races: bool | str = False
     written: bool = False
     stale: bool = False
     budget: int = 1_000_000

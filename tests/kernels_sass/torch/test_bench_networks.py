@@ -58,12 +58,14 @@ def test_networks(small, tmp_path):
     entry = found["settings"]["resnet18 N2"]
     rows = {row["name"]: row for row in entry["rows"]}
     assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
-                          ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile")]  # fmt: skip
+                          ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile",
+                           "ours with HGMMA")]  # fmt: skip
     assert small == ["default", "max-autotune-no-cudagraphs", "default"] * 2
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
-        assert (row.get("replaced"), row.get("convolutions")) == ((13, 20) if "ours" in name else (None, None))
+        count = 20 if "HGMMA" in name else 13
+        assert (row.get("replaced"), row.get("convolutions")) == ((count, 20) if "ours" in name else (None, None))
     made = entry["verdict"]
     best = {group: min(row["ms"] for row in rows.values() if row["group"] == group) for group in ("torch", "ours")}
     assert made["over_torch"] == found["summary"]["resnet18 N2"]

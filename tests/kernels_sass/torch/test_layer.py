@@ -18,14 +18,14 @@ def close(found, wanted):
 
 
 OURS = [{}, {"padding": 1}, {"padding": "same"}, {"padding": "valid", "bias": False}]
+HOPPERS = [{"kernel_size": (3, 1), "padding": (1, 0), "stride": (2, 1)}, {"dilation": 2, "padding": "same"}]
 THEIRS = [
-    {"kernel_size": 1}, {"kernel_size": (3, 1), "padding": (1, 0)}, {"stride": 2}, {"padding": 2}, {"groups": 2},
-    {"dilation": 2, "padding": "same"}, {"padding": (0, 1)}, {"padding": 1, "padding_mode": "reflect"},
-    {"kernel_size": 4, "padding": "same"},
+    {"groups": 2}, {"padding": 1, "padding_mode": "reflect"}, {"kernel_size": 4, "padding": "same"}, {"stride": 9},
+    {"dilation": 200},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("more", OURS + THEIRS, ids=str)
+@pytest.mark.parametrize("more", OURS + HOPPERS + THEIRS[:-1], ids=str)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_as_pytorchs(more, kernels):
     """The same arguments, state_dict and results; ours is what has no reason against it."""
@@ -37,7 +37,7 @@ def test_as_pytorchs(more, kernels):
     with torch.no_grad():
         close(ours(x), theirs(x))
         close(ours(x[0]), theirs(x[0]))  # one image, without N
-    assert bool(kernels) == (not ours.why_not) == (more in OURS) and ours.why_not in repr(ours)
+    assert bool(kernels) == (not ours.why_not) == (more not in THEIRS) and ours.why_not in repr(ours)
     other = Conv2d.from_torch(theirs)
     assert other.weight is theirs.weight and other.bias is theirs.bias
     close(other(x), theirs(x))
@@ -45,10 +45,10 @@ def test_as_pytorchs(more, kernels):
 
 def test_reasons():
     told = {
-        "filters of 1 x 1": {"kernel_size": 1}, "stride 2": {"stride": 2}, "dilation 2": {"dilation": 2},
-        "2 groups": {"groups": 2}, "padding (0, 1)": {"padding": (0, 1)}, "padding with circular":
-        {"padding_mode": "circular"}, "filters of 5 x 5, stride 2, padding (2, 2)":
-        {"kernel_size": 5, "stride": 2, "padding": 2},
+        "": {"kernel_size": 7, "stride": 2, "padding": 3}, "2 groups": {"groups": 2}, "padding with circular":
+        {"padding_mode": "circular"}, "stride 9, 4 groups": {"kernel_size": 5, "stride": 9, "groups": 4},
+        "padding that is larger on one side": THEIRS[2], "a filter of 3 with a dilation of 200 and a padding of 0":
+        THEIRS[-1],
     }  # fmt: skip
     for why, more in told.items():
         assert Conv2d(**{"in_channels": 4, "out_channels": 4, "kernel_size": 3, **more}).why_not == why

@@ -15,11 +15,13 @@ from torch import nn  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from kernels_sass.torch import Conv2d, convert, network, tune  # noqa: E402
+from kernels_sass.torch import Conv2d, convert, network, operator, tune  # noqa: E402
 from kernels_sass.torch import table as entries  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 OURS = "turingas::conv2d"
+LINEAR = "turingas::linear"
+UNTIMED = f": {network.UNTIMED}"
 
 
 @pytest.fixture(autouse=True)
@@ -104,16 +106,71 @@ def test_small_resnet(order, kernels):
         "conv1": ("PyTorch", "batch norm"),
         **{f"layer1.{n}.{name}": one for n in (0, 1) for name, one in block.items()},
         "layer2.0.conv1": ("PyTorch", "batch norm"), "layer2.0.conv2": block["conv2"],
-        "layer2.0.down.0": ("PyTorch", "batch norm"),
+        "layer2.0.down.0": ("PyTorch", "batch norm"), "fc": ("PyTorch",),
     }  # fmt: skip
-    assert {row.why for row in report.left} == {"filters of 7 x 7, stride 2, padding (3, 3)", "stride 2",
-                                                "filters of 1 x 1, stride 2"}  # fmt: skip
+    wide = "filters of 7 x 7, stride 2, padding (3, 3)", "stride 2", "filters of 1 x 1, stride 2", "a linear layer"
+    assert {row.why for row in report.left} == {f"{one}{UNTIMED}" for one in wide}
     assert len(kernels) == 5 and not any("permute" in str(node) for node in made.traced.graph.nodes)
     assert off(made(x), exact(x.double())) < 1e-6 and report.relative < 1e-5
     assert report.memory["filters"] == 5 * 4 * 16 * 8 * 64 and report.memory["weights"] > 0
-    assert str(report).splitlines()[-3:-1] == ["5 of 8 convolutions are ours",
+    assert str(report).splitlines()[-3:-1] == ["5 of 9 layers are ours",
         f"largest difference in the example: {report.difference:.2g}, {report.relative:.1g} of the largest number"]
     assert json.loads(json.dumps(report.as_dict()))["rows"][1]["what"] == "3x3, 4 -> 4, 5x6"
+
+
+class Bottleneck(nn.Module):
+    """Of a ResNet that begins: 7 x 7, and a block with 1 x 1 around a 3 x 3 of stride 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.start, self.bn, self.pool = nn.Conv2d(3, 6, 7, 2, 3, bias=False), norm(6), nn.MaxPool2d(3, 2, 1)
+        self.conv1, self.bn1 = nn.Conv2d(6, 4, 1, bias=False), norm(4)
+        self.conv2, self.bn2 = nn.Conv2d(4, 4, 3, 2, 1, bias=False), norm(4)
+        self.conv3, self.bn3 = nn.Conv2d(4, 8, 1, bias=False), norm(8)
+        self.down, self.relu, self.fc = nn.Sequential(nn.Conv2d(6, 8, 1, 2), norm(8)), nn.ReLU(True), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.pool(self.relu(self.bn(self.start(x))))
+        y = self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))))
+        y = self.bn3(self.conv3(y)) + self.down(x)
+        return self.fc(self.relu(y).mean((2, 3)))
+
+
+def test_all_of_a_resnet(kernels):
+    """By HGMMA, where it is asked for: all that there is, against float64, and later in another order."""
+    model, x = Bottleneck().eval(), torch.randn(2, 3, 20, 24)
+    exact = copy.deepcopy(model).double()
+    assert not convert(model, x)[1].replaced and not kernels
+    made, report = convert(model, x, untimed=True)
+    relu, residual = ("batch norm", "ReLU"), ("batch norm", "residual", "ReLU")
+    assert {row.name: (row.by, row.folded) for row in report.rows} == {
+        **dict.fromkeys(("start", "conv1", "conv2"), (OURS, relu)), "conv3": (OURS, residual),
+        "down.0": (OURS, ("batch norm",)), "fc": (LINEAR, ()),
+    }  # fmt: skip
+    assert not report.left and "6 of 6 layers are ours" in str(report) and report.memory["filters"] > 0
+    for order in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 3, 20, 24).contiguous(memory_format=order)
+        assert off(made(x), exact(x.double())) < 1e-6
+    assert len(kernels) == 10 and all(one.kernel is None for one in kernels)
+
+
+def test_a_multilayer_perceptron(kernels):
+    """Modules, a function, a weight that two share; ReLU is folded in, and x may have any dimensions."""
+    def forward(self, x):
+        y = functional.relu(self.one(x))
+        return functional.linear(self.two(y), self.one.weight.relu()) + functional.linear(x, self.one.weight).relu()
+
+    model = through(forward, one=nn.Linear(7, 12), two=nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Dropout()))
+    x = torch.randn(2, 3, 7)
+    made, report = convert(model, x, untimed=True)
+    told = [(row.name, row.by, row.folded, row.why) for row in report.rows]
+    assert told == [("one", LINEAR, ("ReLU",), ""), ("two.0", LINEAR, ("ReLU",), ""),
+                    ("linear", "PyTorch", (), "its weight is computed"), ("one", LINEAR, ("ReLU",), "")]  # fmt: skip
+    exact = copy.deepcopy(model).double()
+    for one in (x, torch.randn(7), torch.randn(0, 7), torch.randn(5, 14)[:, ::2]):
+        assert off(made(one), exact(one.double())) < 1e-6 or not one.numel()
+    assert [row.what for row in report.rows][0] == "linear, 7 -> 12, 6 rows"
+    assert "a linear layer" + UNTIMED in {row.why for row in convert(model, x)[1].rows}
 
 
 def test_the_original_stays(kernels):
@@ -186,10 +243,11 @@ def hooked():
 
 
 REASONS = {
-    "stride 2": lambda: nn.Conv2d(4, 4, 3, 2, 1), "filters of 1 x 1": lambda: nn.Conv2d(4, 4, 1),
+    f"stride 2{UNTIMED}": lambda: nn.Conv2d(4, 4, 3, 2, 1),
+    f"filters of 1 x 1{UNTIMED}": lambda: nn.Conv2d(4, 4, 1),
     "2 groups": lambda: nn.Conv2d(4, 4, 3, padding=1, groups=2),
-    "padding (2, 2)": lambda: nn.Conv2d(4, 4, 3, padding=2),
-    "dilation 2, padding (2, 2)": lambda: nn.Conv2d(4, 4, 3, padding=2, dilation=2),
+    f"padding (2, 2){UNTIMED}": lambda: nn.Conv2d(4, 4, 3, padding=2),
+    f"dilation 2, padding (2, 2){UNTIMED}": lambda: nn.Conv2d(4, 4, 3, padding=2, dilation=2),
     "padding with reflect": lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
     "it has hooks": hooked,
     "training mode": lambda: nn.Conv2d(4, 4, 3).train(),
@@ -220,7 +278,7 @@ def test_other_reasons(kernels, monkeypatch):
     def beyond(self):
         raise LaunchError("an image of 4 GiB or more")
 
-    monkeypatch.setattr(entries.conv.Shape, "parts", beyond)
+    monkeypatch.setattr(operator.conv.Shape, "parts", beyond)
     assert [row.why for row in convert(model, x)[1].rows] == ["an image of 4 GiB or more"] and not kernels
 
 
@@ -505,9 +563,10 @@ def test_the_fastest_is_kept(fast, monkeypatch):
     monkeypatch.setattr(tune, "on_gpu", lambda tensor: True)
     model, x = Small().eval(), torch.randn(2, 3, 16, 16)
     made, report = convert(model, x, tune=True)
-    assert len(seen) == 5 and set(seen) == {3}
-    mine = [row for row in report.rows if row.ms]
-    assert len(mine) == 5 and {row.why for row in mine} == {"" if fast == OURS else "slower"}
+    assert seen == [3] * 8 + [2]
+    *mine, last = [row for row in report.rows if row.ms]
+    assert last.by == (LINEAR if fast == OURS else "PyTorch") and last.ms.keys() == {LINEAR, "PyTorch"}
+    assert len(mine) == 8 and {row.why for row in mine} == {"" if fast == OURS else "slower"}
     assert {row.by for row in mine} == {OURS if fast == OURS else "PyTorch"}
     assert {bool(row.folded) for row in mine} == {fast != "PyTorch"} and "1.0000 ms" in str(report)
     torch.testing.assert_close(made(x), model(x), atol=1e-5, rtol=1e-5)

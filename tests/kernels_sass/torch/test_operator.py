@@ -110,9 +110,10 @@ def test_sizes_beyond_the_kernels_are_pytorchs(kernels, monkeypatch):
 
 @pytest.mark.parametrize("change, told", [
     ({"x": (2, 3, 6)}, "it must be N, C, H, W"), ({"x": (2, 4, 6, 5)}, "x has 4 channels, weight 3"),
-    ({"x": (2, 3, 2, 2), "padding": 0}, "a filter of 3 x 3 is larger than an image of 2 x 2 padded by 0"),
-    ({"weight": (4, 3, 5, 5)}, "it must be K, C, 3, 3"), ({"bias": (5,)}, "bias has the shape"),
-    ({"residual": (2, 4, 1, 1)}, "residual has the shape"), ({"padding": 2}, "padding is 2; it must be 0 or 1"),
+    ({"x": (2, 3, 2, 2), "padding": 0}, "a filter of 3 x 3 is larger than an image of 2 x 2 padded by .0, 0"),
+    ({"weight": (4, 3, 5)}, "it must be K, C, R, S"), ({"stride": 0}, "stride is .*; it must be 1 or more"),
+    ({"bias": (5,)}, "bias has the shape"), ({"residual": (2, 4, 1, 1)}, "residual has the shape"),
+    ({"padding": -1}, "padding is .*; it must be 0 or more"),
 ])  # fmt: skip
 def test_what_does_not_fit(change, told, kernels):
     """Told alike by both implementations and by the fake kernel."""

@@ -341,6 +341,14 @@ class Atomic:
         old = compare_and_swap(memory, index, *given)
         return old if self.name == "CAS" else _equal(old, given[0]).astype(self.dtype)
 
+    def swapped(self, operands: list[list[Array]], results: list[Array]) -> list[Array] | None:
+        """In which lanes a compare-and-swap was done, (n, 32) bool; None for other atomics."""
+        if self.function is not None:
+            return None
+        if self.name != "CAS":
+            return [results[0] != 0]
+        return [_equal(results[0].reshape(-1), operands[0][0].reshape(-1)).reshape(results[0].shape)]
+
     def put(self, k: Cohort, results: list[Array], done: Array | None = None) -> None:
         """Writes the destination, only where it was done."""
         if self.target is None:
@@ -392,18 +400,18 @@ def atomic(i: Instruction, m: Maker) -> Step:
             if found and found[0][1] is not None:
                 done = found[0][1]
         results = what.blank(k)
-        memory = k.wave.memory
+        memory, operands = k.wave.memory, what.operands(k)
         try:
             with memory.lock:
                 spots = [_spots(k, space, address, what.nbytes, lanes, True) for space, lanes in found]
-                operands = what.operands(k)
                 for one in spots:
                     what.run(one, operands, results)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
         for space, lanes in found:
             own = address if space == "global" else address.astype(np.uint32)
-            watch(k, i, space, own, lanes, what.nbytes, "atomic")
+            swapped = None if space != "global" or not k.wave.observers else what.swapped(operands, results)
+            watch(k, i, space, own, lanes, what.nbytes, "atomic", swapped)
         what.put(k, results, done)
         if put is not None:
             put(k, ALWAYS if done is None else done)

@@ -24,7 +24,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS, arrived, named
-from turingas.emulate.semantics.loads import fault, narrow_address, size_of, sources, watch
+from turingas.emulate.semantics.loads import fault, narrow_address, size_of, some_warps, sources, watch
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
@@ -305,7 +305,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
                 begin = at(k, origin, row, source)
                 touches = _exists(k, row, source, begin, pieces, "read")
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    wrote = _exists(k, row, to, place, pieces, "write")
+                    wrote = _exists(k, row, to, place, pieces, "write" if change is None or to == "S" else "atomic")
                     if k.wave.options.stale and change is None:
                         write(k, row, to, place, pieces, [POISON] * 4)
                     land = _copying(k, row, (source, begin), (to, place), pieces, change)
@@ -367,12 +367,12 @@ def _completed(state: int, nbytes: int) -> int:
 
 
 def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: str) -> list[Touch]:
-    """What a copy of 16 bytes at each of ``pieces`` does to shared memory. Raises BadAccess for what lies out of
-    bounds, or may not be written."""
+    """What a copy of 16 bytes at each of ``pieces`` does to memory. Raises BadAccess for what lies out of bounds, or
+    may not be written."""
     whole = np.uint64(address) + pieces[None]
     if space == "G":
-        k.wave.memory.locate(whole, 16, write=what == "write")
-        return []
+        k.wave.memory.locate(whole, 16, write=what != "read")
+        return [Touch(what, whole, 16, None, "global")]
     found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
     return [Touch(what, s.index, 16) for s in found]
 
@@ -583,7 +583,18 @@ def zeros(i: Instruction, m: Maker) -> Step:
 # ---- what has nothing to do here -------------------------------------------------------------------------------------
 
 
-@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "ACQBULK", "PREEXIT", "CGAERRBAR")
+@semantics("ACQBULK")
+def wait_for_grids(i: Instruction, m: Maker) -> Step:
+    """griddepcontrol.wait: the launches before have ended in any case; only races can tell."""
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            observer.dependency(some_warps(k))
+
+    return step
+
+
+@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "PREEXIT", "CGAERRBAR")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Prefetches, and what orders grids and clusters."""
     return lambda k: None

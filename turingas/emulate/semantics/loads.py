@@ -20,11 +20,13 @@ from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
+from turingas.emulate.splits import LOADED, STORED
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
 
 SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SIGNED = {"S8": np.int8, "S16": np.int16}
+TENSOR_STORE = "tensor store"  # of tmem: what FENCE waits for
 
 Words = list[Array]
 Load = Callable[[Cohort, Array, int, Array | None], Words]
@@ -555,8 +557,10 @@ def wait_groups(i: Instruction, m: Maker) -> Step:
         late, warps = k.wave.late, some_warps(k)
         for board in boards:
             late.settle(board, warps)
-        if counted is not None and counted in late.sets:
-            late.settle(counted, warps, spread(left(k), (k.count, 1))[_some(k), 0].astype(np.int64))
+            late.settle(LOADED + board, warps)
+        for board in () if counted is None else (counted, LOADED + counted):
+            if board in late.sets:
+                late.settle(board, warps, spread(left(k), (k.count, 1))[_some(k), 0].astype(np.int64))
 
     return step
 
@@ -662,19 +666,44 @@ def _lanes(mask: Array | None, warps: int, count: int) -> Array:
 
 @semantics("FENCE")
 def fence(i: Instruction, m: Maker) -> Step:
-    """Between the generic proxy and the async one, in shared memory (.S), global or tensor memory: only races can
-    tell."""
-    if "G" in i.mods or "T" in i.mods:
-        return nothing(i, m)
+    """Between the generic proxy and the async one, in shared memory (.S) or global memory (.G): only races can tell. Of
+    tensor memory (.T): waits until what the warp has stored is there (PTX: tcgen05.wait::st)."""
+    if "T" in i.mods:
+        return wait_stores
+    memory = "global" if "G" in i.mods else "shared"
 
     def step(k: Cohort) -> None:
         for observer in k.wave.observers:
-            observer.fence(some_warps(k))
+            observer.fence(some_warps(k), memory)
 
     return step
 
 
-@semantics("MEMBAR", "ERRBAR", "CCTL", "CCTLL", "CCTLT")
+def wait_stores(k: Cohort) -> None:
+    """The stores of warps to tensor memory are over."""
+    k.wave.late.close(TENSOR_STORE, some_warps(k), STORED)
+    k.wave.late.settle(STORED, some_warps(k))
+
+
+@semantics("MEMBAR", "CCTL")
+def order(i: Instruction, m: Maker) -> Step:
+    """Every access was done when its instruction ran, and there are no caches: only races can tell. The scopes are
+    CTA (also SM), and others that reach other blocks."""
+    if i.base == "CCTL" and "IVALL" not in i.mods:
+        return nothing(i, m)
+    wide = not {"CTA", "SM"} & set(i.mods)
+
+    def step(k: Cohort) -> None:
+        for observer in k.wave.observers:
+            if i.base == "CCTL":
+                observer.invalidate(some_warps(k))
+            else:
+                observer.membar(some_warps(k), wide)
+
+    return step
+
+
+@semantics("ERRBAR", "CCTLL", "CCTLT")
 def nothing(i: Instruction, m: Maker) -> Step:
-    """Fences and caches: every access was done when its instruction ran, and there are no caches."""
+    """Caches, of which there are none, and errors, which are told at once."""
     return lambda k: None

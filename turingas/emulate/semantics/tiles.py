@@ -244,7 +244,8 @@ def load_tile(i: Instruction, m: Maker) -> Step:
                         words = [np.where(inside, word, np.uint32(out)) for word, out in filled]
                     k.wave.shared.store(at, blocks, unit, words, reach=True)
 
-                under_way(k, i, lane, land, count * unit, told, [Touch("write", spots.index, unit)])
+                touches = [Touch("read", where, unit, inside, "global"), Touch("write", spots.index, unit)]
+                under_way(k, i, lane, land, count * unit, told, touches)
 
         copy.each(k, one)
 
@@ -281,7 +282,8 @@ def store_tile(i: Instruction, m: Maker) -> Step:
                 else:
                     _reduce(k, change, unit, where, inside, words)
 
-            under_way(k, i, lane, land, 0, None, [Touch("read", spots.index, unit)])
+            into = Touch("atomic" if reduce else "write", where, unit, inside, "global")
+            under_way(k, i, lane, land, 0, None, [Touch("read", spots.index, unit), into])
 
         copy.each(k, one)
 

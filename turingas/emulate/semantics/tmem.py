@@ -4,14 +4,17 @@
 Which lane and column each register of a thread has is what CUTLASS' copy traits say of the shapes
 (``SM100_TMEM_LOAD``). A warp reaches the 32 lanes of its place in its group of four. With .PACK16BIT a register has the
 low halves of two neighbouring columns; .EXPAND16BIT stores them so (the upper halves become 0 here; nothing says what
-they become on a GPU). A load has its values at once, as a store is seen at once: the scoreboard mode knows what ptxas
-waits for.
+they become on a GPU). A load has its values at once, and the scoreboard mode knows what ptxas waits for; others may
+write there when its scoreboard has been waited for. A store is done when its warp waits at a fence
+(FENCE.VIEW.ASYNC.T), all else when an mbarrier hears of it; what one warp has begun of that is done in its order.
+(PTX promises this of some pairs only, a copy behind a product not among them. CUTLASS' kernels with scales rely on
+that, too.)
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +27,14 @@ from turingas.emulate.late import Land, Touch
 from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.bulk import ARRIVALS, arrive, blame
 from turingas.emulate.semantics.formats import unpadded
-from turingas.emulate.semantics.loads import fault
+from turingas.emulate.semantics.loads import TENSOR_STORE, fault
 from turingas.emulate.semantics.warpgroup import PIECE, pieces, place_in_group
+from turingas.emulate.splits import LOADED
+from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 LANES_OF_WARP = 32
+TENSOR_LOAD = "tensor load"
 FRESH = (ARRIVALS << 43) | (ARRIVALS << 1)  # an mbarrier of one arrival
 T: Array = np.arange(32)
 
@@ -117,8 +123,16 @@ def load(i: Instruction, m: Maker) -> Step:
     find, threads = _at(i, m, mem, d.words)
     packed = "PACK16BIT" in i.mods
 
+    board = i.control.write
+
     def step(k: Cohort) -> None:
-        words = k.wave.tensor.words[find(k)]
+        at = find(k)
+        words = k.wave.tensor.load(*at)
+        if k.wave.late.watchers:
+            touches = touched(k.wave, k.count, [("read", at)])
+            k.wave.late.begin(k.warps, nothing_left, TENSOR_LOAD, i, touches, proxy=False)
+            if board < SCOREBOARDS:
+                k.wave.late.close(TENSOR_LOAD, k.warps, LOADED + board)
         if packed:
             words = words[:, :, ::2] & np.uint32(0xFFFF) | words[:, :, 1::2] << np.uint32(16)
         for n in range(0 if d.zero else d.words):
@@ -143,7 +157,13 @@ def store(i: Instruction, m: Maker) -> Step:
         if expanded:
             halves = [words & np.uint32(0xFFFF), words >> np.uint32(16)]
             words = np.stack(halves, axis=-1).reshape(*words.shape[:2], -1)
-        k.wave.tensor.words[find(k)] = words
+        wave, (blocks, lanes, columns) = k.wave, find(k)
+
+        def land(rows: Rows) -> None:
+            wave.tensor.words[blocks[rows], lanes[rows], columns[rows]] = words[rows]
+
+        touches = touched(wave, k.count, [("write", (blocks, lanes, columns))])
+        wave.late.begin(k.warps, marked(wave, land, touches), TENSOR_STORE, i, touches, proxy=False)
 
     return step
 
@@ -229,11 +249,51 @@ def relinquish(i: Instruction, m: Maker) -> Step:
 
 # ---- what is asynchronous --------------------------------------------------------------------------------------------
 
+Words = tuple[Array, Array, Array]  # blocks, lanes and columns, (n, ...) or broadcast to that
 
-def begun(wave: State, i: Instruction, warps: Array, land: Land, reads: Sequence[tuple[Array, Array]]) -> None:
+
+def nothing_left(rows: Rows) -> None:
+    """Of an operation that is over when it begins, but for what others may do."""
+
+
+def touched(wave: State, count: int, places: Iterable[tuple[str, Words]]) -> list[Touch]:
+    """What an operation of ``count`` warps does to tensor memory; nothing where nobody asks. What is not there is an
+    error when it is done."""
+    if not wave.late.watchers and not wave.options.stale:
+        return []
+    numbers = [(what, wave.tensor.numbers(*at)) for what, at in places]
+    return [Touch(what, n.reshape(count, -1), 4, None, "tensor") for what, n in numbers if n is not None]
+
+
+def marked(wave: State, land: Land, touches: Sequence[Touch]) -> Land:
+    """``land``, with --stale so that who reads before that finds what was never computed."""
+    written = [touch.at for touch in touches if touch.space == "tensor" and touch.what == "write"]
+    if not wave.options.stale or not written:
+        return land
+    for number in written:
+        wave.tensor.mark(number, 1)
+
+    def over(rows: Rows) -> None:
+        land(rows)
+        for number in written:
+            wave.tensor.mark(number[rows], -1)
+
+    return over
+
+
+def begun(
+    wave: State,
+    i: Instruction,
+    warps: Array,
+    land: Land,
+    reads: Sequence[tuple[Array, Array]],
+    places: Iterable[tuple[str, Words]],
+) -> None:
     """``warps`` begin a product or a copy; it is done when an mbarrier that UTCBAR names has to hear of it. ``reads``:
-    blocks (n,) and the pieces of 16 bytes in their shared memory (n, ...) that it reads."""
-    touches = []
+    blocks (n,) and the pieces of 16 bytes in their shared memory (n, ...) that it reads. ``places``: what it does to
+    tensor memory ("read" or "write"), and where."""
+    touches = touched(wave, len(warps), places)
+    land = marked(wave, land, touches)
     for blocks, at in reads if wave.late.watchers else ():
         with contextlib.suppress(BadAccess):  # an error when it is done
             (spots,) = wave.shared.locate(at.reshape(len(at), -1).astype(np.uint32), blocks, PIECE)
@@ -339,7 +399,14 @@ def copy(i: Instruction, m: Maker) -> Step:
                         raise wave.fault_of(i, bad.kind, bad.message, warp, 0, bad.address) from None
                     wave.tensor.words[goal] = value
 
-        begun(wave, i, warps, land, [(part, pieces(described, row, piece, False)) for part in all_blocks.T])
+        def places() -> Iterator[tuple[str, Words]]:
+            begin = address[:, None, None]
+            for part in all_blocks.T:
+                for lanes in lanes_of(row):
+                    yield "write", (part[:, None, None], (begin >> 16) + lanes, (begin & 0xFFFF) + columns)
+
+        reads = [(part, pieces(described, row, piece, False)) for part in all_blocks.T]
+        begun(wave, i, warps, land, reads, places())
 
     return step
 
@@ -371,10 +438,13 @@ def shift(i: Instruction, m: Maker) -> Step:
             message = f"lane {bad >> 16} of tensor memory: rows are shifted from a multiple of {LANES_OF_WARP} on"
             raise wave.fault(i, "misaligned", message, row, int(k.lanes[row].argmax()), bad)
 
-        def land(which: Rows) -> None:
+        def places(which: Rows = slice(None)) -> Iterator[Words]:
             begin = address[which][:, None, None]
             for part in all_blocks[which].T:
-                at = part[:, None, None], (begin >> 16) + lanes, (begin & 0xFFFF) + columns
+                yield part[:, None, None], (begin >> 16) + lanes, (begin & 0xFFFF) + columns
+
+        def land(which: Rows) -> None:
+            for at in places(which):
                 try:
                     wave.tensor.check(*at)
                 except BadAccess as bad:
@@ -383,6 +453,6 @@ def shift(i: Instruction, m: Maker) -> Step:
                 words = wave.tensor.words[at]
                 wave.tensor.words[at[0], at[1][:, 1:], at[2]] = words[:, :-1]
 
-        begun(wave, i, warps, land, [])
+        begun(wave, i, warps, land, [], (("write", at) for at in places()))
 
     return step

@@ -22,7 +22,7 @@ product with scales of UE4M3 may differ in its last bits. A product is done late
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -35,25 +35,19 @@ from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.formats import FP4, SCALES, unpadded
 from turingas.emulate.semantics.sums import adder
 from turingas.emulate.semantics.tensor import FORMATS, codes, integers, saturated, without
-from turingas.emulate.semantics.tmem import address_of, begun, pair, paired
+from turingas.emulate.semantics.tmem import Words, address_of, begun, pair, paired
 from turingas.emulate.semantics.warpgroup import PIECE, pieces
 from turingas.emulate.tensor_memory import LANES
+from turingas.isa import descriptors
 from turingas.isa.instruction import Imm, Instruction, Mem, Reg
 
 SLAB = 32  # bytes of a row that one product takes
-NARROW = {0: "E4M3", 1: "E5M2", 3: "E2M3", 4: "E3M2", 5: "E2M1"}
-KINDS: dict[str, dict[int, str]] = {
-    "UTCHMMA": {0: "F16", 1: "BF16", 2: "TF32"},
-    "UTCIMMA": {0: "U8", 1: "S8"},
-    "UTCQMMA": NARROW,
-    "UTCOMMA": {1: "E2M1"},
-}
 BITS = {"F16": 16, "BF16": 16, "TF32": 32}
 SHIFTED, ABSOLUTE = 61, 52  # bits of a descriptor whose meaning is not modelled
 
 
 class Described(NamedTuple):
-    """What an instruction descriptor says (PTX ISA, "Instruction descriptor"; CUTLASS, ``InstrDescriptor``)."""
+    """What an instruction descriptor says (``isa.descriptors``)."""
 
     rows: int
     columns: int
@@ -78,40 +72,39 @@ class Described(NamedTuple):
         return SLAB * 2 if self.packed else SLAB * 8 // BITS.get(self.kinds[0], 8)
 
     @property
+    def bits_of_a(self) -> int:
+        return BITS.get(self.kinds[0], 4 if self.packed else 8)
+
+    @property
     def k(self) -> int:
         return self.kept * (2 if self.sparse else 1)
 
 
 @functools.lru_cache(256)
-def described(i: Instruction, word: int, scaled: bool) -> Described:
+def described(i: Instruction, word: int) -> Described:
     """An instruction descriptor taken apart. ValueError for what is not there, Unsupported for what is not modelled."""
-    kinds = KINDS[i.base]
-    a, b = word >> 7 & 7, word >> 10 & 7
-    if a not in kinds or b not in kinds:
-        raise ValueError(f"formats {a} and {b} of A and B")
-    names = kinds[a], kinds[b]
-    if i.base == "UTCOMMA":
-        names = FP4, FP4
-    into, scale, ids = "F32", "", (0, 0)
-    if scaled:
-        scale = ("UE4M3", "UE8M0")[word >> 23 & 1]
-        ids = word >> 29 & 3, word >> 4 & 3
-        if word >> 31:
-            raise Unsupported(f"{i.name} with K = 96")
-    else:
-        into = {0: "F16", 1: "F32", 2: "S32"}.get(word >> 4 & 3, "")
-        if into not in {"UTCHMMA": ("F16", "F32"), "UTCIMMA": ("S32",), "UTCQMMA": ("F16", "F32")}[i.base]:
-            raise ValueError(f"format {word >> 4 & 3} of D")
-    rows, columns = (word >> 24 & 31) << 4, (word >> 17 & 63) << 3
+    kind = next(one.kind for one in descriptors.operands(i) if one.of == "idesc")
+    told = {field.name: text for field, text in descriptors.parts(kind, word)}
+    for name in ("A", "B", "D", "scales"):
+        if told.get(name, "").endswith("?"):
+            raise ValueError(f"format {told[name][:-1]} of {name}")
+    if told.get("K") == "96":
+        raise Unsupported(f"{i.name} with K = 96")
+    rows, columns = int(told["M"]), int(told["N"])
     both = "2CTA" in i.mods
     if rows not in ((32, 64, 128) if "WS" in i.mods else (128, 256) if both else (64, 128)):
         raise ValueError(f"{rows} rows")
     if not 8 <= columns <= 256 or both and columns % 16 or "WS" in i.mods and columns % 32:
         raise ValueError(f"{columns} columns")
-    flag = [bool(word >> n & 1) for n in range(32)]
+
+    def yes(name: str) -> bool:
+        return told.get(name) == "yes"
+
     return Described(
-        rows, columns, names, into, (flag[13], flag[14]), (flag[15], flag[16]), flag[2], word & 3,
-        flag[3] and i.base == "UTCIMMA", scale, ids,
+        rows, columns, (FP4, FP4) if i.base == "UTCOMMA" else (told["A"], told["B"]), told.get("D", "F32"),
+        (yes("negate A"), yes("negate B")), (yes("transpose A"), yes("transpose B")), yes("sparse"),
+        int(told.get("sparsity selector", "0")), yes("saturate"), told.get("scales", ""),
+        (int(told.get("scales of A", "0")), int(told.get("scales of B", "0"))),
     )  # fmt: skip
 
 
@@ -203,34 +196,53 @@ def product(i: Instruction, m: Maker) -> Step:
             warps, pair(k, blocks) if both else blocks[:, None], double(index_a) if of_a is None else value(of_a),
             double(index_b), value(of_d), value(of_e), scales, value(word), value(adds) != 0, lanes,
         )  # fmt: skip
-        _check(k, i, x, rows, scaled, in_tensor)
+        _check(k, i, x, rows, in_tensor)
         wave = k.wave
 
         def land(which: Rows) -> None:
             chosen = np.arange(len(warps))[which]
             for given in np.unique(x.word[chosen]).tolist():
                 some = chosen[x.word[chosen] == given]
-                _multiply(wave, i, arch, described(i, given, scaled), x.part(some), shift, in_tensor)
+                _multiply(wave, i, arch, described(i, given), x.part(some), shift, in_tensor)
 
         reads = []
         if wave.late.watchers and len(x.word):
-            of = described(i, int(x.word[0]), scaled)  # products that run together are of one shape
+            of = described(i, int(x.word[0]))  # products that run together are of one shape
             parts = x.blocks.shape[1]
             for blocks_of in x.blocks.T:
                 if not in_tensor:
                     reads.append((blocks_of, _pieces(x, of, 0, of.rows // parts)))
                 reads.append((blocks_of, _pieces(x, of, 1, of.columns // parts)))
-        begun(wave, i, warps, land, reads)
+        begun(wave, i, warps, land, reads, _touched(i, x, in_tensor))
 
     return step
 
 
-def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, scaled: bool, in_tensor: bool) -> None:
+def _touched(i: Instruction, x: Operands, in_tensor: bool) -> Iterator[tuple[str, Words]]:
+    """What products, which run together and so are of one shape, do to tensor memory. D is no word that they read: who
+    knows that it was written may go on adding to it."""
+    if not len(x.word):
+        return
+    of = described(i, int(x.word[0]))
+    parts = x.blocks.shape[1]
+    mine = of.rows // parts
+    for part in range(parts):
+        if in_tensor:
+            yield from (("read", at) for at in _places_of_a(x, part, of, mine))
+        if of.scale:
+            for which, rows in ((0, mine), (1, of.columns)):
+                yield from (("read", at) for at in _places_of_scales(x, part, of, which, rows))
+        if of.sparse:
+            yield "read", _places_of_metadata(x, part, of, mine)
+        yield "write", _places_of_d(i, x, part, of, mine)
+
+
+def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, in_tensor: bool) -> None:
     """Errors, and what is not supported, when a product begins."""
     for n, row in enumerate(rows.tolist()):
         lane = int(k.lanes[row].argmax())
         try:
-            of = described(i, int(x.word[n]), scaled)
+            of = described(i, int(x.word[n]))
         except ValueError as why:
             message = f"{i.base} cannot do what its instruction descriptor {int(x.word[n]):#010x} says: {why}"
             raise k.wave.fault(i, "descriptor", message, row, lane) from None
@@ -254,7 +266,6 @@ def _multiply(wave: State, i: Instruction, arch: str, of: Described, x: Operands
     """Do it, for warps whose instruction descriptor is the same."""
     parts = x.blocks.shape[1]
     mine = of.rows // parts
-    lanes, columns = places(mine, of.columns, parts == 2, "WS" in i.mods, of.sparse)
     b = np.concatenate([_shared(wave, i, x, part, of, 1, of.columns // parts) for part in range(parts)], axis=1)
     if of.scale:
         b = b * _scales(wave, i, x, 0, of, 1, of.columns)
@@ -279,8 +290,7 @@ def _multiply(wave: State, i: Instruction, arch: str, of: Described, x: Operands
             a = _spread(a, picks)
         if of.scale:
             a = a * _scales(wave, i, x, part, of, 0, mine)
-        block = x.blocks[:, part][:, None, None]
-        at = block, (x.d[:, None, None] >> 16) + lanes, (x.d[:, None, None] & 0xFFFF) + columns
+        at = _places_of_d(i, x, part, of, mine)
         _taken(wave, i, x, *at)
         words = wave.tensor.words[at]
         c = _accumulators(words, of.into)
@@ -297,6 +307,13 @@ def _multiply(wave: State, i: Instruction, arch: str, of: Described, x: Operands
             )
             bits = np.where(stays.reshape(bits.shape), words, bits)
         wave.tensor.words[at] = bits
+
+
+def _places_of_d(i: Instruction, x: Operands, part: int, of: Described, rows: int) -> Words:
+    """Of D in a block, (n, rows, columns)."""
+    lanes, columns = places(rows, of.columns, x.blocks.shape[1] == 2, "WS" in i.mods, of.sparse)
+    d = x.d[:, None, None]
+    return x.blocks[:, part][:, None, None], (d >> 16) + lanes, (d & 0xFFFF) + columns
 
 
 def _taken(wave: State, i: Instruction, x: Operands, blocks: Array, lanes: Array, columns: Array) -> None:
@@ -356,21 +373,25 @@ def _pieces(x: Operands, of: Described, which: int, rows: int) -> Array:
 
 def _tensor_a(wave: State, i: Instruction, x: Operands, part: int, of: Described, rows: int) -> Array:
     """A out of tensor memory, (n, rows, k): 32 bits of a row are a column, elements of 6 and 4 bits in bytes."""
-    width = SLAB // 4
-    row, column = np.arange(rows)[:, None], np.arange(width)[None]
-    folded = rows == 64 and x.blocks.shape[1] == 2 and not of.sparse
-    lanes = row if rows == LANES or folded else row % 16 + row // 16 * 32
-    block = x.blocks[:, part][:, None, None]
-    at = block, (x.a[:, None, None] >> 16) + lanes, (x.a[:, None, None] & 0xFFFF) + column
+    at, *again = _places_of_a(x, part, of, rows)
     _taken(wave, i, x, *at)
     words = wave.tensor.words[at]
-    if folded and not np.array_equal(words, wave.tensor.words[block, at[1] + 64, at[2]]):
+    if again and not np.array_equal(words, wave.tensor.words[again[0]]):
         message = "A differs in the two halves of tensor memory: with 128 rows of a pair both need all of it"
         raise wave.fault_of(i, "tensor memory", message, int(x.warps[0]), 0)
     kind = of.kinds[0]
     words = np.ascontiguousarray(words)
     value: Array = FORMATS[kind][0](words).astype(np.float64).reshape(len(words), rows, -1)
     return -value if of.negative[0] else value
+
+
+def _places_of_a(x: Operands, part: int, of: Described, rows: int) -> list[Words]:
+    """Of the words of A; once more where both halves of the lanes need it."""
+    row, column = np.arange(rows)[:, None], np.arange(SLAB // 4)[None]
+    folded = rows == 64 and x.blocks.shape[1] == 2 and not of.sparse
+    lanes = row if rows == LANES or folded else row % 16 + row // 16 * 32
+    block, a = x.blocks[:, part][:, None, None], x.a[:, None, None]
+    return [(block, (a >> 16) + lanes + more, (a & 0xFFFF) + column) for more in ((0, 64) if folded else (0,))]
 
 
 def _scales(wave: State, i: Instruction, x: Operands, part: int, of: Described, which: int, rows: int) -> Array:
@@ -384,15 +405,8 @@ def _scales(wave: State, i: Instruction, x: Operands, part: int, of: Described, 
     if first + count > 4:
         message = f"{count} scales of a row from byte {first} of a column on"
         raise wave.fault_of(i, "descriptor", message, int(x.warps[0]), 0)
-    row = np.arange(rows)[:, None]
-    halves = which == 1 and x.blocks.shape[1] == 2 and of.rows == LANES
-    column = row // 32 if not halves else row % (rows // 2) // 32
-    address = x.scales[which][:, None, None]
-    block = x.blocks[:, part][:, None, None]
     copies = []
-    for warp in (0, 1) if halves else range(4):
-        lane = row % 32 + 32 * warp + (64 * (row // (rows // 2)) if halves else 0)
-        at = block, (address >> 16 & 0x7F) + lane, (address & 0xFFFF) + column
+    for at in _places_of_scales(x, part, of, which, rows):
         _taken(wave, i, x, *at)
         copies.append(wave.tensor.words[at] >> np.uint32(8 * first))
     bytes_ = [np.ascontiguousarray(copy).view(np.uint8).reshape(len(copy), rows, 4)[:, :, :count] for copy in copies]
@@ -403,6 +417,16 @@ def _scales(wave: State, i: Instruction, x: Operands, part: int, of: Described, 
     return found
 
 
+def _places_of_scales(x: Operands, part: int, of: Described, which: int, rows: int) -> list[Words]:
+    """Of the words with the scales of each row, (n, rows, 1), for each warp that has them."""
+    row = np.arange(rows)[:, None]
+    halves = which == 1 and x.blocks.shape[1] == 2 and of.rows == LANES
+    column = row // 32 if not halves else row % (rows // 2) // 32
+    block, address = x.blocks[:, part][:, None, None], x.scales[which][:, None, None]
+    lanes = [row % 32 + 32 * warp + (64 * (row // (rows // 2)) if halves else 0) for warp in range(2 if halves else 4)]
+    return [(block, (address >> 16 & 0x7F) + lane, (address & 0xFFFF) + column) for lane in lanes]
+
+
 # ---- sparse products -------------------------------------------------------------------------------------------------
 
 
@@ -410,23 +434,15 @@ def _picks(wave: State, i: Instruction, x: Operands, part: int, of: Described, r
     """Which elements of its row a sparse A has, (n, rows, k) bool, from the metadata in tensor memory (CUTLASS,
     ``tmem_e_frg``): as many bits as elements, two for each that is kept of four (of eight pairs, if they have 4 bits;
     four for one of two, if they have 32)."""
-    k, bits = of.k, BITS.get(of.kinds[0], 4 if of.packed else 8)
-    row = np.arange(rows)[:, None]
-    own = row if rows == LANES else row % 16 + row // 16 * 32
-    address = x.metadata[:, None, None]
-    column = address & 0xFFFF
-    block = x.blocks[:, part][:, None, None]
-    if bits >= 16:  # sixteen bits for half of a row; rows r and r + 8 share a word
-        half = np.arange(2)[None]
-        lane = own - row % 16 + row % 8 + 8 * half
-        at = block, (address >> 16) + lane, (column & ~1) + of.selector + 0 * lane
-        _taken(wave, i, x, *at)
-        words = wave.tensor.words[at] >> (16 * (row // 8 % 2)).astype(np.uint32) & np.uint32(0xFFFF)
+    k, bits = of.k, of.bits_of_a
+    at = _places_of_metadata(x, part, of, rows)
+    _taken(wave, i, x, *at)
+    words = wave.tensor.words[at]
+    if bits >= 16:  # sixteen bits for half of a row
+        row = np.arange(rows)[:, None]
+        words = words >> (16 * (row // 8 % 2)).astype(np.uint32) & np.uint32(0xFFFF)
         fields = (words[..., None] >> (2 * np.arange(8, dtype=np.uint32)) & np.uint32(3)).reshape(len(words), rows, 16)
     else:
-        at = block, (address >> 16) + own + 0 * np.arange(2), column + np.arange(2)
-        _taken(wave, i, x, *at)
-        words = wave.tensor.words[at]
         fields = (words[..., None] >> (2 * np.arange(16, dtype=np.uint32)) & np.uint32(3)).reshape(len(words), rows, 32)
     if bits == 32:  # 0100 names the first of two, 1110 the second
         chosen = fields.reshape(*fields.shape[:2], -1, 2)[..., :1] >> 1 == np.arange(2)
@@ -434,6 +450,18 @@ def _picks(wave: State, i: Instruction, x: Operands, part: int, of: Described, r
     one: Array = (fields.reshape(*fields.shape[:2], -1, 2)[..., None] == np.arange(4)).any(axis=3)
     found = one.reshape(*fields.shape[:2], -1)
     return np.repeat(found, 2, axis=2) if bits == 4 else found
+
+
+def _places_of_metadata(x: Operands, part: int, of: Described, rows: int) -> Words:
+    """Of the two words with the metadata of each row, (n, rows, 2); rows r and r + 8 share them from 16 bits on."""
+    row, two = np.arange(rows)[:, None], np.arange(2)[None]
+    own = row if rows == LANES else row % 16 + row // 16 * 32
+    block, address = x.blocks[:, part][:, None, None], x.metadata[:, None, None]
+    column = address & 0xFFFF
+    if of.bits_of_a >= 16:
+        lane = own - row % 16 + row % 8 + 8 * two
+        return block, (address >> 16) + lane, (column & ~1) + of.selector + 0 * lane
+    return block, (address >> 16) + own + 0 * two, column + two
 
 
 def _spread(a: Array, picks: Array) -> Array:

@@ -107,14 +107,22 @@ ROWS = rows(
 # ---- what they are -----------------------------------------------------------------------------------------------
 
 
-def bulk(mods: tuple[str, ...], second: bool) -> int:
+def bulk(mods: tuple[str, ...], n: int, pattern: str) -> int:
     """Global addresses have 64 bits; to shared memory: its address and that of the mbarrier."""
-    return 1 if second and mods[1:2] == ("S",) else 2
+    return 1 if n and mods[1:2] == ("S",) else 2
 
 
 def tile(front: int) -> Spans:
-    """``front`` registers in front (the address, and the mbarrier of a load), and a coordinate for each dimension: .2D."""
-    return lambda mods, second: wide_address(mods, second) if second else front + int(mods[0][0])
+    """``front`` registers in front (the address, and the mbarrier of a load), and a coordinate for each dimension: .2D.
+    .GATHER4 and .SCATTER4 have one, and four rows."""
+
+    def spans(mods: tuple[str, ...], n: int, pattern: str) -> int:
+        if n:
+            return wide_address(mods, n, pattern)
+        rows = "GATHER4" in mods or "SCATTER4" in mods
+        return front + (5 if rows else next(int(mod[0]) for mod in mods if mod[1:] == "D"))
+
+    return spans
 
 
 lsu, copy = (functools.partial(op, pipe) for pipe in ("lsu", "copy"))
@@ -144,7 +152,7 @@ OPS = {
                      "UTMAREDG.2D.ADD [UR8], [UR4]", spans=tile(1), space="global", traits="atomic"),
     "UMEMSETS": copy("sets shared memory to zero", "st.bulk", "UMEMSETS.64 [UR4], URZ, UR6", kin="STS"),
     "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
-                   "UTMAPF.L2.2D [UR8], [UR4]"),
+                   "UTMAPF.L2.2D [UR8], [UR4]", spans=tile(0)),
     "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",
                      "UTMACCTL.PF [UR4]"),
     "UTMACMDFLUSH": copy("commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH"),

@@ -486,9 +486,9 @@ ROWS = rows(*LOADS, *STORES, *copies(), *ATOMICS, *CACHES, fields=FIELDS)
 # ---- what they are -----------------------------------------------------------------------------------------------
 
 
-def to_shared(mods: tuple[str, ...], second: bool) -> int:
+def to_shared(mods: tuple[str, ...], n: int, pattern: str) -> int:
     """The first address is one of shared memory, the second of global memory."""
-    return wide_address(mods, second) if second else 0
+    return wide_address(mods, n, pattern) if n else 0
 
 
 lsu = functools.partial(op, "lsu")

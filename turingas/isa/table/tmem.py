@@ -86,7 +86,16 @@ ROWS = rows(
 )
 # fmt: on
 
-tensor, lsu, copy = (functools.partial(op, pipe) for pipe in ("tensor", "lsu", "copy"))
+
+def lanes(mods: tuple[str, ...], n: int, pattern: str) -> int:
+    """The lanes that stay as they are: 32 a register, of one CTA or two; the addresses of the scales of A and of B."""
+    return {"URm": 8 if "2CTA" in mods else 4, "tmem[URm]": 2}.get(pattern, 0)
+
+
+lsu, copy = (functools.partial(op, pipe) for pipe in ("lsu", "copy"))
+# products read their uniform registers as late as copies do, and ptxas lets the scoreboard of a later one, or of a
+# commit, speak for them, too (460 of the 2712 UTCHMMA in cuBLAS 13.1 have none of their own)
+product = functools.partial(copy, spans=lanes)
 
 OPS = {
     "LDTM": lsu("loads from tensor memory", "tcgen05.ld", "LDTM.x4 R4, tmem[UR4]", opaque=True, kin="LDS"),
@@ -98,15 +107,15 @@ OPS = {
     "UTCATOMSWS": lsu("finds columns of tensor memory that are free and takes them, or gives them back",
                       "tcgen05.alloc, tcgen05.dealloc",
                       "UTCATOMSWS.FIND_AND_SET.ALIGN UP0, UR4, UR5", opaque=True),
-    "UTCHMMA": tensor("matrix product of one or two CTAs in tensor memory, FP16, BF16 or TF32",
+    "UTCHMMA": product("matrix product of one or two CTAs in tensor memory, FP16, BF16 or TF32",
                       "tcgen05.mma.kind::f16, tcgen05.mma.kind::tf32, tcgen05.mma.ws",
                       "UTCHMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT", kin="HGMMA HMMA"),
-    "UTCIMMA": tensor("the same of small integers", "tcgen05.mma.kind::i8",
+    "UTCIMMA": product("the same of small integers", "tcgen05.mma.kind::i8",
                       "UTCIMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT", kin="IGMMA IMMA"),
-    "UTCQMMA": tensor("the same of numbers of 8, 6 and 4 bits, also with a scale for each block",
+    "UTCQMMA": product("the same of numbers of 8, 6 and 4 bits, also with a scale for each block",
                       "tcgen05.mma.kind::f8f6f4, tcgen05.mma.kind::mxf8f6f4.block_scale",
                       "UTCQMMA gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], UPT", kin="QGMMA QMMA"),
-    "UTCOMMA": tensor("the same of FP4 with a scale for each block",
+    "UTCOMMA": product("the same of FP4 with a scale for each block",
                       "tcgen05.mma.kind::mxf4.block_scale, tcgen05.mma.kind::mxf4nvf4.block_scale",
                       "UTCOMMA.4X gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR12], UPT",
                     "UTCOMMA.BLOCK16 gdesc[UR8], gdesc[UR10], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR12], UPT"),

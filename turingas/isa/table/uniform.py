@@ -266,7 +266,7 @@ OPS = {
     "UVIRTCOUNT": branch("gives up what the warp has of a pool", "tcgen05.relinquish_alloc_permit",
                          "UVIRTCOUNT.DEALLOC.SMPOOL 0x80"),
     "UGETNEXTWORKID": branch("asks for the next block to work on: cancels its launch", "clusterlaunchcontrol.try_cancel",
-                             "UGETNEXTWORKID.SELFCAST [UR4], [UR5]"),
+                             "UGETNEXTWORKID.SELFCAST [UR4], [UR5]", traits="arrives brings"),
     "USETMAXREG": branch("gives up or asks for registers", "setmaxnreg", "USETMAXREG.DEALLOC.CTAPOOL 0x18",
                          fence="w"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),

@@ -247,15 +247,21 @@ function findingRow(one) {
 function boardArrows(first, last, height) {
   const wide = K.lanes * 7 + 16;
   const picture = s("svg", { class: "arrows", width: wide, height: (last - first) * height, style: { top: `${first * height}px` } });
+  // short ones over long ones; the gap around each makes it plain which of two lines that cross is which
+  const layers = Array.from({ length: K.lanes }, () => [s("g", { class: "gap" }), s("g", {})]);
+  picture.append(...layers.reverse().flat());
+  layers.reverse();
   for (const arrow of K.arrows) {
     const from = rowOf[arrow.setter], to = rowOf[arrow.waiter];
     if (Math.max(from, to) < first || Math.min(from, to) >= last || from === to) continue;
     const y = (from - first + 0.62) * height, end = (to - first + 0.42) * height, x = wide - 12 - 7 * arrow.lane;
     const back = arrow.waiter <= arrow.setter;
     const chosen = arrow.setter === at || arrow.waiter === at;
-    picture.append(s("path", {
-      class: `b${arrow.board}${chosen ? " chosen" : ""}`, "data-from": arrow.setter, "data-to": arrow.waiter, "stroke-dasharray": back ? "3 2" : null,
-      d: `M${wide - 2} ${y}H${x}V${end}H${wide - 7}m0 -3l5 3l-5 3z`,
+    const d = `M${wide - 2} ${y}H${x}V${end}H${wide - 7}m0 -3l5 3l-5 3z`;
+    const [gaps, lines] = layers[arrow.lane];
+    gaps.append(s("path", { d }));
+    lines.append(s("path", {
+      class: `b${arrow.board}${chosen ? " chosen" : ""}`, "data-from": arrow.setter, "data-to": arrow.waiter, "stroke-dasharray": back ? "3 2" : null, d,
     }, s("title", {}, `scoreboard ${arrow.board}: set at 0x${hex(arrow.setter)}, waited for at 0x${hex(arrow.waiter)}${back ? ", a round later" : ""}${arrow.left ? `, but ${arrow.left}` : ""}`)));
   }
   return picture;

@@ -114,6 +114,15 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Links within the page. In a view of VS Code the browser would not follow them.
+document.addEventListener("click", (event) => {
+  const to = event.target.closest("a");
+  const hash = to && to.getAttribute("href");
+  if (!hash || !hash.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  if (location.hash === hash) follow(); else location.hash = hash;
+}, true);
+
 document.addEventListener("click", (event) => {
   const one = event.target.closest("[data-r]");
   const row = event.target.closest("#rows .row.code");
@@ -123,13 +132,19 @@ document.addEventListener("click", (event) => {
   } else if (row && !event.target.closest("a, button") && !String(getSelection())) goTo(Number(row.dataset.n));
 });
 
-$("kernel").append(...INDEX.map((one, id) => h("option", { value: id }, INDEX.some((other) => other.file !== one.file) ? `${one.name} (${one.file})` : one.name)));
+$("kernel").append(...INDEX.map((one, id) => h("option", { value: id }, INDEX.some((other) => other.file !== one.file) ? `${one.name} (${baseName(one.file)})` : one.name)));
 if (INDEX.length < 2) $("kernel").closest("label").hidden = true;
 $("kernel").addEventListener("change", (event) => { location.hash = `#${event.target.value}/listing`; });
 $("search").addEventListener("input", (event) => search(event.target.value));
 $("theme").addEventListener("click", theme);
 $("help").addEventListener("click", () => $("keys").showModal());
 $("list").addEventListener("scroll", () => requestAnimationFrame(() => drawRows(false)), { passive: true });
+// The arrows of the row under the pointer.
+$("rows").addEventListener("pointerover", (event) => {
+  const row = event.target.closest(".row.code");
+  for (const path of document.querySelectorAll(".arrows [data-from]"))
+    path.classList.toggle("pointed", row !== null && (path.dataset.from === row.dataset.n || path.dataset.to === row.dataset.n));
+});
 $("map").addEventListener("click", (event) => {
   const row = rows[Math.min(rows.length - 1, Math.floor((event.offsetY / $("map").clientHeight) * rows.length))];
   if (row) goTo(row[0] === "code" ? row[1] : row[0] === "block" ? K.blocks[row[1]][0] : row[1].n);
