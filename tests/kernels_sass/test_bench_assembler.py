@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,12 @@ def call(*words):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch, tmp_path):
-    """Few instructions, few rounds, no tools but those that a test has; results stay in tmp_path."""
+    """Few instructions, few rounds, a small kernel in the Winograd kernel's place, no tools but those that a test has;
+    results stay in tmp_path."""
     monkeypatch.setattr(assembler, "UNROLLED", 160)
     monkeypatch.setattr(assembler, "ROUNDS", 2)
+    monkeypatch.setattr(assembler.conv.Kernels, "of", lambda arch: types.SimpleNamespace(
+        cubin=turingas.assemble(assembler.unrolled(320), arch=arch)))  # fmt: skip
     monkeypatch.setattr(assembler, "LEAST", 0.01)
     monkeypatch.setattr(assembler, "code", lambda arch: (["a test"], turingas.encode(
         "\n".join(f"--:-:-:-:2  FFMA R{n}, R{n % 7}, R{n % 5}, R{n};" for n in range(200)), arch)))  # fmt: skip
