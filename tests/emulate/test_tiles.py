@@ -185,6 +185,51 @@ def test_multicast(goals: int) -> None:
         assert (out[rank] == a[4:12, 16:48]).all() if got else (out[rank].view(np.uint32) == 0xABCDABCD).all()
 
 
+PAIRS = """
+struct alignas(64) CUtensorMap { unsigned long long words[16]; };
+extern "C" __global__ void __cluster_dims__(4, 1, 1) pairs(const __grid_constant__ CUtensorMap map, float* out,
+                                                           int many, unsigned leader) {
+    __shared__ __align__(128) float tile[32];
+    __shared__ __align__(8) unsigned long long barrier;
+    unsigned t = __cvta_generic_to_shared(tile), m = __cvta_generic_to_shared(&barrier), rank, hears, done = 0;
+    unsigned short goals = 15;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(m));
+        asm volatile("fence.proxy.async;");
+        if (rank % 2 == leader)
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(m), "r"(2 * 128));
+    }
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(hears) : "r"(m), "r"(rank / 2 * 2 + leader));
+    if (threadIdx.x == 0 && !many)
+        asm volatile("cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];" :: "r"(t), "l"(&map), "r"(0), "r"(rank), "r"(hears) : "memory");
+    if (threadIdx.x == 0 && many && rank == 0)
+        asm volatile("cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+                     :: "r"(t), "l"(&map), "r"(0), "r"(5), "r"(hears), "h"(goals) : "memory");
+    if (rank % 2 == leader) {
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done) : "r"(m) : "memory");
+    }
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    out[rank * 32 + threadIdx.x] = tile[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+@pytest.mark.parametrize("many", [0, 1], ids=["alone", "multicast"])
+def test_pairs(many: int, leader: int) -> None:
+    """sm_100: one block of a pair hears of what both got."""
+    module = loader.load(compiled(PAIRS, "sm_100a", name="pairs.cu"), "cpu")
+    source, out = np.random.default_rng(3).random((8, 32), np.float32), np.zeros((4, 32), np.float32)
+    report = module.kernel("pairs").launch(4, 32, loader.tensor_map(source, (1, 32)), out, many, leader, races=True)
+    assert (out == (source[5] if many else source[:4])).all() and not report.races
+
+
 WRONG = [
     ({"box": (8, 3)}, "a row of the box has 12 bytes; it must be a multiple of 16"),
     ({"box": (8, 64), "swizzle": 128}, "more than the swizzle of 128"),

@@ -15,6 +15,7 @@ import loader
 from kernels_sass.learn import measure
 from loader import capsules, cuda
 from loader.cuda import Buffer
+from tests.emulate import test_tmem, test_utcmma, test_work
 from tests.kernels.cases import CASES, Case, difference
 from turingas.emulate import launch
 
@@ -63,3 +64,52 @@ def test_agreement(case: Case, gpu: cuda.Device) -> None:
     for there, here in zip(on_gpu, on_cpu):
         if isinstance(there, np.ndarray):
             assert not (problem := difference(here, there, case.devices, one_nan=False)), f"the CPU device: {problem}"
+
+
+def test_work_is_taken_over(gpu: cuda.Device) -> None:
+    """Each block's work is done once, and with many more blocks than there is room for, some by another."""
+    blocks = 20_000
+    for kernel, cluster in (("alone", 1), ("pairs", 2)):
+        count, by = np.zeros(blocks, np.uint32), np.zeros(blocks, np.uint32)
+        run(test_work.cubin(f"{gpu.arch}a"), kernel, blocks, 64, [count, by])
+        assert (count == 1).all() and (by // cluster != np.arange(blocks) // cluster).any()
+
+
+def test_zeros(gpu: cuda.Device) -> None:
+    out, wanted = np.zeros(512, np.uint32), np.arange(512) + 1
+    run(test_work.cubin(f"{gpu.arch}a"), "zeros", 1, 96, [out, np.uint64(264), np.uint32(40)])
+    wanted[10:76] = 0
+    assert (out == wanted).all()
+
+
+@pytest.fixture
+def on_card(gpu: cuda.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests would launch on the CPU device runs on the card."""
+    if gpu.arch != "sm_100":
+        pytest.skip(f"these are compiled for sm_100a; {gpu} is {gpu.arch}")
+
+    def launched(cubin: bytes, kernel: str, grid: object, block: object, args: list[object], **options: object) -> None:
+        run(cubin, kernel, grid, block, args)
+
+    for module in (test_tmem, test_utcmma):
+        monkeypatch.setattr(module, "launch", launched)
+
+
+def test_loads_and_stores_of_tensor_memory(on_card: None) -> None:
+    test_tmem.test_loads()
+    test_tmem.test_stores()
+
+
+def test_copies_to_tensor_memory(on_card: None) -> None:
+    test_tmem.test_copies(False)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_which_way_rows_shift(pair: bool, on_card: None) -> None:
+    """The CPU device does as the PTX ISA reads (docs/emulator.md)."""
+    test_tmem.test_shifts(pair)
+
+
+@pytest.mark.parametrize("product", test_utcmma.PRODUCTS, ids=test_utcmma.named)
+def test_products_in_tensor_memory(product: test_utcmma.Product, on_card: None) -> None:
+    test_utcmma.test_products(product)

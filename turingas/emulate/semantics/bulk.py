@@ -377,9 +377,12 @@ def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: 
     return [Touch(what, s.index, 16) for s in found]
 
 
-def places(k: Cohort, row: int, to: str, target: int, goals: int | None) -> list[tuple[int, int]]:
-    """The destinations of a copy, and for each its mbarrier; ``goals`` are the blocks of a multicast, as bits.
-    BadAccess for one that is not in the cluster."""
+def places(
+    k: Cohort, row: int, to: str, target: int, goals: int | None, pairs: bool = False
+) -> list[tuple[int, int]]:
+    """The destinations of a copy, and for each its mbarrier; ``goals`` are the blocks of a multicast, as bits. With
+    ``pairs`` both blocks of one tell the mbarrier of that whose rank is even, or odd, as the one that is named.
+    BadAccess for a block that is not in the cluster."""
     place = at(k, target, row, to)
     told = int(k.ur(target + 1)[row, 0]) if to == "S" else 0
     if goals is None:
@@ -388,8 +391,9 @@ def places(k: Cohort, row: int, to: str, target: int, goals: int | None) -> list
     if goals >> blocks:
         message = f"a multicast to the blocks {goals:#x} of the cluster, which has {blocks}"
         raise BadAccess("out of bounds", message, 0, place)
-    within = int(WITHIN)
-    return [(place & within | n << 24, told & within | n << 24) for n in range(blocks) if goals >> n & 1]
+    within, odd = int(WITHIN), told >> 24 & 1
+    hears = [n & ~1 | odd if pairs else n for n in range(blocks)]
+    return [(place & within | n << 24, told & within | hears[n] << 24) for n in range(blocks) if goals >> n & 1]
 
 
 def _uniform(i: Instruction, operand: int) -> int:

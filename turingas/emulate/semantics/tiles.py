@@ -132,7 +132,7 @@ class Copy:
         first, second = i.operands[:2]
         assert isinstance(first, Mem) and isinstance(second, Mem)
         assert isinstance(first.ur, Reg) and isinstance(second.ur, Reg), i
-        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", "GATHER4", "SCATTER4", *OPERATIONS)
+        only(i, "1D", "2D", "3D", "4D", "5D", "IM2COL", "MULTICAST", "GATHER4", "SCATTER4", "2CTA", *OPERATIONS)
         self.i, self.first, self.map = i, first.ur.index, second.ur.index
         self.rank = next(int(mod[0]) for mod in i.mods if mod[1:] == "D")
         self.im2col, self.front = "IM2COL" in i.mods, front
@@ -218,8 +218,10 @@ def _filled(layout: Layout, unit: int) -> list[int]:
 @semantics("UTMALDG")
 def load_tile(i: Instruction, m: Maker) -> Step:
     """``UTMALDG.2D [URb], [URa]``: URb shared address, URb + 1 mbarrier, then coordinates. With URc its upper half says
-    which blocks of the cluster get the tile (.MULTICAST), the lower half the offsets of .IM2COL."""
-    copy, multicast = Copy(i, m, 2), "MULTICAST" in i.mods
+    which blocks of the cluster get the tile (.MULTICAST), the lower half the offsets of .IM2COL. With .2CTA the
+    mbarrier may lie in the other block of a pair; in a multicast it lies for each pair in the block of the rank, even
+    or odd, of that which URb + 1 names (PTX ISA, "cp.async.bulk.tensor")."""
+    copy, multicast, both = Copy(i, m, 2), "MULTICAST" in i.mods, "2CTA" in i.mods
 
     def step(k: Cohort) -> None:
         def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
@@ -229,7 +231,7 @@ def load_tile(i: Instruction, m: Maker) -> Step:
             count = where.size
             k.wave.memory.locate(where, unit, inside)
             blocks = k.blocks[row : row + 1]
-            for to, told in places(k, row, "S", copy.first, last >> 16 if multicast else None):
+            for to, told in places(k, row, "S", copy.first, last >> 16 if multicast else None, both):
                 at = copy.in_shared(layout, to, count, unit)
                 (spots,) = k.wave.shared.locate(at, blocks, unit, reach=True)
                 if k.wave.options.stale:

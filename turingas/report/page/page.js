@@ -151,7 +151,7 @@ $("map").addEventListener("click", (event) => {
 });
 $("keys").append(h("form", { method: "dialog" }, h("button", { class: "close" }, "×")), h("h2", {}, "Keys"),
   h("dl", {}, h("dt", {}, h("kbd", {}, "1"), " ... "), h("dd", {}, "the views: 1 is the listing"), Object.entries(KEYS).filter(([, [what]]) => what).map(([key, [what]]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
-window.addEventListener("resize", () => layout());
+window.addEventListener("resize", () => { layout(); if (tab === "registers") drawRegisters(); });
 window.addEventListener("hashchange", follow);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 if (narrow()) PHONE_OFF.forEach((name) => off.add(name));

@@ -45,9 +45,9 @@ function drawGraph() {
 }
 
 function drawRegisters() {
-  const room = $("registers"), wide = 1000, high = 180;
+  const room = $("registers"), { left, wide } = lifeAxis(room), high = 180;
   const held = Object.entries(K.held), top = Math.max(1, ...held.map(([file]) => K.peaks[file][0]));
-  const chart = s("svg", { class: "pressure", viewBox: `-34 -8 ${wide + 44} ${high + 26}`, role: "img" });
+  const chart = s("svg", { class: "pressure", width: left + wide, height: high + 34, viewBox: `${-left} -24 ${left + wide} ${high + 34}`, role: "img" });
   for (let part = 0; part <= 4; part++) {
     const y = high - (high * part) / 4;
     chart.append(s("path", { class: "ruler", d: `M0 ${y}H${wide}` }), s("text", { class: "tick", x: -6, y: y + 4, "text-anchor": "end" }, Math.round((top * part) / 4)));
@@ -64,7 +64,7 @@ function drawRegisters() {
     chart.append(s("path", { class: `held-${file}`, d: path, "data-file": file }, s("title", {}, `${file} in use`)));
     const [most, where] = K.peaks[file], x = ((where + 0.5) * wide) / values.length, y = high - (high * most) / top;
     chart.append(s("a", { href: `#${K.id}/${hex(where)}`, class: "peak" }, s("circle", { cx: x, cy: y, r: 4, class: `held-${file}` }),
-      s("text", { x: x > wide * 0.85 ? x - 8 : x + 8, y: y + 4, "text-anchor": x > wide * 0.85 ? "end" : "start", class: `held-${file}` }, `${most} ${file} at 0x${hex(where)}`)));
+      s("text", { x: x > wide * 0.75 ? x - 7 : x + 7, y: y - 7, "text-anchor": x > wide * 0.75 ? "end" : "start", class: `held-${file}` }, `${most} ${file} at 0x${hex(where)}`)));
   }
   const canvas = h("canvas", { class: "lifemap", title: "life ranges of all registers; click to go there" });
   const names = Object.entries(K.names);
@@ -74,14 +74,20 @@ function drawRegisters() {
   paintLives(canvas);
 }
 
+// The axis of addresses that the chart and the life ranges share, in pixels.
+function lifeAxis(room) {
+  const left = Object.keys(K.names).length ? 120 : 44;
+  return { left, wide: Math.max(240, room.clientWidth - 40 - left) };
+}
+
 function paintLives(canvas) {
-  const line = 9, left = 120, wide = Math.max(300, canvas.parentElement.clientWidth - 40), ratio = window.devicePixelRatio || 1;
+  const line = 9, { left, wide } = lifeAxis($("registers")), ratio = window.devicePixelRatio || 1;
   const high = K.registers.length * line + 4;
-  canvas.style.width = `${wide}px`;
+  canvas.style.width = `${left + wide}px`;
   canvas.style.height = `${high}px`;
-  canvas.width = wide * ratio;
+  canvas.width = (left + wide) * ratio;
   canvas.height = high * ratio;
-  const pen = canvas.getContext("2d"), scale = (wide - left) / K.size;
+  const pen = canvas.getContext("2d"), scale = wide / K.size;
   pen.scale(ratio, ratio);
   pen.font = "8px ui-monospace, monospace";
   K.registers.forEach((name, number) => {
