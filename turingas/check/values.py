@@ -469,6 +469,7 @@ class Needed:
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
         self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
+        self._asking = {n for base in graph.mnemonics if asked is None or base in asked for n in graph.mnemonics[base]}
         order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
         rank = {number: n for n, number in enumerate(order)}
         waiting = list(range(len(order)))  # the last ones first
@@ -476,7 +477,7 @@ class Needed:
         while waiting:
             number = order[heapq.heappop(waiting)]
             queued.discard(number)
-            before = self._everything(number) if asked is None else self._through(number, asked)
+            before = self._everything(number) if asked is None else self._through(number)
             if before != self.at[number]:
                 self.at[number] = before
                 for to in graph.blocks[number].previous:
@@ -484,7 +485,7 @@ class Needed:
                         queued.add(to)
                         heapq.heappush(waiting, rank[to])
 
-    def _through(self, number: int, asked: Container[str]) -> int:
+    def _through(self, number: int) -> int:
         """What matters before a block; notes which of its instructions are needed."""
         block, effects = self.graph.blocks[number], self.graph.effects
         branch = block.end - 1 if len(block.next) > 1 else -1
@@ -495,28 +496,30 @@ class Needed:
         if before >= 0 and not live & ~before & self.written[number]:
             return self.at[number] | live & ~before  # what is new only passes through
         steps: list[Step] = []
+        asking = self._asking
         for n in range(block.end - 1, block.start - 1, -1):
             this = effects[n]
             if this is None:
                 steps.append(Step(n, clears=True))
                 continue
-            i, base = this.i, this.i.base
-            written |= this.written
             needed = None
-            registers: list[int] = []
-            if this.written & live:
-                needed = plan(this)
-                if i.always:
-                    live &= ~this.written
-                live |= needed.uses
-            elif base == "CALL":
+            if this.written:
+                written |= this.written
+                if this.written & live:
+                    needed = plan(this)
+                    if this.i.always:
+                        live &= ~this.written
+                    live |= needed.uses
+            if needed is None and this.i.base == "CALL":
                 steps.append(Step(n, clears=True))  # what a function leaves
-            if base in asked or n == branch:
-                registers = _asked(i)
+            if n in asking or n == branch:
+                registers = _asked(this.i)
                 for register in registers:
                     live |= 1 << register
-            if needed or registers:
-                steps.append(Step(n, registers, needed))
+                if needed or registers:
+                    steps.append(Step(n, registers, needed))
+            elif needed:
+                steps.append(Step(n, (), needed))
         steps.reverse()
         self.steps[number], self.written[number] = steps, written
         return live

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from turingas.cubin.model import WORD_BYTES, Kernel
 from turingas.isa.effects import Effects, distances
-from turingas.isa.instruction import Instruction, Label, instruction
+from turingas.isa.instruction import Instruction, Label, instructions
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import latencies
 
@@ -58,10 +58,7 @@ class Graph:
     def __init__(self, kernel: Kernel, file: str = "") -> None:
         self.kernel, self.file = kernel, file
         self.isa = instruction_set(kernel.arch)
-        isa = self.isa
-        self.instructions: list[Instruction | None] = [
-            instruction(isa, word, WORD_BYTES * n) for n, word in enumerate(kernel.code)
-        ]
+        self.instructions = instructions(self.isa, kernel.code)
         self.blocks: list[Block] = []
         self.block_at: dict[int, int] = {}  # first instruction -> block
         self.entries: list[int] = []
@@ -76,8 +73,7 @@ class Graph:
     @functools.cached_property
     def effects(self) -> list[Effects | None]:
         """What each instruction means for those behind it. AsmError where the latencies are not known."""
-        effects = distances(latencies(self.kernel.arch)).effects
-        return [None if i is None else effects(i) for i in self.instructions]
+        return distances(latencies(self.kernel.arch)).all(self.instructions)
 
     @functools.cached_property
     def mnemonics(self) -> dict[str, list[int]]:

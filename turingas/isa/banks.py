@@ -31,7 +31,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from turingas.isa.arch import Arch
-from turingas.isa.instruction import Access, Instruction, Reg
+from turingas.isa.instruction import Access, Instruction, Reg, Shape
+from turingas.isa.operands import remember
 
 #: pipes that read their sources at issue, all at once, so that banks matter
 MATH = ("fma", "alu", "half")
@@ -68,6 +69,7 @@ class Cache(NamedTuple):
 
 
 EMPTY = Cache()
+NONE_BEHIND = EMPTY.behind
 
 
 Source = tuple[Slot, int, bool]  # slot, number, and whether .reuse keeps it
@@ -122,6 +124,18 @@ def by_bank(registers: list[int]) -> tuple[int, int]:
     return len(registers) - odd, odd
 
 
+_counted: dict[tuple[Shape, int], tuple[int, int]] = {}
+
+
+def _counts(i: Instruction) -> tuple[int, int]:
+    """How many registers ``i`` reads from the even bank and the odd one, if the reuse cache is empty."""
+    key = i.shape, i.word
+    found = _counted.get(key)
+    if found is None:
+        found = remember(_counted, key, by_bank(_missed(i, sources(i), EMPTY)))
+    return found
+
+
 def _late(counts: tuple[int, int], cache: Cache, how: Ports) -> int:
     (even, odd), (even_behind, odd_behind), window = counts, cache.behind, how.window
     return max(0, even_behind + even - window if even else 0, odd_behind + odd - window if odd else 0)
@@ -133,21 +147,26 @@ def step(i: Instruction, cache: Cache, arch: Arch) -> tuple[int, Cache]:
 
 
 def _step(i: Instruction, cache: Cache, how: Ports) -> tuple[int, Cache]:
-    found = sources(i)
-    even, odd = counts = by_bank(_missed(i, found, cache))
-    cycles = _late(counts, cache, how)
     kept: dict[Slot, int] = {}
-    if not i.control.yields and (cache.kept or i.control.reuse):
-        kept.update(cache.kept)
-        for slot, number, keep in found:
-            kept.pop(slot, None)
-            if keep:
-                kept[slot] = number
-    left = (0, 0)
+    if not cache.kept and not i.control.reuse:  # as mostly
+        counts = _counts(i)
+    else:
+        found = sources(i)
+        counts = by_bank(_missed(i, found, cache))
+        if not i.control.yields:
+            kept.update(cache.kept)
+            for slot, number, keep in found:
+                kept.pop(slot, None)
+                if keep:
+                    kept[slot] = number
+    (even, odd), (even_behind, odd_behind) = counts, cache.behind
+    cycles = _late(counts, cache, how)
     if how.overlap:
-        passed = cycles + max(i.control.stall, 1)
-        left = max(0, cache.behind[0] + even - passed), max(0, cache.behind[1] + odd - passed)
-    return cycles, Cache(kept, left) if kept or any(left) else EMPTY
+        passed = cycles + (i.control.stall or 1)
+        left = max(0, even_behind + even - passed), max(0, odd_behind + odd - passed)
+        if left != NONE_BEHIND:
+            return cycles, Cache(kept, left)
+    return cycles, Cache(kept) if kept else EMPTY
 
 
 def walk(instructions: Iterable[Instruction | None], arch: Arch) -> Iterator[tuple[Instruction, Cache, int]]:

@@ -6,7 +6,7 @@ and pipes are in turingas/isa/latency.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from turingas.isa.instruction import ZEROS, Access, Imm, Instruction, Name, Shape
@@ -118,6 +118,11 @@ class Distances:
                 self._seen.clear()
             found = self._seen[i.word] = Effects(i, self.lat)
         return found
+
+    def all(self, instructions: Iterable[Instruction | None]) -> list[Effects | None]:
+        """The effects of many; None of what is no instruction."""
+        known = self._seen  # most were seen before
+        return [None if i is None else known.get(i.word) or self.effects(i) for i in instructions]
 
     def raw(self, one: Instruction, write: Touch, other: Instruction, read: Touch) -> int:
         """Cycles that a reader must keep behind a fixed-latency producer."""

@@ -7,8 +7,9 @@ table that explains the word, and from what its mnemonic's Op says of registers 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
 GUARD, ALWAYS = 0xF000, 0x7000  # where the guard stands, and what stands there for @PT
+WORD_BYTES = 16
 NO_CODE = WORD & ~control.MASK | control.REUSE_MASK  # the reuse flags belong to the operands
 
 
@@ -248,6 +250,17 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     return _new(Instruction, (word, address, _controls[word >> control.STALL], *body)) if body else None
 
 
+def instructions(isa: Isa, words: Iterable[int]) -> list[Instruction | None]:
+    """The instructions of words that stand one after the other, the first at address 0."""
+    known, new, controls = isa.bodies, _new, _controls  # most words were seen before
+    return [
+        new(Instruction, (word, address, controls[word >> control.STALL], *body))
+        if (body := known.get(word & NO_CODE))
+        else instruction(isa, word, address)
+        for address, word in zip(itertools.count(0, WORD_BYTES), words)
+    ]
+
+
 _new = tuple.__new__
 
 # What comes again and again is made once: a large cubin decodes many times as fast.
@@ -286,18 +299,17 @@ def _meant(form: Form, word: int, address: int) -> Body:
     """The same of a word of this form. Unprintable where it has no text in this form, and so is not of it."""
     shape = _shapes[form, word & form.name_mask & ~GUARD]
     guard, reads = _guard(form.guard, word & GUARD)
-    writes: tuple[Access, ...] = ()
-    found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
-    operands = tuple([one[0] for one in found])
+    if shape.located:
+        found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
+    else:
+        found = [means[word & mask] for mask, means, _ in shape.operands]
+    operands: tuple[Operand, ...] = tuple([operand for operand, _, _ in found])
     if shape.halves:
         operands = _packed(operands)
     if shape.moves:
         found = [_moved(shape.op, one, operands[-1]) for one in found]
-    for _, one, other in found:
-        if one:
-            reads += one
-        if other:
-            writes += other
+    reads = sum([read for _, read, _ in found], reads)
+    writes = sum([written for _, _, written in found], ())
     if shape.both:
         writes += tuple(
             Access(r.file, r.index, r.words, "d")

@@ -29,6 +29,8 @@ class Isa:
         self.learn = self.decoder.learn
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
+        #: lines of sources, spelled as nvdisasm does -> control code, instruction, and what ``needs`` gives for it
+        self.statements: dict[str, tuple[str, str, int]] = {}
         #: words without control code, and what they mean: what ``instruction`` has seen
         self.bodies: dict[int, Any] = {}
         self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control as control_codes
 from turingas.isa.arch import arch as find_arch
+from turingas.isa.decode import SEEN
 from turingas.isa.isa import instruction_set
 from turingas.source.dialect import Dialect, Repair, default_stall
 from turingas.source.expand import expand
@@ -266,17 +267,27 @@ class _Parser:
         # Lines that need no more than to be taken apart, as all of a listing: no names, a control code that was seen
         # before, and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone; or
         # a mnemonic that was seen to stand as nvdisasm writes it.
-        controls = {} if resolve or turingas else control_codes.known
+        # What comes of the former, the instruction set remembers by their whole text.
+        quick = not (resolve or turingas)
+        controls = control_codes.known if quick else {}
         same, isa = self.same, instruction_set(self.arch.name)
+        statements = isa.statements if quick else {}
         for line in section.lines:
             text = line.text
+            seen = statements.get(text)
+            if seen is not None:
+                items.append(Instruction(seen[0], seen[1], line, None, seen[2]))
+                continue
             statement, _, rest = text.partition(";")
             control, _, body = statement.partition(" ")
             if control in controls and (not rest or rest.isspace()):
                 body = body.strip()
                 bits = isa.known(body)
                 if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
-                    items.append(Instruction(control, body, line, bits=bits))
+                    items.append(Instruction(control, body, line, None, bits))
+                    if len(statements) >= SEEN:
+                        statements.clear()
+                    statements[text] = control, body, bits
                     continue
                 mnemonic, _, operands = body.partition(" ")
                 if mnemonic[:1] == "@":
@@ -338,6 +349,8 @@ class _Parser:
             else:
                 labels[name] = origin
                 self.items.append(Label(name, origin))
+            if label.end() == len(text):
+                return
             rest = line._replace(text=text[label.end() :])
             if _HEAD.match(rest.text.partition(";")[0]):
                 behind = _Section(section.names)
