@@ -47,7 +47,7 @@ VARIANTS: dict[str, Tiling] = {
     "nothing loaded": Tiling(loads=0),
     "nothing stored": Tiling(store=0),
 }
-#: Of other types, by the setting's name: sizes are those of SIZES from 2048 to 8192.
+#: Of other types, by the setting's name: sizes are those of SIZES up to 8192.
 TYPED: dict[str, dict[str, Tiling]] = {
     "bf16": {"128 x 256": Tiling(type="BF16"), "128 x 256, clusters of 2": Tiling(type="BF16", cluster=2)},
     "tf32": {
@@ -91,7 +91,7 @@ class Asked:
     def settings(self) -> dict[str, tuple[int, str]]:
         """Size and type, by name."""
         found = {str(size): (size, "fp16") for size in self.sizes if "fp16" in self.types}
-        few = [size for size in self.sizes if 2048 <= size <= 8192] or self.sizes[:1]
+        few = [size for size in self.sizes if size <= 8192] or self.sizes[:1]
         return found | {f"{size} {kind}": (size, kind) for kind in TYPED if kind in self.types for size in few}
 
     def tilings(self, kind: str) -> dict[str, Tiling]:
