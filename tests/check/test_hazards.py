@@ -636,7 +636,7 @@ def test_calls_elsewhere_leave_nothing() -> None:
 # -- no false alarms
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed")
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
 def test_compiled_code_is_right(arch: str) -> None:

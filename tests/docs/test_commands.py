@@ -61,6 +61,7 @@ def parses(words, desk, monkeypatch):
     command.make_context("turingas", list(rest), ignore_unknown_options=False)
 
 
+@pytest.mark.sample(18)
 @having(commands)
 def test_commands(page, tmp_path, monkeypatch):
     desk = Desk(tmp_path, page)
@@ -117,6 +118,7 @@ def test_commands_in_the_text(page):
             assert words[0] in ("COMMAND", "--help"), line
 
 
+@pytest.mark.sample(12)
 @having(transcripts)
 def test_transcripts(page, tmp_path):
     desk, steps = Desk(tmp_path, page), transcripts(page)

@@ -251,6 +251,7 @@ def test_resumes(tmp_path, monkeypatch):
 # ---- its parts ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_code_is_real(monkeypatch):
     monkeypatch.undo()
     sources, words = assembler.code("sm_75")

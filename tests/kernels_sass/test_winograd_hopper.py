@@ -307,6 +307,7 @@ def test_yields(kind, math):
     assert (cubin(YIELD=kind, MATH=math).to_bytes() == cubin(MATH=math).to_bytes()) == (there == own)
 
 
+@pytest.mark.sample(3)
 @both_maths
 @pytest.mark.parametrize("kind", ["nvcc8", "every:5", "lds:1"])  # cudnn7 is every:7
 def test_each_kind_of_yield_computes_the_same(kind, math):
@@ -406,6 +407,7 @@ def test_random_shapes(number, math):
     right(shape, {"MATH": math}, sms, strict=number % 4 == 0, seed=number, shift=shift)
 
 
+@pytest.mark.sample(3)
 @both_maths
 @pytest.mark.parametrize("c", [1, 8, 24])
 def test_many_jobs_a_block(c, math):
