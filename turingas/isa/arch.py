@@ -120,8 +120,6 @@ class Arch:
     max_barriers: int = 16
     max_cluster: int = 0  # blocks; more than 8 are not portable, and have to be asked for
 
-    # -- arithmetic of the CPU device
-
     # -- cubins
     abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on
     compat: int = 0  # what .nv.compat of ptxas 13.0's smallest cubin says under 11; its meaning is not known
