@@ -151,7 +151,7 @@ def test_a_life_of_an_mbarrier(seed: int) -> None:
 
 def read_bytes(block: Block) -> int:
     """The bytes that are still to come, from the state."""
-    return int(block.run("SYNCS.LD.64 R8, [R1+URZ]", {1: BAR}).r64(8)[0]) >> 21 & 0x3FFFFF
+    return -(int(block.run("SYNCS.LD.64 R8, [R1+URZ]", {1: BAR}).r64(8)[0]) >> 21) & 0x3FFFFF
 
 
 def test_all_lanes_of_all_warps_arrive_one_by_one() -> None:

@@ -3,8 +3,9 @@
 A copy is done when its mbarrier has to hear of it, or its group is waited for (``late``). An mbarrier is 8 bytes in
 shared memory, so a kernel may copy, clear or spoil it. Bits 43 to 62 are minus the pending arrivals, bit 63 is the
 parity of the phase, bits 1 to 20 are minus the arrivals that the next phase begins with: so much follows from code that
-ptxas 12.9 makes of mbarrier.init, .pending_count and .test_wait. That the transaction count lies in between, bits 21 to
-42, is ours. (sm_80 to sm_89 have other mbarriers, see ``atomics``.)
+ptxas 12.9 makes of mbarrier.init, .pending_count and .test_wait. In between, from bit 21 on, lies minus the count of
+bytes (words of an H200 that had heard of other bytes than it waited for). (sm_80 to sm_89 have other mbarriers, see
+``atomics``.)
 
 A wait only looks: a kernel that waits for what never comes runs until its budget of instructions ends.
 """
@@ -45,7 +46,7 @@ def arrive(state: int, arrivals: int, expect: int = 0, complete: int = 0, drop: 
     parity = state >> 63
     pending = -(state >> 43) & ARRIVALS
     coming = -(state >> 1) & ARRIVALS
-    bytes_ = (state >> 21 & 0x3FFFFF ^ 0x200000) - 0x200000
+    bytes_ = (-(state >> 21) & 0x3FFFFF ^ 0x200000) - 0x200000
     if arrivals > pending:
         raise Misuse(f"{arrivals} arrive at an mbarrier that waits for {pending} (or is none)")
     pending -= arrivals
@@ -56,7 +57,7 @@ def arrive(state: int, arrivals: int, expect: int = 0, complete: int = 0, drop: 
         coming -= arrivals
     if pending == bytes_ == 0 and (arrivals or complete):
         parity, pending = parity ^ 1, coming
-    return parity << 63 | (-pending & ARRIVALS) << 43 | (bytes_ & 0x3FFFFF) << 21 | (-coming & ARRIVALS) << 1
+    return parity << 63 | (-pending & ARRIVALS) << 43 | (-bytes_ & 0x3FFFFF) << 21 | (-coming & ARRIVALS) << 1
 
 
 #: the suffix of SYNCS.ARRIVE: arrivals, bytes to expect, and bytes that are complete, of the value of Rb
