@@ -22,8 +22,7 @@ from turingas.errors import AsmError
 
 KB = 1024
 CUDA_13_0 = 130
-
-
+WORD_BYTES = 16  # of an instruction, since sm_70
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 

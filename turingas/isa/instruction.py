@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target, Unprintable
 from turingas.isa.form import WORD, Form
 from turingas.isa.grammar import SOURCE
@@ -31,7 +32,6 @@ DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
 GUARD, ALWAYS = 0xF000, 0x7000  # where the guard stands, and what stands there for @PT
-WORD_BYTES = 16
 NO_CODE = WORD & ~control.MASK | control.REUSE_MASK  # the reuse flags belong to the operands
 
 
