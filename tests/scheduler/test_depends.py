@@ -81,6 +81,7 @@ MAY = [
     ("LDS R0, [R2]", "STG.E desc[UR4][R8.64], R1"), ("STL [R1], R0", "STS [R1], R0"),
     ("STG.E desc[UR4][R2.64], R0", "LDG.E.CONSTANT R1, desc[UR4][R8.64]"),
     ("STG.E desc[UR4][R2.64], R0", "LDC R1, c[0x3][R8]"), ("@P1 STS [R2], R0", "@!P1 LDS R1, [R3]"),
+    ("STL.U8 [R2], R4", "LDL.U8 R5, [R2+0x1]"), ("STL.U16 [R2], R4", "STL.U16 [R2+0x2], R5"),
     ("BAR.SYNC 0x0", "FADD R0, R1, R2"), ("FADD R0, R1, R2", "BAR.SYNC 0x0"),
     ("MEMBAR.SC.GPU", "IADD3 R0, R1, R2, RZ"), ("LDGDEPBAR", "LDG.E R0, desc[UR4][R2.64]"),
     ("CS2R R0, SRZ", "FADD R3, R4, R5"), ("S2R R0, SR_TID.X", "FADD R3, R1, R2"),
@@ -97,6 +98,12 @@ def test_stay(first: str, second: str, wanted: str) -> None:
 @pytest.mark.parametrize("first, second", MAY)
 def test_may_change_places(first: str, second: str) -> None:
     assert not kind(first + ";", second + ";")
+
+
+@pytest.mark.parametrize("offset, wanted", [("0x1c", MEMORY), ("0x20", "")])
+def test_an_access_of_256_bits(offset: str, wanted: str) -> None:
+    load = f"LDG.E R16, desc[UR4][R2.64+{offset}];"
+    assert kind("STG.E.ENL2.256 desc[UR4][R2.64], R8, R12;", load, "sm_100") == wanted
 
 
 @pytest.mark.parametrize("first, second", [

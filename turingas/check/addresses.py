@@ -16,7 +16,6 @@ from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
 from turingas.memory_model import SECTOR, sectors, wavefronts
 
-BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 LANES = np.ones((1, 32), bool)
 
 
@@ -47,10 +46,6 @@ def address(state: State, i: Instruction) -> Value | None:
     return found
 
 
-def _bytes(i: Instruction) -> int:
-    return next((BYTES[mod] for mod in i.mods if mod in BYTES), 4)
-
-
 def _pattern(found: Value) -> str:
     """How the addresses of neighbours lie: ``128 bytes apart``."""
     steps = np.diff(found.lanes)
@@ -60,7 +55,7 @@ def _pattern(found: Value) -> str:
 
 
 def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
-    taken, needed = _wavefronts(found.lanes.tobytes(), _bytes(i))
+    taken, needed = _wavefronts(found.lanes.tobytes(), i.nbytes)
     if taken > needed:
         message = f"{taken} wavefronts of shared memory instead of {needed}: {_pattern(found)}"
         hint = "pad the rows of the array, or swizzle its columns, so that the lanes fall into different banks"
@@ -69,7 +64,7 @@ def _shared(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Find
 
 def _global(graph: Graph, n: int, i: Instruction, found: Value) -> Iterator[Finding]:
     # Where the base lies in its sector is known only if it is a multiple of 32
-    taken, needed = _sectors(found.lanes.tobytes(), _bytes(i), found.step % SECTOR == 0)
+    taken, needed = _sectors(found.lanes.tobytes(), i.nbytes, found.step % SECTOR == 0)
     if taken > needed:
         message = f"at least {taken} sectors of {SECTOR} bytes a request, {needed} would hold them: {_pattern(found)}"
         hint = "let neighbouring lanes access neighbouring addresses, or go through shared memory"

@@ -16,7 +16,6 @@ from turingas.isa.table import OPS
 
 OPEN = -1  # its group has not been closed
 MANY = 8  # groups closed behind it: more are not told apart
-SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "M88": 16, "MT88": 16}
 
 State = tuple[int, int]  # groups closed behind it, their scoreboard
 Step = Callable[[int, Instruction, State], State | None]
@@ -67,8 +66,7 @@ class Place(NamedTuple):
 
 
 def _place(i: Instruction, mem: Mem) -> Place:
-    nbytes = next((SIZES[mod] for mod in i.mods if mod in SIZES), 4)
-    return Place((str(mem.base), str(mem.ur), mem.scale), mem.offset, nbytes)
+    return Place((str(mem.base), str(mem.ur), mem.scale), mem.offset, i.nbytes)
 
 
 def _registers(i: Instruction, mem: Mem) -> set[tuple[str, int]]:

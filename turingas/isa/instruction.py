@@ -23,6 +23,7 @@ from turingas.isa.op import Op
 from turingas.isa.operands import Operand as Pattern
 from turingas.isa.operands import Piece, remember
 from turingas.isa.table import OPS
+from turingas.isa.table.memory import NBYTES
 from turingas.isa.table.tensor import GROUP_DESCRIPTORS
 
 # A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
@@ -175,6 +176,11 @@ class Instruction(NamedTuple):
         return self.shape.op
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that a load or store moves for each lane."""
+        return self.shape.nbytes
+
+    @property
     def always(self) -> bool:
         """Whether its guard is @PT."""
         return self.word & GUARD == ALWAYS
@@ -200,10 +206,11 @@ class Shape:
     """A mnemonic with its modifiers in one form: what its instructions have in common, whatever their guards.
     ``operands``: for each the mask of its bits, what they stand for, and whether that depends on the address, too;
     ``located``: whether any of them does.
+    ``nbytes``: what an access moves for each lane;
     ``both``: places of registers that are read and written; ``halves``: whether two operands may be the halves of one
     immediate; ``moves``: whether a mask says which predicates are operands."""
 
-    __slots__ = ("base", "both", "form", "halves", "located", "mods", "moves", "name", "op", "operands")
+    __slots__ = ("base", "both", "form", "halves", "located", "mods", "moves", "name", "nbytes", "op", "operands")
 
     def __init__(self, form: Form, word: int) -> None:
         self.form = form
@@ -211,6 +218,7 @@ class Shape:
         self.base, *mods = self.name.split(".")
         self.mods = tuple(mods)
         self.op = op = OPS[self.base]
+        self.nbytes = next((NBYTES[mod] for mod in mods if mod in NBYTES), 4)
         self.both = op.reads & op.writes
         self.halves = sum(isinstance(f, Float) for pattern in form.operands for f in pattern.fields) > 1
         self.moves = any(pattern.source in MASKED for pattern in form.operands)

@@ -100,7 +100,6 @@ GLOBAL, SHARED, LOCAL, CONSTANT, GROUPS, LANES = 1, 2, 4, 8, 16, 32
 GENERIC, EVERYWHERE = 7, 63
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "generic": GENERIC}
-SIZES = {"64": 8, "128": 16}
 
 Place = tuple[tuple[str, int, int], ...]  # the registers that an address counts from, and which value of each
 
@@ -136,8 +135,7 @@ def touches(n: int, i: Instruction, values: dict[tuple[str, int], int]) -> Itera
         memory = [o for o in i.operands if isinstance(o, Mem)]
         if "lanewise" in traits and "atomic" not in traits and len(memory) == 1:
             place, low = _place(memory[0], values)
-            size = next((SIZES[mod] for mod in i.mods if mod in SIZES), 4)
-            yield Touch(n, spaces, writes, place, low, low + size)
+            yield Touch(n, spaces, writes, place, low, low + i.nbytes)
         else:
             yield Touch(n, spaces, writes)
     elif pipe in ("lsu", "tex", "copy", "wgmma", "special") and not traits & {"special", "asks"}:

@@ -25,7 +25,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS, arrived, named
-from turingas.emulate.semantics.loads import fault, narrow_address, size_of, some_warps, sources, watch
+from turingas.emulate.semantics.loads import fault, narrow_address, some_warps, sources, watch
 from turingas.isa.instruction import Instruction, Mem, Reg
 
 POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
@@ -480,7 +480,7 @@ def store_async(i: Instruction, m: Maker) -> Step:
     ur = None if mem.ur is None or mem.ur.zero else mem.ur.index
     reduce = i.base == "REDAS"
     kind = next((mod for mod in i.mods if mod in ("S32", "64")), "")
-    nbytes = (8 if kind == "64" else 4) if reduce else size_of(i)
+    nbytes = (8 if kind == "64" else 4) if reduce else i.nbytes
     values, change = sources(source, nbytes), Change(i, kind) if reduce else None
 
     def step(k: Cohort) -> None:

@@ -24,18 +24,12 @@ from turingas.emulate.splits import LOADED, STORED
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
 
-SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 SIGNED = {"S8": np.int8, "S16": np.int16}
 TENSOR_STORE = "tensor store"  # of tmem: what FENCE waits for
 
 Words = list[Array]
 Load = Callable[[Cohort, Array, int, Array | None], Words]
 Store = Callable[[Cohort, Array, int, Words, Array | None], None]
-
-
-def size_of(i: Instruction) -> int:
-    """Bytes that a load or store moves for each lane."""
-    return next((SIZES[m] for m in i.mods if m in SIZES), 4)
 
 
 def _written(o: Operand) -> Reg:
@@ -245,7 +239,7 @@ def _plain(i: Instruction) -> tuple[Reg, Mem]:
 def load(i: Instruction, m: Maker) -> Step:
     """Load from a memory that the mnemonic names."""
     target, mem = _plain(i)
-    space, nbytes, extend = i.op.space, size_of(i), _extended(i)
+    space, nbytes, extend = i.op.space, i.nbytes, _extended(i)
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     read = LOADS[space]
     first, zero = target.index, target.zero
@@ -275,7 +269,7 @@ def store(i: Instruction, m: Maker) -> Step:
     """Store to a memory that the mnemonic names."""
     mem, source = i.operands
     assert isinstance(mem, Mem)
-    space, nbytes = i.op.space, size_of(i)
+    space, nbytes = i.op.space, i.nbytes
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     values = sources(source, nbytes)
     write = STORES[space]
@@ -308,7 +302,7 @@ def _register(index: int, k: Cohort) -> Array:
 def load_generic(i: Instruction, m: Maker) -> Step:
     """Load from any memory: the address says which."""
     target, mem = _plain(i)
-    nbytes, extend, get = size_of(i), _extended(i), wide_address(mem, i)
+    nbytes, extend, get = i.nbytes, _extended(i), wide_address(mem, i)
 
     def step(k: Cohort) -> None:
         address = k.full(get(k))
@@ -338,7 +332,7 @@ def store_generic(i: Instruction, m: Maker) -> Step:
     """Store to any memory: the address says which."""
     mem, source = i.operands
     assert isinstance(mem, Mem)
-    nbytes, get = size_of(i), wide_address(mem, i)
+    nbytes, get = i.nbytes, wide_address(mem, i)
     values = sources(source, nbytes)
 
     def step(k: Cohort) -> None:
@@ -402,7 +396,7 @@ def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
     target, source = i.operands
     reg = _written(target)
-    nbytes, extend = size_of(i), _extended(i)
+    nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
     if reg.zero:
         puts = [lambda k, word: None] * len(puts)
@@ -466,7 +460,7 @@ def copy(i: Instruction, m: Maker) -> Step:
     (seen in what ptxas makes of the src-size operand: it adds (-size) % 16 to a source that is aligned)."""
     to, source, pred = i.operands
     assert isinstance(to, Mem) and isinstance(source, Mem)
-    nbytes, fill = size_of(i), "ZFILL" in i.mods
+    nbytes, fill = i.nbytes, "ZFILL" in i.mods
     put_at, get_from, wanted = narrow_address(to), wide_address(source, i), m.pred(pred)
     always = isinstance(pred, Reg) and pred.zero and not pred.inv
     low = np.uint64(nbytes - 1)

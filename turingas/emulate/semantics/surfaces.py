@@ -16,7 +16,7 @@ from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.memory import BadAccess, Plane, Spots
 from turingas.emulate.semantics.atomics import Atomic
-from turingas.emulate.semantics.loads import SIGNED, size_of, sources
+from turingas.emulate.semantics.loads import SIGNED, sources
 from turingas.emulate.semantics.textures import Wrong, for_each, handle_of
 from turingas.isa.instruction import Instruction, Mem, Reg
 from turingas.texture import Bound
@@ -56,7 +56,7 @@ class Surface:
     def bytes_of(self, bound: Bound) -> int:
         """What a lane moves."""
         if not self.formatted:
-            return size_of(self.i)
+            return self.i.nbytes
         if bound.image.dtype[-2:] != "32":
             raise Wrong(f"how {self.i.name} converts to {bound.image.dtype} is not documented")
         return bound.image.texel
@@ -112,7 +112,7 @@ def load(i: Instruction, m: Maker) -> Step:
     if s.formatted:
         raise Unsupported(f"{i.text()}: formatted loads")
     assert s.target is not None
-    nbytes, target = size_of(i), s.target
+    nbytes, target = i.nbytes, s.target
     signed = next((SIGNED[mod] for mod in i.mods if mod in SIGNED), None)
 
     def step(k: Cohort) -> None:
@@ -138,7 +138,7 @@ def store(i: Instruction, m: Maker) -> Step:
     """Stores to a surface."""
     s = Surface(i, m)
     assert s.source is not None
-    values = sources(s.source, 4 * s.components if s.formatted else size_of(i))
+    values = sources(s.source, 4 * s.components if s.formatted else i.nbytes)
 
     def step(k: Cohort) -> None:
         words = [np.broadcast_to(value(k), (k.count, 32)).reshape(-1) for value in values]

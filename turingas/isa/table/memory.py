@@ -173,6 +173,10 @@ FLOATS = {
     ".F16x8.RN": 4, ".BF16x8.RN": 4, ".F32x4.RN": 4, ".F32x4.FTZ.RN": 4,
 }  # fmt: skip
 SIZES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128")
+#: bytes that an access moves for each lane, by its modifiers; 4 without one of them. (LDSM and STSM: a row of a matrix.)
+NBYTES = {
+    "U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32, "M88": 16, "MT88": 16,
+}  # fmt: skip
 OPERATIONS = (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH")
 TYPES = ("", ".S32", ".64", ".F32.FTZ.RN", ".F16x2.RN", ".S64", ".F64.RN")
 #        memory order, scope and .PRIVATE in one field, 77 to 80, since sm_80
