@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from xml.sax.saxutils import escape
 
 import turingas
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
 from turingas.isa import banks, control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Instruction, Label, instruction
 from turingas.isa.isa import instruction_set

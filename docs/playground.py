@@ -16,14 +16,13 @@ from turingas.assembler.schedule import listing
 from turingas.check.lint import LEFT_OUT
 from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES
 from turingas.disassembler import disassemble
 from turingas.editor.analysis import Analysis, Problem, Settings
 from turingas.editor.show import hover as told_at
 from turingas.errors import AsmError, CubinError
 from turingas.flow.graph import Graph
 from turingas.isa import control
-from turingas.isa.arch import ARCHS
+from turingas.isa.arch import ARCHS, WORD_BYTES
 from turingas.version import __version__
 
 FILE = "kernel.sass"

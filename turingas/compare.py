@@ -22,9 +22,10 @@ from turingas.check.finding import SEVERITIES, Finding
 from turingas.check.lint import lint_graph
 from turingas.check.loops import LoopSummary, summary
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.disassembler import source_lines
 from turingas.flow.graph import Graph
+from turingas.isa.arch import WORD_BYTES
 from turingas.notebook import table
 
 Comparable = Cubin | bytes | str | os.PathLike[str]

@@ -18,12 +18,12 @@ from turingas.cubin import elf as e
 from turingas.cubin.addresses import Addresses
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
-from turingas.cubin.model import WORD_BYTES, Header, Kernel, Parts, RawSection, RawSymbol
+from turingas.cubin.model import Header, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, Info
 from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
-from turingas.isa.arch import arch
+from turingas.isa.arch import WORD_BYTES, arch
 from turingas.isa.isa import Isa, instruction_set
 from turingas.listing import PLAIN, Shown
 

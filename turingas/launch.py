@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Kernel, Param
+from turingas.cubin.model import Kernel, Param
 from turingas.cubin.pick import matching
 from turingas.errors import LaunchError, LaunchWarning
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.instruction import Const, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
 from turingas.packages import callers_level

@@ -7,11 +7,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turingas.cubin.model import WORD_BYTES, Kernel, Parts
+from turingas.cubin.model import Kernel, Parts
 from turingas.errors import AsmError
 from turingas.flow.graph import Graph
 from turingas.flow.known import told
 from turingas.flow.live import FILES, Lives
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import register_of
 
 DEBUG = (".debug", ".nv_debug")  # how the names of sections of debuggers begin, behind .rel and .rela

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES
+from turingas.isa.arch import WORD_BYTES
 
 WORDS = 18_500  # distinct ones, at most
 INSTRUCTIONS = 60_000  # of whole cubins, at most

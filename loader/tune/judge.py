@@ -189,8 +189,8 @@ class Judge:
 
     @functools.cached_property
     def blind(self) -> str:
-        """Why the CPU device cannot run the kernel, where a GPU can do without: it knows no matrix products of warp
-        groups, for one. "" if it can."""
+        """Why the CPU device cannot run the kernel, where a GPU can do without: an instruction that it does not know.
+        "" if it can."""
         if self.gpu is None:
             return ""
         try:
@@ -198,7 +198,8 @@ class Judge:
         except DeviceError as error:
             if error.kind != "unsupported":
                 raise Refused(str(error).splitlines()[0]) from None
-            return str(error).splitlines()[0]
+            place = error.place and replace(error.place, line=0)  # results keep this: no file of this machine
+            return str(DeviceError(error.kind, error.message, place)).splitlines()[0]
         return ""
 
     def original(self) -> None:

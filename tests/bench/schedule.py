@@ -36,9 +36,10 @@ from tests.kernels.cases import CASES
 from turingas.assembler.schedule import again
 from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Code
+from turingas.cubin.model import Code
 from turingas.errors import AsmError, raise_all
 from turingas.flow.graph import Graph
+from turingas.isa.arch import WORD_BYTES
 from turingas.scheduler.codes import codes
 from turingas.scheduler.given import NOTHING, whole
 from turingas.scheduler.needs import Needs

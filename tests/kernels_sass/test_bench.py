@@ -595,6 +595,14 @@ def test_means():
     assert winograd.ffmas(Problem(32, 512, 7, 7, 512, 3, 3, 1, 1)) == 16 * 512 * 512 * 32 * 16
 
 
+def test_results_name_no_place_of_a_machine():
+    """What is kept was written on some machine, and is read on others."""
+    kept = [*Path("kernels_sass/results").glob("*.json"), *Path("tests/bench").glob("*.json")]
+    assert len(kept) > 20
+    place = re.compile(r"(?<![\w.)/])/\w[\w.-]*/[\w./-]+")
+    assert not [(str(path), found) for path in kept if (found := place.findall(path.read_text()))]
+
+
 def test_numbers_of_cudnn():
     """The order of cudnnConvolutionFwdAlgo_t, in NVIDIA's documentation."""
     assert [cudnn.ALGORITHMS.index(name) for name in ("IMPLICIT_GEMM", "FFT", "WINOGRAD_NONFUSED")] == [0, 4, 7]

@@ -14,9 +14,10 @@ from tests.bench.schedule import LAYERS, OWN, outside, sgemm_of
 from turingas.assembler.schedule import again
 from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.scheduler.given import Given, whole
 
 MORE = 1.08  # of the model's cycles with ptxas's codes

@@ -18,7 +18,7 @@ from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.kinds import other
-from turingas.cubin.model import WORD_BYTES, Code, Constant, RawSection
+from turingas.cubin.model import Code, Constant, RawSection
 from turingas.cubin.moved import Moves
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
@@ -26,6 +26,7 @@ from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, LaunchEr
 from turingas.flow.graph import Graph
 from turingas.isa import arch as architectures
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.form import WORD
 from turingas.isa.instruction import Label as Place
 from turingas.isa.instruction import Reg, instruction

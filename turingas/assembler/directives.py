@@ -16,10 +16,11 @@ from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
 from turingas.cubin import elf as e
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, CodeRelocation, Constant, Kernel, Param, RawSection, RawSymbol
+from turingas.cubin.model import CodeRelocation, Constant, Kernel, Param, RawSection, RawSymbol
 from turingas.cubin.write import AS_LONG_AS_CODE, tables
 from turingas.errors import AsmError, AsmWarning
 from turingas.isa import arch as architectures
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.isa import instruction_set
 from turingas.parameter_types import type_size
 from turingas.source.lines import PlainLine

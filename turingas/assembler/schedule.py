@@ -12,11 +12,12 @@ from turingas.assembler.assembler import Assembler, parsed
 from turingas.assembler.directives import Pipelined
 from turingas.cubin import capsule, permuted
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import Code, Kernel
 from turingas.cubin.split import split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.isa import Isa, instruction_set
 from turingas.scheduler.given import NOTHING, YIELD, Given, whole
 from turingas.scheduler.order import put

@@ -15,9 +15,9 @@ from turingas.assembler.schedule import as_written, listing
 from turingas.check.finding import Finding
 from turingas.check.lint import lint
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES
 from turingas.errors import AsmError
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.isa import instruction_set
 from turingas.source.expand import expand
 from turingas.source.parse import place_of_code

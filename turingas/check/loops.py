@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph, Loop
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import EMPTY, by_bank, reads, step
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import latencies

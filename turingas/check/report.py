@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turingas.check.finding import Finding
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
+from turingas.isa.arch import WORD_BYTES
 
 
 def at(

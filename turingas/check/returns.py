@@ -9,8 +9,8 @@ from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.cubin import addresses
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph, flow_of
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.table import OPS
 
 HINT = "was an instruction put in or taken out? write the address as a label: MOV R20, 32@lo(LABEL)"

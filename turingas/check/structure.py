@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from turingas.check.finding import Finding
 from turingas.check.report import at, of_kernel
 from turingas.check.rules import rule
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph, flow_of
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.instruction import Instruction, Label, Reg
 from turingas.isa.latency import latencies
 

@@ -20,10 +20,10 @@ from operator import or_
 from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
 from turingas.flow.live import FILES, ways
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
 START = reduce(int.__or__, FILES.values())  # what nothing has written when a kernel starts

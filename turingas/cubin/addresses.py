@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turingas.cubin import relocations
-from turingas.cubin.model import WORD_BYTES, CodeRelocation, Kernel
+from turingas.cubin.model import CodeRelocation, Kernel
 from turingas.errors import UnknownLabel
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Mem, Reg, instruction
 from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.table import OPS

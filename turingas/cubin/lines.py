@@ -10,9 +10,9 @@ import struct
 
 from turingas.cubin import elf as e
 from turingas.cubin.elf import Elf
+from turingas.isa.arch import WORD_BYTES
 
 Line = tuple[str, int]
-WORD_BYTES = 16
 
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE = 1, 2, 3, 4
 CONST_ADD_PC, FIXED_ADVANCE_PC = 8, 9

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 from turingas.cubin.elf import Bytes, Elf
 from turingas.cubin.nvinfo import Info
-from turingas.isa.arch import Arch, arch
+from turingas.isa.arch import WORD_BYTES, Arch, arch
 from turingas.notebook import table
-
-WORD_BYTES = 16
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from turingas.cubin.lines import (
     SET_FILE,
     Reader,
 )
-from turingas.cubin.model import WORD_BYTES, RawSection, RawSymbol
+from turingas.cubin.model import RawSection, RawSymbol
 from turingas.cubin.moved import LINES, leb
+from turingas.isa.arch import WORD_BYTES
 
 ADDRESS_BYTES = 8
 Row = tuple[int, int, int]  # address, file, line

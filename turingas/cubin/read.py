@@ -8,10 +8,10 @@ from turingas.cubin import elf as e
 from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Section, Symbol
 from turingas.cubin.lines import read_lines
-from turingas.cubin.model import WORD_BYTES, Code, CodeRelocation, Header, Kernel, Param, Parts, RawSection, RawSymbol
+from turingas.cubin.model import Code, CodeRelocation, Header, Kernel, Param, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import Info
 from turingas.errors import CubinError
-from turingas.isa.arch import ARCHS
+from turingas.isa.arch import ARCHS, WORD_BYTES
 
 ET_EXEC = 2
 STO_ENTRY = 0x10  # st_other of what the host can launch

@@ -13,11 +13,11 @@ from dataclasses import replace
 from turingas.cubin import elf as e
 from turingas.cubin import notes, nvinfo
 from turingas.cubin.elf import Elf, Relocation, Section, Segment, Symbol
-from turingas.cubin.model import WORD_BYTES, CodeRelocation, Header, Kernel, Parts, RawSection, RawSymbol
+from turingas.cubin.model import CodeRelocation, Header, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, SVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
-from turingas.isa.arch import CUDA_13_0, Arch, arch
+from turingas.isa.arch import CUDA_13_0, WORD_BYTES, Arch, arch
 from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 from turingas.version import __version__

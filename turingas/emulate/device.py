@@ -16,7 +16,7 @@ from turingas.cubin import elf as e
 from turingas.cubin import relocations
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Symbol
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.cubin.read import bank_of
 from turingas.emulate.arguments import pack
 from turingas.emulate.arrays import Array
@@ -33,7 +33,7 @@ from turingas.emulate.report import LANES, STACK, Options, Report
 from turingas.emulate.semantics.tmem import prepare
 from turingas.emulate.strict import Strict
 from turingas.errors import AsmError, LaunchError
-from turingas.isa.arch import arch, chip
+from turingas.isa.arch import WORD_BYTES, arch, chip
 from turingas.launch import cluster_of, find, shape
 
 TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H200 hold

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from turingas.cubin.model import WORD_BYTES
 from turingas.flow.graph import Graph
+from turingas.isa.arch import WORD_BYTES
 
 MOST = 24  # instructions of a block that are written out; of longer ones the first and the last
 FONT, LINE, WIDE, PAD = 12, 15, 7.25, 8  # pixels: size, distance of lines, width of a character, room around text

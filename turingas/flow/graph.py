@@ -10,7 +10,8 @@ import functools
 import struct
 from dataclasses import dataclass, field
 
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import Effects, distances
 from turingas.isa.instruction import Instruction, Label, instructions
 from turingas.isa.isa import instruction_set

@@ -22,8 +22,7 @@ from turingas.errors import AsmError
 
 KB = 1024
 CUDA_13_0 = 130
-
-
+WORD_BYTES = 16  # of an instruction, since sm_70
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
@@ -119,8 +118,6 @@ class Arch:
     registers_per_sm: int = 65536
     max_barriers: int = 16
     max_cluster: int = 0  # blocks; more than 8 are not portable, and have to be asked for
-
-    # -- arithmetic of the CPU device
 
     # -- cubins
     abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on

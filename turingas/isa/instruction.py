@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.fields import BitSet, Constant, Enum, Float, Number, Register, Target, Unprintable
 from turingas.isa.form import WORD, Form
 from turingas.isa.grammar import SOURCE
@@ -22,16 +23,15 @@ from turingas.isa.op import Op
 from turingas.isa.operands import Operand as Pattern
 from turingas.isa.operands import Piece, remember
 from turingas.isa.table import OPS
+from turingas.isa.table.tensor import GROUP_DESCRIPTORS
 
 # A destination stands at one of these bits; other registers are sources. What differs says so: Op.reads and Op.writes.
 LANES_DECIDE = frozenset(["DIV", "CONV"])  # modifiers of branches on which lanes are active
-GROUP_DESCRIPTORS = 4  # uniform registers that gdesc[UR] of a warp group product names: the descriptors of A and of B
 DESTINATIONS = frozenset(["R16", "UR16", "P81", "P84", "UP81", "UP84", "B16"])
 #: The number by which a decoded instruction calls what reads as zero or true: the same on all architectures, though the
 #: word may have fewer bits for it.
 ZEROS = {"R": 255, "UR": 255, "P": 7, "UP": 7}
 GUARD, ALWAYS = 0xF000, 0x7000  # where the guard stands, and what stands there for @PT
-WORD_BYTES = 16
 NO_CODE = WORD & ~control.MASK | control.REUSE_MASK  # the reuse flags belong to the operands
 
 
@@ -364,10 +364,7 @@ class Meanings(dict[int, Meaning]):
         if isinstance(value, Label) and value.base is not None and value.base.file == "UR":
             return replace(value, base=replace(value.base, words=2))  # BRXU, JMXU
         if isinstance(value, Mem) and value.ur is not None:
-            words = self.spans or value.ur.words
-            if value.space == "gdesc" and words == 1:
-                words = GROUP_DESCRIPTORS
-            return replace(value, ur=replace(value.ur, words=words))
+            return replace(value, ur=replace(value.ur, words=self.spans or value.ur.words))
         return value
 
     def _accesses(self, operand: Operand) -> tuple[tuple[Access, ...], tuple[Access, ...]]:

@@ -16,7 +16,7 @@ from turingas.check.lint import lint_graph
 from turingas.check.loops import iteration, summary
 from turingas.check.report import at
 from turingas.cubin.cubin import Cubin
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.emulate.counters import NUMBERS
 from turingas.emulate.report import Report
 from turingas.flow import draw
@@ -25,6 +25,7 @@ from turingas.flow.graph import Graph
 from turingas.flow.live import FILES, Lives
 from turingas.info import as_dict, instruction_mix
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import SLOTS, sources, walk
 from turingas.isa.effects import bits, register_of
 from turingas.isa.latency import latencies

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turingas.cubin.model import WORD_BYTES
 from turingas.emulate.counters import Counters
 from turingas.flow.graph import Graph
 from turingas.info import PARTITIONS, WARP
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction
 from turingas.isa.latency import latencies

@@ -20,9 +20,10 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from turingas.cubin import addresses
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph, flow_of
 from turingas.flow.guards import opposite
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import FIRST, FIXED, Effects
 from turingas.isa.instruction import Instruction, Label, Mem, Name
 from turingas.isa.latency import SOURCES

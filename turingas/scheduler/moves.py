@@ -14,9 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from turingas.cubin import addresses
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Label
 from turingas.isa.table import OPS

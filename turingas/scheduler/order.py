@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from turingas.cubin.model import WORD_BYTES, Kernel
+from turingas.cubin.model import Kernel
 from turingas.cubin.nvinfo import Info
+from turingas.isa.arch import WORD_BYTES
 
 
 def put(kernel: Kernel, order: Sequence[int]) -> None:

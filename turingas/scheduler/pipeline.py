@@ -34,10 +34,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
-from turingas.isa.arch import SPARE_REGISTERS
+from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
 from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
 from turingas.isa.instruction import Instruction, Label
 from turingas.isa.table import OPS

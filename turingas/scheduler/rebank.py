@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Block, Graph
 from turingas.isa import control
-from turingas.isa.arch import SPARE_REGISTERS
+from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
 from turingas.isa.banks import walk
 from turingas.isa.instruction import Instruction, instruction
 from turingas.scheduler.codes import Result, codes

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from turingas.cubin.model import WORD_BYTES, Code, Kernel
+from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
 from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from turingas.errors import AsmError
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.isa import instruction_set
 
 LOW = re.compile(r"\s*/\*([0-9a-f]{4,})\*/.*/\* 0x([0-9a-f]{16}) \*/\s*$")
@@ -16,7 +17,6 @@ HIGH = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
 FUNCTION = re.compile(r"\s*Function : (\S+)|\s*\.section\s+\.text\.([^,\s]+),")
 ARCH = re.compile(r"\s*(?:code for |arch = |\.target\s+)(sm_\w+)|.*\bEF_CUDA_SM(\d+)\b")
 REGISTERS = re.compile(r'.*"SHI_REGISTERS=(\d+)"')
-WORD_BYTES = 16
 
 
 def is_listing(text: str) -> bool:

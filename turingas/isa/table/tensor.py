@@ -306,7 +306,16 @@ ROWS: list[Row] = [
 
 # ---- what they are -----------------------------------------------------------------------------------------------
 
-tensor, wgmma = (functools.partial(op, pipe, opaque=True) for pipe in ("tensor", "wgmma"))
+GROUP_DESCRIPTORS = 4  # uniform registers that gdesc[UR] of a warp group product names: the descriptors of A and of B
+
+
+def descriptors(mods: tuple[str, ...], n: int, pattern: str) -> int:
+    """Those of both matrices, also where A is in registers: its two have their place then, and nobody reads them."""
+    return GROUP_DESCRIPTORS if "gdesc" in pattern else 0
+
+
+tensor = functools.partial(op, "tensor", opaque=True)
+wgmma = functools.partial(op, "wgmma", opaque=True, spans=descriptors)
 lsu = functools.partial(op, "lsu")
 
 OPS = {
