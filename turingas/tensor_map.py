@@ -2,9 +2,11 @@
 memory, 128 bytes that a kernel takes as a parameter (``const __grid_constant__ CUtensorMap``) or makes itself.
 
 The meaning of the fields, and what the driver refuses, is that of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col
-in the CUDA driver API's documentation. Where the fields of a tiled map lie was read off the code that ptxas 12.9 makes
-of PTX's tensormap.replace, so maps that kernels make themselves are understood. Bits that this instruction does not
-write (the driver sets more) are 0 here; those of im2col are nowhere said, and lie at a place of our own.
+in the CUDA driver API's documentation. Where the fields lie was read off the code that ptxas 12.9 makes of PTX's
+tensormap.replace, and off maps that driver 580 wrote for an H200 (``tests/emulate/tiles_sm90.json``), so maps that
+kernels and host programs make are understood. The driver writes two more fields, which are 0 here and not read: the
+bytes of a box, at 0x40, and after how many bytes a swizzle repeats, at 0x48. Bits 17 and 18 of the word at 8, likewise,
+are what L2 fetches.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from turingas.launch import POINTER
 NBYTES, ALIGN = 128, 64
 MAX_RANK = 5
 
-#: types by the name that numpy has for them, or PTX: number in tensormap.replace, bytes, CU_TENSOR_MAP_DATA_TYPE_...
+TF32 = 1 << 9  # of a number in TYPES: bit 16 of the map's word, in which numbers begin at bit 7
+#: types by the name that numpy has for them, or PTX: number in the map, bytes, CU_TENSOR_MAP_DATA_TYPE_...
 TYPES = {
     "uint8": (0, 1, "UINT8"), "uint16": (1, 2, "UINT16"), "uint32": (2, 4, "UINT32"), "int32": (3, 4, "INT32"),
     "uint64": (4, 8, "UINT64"), "int64": (5, 8, "INT64"), "float16": (6, 2, "FLOAT16"), "float32": (7, 4, "FLOAT32"),
     "float32.ftz": (8, 4, "FLOAT32_FTZ"), "float64": (9, 8, "FLOAT64"), "bfloat16": (10, 2, "BFLOAT16"),
-    "tf32": (11, 4, "TFLOAT32"), "tf32.ftz": (12, 4, "TFLOAT32_FTZ"),
+    "tf32": (7 | TF32, 4, "TFLOAT32"), "tf32.ftz": (8 | TF32, 4, "TFLOAT32_FTZ"),
 }  # fmt: skip
 LIKE = {"bool": "uint8", "int8": "uint8", "int16": "uint16"}  # copied as these
 NAMES = {code: name for name, (code, *_) in TYPES.items()}
@@ -132,7 +135,7 @@ class Layout:
         aligned(self, address)
         rank, code = self.rank, TYPES[self.dtype][0]
         data = bytearray(NBYTES)
-        word = (rank - 1) << 4 | code << 7 | INTERLEAVES.index(self.interleave) << 11
+        word = self.im2col | (rank - 1) << 4 | code << 7 | INTERLEAVES.index(self.interleave) << 11
         word |= SWIZZLES.index(self.swizzle) << 13 | FILLS.index(self.fill) << 15
         struct.pack_into("<QI", data, 0, address, word)
         upper = 0
@@ -144,11 +147,14 @@ class Layout:
             struct.pack_into("<I", data, 0x20 + 4 * n, dim - 1)
         steps = sum(step - 1 << 3 * n for n, step in enumerate(self.steps))
         struct.pack_into("<I", data, 0x34, steps)
-        for n, size in enumerate(self.box):
+        for n, size in enumerate(self.box or (self.channels,)):
             data[0x37 + n] = size - 1
         if self.im2col:
-            struct.pack_into("<II", data, 0x40, self.pixels, self.channels)
-            struct.pack_into(f"<{2 * (rank - 2)}h", data, 0x48, *self.lower, *self.upper)
+            corners = 0
+            width = CORNER_BITS[rank]
+            for n, (low, high) in enumerate(zip(self.lower, self.upper)):
+                corners |= (low & (1 << width) - 1 | (high & (1 << width) - 1) << 16) << width * n
+            struct.pack_into("<II", data, 0x38, corners, self.pixels - 1)
         return bytes(data)
 
 
@@ -162,21 +168,32 @@ def aligned(layout: Layout, address: int) -> None:
 def unpack(data: bytes) -> tuple[int, Layout]:
     """Address and layout of 128 bytes. LaunchError when they are no tensor map."""
     address, word = struct.unpack_from("<QI", data, 0)
-    rank, code = (word >> 4 & 7) + 1, word >> 7 & 15
+    rank, code = (word >> 4 & 7) + 1, word >> 7 & (15 | TF32)
     if rank > MAX_RANK or code not in NAMES or word >> 11 & 3 >= len(INTERLEAVES):
         raise LaunchError("these 128 bytes are no tensor map")
     upper, *dims = struct.unpack_from(f"<I{rank}I", data, 0x1C)
-    lower = struct.unpack_from(f"<{rank - 1}I", data, 0x0C)
-    strides = tuple((low | (upper >> 4 * n & 15) << 32) << 4 for n, low in enumerate(lower))
+    low = struct.unpack_from(f"<{rank - 1}I", data, 0x0C)
     (steps,) = struct.unpack_from("<I", data, 0x34)
-    pixels, channels = struct.unpack_from("<II", data, 0x40)
-    corners = struct.unpack_from(f"<{2 * (rank - 2)}h", data, 0x48) if pixels else ()
+    kind: dict[str, Any] = {"box": tuple(data[0x37 + n] + 1 for n in range(rank))}
+    if word & 1:
+        if rank not in CORNER_BITS:
+            raise LaunchError("these 128 bytes are no tensor map")
+        *corners, pixels = struct.unpack_from("<HHI", data, 0x38)
+        lower, upper_ = (_corner(bits, rank) for bits in corners)
+        kind = {"box": (), "channels": data[0x37] + 1, "pixels": (pixels & 1023) + 1, "lower": lower, "upper": upper_}
     return address, Layout(
-        NAMES[code], tuple(dim + 1 for dim in dims), strides,
-        () if pixels else tuple(data[0x37 + n] + 1 for n in range(rank)),
-        tuple((steps >> 3 * n & 7) + 1 for n in range(rank)), INTERLEAVES[word >> 11 & 3], SWIZZLES[word >> 13 & 3],
-        FILLS[word >> 15 & 1], channels, pixels, corners[: rank - 2], corners[rank - 2 :],
+        NAMES[code], tuple(dim + 1 for dim in dims),
+        tuple((bits | (upper >> 4 * n & 15) << 32) << 4 for n, bits in enumerate(low)), **kind,
+        steps=tuple((steps >> 3 * n & 7) + 1 for n in range(rank)), interleave=INTERLEAVES[word >> 11 & 3],
+        swizzle=SWIZZLES[word >> 13 & 3], fill=FILLS[word >> 15 & 1],
     )  # fmt: skip
+
+
+def _corner(bits: int, rank: int) -> tuple[int, ...]:
+    """Offsets of the pixel box, from the dimension behind the channels on."""
+    width = CORNER_BITS[rank]
+    half = 1 << width - 1
+    return tuple(((bits >> width * n & 2 * half - 1) ^ half) - half for n in range(rank - 2))
 
 
 def _each(name: str, values: tuple[int, ...], count: int, low: int, high: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import loader
 from tests.tools import nvrtc
 
 SOURCE = Path(__file__).parents[1] / "kernels" / "tiles.cu"
@@ -206,3 +208,169 @@ def random_columns(rng: np.random.Generator) -> Case:
     return Case(
         dtype, shape, _padded(shape, item, rng), start, _swizzle(rng, row), fill, (), steps, columns, offsets
     )  # fmt: skip
+
+
+# ---- questions of which the documentation says nothing --------------------------------------------------------------
+
+FLOATS = np.array([1 + 2.0**-11, -(2 - 2.0**-23), 1e-42, -1e-42, np.inf, -0.0, 3.4028e38, 0.1], np.float32)
+NANS = np.array([0x7F800001, 0xFFC12345, 0x7FFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
+MORE = 65536  # bytes that an mbarrier waits for in vain, so that its word tells of how many it has heard
+POLLS = 1000
+
+
+@dataclasses.dataclass
+class Probe:
+    """``whole``: memory; of its beginning ``shape`` and ``strides`` make the tensor (numpy's order; (): all of it).
+    ``start``: where the copy begins, the innermost coordinate first. ``options``: what the map is given."""
+
+    whole: np.ndarray[Any, Any]
+    start: tuple[int, ...]
+    options: dict[str, Any]
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    store: bool = False
+
+    def memory(self) -> np.ndarray[Any, Any]:
+        """A copy of ``whole`` that is aligned."""
+        room = np.zeros(self.whole.nbytes + 256, np.uint8)
+        at = -room.ctypes.data % 256
+        copy = room[at : at + self.whole.nbytes].view(self.whole.dtype).reshape(self.whole.shape)
+        copy[:] = self.whole
+        return copy
+
+    def tensor(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.lib.stride_tricks.as_strided(memory, self.shape, self.strides) if self.shape else memory
+
+
+def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    return np.arange(1, 1 + np.prod(shape)).astype(dtype).reshape(shape)
+
+
+def _probes() -> dict[str, Probe]:
+    found: dict[str, Probe] = {}
+    for dtype in ("float32.ftz", "tf32", "tf32.ftz"):
+        values = np.resize(np.concatenate([FLOATS, NANS]), (4, 12))
+        for fill in ("zero", "nan"):
+            found[f"{dtype}.{fill}"] = Probe(values, (0, 1), {"box": (4, 16), "dtype": dtype, "fill": fill})
+        small = (np.arange(64, dtype=np.uint32) * 0x31234 & 0x807FFFFF).view(np.float32).reshape(4, 16)
+        found[f"denormals.{dtype}"] = Probe(small, (0, 0), {"box": (4, 16), "dtype": dtype})
+    bits = np.resize(np.arange(256, dtype=np.uint16) << 8, (4, 16)).view(np.float16)
+    found["bfloat16.nan"] = Probe(bits, (0, 1), {"box": (4, 16), "dtype": "bfloat16", "fill": "nan"})
+    for swizzle in (32, 64, 128):  # rows shorter than it
+        for row in range(16, swizzle, 16):
+            array = _count((10, 64), "uint16")
+            found[f"short.{swizzle}.{row}"] = Probe(array, (0, 0), {"box": (9, row // 2), "swizzle": swizzle})
+    found |= _interleaved()
+    for l2 in (64, 128, 256):
+        found[f"l2.{l2}"] = Probe(_count((8, 32), "uint16"), (0, 0), {"box": (8, 32), "l2": l2})
+    for rank in (3, 4, 5):  # where the fields of an im2col map lie
+        space = rank - 2
+        plain = {"pixels": 5, "channels": 16, "lower": (0,) * space, "upper": (0,) * space}
+        array = _count((2, 3, 4, 5, 32)[5 - rank:], "uint16")
+        found[f"im2col.{rank}"] = Probe(array, (0,) * rank, plain)
+        others = ("pixels", 9), ("channels", 32), ("lower", (-1,) * space), ("upper", (-1,) * space)
+        for name, value in (*others, ("lower", (-3, -2, -1)[:space]), ("upper", (0, -1, -2)[:space])):
+            number = "" if name not in plain or f"im2col.{rank}.{name}" not in found else ".each"
+            found[f"im2col.{rank}.{name}{number}"] = Probe(array, (0,) * rank, {**plain, name: value})
+    return found
+
+
+def _interleaved() -> dict[str, Probe]:
+    """Slices of 16 or 32 bytes. An H200 steps through the first dimension of such a map slice by slice, as if its
+    elements were slices, and a step of the last but one is its stride, whatever the channels of a slice: what remains
+    to be asked is how it counts channels in boxes and sizes. So: dimensions (pixels, ..., channels, images)."""
+    found: dict[str, Probe] = {}
+
+    def ask(name: str, slice_: int, dims: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...] = (),
+            dtype: str = "uint16", swizzle: int = 0, slices: int = 5, **more: Any) -> None:  # fmt: skip
+        whole = _count((2**13 // np.dtype(dtype).itemsize,), "uint16").astype(dtype)
+        if dtype == "uint8":  # 16 bits are told apart
+            whole = _count((2**12,), "uint16").view(np.uint8)
+        strides = [slice_ * dims[0]]
+        for n in dims[1:-1]:
+            strides.append(strides[-1] * (slices if len(strides) == len(dims) - 2 else n))
+        start = start or (0,) * len(dims)
+        swizzle = 32 if slice_ == 32 else swizzle
+        store = bool(more.pop("store", False))
+        options = {"box": box[::-1], "interleave": slice_, "swizzle": swizzle, **more}
+        if "pixels" in more:
+            del options["box"]
+        shape, memory = dims[::-1], (*strides[::-1], whole.itemsize)
+        found[f"slices.{slice_}.{name}"] = Probe(whole, start, options, shape, memory, store)
+
+    for slice_ in (16, 32):
+        per = slice_ // 2
+        dims = (10, 5 * per, 3)
+        for channels in (1, per - 1, per, per + 1, 2 * per, 3 * per):
+            ask(f"box{channels}", slice_, dims, (8, channels, 2))
+        for at in (1, 2, 4, 5, 6, per, 5 * per, -1):
+            ask(f"channel{at}", slice_, dims, (8, 2 * per, 2), (0, at, 0))
+        for size in (5, 4 * per + 1, 4 * per):  # what ends the channels
+            for at in (3, 4):
+                ask(f"size{size}.{at}", slice_, (10, size, 3), (8, 3 * per, 1), (0, at, 0))
+        for at in (1, 3, -2, 6, 9):
+            ask(f"pixel{at}", slice_, dims, (8, 2 * per, 2), (at, 0, 1))
+        for wide in (1, 2, 5, 6, 12, 24):
+            ask(f"wide{wide}", slice_, dims, (wide, per, 2))
+        for dtype, item in (("uint8", 1), ("uint32", 4), ("uint64", 8)):
+            n = slice_ // item
+            for channels in (n, 2 * n):
+                ask(f"{dtype}.{channels}", slice_, (10, 5 * n, 3), (16, channels, 1), dtype=dtype)
+        ask("nan", slice_, dims, (8, 3 * per, 2), (6, 3, 2), dtype="float16", fill="nan")
+        ask("rank4", slice_, (6, 3, 4 * per, 2), (8, 2, 2 * per, 2), (0, 1, 1, 1), slices=4)
+        ask("rank5", slice_, (4, 2, 2, 3 * per, 2), (8, 2, 1, 2 * per, 2), (0, 0, 1, 1, 0), slices=3)
+        for n in range(3):
+            steps = tuple(2 if m == n else 1 for m in range(3))
+            ask(f"step{n}", slice_, dims, (8, 2 * per, 2), steps=steps[::-1])
+        ask("columns", slice_, (6, 3, 4 * per, 2), (), slices=4, pixels=5, channels=2 * per, lower=(0, 0), upper=(0, 0))
+        ask("store", slice_, dims, (8, 2 * per, 2), (1, 1, 0), store=True)
+        ask("store.out", slice_, dims, (8, 3 * per, 2), (6, 3, 2), store=True)
+    for swizzle in (32, 64, 128):
+        ask(f"swizzle{swizzle}", 16, (10, 40, 3), (8, 16, 2), (1, 1, 0), swizzle=swizzle)
+    return found
+
+
+PROBES = _probes()
+
+
+def probed(module: Any, name: str, send: Any = None, heard: int = MORE) -> dict[str, np.ndarray[Any, Any]]:
+    """``map`` as it was written; ``got``: shared memory after a load, with 0xCD where nothing came, or memory after a
+    store; ``told``: of a load, whether the mbarrier has heard of as many bytes as ``heard``, polls that were left, its
+    word. ``send``: an array to a GPU, and a tensor in it."""
+    probe = PROBES[name]
+    options, memory = probe.options, probe.memory()
+    tensor = probe.tensor(memory)
+    whole, given = send(memory, tensor) if send else (memory, tensor)
+    made = loader.tensor_map(given, **options)
+    at = np.array([*probe.start, 0, 0, 0, 0][:5], np.int32).tobytes()
+    packed = made.opaque or made.layout.pack(0)
+    found = {"map": np.frombuffer(packed, np.uint8)}
+
+    def sent(array: np.ndarray[Any, Any]) -> Any:
+        return send(array, array)[0] if send else array
+
+    def back(array: Any) -> np.ndarray[Any, Any]:
+        return array if isinstance(array, np.ndarray) else array.numpy()  # type: ignore[no-any-return]
+
+    if probe.store:
+        tile = np.arange(40001, 40001 + 2048).astype(np.uint16)
+        kernel = module.kernel(f"store{tensor.ndim}")
+        kernel.launch(1, 64, made, sent(tile), at, tile.nbytes, shared=DUMP)
+        return {**found, "got": back(whole)}
+    out = sent(np.zeros(DUMP, np.uint8)), sent(np.zeros(4, np.uint32))
+    kernel = module.kernel(("columns" if "pixels" in options else "tile") + f"_probe{tensor.ndim}")
+    kernel.launch(1, 64, made, *out, at, heard, DUMP, POLLS, shared=DUMP + 1024)
+    return {**found, "got": back(out[0]), "told": back(out[1])}
+
+
+def answer(found: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    """What is kept of an answer: the map, bytes that the mbarrier heard of, and a digest of the memory."""
+    kept: dict[str, Any] = {"map": found["map"].tobytes().hex(), "got": digest(found["got"])}
+    if "told" in found:  # bits 21 on of its word: minus the bytes that are still to come
+        word = int(found["told"][2]) | int(found["told"][3]) << 32
+        kept["heard"] = (MORE + (word >> 21)) % 2**21
+    return kept
+
+
+def digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()[:16]

@@ -4,7 +4,8 @@ How a map is read: ``turingas.tensor_map``. Elements outside of the tensor are f
 alone when they are stored; the mbarrier hears of all bytes of the box. Stores and reductions count in whole units of 16
 bytes: a row that ends within one is as long as if it were full (an H200, 1,636 random geometries). The swizzle
 exchanges the 16-byte pieces of shared memory by bits of their address: 4 to 6 become exclusive ors with 7 to 9 (128
-bytes), or as many of them as 64 and 32 bytes have.
+bytes), or as many of them as 64 and 32 bytes have. Rows that are shorter than the swizzle begin one swizzle apart (the
+same H200); what lies between them stays, and the mbarrier does not hear of it.
 
 A copy is over when its mbarrier has to hear of it, or its group is waited for (``late``); the map is read at once.
 """
@@ -36,25 +37,18 @@ REDUCED = {
     "uint32": "", "int32": "S32", "uint64": "64", "int64": "S64", "float16": "F16x2", "bfloat16": "BF16x2",
     "float32": "F32", "float32.ftz": "F32", "float64": "F64",
 }  # fmt: skip
-SIGN, EXPONENT = np.uint32(1 << 31), np.uint32(0x7F800000)
-
-
-def _flushed(bits: Array) -> Array:
-    """Denormals become zeros of their sign."""
-    return np.where(bits & EXPONENT == 0, bits & SIGN, bits)
+EXPONENT, NAN32 = np.uint32(0x7F800000), np.uint32(0x7FFFE000)
 
 
 def _tf32(bits: Array) -> Array:
-    """Rounded to 10 bits of a fraction, to nearest even; infinity and NaN stay (Triton's pull request 11751, which
-    holds it against a card)."""
+    """Rounded to 10 bits of a fraction, to nearest even; NaNs become one (an H200)."""
     rounded = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & ~np.uint32(0x1FFF)
-    return np.where(bits & EXPONENT == EXPONENT, bits, rounded)
+    special = np.where(bits << np.uint32(1) > EXPONENT << np.uint32(1), NAN32, bits)
+    return np.where(bits & EXPONENT == EXPONENT, special, rounded)
 
 
-#: what a load makes of elements
-LOADED: dict[str, Callable[[Array], Array]] = {
-    "float32.ftz": _flushed, "tf32": _tf32, "tf32.ftz": lambda bits: _tf32(_flushed(bits))
-}  # fmt: skip
+#: what a load makes of elements. An H200 leaves denormals of float32.ftz as they are
+LOADED: dict[str, Callable[[Array], Array]] = {"tf32": _tf32, "tf32.ftz": _tf32}
 TILE = 128  # alignment of a tile in shared memory
 
 
@@ -187,11 +181,6 @@ class Copy:
             raise Wrong(f"{self.i.name} takes a map with a box of one row; this one has {layout.box[1]}")
         if layout.interleave:
             raise Wrong("where slices of an interleaved tensor lie is not documented; the CPU device cannot copy them")
-        if layout.swizzle and layout.inner * layout.item != layout.swizzle:
-            raise Wrong(
-                f"where rows of {layout.inner * layout.item} bytes lie with a swizzle of {layout.swizzle} is not "
-                "documented; the CPU device copies rows that are as long as the swizzle"
-            )
         layout.check()
         return address, layout
 
@@ -199,7 +188,10 @@ class Copy:
         """Where the pieces of a copy lie in shared memory, (1, count) uint32."""
         if shared % TILE:
             raise BadAccess("misaligned", f"a tile at 0x{shared:x} of shared memory: not aligned to {TILE}", 0, shared)
-        return swizzled(layout, np.uint32(shared) + np.arange(0, count * unit, unit, dtype=np.uint32))[None]
+        at, row = np.arange(0, count * unit, unit, dtype=np.uint32), layout.inner * layout.item
+        if row < layout.swizzle:
+            at = at // np.uint32(row) * np.uint32(layout.swizzle) + at % np.uint32(row)
+        return swizzled(layout, np.uint32(shared) + at)[None]
 
     def offsets(self, last: int) -> list[int]:
         """Of im2col, packed into the lower half of the last operand."""
