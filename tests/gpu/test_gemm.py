@@ -1,0 +1,78 @@
+"""kernels_sass.gemm on a card: precisions, operands that lie either way, batches, shared K, bias and activations, with
+Buffers of the loader; PyTorch's tensors and graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels_sass.gemm import gemm, prepare
+from loader.cuda import Buffer
+from tests.kernels_sass.test_gemm import BOUNDS, EXACT, off
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+ARCHS = ("sm_90",)
+RANDOM = np.random.default_rng(20)
+
+
+def error(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, batch=(0, 0), splits=None,
+          prepared=False):  # fmt: skip
+    """The relative L2 error of a product of random matrices."""
+    dtype = np.float16 if precision == "fp16" else np.float32
+    of_a, of_b = ((one,) if one else () for one in batch)
+    a = RANDOM.standard_normal((*of_a, *((k, m) if ta else (m, k))), np.float32).astype(dtype)
+    b = RANDOM.standard_normal((*of_b, *((n, k) if tb else (k, n))), np.float32).astype(dtype)
+    added = RANDOM.standard_normal(n, np.float32) if bias else None
+    exact = (a.swapaxes(-1, -2) if ta else a).astype("f8") @ (b.swapaxes(-1, -2) if tb else b).astype("f8")
+    exact = EXACT[activation](exact + (0 if added is None else added))
+    x, y, z = (None if one is None else Buffer.of(one, "cuda:0") for one in (a, b, added))
+    if prepared:
+        y, tb = prepare(y, transpose_b=tb, precision=precision), False
+    c = gemm(x, y, transpose_a=ta, transpose_b=tb, precision=precision, bias=z, activation=activation, splits=splits)
+    assert c.shape == exact.shape and c.dtype == dtype
+    return off(c.numpy(), exact)
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_random_products(precision):
+    for _ in range(60):
+        m, n, k = (int(one) for one in RANDOM.integers(1, (700, 700, 900)))
+        ta, tb, bias, prepared = (bool(one) for one in RANDOM.integers(0, 2, 4))
+        activation = (None, "relu")[RANDOM.integers(2)]
+        batch = tuple(3 * int(one) for one in RANDOM.integers(0, 2, 2))
+        options = [{}, {"splits": int(RANDOM.integers(1, 17))}, {"batch": batch}][RANDOM.integers(3)]
+        found = error(m, n, k, precision, ta, tb, bias, activation, prepared=prepared, **options)
+        assert found < BOUNDS[precision], (m, n, k, ta, tb, bias, activation, prepared, options)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_gelu(precision, activation):
+    assert error(130, 200, 96, precision, tb=True, bias=True, activation=activation) < BOUNDS[precision]
+    assert error(130, 200, 300, precision, bias=True, activation=activation, splits=3) < BOUNDS[precision]
+
+
+@pytest.mark.parametrize("sizes", [(4096, 4096, 512), (8192, 1024, 2048), (33, 4096, 8192), (1, 1000, 2048)])
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_many_tiles(precision, sizes):
+    """More than multiprocessors; few rows, of which several blocks share a K."""
+    assert error(*sizes, precision, tb=True, bias=True) < BOUNDS[precision]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tensors_and_graphs(dtype):
+    """PyTorch's, recorded in a graph that is replayed with another A."""
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(shape, device="cuda", dtype=kind) for shape in ((300, 256), (512, 256)))
+    weight = prepare(b, transpose_b=True)
+    gemm(a, weight)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        c = gemm(a, weight)
+    a.normal_()
+    graph.replay()
+    exact = a.double() @ b.double().T
+    bound = {"float16": 3e-4, "bfloat16": 3e-3, "float32": 1e-6}[dtype]
+    assert float((c.double() - exact).norm() / exact.norm()) < bound
