@@ -322,6 +322,8 @@ class Implicit:
         key = place, channels, source.folded
         if key not in self.filters:
             made = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k)
+            if self.precision.parts > 1:
+                made = hgmma.with_low(made)
             found: tuple[Any, Any] = made, self.bias
             if place != HOST:
                 gpu = cuda.device_named(called(place))

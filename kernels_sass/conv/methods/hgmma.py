@@ -24,7 +24,8 @@ TILE_M = 128  # pixels
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
-STARTED = 40  # what a tile takes besides its products, in filters' worth of time
+STARTED = 90  # what a tile of any width takes, in filters' worth of time: A is copied and read for each
+CUT, HALF = 0xFFFFE000, 0x1000  # what the tensor cores read of a float32, and half of the last bit of it
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -52,7 +53,7 @@ class Precision:
 
 ONE = ((256, 4), (192, 5), (128, 6), (64, 8))
 PRECISIONS = {
-    "fp32": Precision("float32", "TF32", 3, 1, ((192, 2), (128, 3), (64, 4))),
+    "fp32": Precision("float32", "TF32", 3, 4, ((192, 2), (128, 3), (64, 4))),
     "tf32": Precision("float32", "TF32", 1, 0, ONE),
     "fp16": Precision("float16", "F16", 1, 0, ONE),
     "bf16": Precision("bfloat16", "BF16", 1, 0, ONE),
@@ -135,6 +136,15 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
+
+
+def with_low(weight: Array) -> Array:
+    """Rows of float32, and below them as many with what the tensor cores do not read of them: rounded to the 19 bits
+    that they read; 0 of infinities."""
+    read = (weight.view(np.uint32) & np.uint32(CUT)).view(np.float32)
+    low = np.where(np.isfinite(weight), weight - np.where(np.isfinite(weight), read, 0), np.float32(0))
+    rounded = (low.view(np.uint32) + np.uint32(HALF) & np.uint32(CUT)).view(np.float32)
+    return np.concatenate([weight, rounded])
 
 
 def inverse(number: int) -> int:
