@@ -74,6 +74,7 @@ def of_cuda() -> dict[str, Probe]:
         "ids without": ("ids", 5, 32, [zeros(5, 16)], (), {}),
         "compiled for clusters": ("fixed", 4, 32, [zeros(4)], (), {}),
         "counted stores": ("asynchronous", 4, 64, [zeros(4, 128)], (), {"cluster": 2}),
+        "sums of all blocks": ("gather", 4, 64, [zeros(64), x], (), {"cluster": 4}),
         "the grid as a group": ("meet", 7, 96, [zeros(7 * 96), zeros(7 * 96)], (), {"cooperative": True}),
     }
     for size in (2, 4, 8):
