@@ -21,7 +21,7 @@ def compiled(body: str, columns: int = COLUMNS, arch: str = "sm_100a", shared: i
     group = 2 if pair else 1
     return ptxas.assemble_ptx(
         f"""
-.version 8.7
+.version 8.8
 .target {arch}
 .address_size 64
 .extern .shared .align 1024 .b8 dynamic[];

@@ -96,6 +96,8 @@ PRODUCTS = [
     Product(("E2M1", "E2M1"), 2, ids=(2, 1, 0, 1)),
     Product(("E2M1", "E2M1"), 4, "ue4m3", ids=(0, 1, 0, 2)),
     Product(("E4M3", "E2M3"), 1, ids=(2, 1, 1, 0), sparse=True),
+    Product(("E2M1", "E2M1"), 2, ids=(0, 1, 2, 3), sparse=True),
+    Product(("E2M1", "E2M1"), 4, "ue4m3", ids=(0, 0, 0, 1), sparse=True),
 ]
 
 
@@ -115,9 +117,11 @@ def test_products(p: Product) -> None:
     source[8:12] = c[row, column]
     left, right = value(p.kinds[0], a), value(p.kinds[1], b)
     if p.sparse:
-        picks = np.sort(rng.random((16, k // 4, 4)).argsort(axis=-1)[..., :2], axis=-1).reshape(16, -1)
+        each = 8 // p.bits  # elements that are kept together
+        picks = np.sort(rng.random((16, k // 4 // each, 4)).argsort(axis=-1)[..., :2], axis=-1).reshape(16, -1)
         whole = np.zeros((16, k))
-        whole[np.arange(16)[:, None], np.arange(kept) // 2 * 4 + picks] = left
+        place = np.arange(kept) // each // 2 * 4 + np.repeat(picks, each, axis=1)
+        whole[np.arange(16)[:, None], place * each + np.arange(kept) % each] = left
         left = whole
         words = np.zeros(32, np.uint32)
         for r in range(16):  # lane 4 g + 2 h has half h of row g, the next one that of row g + 8

@@ -180,8 +180,8 @@ def test_copies(early: bool) -> None:
 
 @pytest.mark.parametrize("pair", [False, True], ids=["one", "pair"])
 def test_shifts(pair: bool) -> None:
-    """31 of 32 rows of 32 bytes go down, of the second warp's lanes, behind what was shifted before. As PTX reads: no
-    card has shown which way down is."""
+    """31 of 32 rows of 32 bytes go down, of the second warp's lanes, behind what was shifted before. No card of ours
+    has shown which way down is."""
     group = 2 if pair else 1
     size = 16
     lines = [
@@ -205,6 +205,6 @@ def test_shifts(pair: bool) -> None:
     body = "mov.u16 %h0, 3;\n" + "\n".join(lines)
     launch(compiled(body, pair=pair), "k", group, 128, [out, np.zeros(1, np.uint32)], cluster=(group, 1, 1))
     memory = (np.arange(128)[:, None] << 16) + np.arange(size)
-    memory[34:64, 4:12] = memory[32:62, 4:12]
-    memory[33, 4:12] = memory[32, 4:12]
+    memory[32:62, 4:12] = memory[34:64, 4:12]
+    memory[62, 4:12] = memory[63, 4:12]
     assert (out.transpose(0, 2, 1) == memory).all()

@@ -66,6 +66,7 @@ class Arch:
     sources: str = "ricxu"
     halves_of_floats: bool = False  # a source of two halves may be one FP32 value for both (.F32)
     orders_by_name: bool = False  # accesses name their order in words of their own: LDG.E.SYS, LDS.U
+    products_of_96: bool = False  # UTCOMMA with K = 96, and absolute leading offsets for it
     mbarriers: bool = False  # SYNCS; before, ATOMS and ARRIVES do without transactions
 
     # -- time
@@ -242,8 +243,9 @@ _sm_100 = child(
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
 _sm_103 = child(
-    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), releases=frozenset(), compat=0
-)
+    "sm_103", _sm_100, gone=(r"^UTCIMMA",), queues=frozenset({"fp64"}), releases=frozenset(), compat=0,
+    products_of_96=True,
+)  # fmt: skip
 _sm_110 = child(
     "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
     max_blocks=24, compat=0,

@@ -314,9 +314,8 @@ def qmma(i: Instruction, m: Maker) -> Step:
 def omma(i: Instruction, m: Maker) -> Step:
     """``OMMA.SF.16864.F32.E2M1.E2M1.scale Rd, Ra, Rb, Rc, UPp, Rs, Rt, URs`` of FP4: two in a byte, and two or four
     (.4X) scales for a row of A and a column of B."""
-    if "SP" in i.mods:
-        raise Unsupported(f"{i.name} (how the metadata of 4 bits lie in lanes)")
-    return _scaled(i, m, (formats.FP4, formats.FP4), i.mods[5], 4 if "4X" in i.mods else 2)
+    scale = i.mods[i.mods.index("F32") + 3]
+    return _scaled(i, m, (formats.FP4, formats.FP4), scale, 4 if "4X" in i.mods else 2)
 
 
 def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count: int) -> Step:
@@ -330,7 +329,7 @@ def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count:
     if not up.zero or up.inv:
         raise Unsupported(f"{i.name} under a uniform predicate")
     sparse = "SP" in i.mods
-    step = FORMATS[kinds[0]][1]
+    _, step, picked = FORMATS[kinds[0]]
     values = formats.SCALES["UE8M0" if scale == "E8" else scale]
     load_a, load_b, load_c = elements(a, kinds[0]), elements(b, kinds[1]), elements(c, "F32")
     words_a = m.raw(Reg("R", of_a.index + 1) if sparse else of_a)
@@ -354,8 +353,8 @@ def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count:
         if sparse:
             words = np.ascontiguousarray(k.full(k.r(of_a.index)))[:, :, None]
             if not np.isfinite(second).all():
-                there = expand(np.ones_like(first), words, selector, 1, True) != 0
-            first = expand(first, words, selector, 1, True)
+                there = expand(np.ones_like(first), words, selector, picked, True) != 0
+            first = expand(first, words, selector, picked, True)
         each = first.shape[2] // count
         left = scales(k.full(words_a(k)), 4 * (row % 8) + 2 * (ids >> 2 & 1) + row // 8, ids & 3)
         right = scales(k.full(words_b(k)), 4 * column + (ids >> 5 & 3), ids >> 3 & 3)

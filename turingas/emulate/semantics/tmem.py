@@ -417,8 +417,9 @@ COLUMNS_SHIFTED = 8  # 32 bytes
 @semantics("UTCSHIFT")
 def shift(i: Instruction, m: Maker) -> Step:
     """``UTCSHIFT.DOWN tmem[URa + offset]``: of the 32 lanes from the address on, a multiple of 32, each but the last
-    goes to the next one, in 8 columns; the first stays. So PTX ISA reads: 32-byte elements go "downwards across all the
-    rows, except the last, by one row", and the shape is .31x256b. No card has shown it."""
+    gets what the next one has, in 8 columns. PTX ISA: 32-byte elements go "downwards across all the rows, except the
+    last, by one row", and the shape is .31x256b. Which way is down says numsim of TIRx-harness (see ``utcmma._shift``);
+    so does the use: rows of a picture move on, and .4x256b copies a new last row for each warp. No card of ours."""
     (to,) = i.operands
     assert isinstance(to, Mem)
     both = "2CTA" in i.mods
@@ -451,7 +452,7 @@ def shift(i: Instruction, m: Maker) -> Step:
                     warp = int(warps[which][bad.index // (lanes.size * columns.size)])
                     raise wave.fault_of(i, bad.kind, bad.message, warp, 0, bad.address) from None
                 words = wave.tensor.words[at]
-                wave.tensor.words[at[0], at[1][:, 1:], at[2]] = words[:, :-1]
+                wave.tensor.words[at[0], at[1][:, :-1], at[2]] = words[:, 1:]
 
         begun(wave, i, warps, land, [], (("write", at) for at in places()))
 

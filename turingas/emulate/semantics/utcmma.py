@@ -3,7 +3,7 @@
 One thread begins a product of its block, or of the pair of blocks that it belongs to (.2CTA). D lies in tensor memory,
 B in shared memory, A in one of both. Shapes, formats, signs and transposition stand in the instruction descriptor, 32
 bits in a uniform register (``Described``); where matrices lie in shared memory says a descriptor of 64 bits that is
-that of ``warpgroup``, but for bits 52 and 61. Of a pair each block has half of the rows of A and D in its own memory,
+that of ``warpgroup``, and has a few bits more. Of a pair each block has half of the rows of A and D in its own memory,
 and half of the columns of B.
 
 Which lanes and columns D has (PTX ISA, "Data path layout organization", A to G; CUTLASS, ``tmem_frg``), and A:
@@ -13,6 +13,9 @@ Which lanes and columns D has (PTX ISA, "Data path layout organization", A to G;
     64 rows                         16 rows of each warp's 32 lanes; also 128 rows of a pair, if A is sparse
     64 rows, .WS                    the second half of the columns 64 lanes further
     32 rows, .WS                    a quarter of the columns in each 32 lanes
+
+A lane multiplies with what is in that lane: where columns of D go on in further lanes, these need A, and the metadata
+of a sparse A, as well.
 
 Sums are those of ``sums``; a scale belongs to its factors, as if these had its exponent, too. No card was at hand: a
 product with scales of UE4M3 may differ in its last bits. A product is done late, when an mbarrier has to hear of it
@@ -32,80 +35,18 @@ from turingas.emulate.build import Maker, Step, semantics
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.memory import BadAccess
-from turingas.emulate.semantics.formats import FP4, SCALES, unpadded
+from turingas.emulate.semantics.described import BITS, Described, described, taken
+from turingas.emulate.semantics.formats import SCALES, unpadded
 from turingas.emulate.semantics.sums import adder
 from turingas.emulate.semantics.tensor import FORMATS, codes, integers, saturated, without
 from turingas.emulate.semantics.tmem import Words, address_of, begun, pair, paired
 from turingas.emulate.semantics.warpgroup import PIECE, pieces
 from turingas.emulate.tensor_memory import LANES
-from turingas.isa import descriptors
 from turingas.isa.instruction import Imm, Instruction, Mem, Reg
 
-SLAB = 32  # bytes of a row that one product takes
-BITS = {"F16": 16, "BF16": 16, "TF32": 32}
-SHIFTED, ABSOLUTE = 61, 52  # bits of a descriptor whose meaning is not modelled
-
-
-class Described(NamedTuple):
-    """What an instruction descriptor says (``isa.descriptors``)."""
-
-    rows: int
-    columns: int
-    kinds: tuple[str, str]
-    into: str
-    negative: tuple[bool, bool]
-    turned: tuple[bool, bool]
-    sparse: bool
-    selector: int
-    saturates: bool
-    scale: str  # format of the scales, if there are any
-    scale_ids: tuple[int, int]  # the first byte of a column that has them
-
-    @property
-    def packed(self) -> bool:
-        """Two elements of 4 bits a byte."""
-        return self.kinds[0] == FP4
-
-    @property
-    def kept(self) -> int:
-        """Elements of a row of A that are there."""
-        return SLAB * 2 if self.packed else SLAB * 8 // BITS.get(self.kinds[0], 8)
-
-    @property
-    def bits_of_a(self) -> int:
-        return BITS.get(self.kinds[0], 4 if self.packed else 8)
-
-    @property
-    def k(self) -> int:
-        return self.kept * (2 if self.sparse else 1)
-
-
-@functools.lru_cache(256)
-def described(i: Instruction, word: int) -> Described:
-    """An instruction descriptor taken apart. ValueError for what is not there, Unsupported for what is not modelled."""
-    kind = next(one.kind for one in descriptors.operands(i) if one.of == "idesc")
-    told = {field.name: text for field, text in descriptors.parts(kind, word)}
-    for name in ("A", "B", "D", "scales"):
-        if told.get(name, "").endswith("?"):
-            raise ValueError(f"format {told[name][:-1]} of {name}")
-    if told.get("K") == "96":
-        raise Unsupported(f"{i.name} with K = 96")
-    rows, columns = int(told["M"]), int(told["N"])
-    both = "2CTA" in i.mods
-    if rows not in ((32, 64, 128) if "WS" in i.mods else (128, 256) if both else (64, 128)):
-        raise ValueError(f"{rows} rows")
-    if not 8 <= columns <= 256 or both and columns % 16 or "WS" in i.mods and columns % 32:
-        raise ValueError(f"{columns} columns")
-
-    def yes(name: str) -> bool:
-        return told.get(name) == "yes"
-
-    return Described(
-        rows, columns, (FP4, FP4) if i.base == "UTCOMMA" else (told["A"], told["B"]), told.get("D", "F32"),
-        (yes("negate A"), yes("negate B")), (yes("transpose A"), yes("transpose B")), yes("sparse"),
-        int(told.get("sparsity selector", "0")), yes("saturate"), told.get("scales", ""),
-        (int(told.get("scales of A", "0")), int(told.get("scales of B", "0"))),
-    )  # fmt: skip
+ABSOLUTE, SWIZZLE = 52, 61  # in a descriptor of a matrix
+SELECTORS = 2  # of metadata
+NEIGHBOURS = 32  # lanes of a warp, whose rows .ASHIFT shifts
 
 
 @functools.lru_cache(64)
@@ -137,6 +78,7 @@ class Operands(NamedTuple):
     word: Array
     adds: Array
     off: Array  # (n, 128 or 256) bool: lanes that are not written
+    mask: Array  # of columns of B
 
     def part(self, rows: Array) -> Operands:
         scales = self.scales[0][rows], self.scales[1][rows]
@@ -148,28 +90,27 @@ class Operands(NamedTuple):
 def product(i: Instruction, m: Maker) -> Step:
     """``UTCHMMA A, gdesc[URb], tmem[URd], tmem[URe], idesc[URf], URm, !UPp, n``: D = A * B + D / 2**n, without D unless
     UPp holds. URe names the metadata of a sparse A, URm four or eight registers with the lanes of D that stay as they
-    are. With scales of blocks tmem[URm] are those of A and tmem[URm + 1] those of B. Collectors (.A_KEEP and such)
-    change nothing."""
+    are, with .WS two that say which columns of B are 0. With scales of blocks tmem[URm] are those of A and
+    tmem[URm + 1] those of B. Collectors (.A_KEEP and such) change nothing. .ASHIFT then shifts A as ``_shift`` does."""
     a, b, d, e, f = i.operands[:5]
     assert isinstance(a, Mem) and isinstance(b, Mem) and isinstance(d, Mem) and isinstance(e, Mem)
     assert isinstance(f, Mem) and a.ur is not None and b.ur is not None and f.ur is not None
-    if "ASHIFT" in i.mods:
-        raise Unsupported(f"{i.base}.ASHIFT (nothing public says whether tensor memory changes, too)")
+    in_tensor = a.space == "tmem"
+    if "ASHIFT" in i.mods and not in_tensor:
+        raise Unsupported(f"{i.base}.ASHIFT of A in shared memory")
     rest = i.operands[5:]
     scaled = isinstance(rest[0], Mem)
     mask = rest[0].ur if isinstance(rest[0], Mem) else rest[0]
     assert mask is None or isinstance(mask, Reg)
     masks = 0 if scaled or mask is None or mask.zero else mask.index
-    if masks and "WS" in i.mods:
-        raise Unsupported(f"{i.base}.WS with a mask of columns that are zero")
+    stationary = "WS" in i.mods
     adds = m.pred(rest[1])
     shift = rest[2].value if len(rest) > 2 and isinstance(rest[2], Imm) else 0
     both = "2CTA" in i.mods
-    in_tensor = a.space == "tmem"
     of_d, of_e = address_of(m, d), address_of(m, e)
     of_a = address_of(m, a) if in_tensor else None
     index_a, index_b, word = a.ur.index, b.ur.index, m.raw(f.ur)
-    arch = m.arch.name
+    arch, long = m.arch.name, m.arch.products_of_96
 
     def step(k: Cohort) -> None:
         if both:
@@ -184,7 +125,7 @@ def product(i: Instruction, m: Maker) -> Step:
             return value(lambda k: k.ur(index)) | value(lambda k: k.ur(index + 1)) << 32
 
         lanes = np.zeros((len(rows), LANES * (1 + both)), bool)
-        if masks:
+        if masks and not stationary:
             given = [value(lambda k, n=n: k.ur(masks + n)) for n in range(4 * (1 + both))]  # type: ignore[misc]
             lanes = (np.stack(given, axis=1)[:, :, None] >> np.arange(32) & 1).reshape(len(rows), -1) != 0
         zero = np.zeros(len(rows), np.int64)
@@ -195,15 +136,19 @@ def product(i: Instruction, m: Maker) -> Step:
         x = Operands(
             warps, pair(k, blocks) if both else blocks[:, None], double(index_a) if of_a is None else value(of_a),
             double(index_b), value(of_d), value(of_e), scales, value(word), value(adds) != 0, lanes,
+            double(masks) if masks and stationary else zero,
         )  # fmt: skip
-        _check(k, i, x, rows, in_tensor)
+        _check(k, i, x, rows, in_tensor, long)
         wave = k.wave
 
         def land(which: Rows) -> None:
             chosen = np.arange(len(warps))[which]
-            for given in np.unique(x.word[chosen]).tolist():
-                some = chosen[x.word[chosen] == given]
-                _multiply(wave, i, arch, described(i, given), x.part(some), shift, in_tensor)
+            for given, of_columns in {*zip(x.word[chosen].tolist(), x.mask[chosen].tolist())}:
+                some = x.part(chosen[(x.word[chosen] == given) & (x.mask[chosen] == of_columns)])
+                of = described(i, given)
+                _multiply(wave, i, arch, of, some, shift, in_tensor)
+                if "ASHIFT" in i.mods:
+                    _shift(wave, i, some, of)
 
         reads = []
         if wave.late.watchers and len(x.word):
@@ -212,7 +157,8 @@ def product(i: Instruction, m: Maker) -> Step:
             for blocks_of in x.blocks.T:
                 if not in_tensor:
                     reads.append((blocks_of, _pieces(x, of, 0, of.rows // parts)))
-                reads.append((blocks_of, _pieces(x, of, 1, of.columns // parts)))
+                shifted = taken(of, int(x.mask[0]))[0]
+                reads.append((blocks_of, _pieces(x, of, 1, of.columns // parts + shifted)))
         begun(wave, i, warps, land, reads, _touched(i, x, in_tensor))
 
     return step
@@ -229,33 +175,48 @@ def _touched(i: Instruction, x: Operands, in_tensor: bool) -> Iterator[tuple[str
     for part in range(parts):
         if in_tensor:
             yield from (("read", at) for at in _places_of_a(x, part, of, mine))
+        if "ASHIFT" in i.mods:
+            yield "write", _places_of_shift(x, part, of)
         if of.scale:
             for which, rows in ((0, mine), (1, of.columns)):
-                yield from (("read", at) for at in _places_of_scales(x, part, of, which, rows))
+                yield from (("read", at) for at in _places_of_scales(i, x, part, of, which, rows))
         if of.sparse:
-            yield "read", _places_of_metadata(x, part, of, mine)
+            yield from (("read", at) for at in _places_of_metadata(x, part, of, mine))
         yield "write", _places_of_d(i, x, part, of, mine)
 
 
-def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, in_tensor: bool) -> None:
+def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, in_tensor: bool, long: bool) -> None:
     """Errors, and what is not supported, when a product begins."""
     for n, row in enumerate(rows.tolist()):
         lane = int(k.lanes[row].argmax())
         try:
             of = described(i, int(x.word[n]))
+            if of.long and not long:
+                raise ValueError("K = 96, which this architecture does not have")
+            if of.sparse and of.selector and not BITS.get(of.kinds[0]):
+                raise ValueError(f"sparsity selector {of.selector}, which must be 0 for elements of 8 bits and fewer")
+            taken(of, int(x.mask[n]))
         except ValueError as why:
             message = f"{i.base} cannot do what its instruction descriptor {int(x.word[n]):#010x} says: {why}"
             raise k.wave.fault(i, "descriptor", message, row, lane) from None
-        except Unsupported as why:
-            raise _unsupported(k, i, str(why), row, lane) from None
-        for of_matrix in ([] if in_tensor else [x.a]) + [x.b]:
-            for bit, what in ((SHIFTED, "32-byte atoms of a swizzle"), (ABSOLUTE, "absolute leading offsets")):
-                if int(of_matrix[n]) >> bit & 1:
-                    raise _unsupported(k, i, f"{i.base} with {what} (bit {bit} of a descriptor)", row, lane)
-        if of.sparse and of.selector > (1 if BITS.get(of.kinds[0]) else 0):
+        for which, of_matrix in enumerate((x.a, x.b)):
+            if not (in_tensor and which == 0) and (why_not := _wrong(int(of_matrix[n]), of, which)):
+                message = f"{i.base} cannot read matrix {'AB'[which]}: {why_not}"
+                raise k.wave.fault(i, "descriptor", message, row, lane)
+        if of.sparse and of.selector >= SELECTORS:
             raise _unsupported(k, i, f"{i.base} with sparsity selector {of.selector}", row, lane)
-        if in_tensor and "WS" in i.mods and of.rows != LANES:
-            raise _unsupported(k, i, f"{i.base}.WS with {of.rows} rows of A in tensor memory", row, lane)
+        if "ASHIFT" in i.mods and of.sparse and of.rows // x.blocks.shape[1] != LANES:
+            raise _unsupported(k, i, f"{i.base}.ASHIFT of a sparse A of {of.rows} rows in a pair", row, lane)
+
+
+def _wrong(descriptor: int, of: Described, which: int) -> str:
+    """What a descriptor of a matrix in shared memory says that there is not; "" if that is nothing."""
+    swizzle = descriptor >> SWIZZLE & 7
+    if swizzle in (3, 5, 7):
+        return f"swizzle {swizzle} of its descriptor"
+    if descriptor >> ABSOLUTE & 1 and not (of.long and swizzle == 2):
+        return "an absolute leading offset (bit 52 of its descriptor), which is for K = 96 with a swizzle of 128 bytes"
+    return ""
 
 
 def _unsupported(k: Cohort, i: Instruction, message: str, row: int, lane: int) -> DeviceError:
@@ -266,7 +227,10 @@ def _multiply(wave: State, i: Instruction, arch: str, of: Described, x: Operands
     """Do it, for warps whose instruction descriptor is the same."""
     parts = x.blocks.shape[1]
     mine = of.rows // parts
-    b = np.concatenate([_shared(wave, i, x, part, of, 1, of.columns // parts) for part in range(parts)], axis=1)
+    shifted, zeros = taken(of, int(x.mask[0]))
+    each = of.columns // parts + shifted
+    b = np.concatenate([_shared(wave, i, x, part, of, 1, each)[:, shifted:] for part in range(parts)], axis=1)
+    b[:, zeros] = 0
     if of.scale:
         b = b * _scales(wave, i, x, 0, of, 1, of.columns)
         if parts == 2:  # the other block has them, too, and could have others
@@ -373,55 +337,95 @@ def _pieces(x: Operands, of: Described, which: int, rows: int) -> Array:
 
 def _tensor_a(wave: State, i: Instruction, x: Operands, part: int, of: Described, rows: int) -> Array:
     """A out of tensor memory, (n, rows, k): 32 bits of a row are a column, elements of 6 and 4 bits in bytes."""
-    at, *again = _places_of_a(x, part, of, rows)
-    _taken(wave, i, x, *at)
-    words = wave.tensor.words[at]
-    if again and not np.array_equal(words, wave.tensor.words[again[0]]):
-        message = "A differs in the two halves of tensor memory: with 128 rows of a pair both need all of it"
-        raise wave.fault_of(i, "tensor memory", message, int(x.warps[0]), 0)
+    words = _copies(wave, i, x, _places_of_a(x, part, of, rows), "A")
     kind = of.kinds[0]
     words = np.ascontiguousarray(words)
     value: Array = FORMATS[kind][0](words).astype(np.float64).reshape(len(words), rows, -1)
     return -value if of.negative[0] else value
 
 
+def _copies(wave: State, i: Instruction, x: Operands, places_of: list[Words], what: str) -> Array:
+    """The words at the first of ``places_of``. The others, which further lanes multiply with, must hold the same."""
+    found = []
+    for at in places_of:
+        _taken(wave, i, x, *at)
+        found.append(wave.tensor.words[at])
+    if any(not np.array_equal(found[0], copy) for copy in found[1:]):
+        message = f"{what} differs in the {LANES // len(found)} lanes each that all need it"
+        raise wave.fault_of(i, "tensor memory", message, int(x.warps[0]), 0)
+    return found[0]
+
+
+def _lanes_of_a(x: Operands, of: Described, rows: int) -> list[Array]:
+    """The lanes with the rows of A, and of what belongs to them, (rows, 1); further ones that need the same."""
+    row = np.arange(rows)[:, None]
+    if rows == LANES:
+        return [row]
+    if of.stationary or x.blocks.shape[1] == 2 and not of.sparse:
+        return [row + first for first in range(0, LANES, rows)]
+    return [row % 16 + row // 16 * 32]
+
+
 def _places_of_a(x: Operands, part: int, of: Described, rows: int) -> list[Words]:
-    """Of the words of A; once more where both halves of the lanes need it."""
-    row, column = np.arange(rows)[:, None], np.arange(SLAB // 4)[None]
-    folded = rows == 64 and x.blocks.shape[1] == 2 and not of.sparse
-    lanes = row if rows == LANES or folded else row % 16 + row // 16 * 32
+    """Of the words of A; once more for further lanes that need it."""
+    column = np.arange(of.columns_of_a)[None]
     block, a = x.blocks[:, part][:, None, None], x.a[:, None, None]
-    return [(block, (a >> 16) + lanes + more, (a & 0xFFFF) + column) for more in ((0, 64) if folded else (0,))]
+    return [(block, (a >> 16) + lanes, (a & 0xFFFF) + column) for lanes in _lanes_of_a(x, of, rows)]
+
+
+def _places_of_shift(x: Operands, part: int, of: Described) -> Words:
+    """The words that .ASHIFT writes: of all lanes but the last of each warp."""
+    lanes = np.arange(LANES).reshape(-1, NEIGHBOURS)[:, :-1].reshape(-1, 1)
+    block, a = x.blocks[:, part][:, None, None], x.a[:, None, None]
+    return block, (a >> 16) + lanes, (a & 0xFFFF) + np.arange(of.columns_of_a)[None]
+
+
+def _shift(wave: State, i: Instruction, x: Operands, of: Described) -> None:
+    """What .ASHIFT does when the product is done: in each 32 lanes a row of A takes the place of the one before it, and
+    the last one stays, too. PTX ISA: "shifts the rows of the A matrix down by one row, except for the last row in the
+    Tensor Memory"; which way is down, and that it comes behind the product, says numsim of TIRx-harness, whose authors
+    asked an SM100."""
+    for part in range(x.blocks.shape[1]):
+        block, lanes, columns = _places_of_shift(x, part, of)
+        _taken(wave, i, x, block, lanes + 1, columns)
+        wave.tensor.words[block, lanes, columns] = wave.tensor.words[block, lanes + 1, columns]
 
 
 def _scales(wave: State, i: Instruction, x: Operands, part: int, of: Described, which: int, rows: int) -> Array:
     """The scale of each element, (n, rows, k). Row r has a byte for each block of k in lane r % 32 and column r / 32,
     the first as the instruction descriptor says; the four warps' lanes hold the same (CUTLASS, ``tmem_sf_frg``)."""
-    vector = 32 if i.base == "UTCQMMA" or not ({"4X", "BLOCK16"} & set(i.mods)) else 16
-    if of.sparse:
-        vector *= 2
-    count = of.k // vector
+    vector, count = _vector(i, of)
     first = of.scale_ids[which]
-    if first + count > 4:
+    if first + count > 4 and not of.long:
         message = f"{count} scales of a row from byte {first} of a column on"
         raise wave.fault_of(i, "descriptor", message, int(x.warps[0]), 0)
     copies = []
-    for at in _places_of_scales(x, part, of, which, rows):
+    for at in _places_of_scales(i, x, part, of, which, rows):
         _taken(wave, i, x, *at)
-        copies.append(wave.tensor.words[at] >> np.uint32(8 * first))
-    bytes_ = [np.ascontiguousarray(copy).view(np.uint8).reshape(len(copy), rows, 4)[:, :, :count] for copy in copies]
-    if any(not np.array_equal(bytes_[0], copy) for copy in bytes_[1:]):
+        raw = np.ascontiguousarray(wave.tensor.words[at]).view(np.uint8)
+        copies.append(raw.reshape(len(raw), rows, -1)[:, :, first : first + count])
+    if any(not np.array_equal(copies[0], copy) for copy in copies[1:]):
         message = f"the scales of {'AB'[which]} differ in the lanes of the four warps, which all need them"
         raise wave.fault_of(i, "tensor memory", message, int(x.warps[0]), 0)
-    found: Array = np.repeat(SCALES[of.scale][bytes_[0]], vector, axis=2)
+    found: Array = np.repeat(SCALES[of.scale][copies[0]], vector, axis=2)
     return found
 
 
-def _places_of_scales(x: Operands, part: int, of: Described, which: int, rows: int) -> list[Words]:
-    """Of the words with the scales of each row, (n, rows, 1), for each warp that has them."""
-    row = np.arange(rows)[:, None]
+def _vector(i: Instruction, of: Described) -> tuple[int, int]:
+    """How many elements of a row have a scale in common, and how many scales a row has."""
+    vector = 32 if i.base == "UTCQMMA" or not ({"4X", "BLOCK16"} & set(i.mods)) else 16
+    if of.sparse:
+        vector *= 2
+    return vector, of.k // vector
+
+
+def _places_of_scales(i: Instruction, x: Operands, part: int, of: Described, which: int, rows: int) -> list[Words]:
+    """Of the words with the scales of each row, (n, rows, words), for each warp that has them. A second word, of
+    K = 96, stands behind the first ones of all rows, a multiple of four columns further."""
+    row, words = np.arange(rows)[:, None], -(-(of.scale_ids[which] + _vector(i, of)[1]) // 4)
     halves = which == 1 and x.blocks.shape[1] == 2 and of.rows == LANES
     column = row // 32 if not halves else row % (rows // 2) // 32
+    column = column + np.arange(words) * 4 * -(-rows // LANES)
     block, address = x.blocks[:, part][:, None, None], x.scales[which][:, None, None]
     lanes = [row % 32 + 32 * warp + (64 * (row // (rows // 2)) if halves else 0) for warp in range(2 if halves else 4)]
     return [(block, (address >> 16 & 0x7F) + lane, (address & 0xFFFF) + column) for lane in lanes]
@@ -435,9 +439,7 @@ def _picks(wave: State, i: Instruction, x: Operands, part: int, of: Described, r
     ``tmem_e_frg``): as many bits as elements, two for each that is kept of four (of eight pairs, if they have 4 bits;
     four for one of two, if they have 32)."""
     k, bits = of.k, of.bits_of_a
-    at = _places_of_metadata(x, part, of, rows)
-    _taken(wave, i, x, *at)
-    words = wave.tensor.words[at]
+    words = _copies(wave, i, x, _places_of_metadata(x, part, of, rows), "the metadata of A")
     if bits >= 16:  # sixteen bits for half of a row
         row = np.arange(rows)[:, None]
         words = words >> (16 * (row // 8 % 2)).astype(np.uint32) & np.uint32(0xFFFF)
@@ -452,16 +454,19 @@ def _picks(wave: State, i: Instruction, x: Operands, part: int, of: Described, r
     return np.repeat(found, 2, axis=2) if bits == 4 else found
 
 
-def _places_of_metadata(x: Operands, part: int, of: Described, rows: int) -> Words:
-    """Of the two words with the metadata of each row, (n, rows, 2); rows r and r + 8 share them from 16 bits on."""
+def _places_of_metadata(x: Operands, part: int, of: Described, rows: int) -> list[Words]:
+    """Of the two words with the metadata of each row, (n, rows, 2); rows r and r + 8 share them from 16 bits on. Once
+    more for further lanes that need them."""
     row, two = np.arange(rows)[:, None], np.arange(2)[None]
-    own = row if rows == LANES else row % 16 + row // 16 * 32
     block, address = x.blocks[:, part][:, None, None], x.metadata[:, None, None]
-    column = address & 0xFFFF
-    if of.bits_of_a >= 16:
-        lane = own - row % 16 + row % 8 + 8 * two
-        return block, (address >> 16) + lane, (column & ~1) + of.selector + 0 * lane
-    return block, (address >> 16) + own + 0 * two, column + two
+    column, found = address & 0xFFFF, []
+    for own in _lanes_of_a(x, of, rows):
+        if of.bits_of_a >= 16:
+            lane = own - row % 16 + row % 8 + 8 * two
+            found.append((block, (address >> 16) + lane, (column & ~1) + of.selector + 0 * lane))
+        else:
+            found.append((block, (address >> 16) + own + 0 * two, column + two))
+    return found
 
 
 def _spread(a: Array, picks: Array) -> Array:

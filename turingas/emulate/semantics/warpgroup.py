@@ -39,6 +39,7 @@ from turingas.isa.instruction import Imm, Instruction, Mem, Reg
 
 SLAB = 32  # bytes of a row that one product takes
 WIDTHS = np.array([16, 128, 64, 32], np.int64)  # of the swizzles, by their codes in a descriptor
+OF_WGMMA = ~(1 << 61 | 1 << 52)  # bits of a descriptor: these two are tcgen05's
 PIECE = 16
 WINDOW = (1 << 18) - 1  # what a descriptor can address
 
@@ -282,7 +283,8 @@ class Matrix:
     def _do(self, wave: State, warps: Array, descriptors: Array, do: Callable[[Array, Array, int], list[T]]) -> list[T]:
         """``do`` something to all warps of some groups where its pieces lie: addresses, blocks, bytes."""
         firsts = warps[::GROUP]
-        at = pieces(descriptors, self.outer, self.inner, self.turned).reshape(len(firsts), -1).astype(np.uint32)
+        places = pieces(descriptors & OF_WGMMA, self.outer, self.inner, self.turned)
+        at = places.reshape(len(firsts), -1).astype(np.uint32)
         try:
             return do(at, wave.block_of[firsts], PIECE)
         except BadAccess as bad:
@@ -316,19 +318,25 @@ def pieces(descriptors: Array, outer: Array, inner: Array, turned: bool) -> Arra
 
 
 def pieces_of(descriptors: Array, outer: Array, inner: Array, turned: bool) -> Array:
-    """The same, for each by itself."""
+    """The same, for each by itself. Of tcgen05 alone: bit 61 says that the swizzle of 128 bytes moves 32 bytes at once;
+    with bit 52 the leading offset is an address, where a row goes on that leaves its 128 bytes."""
     d = descriptors[:, None, None]
     start, leading, stride = ((d >> bit & 0x3FFF) * PIECE for bit in (0, 16, 32))
-    width, base = WIDTHS[d >> 62 & 3], d >> 49 & 7
+    double, absolute = d >> 61 & 1, d >> 52 & 1
+    width, base = np.where(double, 128, WIDTHS[d >> 62 & 3]), d >> 49 & 7
     if turned:
         one = np.where(width == PIECE, stride, leading)
         eight = np.where(width == PIECE, leading, stride)
-        at = outer * PIECE % width + outer * PIECE // width * one + inner % 8 * width + inner // 8 * eight
+        deep = np.where(double, 4, 8)  # along K
+        at = outer * PIECE % width + outer * PIECE // width * one + inner % deep * width + inner // deep * eight
     else:
-        at = outer % 8 * width + outer // 8 * stride + inner * PIECE % width + inner * PIECE // width * leading
+        column = inner * PIECE
+        at = outer % 8 * width + outer // 8 * stride + column % width + column // width * leading
+        over = absolute & (start % 128 + column >= 128)
+        start = np.where(over, leading + start % 128 - 128, start)
     at = at + start & WINDOW
-    phase = (at >> 7) - base & width // PIECE - 1
-    found: Array = at ^ phase << 4
+    phase = (at >> 7) - base & np.where(double, 3, width // PIECE - 1)
+    found: Array = at ^ phase << 4 + double
     return found
 
 
