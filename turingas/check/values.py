@@ -469,7 +469,7 @@ class Needed:
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
         self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
-        self._asking = {n for base in graph.mnemonics if asked is None or base in asked for n in graph.mnemonics[base]}
+        self._asking = set(graph.of(*(base for base in graph.mnemonics if asked is None or base in asked)))
         order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
         rank = {number: n for n, number in enumerate(order)}
         waiting = list(range(len(order)))  # the last ones first
