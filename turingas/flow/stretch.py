@@ -1,7 +1,7 @@
 """The instructions of a block, wherever it stands.
 
-Compilers make one kernel in many versions, and more than half of a library's blocks are there already, word for word. What
-follows from the words of a block alone is worked out once for all of them: by functions of a Stretch that remember
+Compilers make one kernel in many versions, and more than half of a library's blocks are there already, word for word.
+What follows from the words of a block alone is worked out once for all of them: by functions of a Stretch that remember
 (``functools.lru_cache``). They count instructions from its start.
 """
 
@@ -18,7 +18,7 @@ REMEMBERED = 1 << 14  # stretches of an architecture, and what is known of them
 
 
 class Stretch:
-    """``instructions`` are those of the first such block that was seen: addresses, and labels with them, are its own."""
+    """``instructions`` are those of the first such block that was seen: its addresses, and its labels."""
 
     def __init__(self, arch: str, instructions: Sequence[Instruction | None]) -> None:
         self.arch, self.instructions = arch, instructions

@@ -1,0 +1,129 @@
+"""What is under way at one point of a kernel, and how that of several ways is joined: the state of hazards.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import and_, or_
+from typing import TypeVar
+
+from turingas.isa.effects import SCOREBOARDS, Touch
+
+# What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
+# once more, when what it began before may still be under way, leaves that as OLDER.
+OLDER = 1
+ROLE = 3
+NEVER = 1 << 30
+
+
+def key_of(n: int, role: int) -> int:
+    """The key of what instruction ``n`` has begun last."""
+    return n << 3 | role << 1
+
+
+def number_of(key: int) -> int:
+    """The instruction of a key."""
+    return key >> 3
+
+
+def role_of(key: int) -> int:
+    """FIXED, VARIABLE, LATE or WITH_SOURCES."""
+    return key >> 1 & ROLE
+
+
+def instance_of(key: int) -> int:
+    """The instruction of a key, and whether it is the older one: all that began with it has this in common."""
+    return key & ~(ROLE << 1)
+
+
+Place = tuple[int, int]  # register, key
+Begun = tuple[int, Touch]  # cycles, and a write
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class State:
+    """What is under way at one point. ``fixed``: results of fixed latency, place -> fewest cycles since its
+    instruction, and the write; ``results`` and ``sources``: what only a scoreboard tells of, key -> its registers as
+    bits. ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: queue -> key without
+    OLDER -> mask of the scoreboards any of which tells that it is done.
+    ``pending``: for each scoreboard the instructions that have set it since the last wait, as bits; ``fresh``:
+    (scoreboard, instruction) -> fewest cycles since it was set, if these are too few for a wait.
+    Kept where DEPBAR counts: ``settings``, (scoreboard, instruction) -> fewest other settings since it was set;
+    ``marks``, (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of
+    key."""
+
+    __slots__ = ("covers", "fixed", "fresh", "holds", "marks", "pending", "results", "settings", "sources")
+
+    def __init__(
+        self,
+        fixed: dict[Place, Begun] | None = None,
+        results: dict[int, int] | None = None,
+        sources: dict[int, int] | None = None,
+        holds: dict[int, int] | None = None,
+        covers: dict[str, dict[int, int]] | None = None,
+        pending: list[int] | None = None,
+        fresh: dict[tuple[int, int], int] | None = None,
+        settings: dict[tuple[int, int], int] | None = None,
+        marks: dict[tuple[int, int], int] | None = None,
+    ) -> None:
+        self.fixed = fixed or {}
+        self.results = results or {}
+        self.sources = sources or {}
+        self.holds = holds or {}
+        self.covers = covers or {}
+        self.pending = pending or [0] * SCOREBOARDS
+        self.fresh = fresh or {}
+        self.settings = settings or {}
+        self.marks = marks or {}
+
+    def join(self, other: State) -> bool:
+        """Take over what is under way in ``other``; whether that is news."""
+        changed = False
+        pending = [one | more for one, more in zip(self.pending, other.pending)]
+        if pending != self.pending:
+            self.pending, changed = pending, True
+        changed |= _join(self.fixed, other.fixed, _sooner)
+        changed |= _join(self.results, other.results, or_)
+        changed |= _join(self.sources, other.sources, or_)
+        changed |= _join(self.holds, other.holds, and_)
+        for queue, covers in other.covers.items():
+            changed |= _join(self.covers.setdefault(queue, {}), covers, and_)
+        for mine, more in ((self.fresh, other.fresh), (self.settings, other.settings), (self.marks, other.marks)):
+            changed |= _join(mine, more, min)
+        return changed
+
+
+def _join(into: dict[K, V], more: dict[K, V], both: Callable[[V, V], V]) -> bool:
+    """Take over entries; of what both have, what ``both`` makes of it. Whether that is news."""
+    if not more or into and more.items() <= into.items():
+        return False
+    if not into:
+        into.update(more)
+        return True
+    changed = False
+    for key, value in more.items():
+        known = into.get(key)
+        new = value if known is None else both(known, value)
+        if new != known:
+            into[key] = new
+            changed = True
+    return changed
+
+
+def _sooner(one: Begun, other: Begun) -> Begun:
+    return other if other[0] < one[0] else one
+
+
+def instances(fixed: Iterable[Place], results: Iterable[int], sources: Iterable[int]) -> set[int]:
+    return {*(instance_of(key) for _, key in fixed), *map(instance_of, results), *map(instance_of, sources)}
+
+
+def of_keys(
+    covers: dict[str, dict[int, int]], results: dict[int, int], sources: dict[int, int]
+) -> dict[str, dict[int, int]]:
+    """The part of ``covers`` that tells of what is under way."""
+    keys = {key & ~OLDER for key in (*results, *sources)}
+    if sum(map(len, covers.values())) == len(keys):  # as mostly
+        return covers
+    return {queue: {key: mask for key, mask in live.items() if key in keys} for queue, live in covers.items()}
