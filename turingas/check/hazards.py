@@ -27,6 +27,8 @@ from turingas.check.finding import Finding
 from turingas.check.fixed import Fixed, Near, alone, cleared
 from turingas.check.rules import rule
 from turingas.check.under_way import (
+    OF_ROLE,
+    OF_VARIABLE,
     OLDER,
     Begun,
     Place,
@@ -184,7 +186,8 @@ class Walk:
             {where: value for where, value in counts.items() if pending[where[0]] >> where[1] & 1}
             for counts in (after.fresh, after.settings)
         )
-        holds = {instance: after.holds[instance] for instance in instances(fixed, results, sources)}
+        under_way = instances(results, sources) | {instance_of(key) for _, key in fixed}
+        holds = {instance: after.holds[instance] for instance in under_way}
         covers = of_keys(after.covers, results, sources)
         keys = set().union(*covers.values())
         marks = {where: sets for where, sets in after.marks.items() if where[1] in keys}
@@ -445,7 +448,7 @@ class Pass:
             {key: registers for key, registers in under_way.items() if registers}
             for under_way in (self.results, self.sources)
         )
-        holds = {instance: self.holds[instance] for instance in instances((), results, sources)}
+        holds = {instance: self.holds[instance] for instance in instances(results, sources)}
         fixed = self._fixed(holds)
         now, covers = alone(self.stretch).cycles, of_keys(self.live, results, sources)
         fresh = {
@@ -453,12 +456,14 @@ class Pass:
             for (sb, n), cycle in self.fresh.items()
             if now - cycle < SOONEST and self.pending[sb] >> n & 1
         }
+        if not self.walk.counts:
+            return State(fixed, results, sources, holds, covers, self.pending, fresh)
         settings = {
             (sb, n): min(MOST_SETS, self.sets[sb] - before)
             for (sb, n), before in self.settings.items()
             if self.pending[sb] >> n & 1
         }
-        keys = set().union(*covers.values()) if self.marks else ()
+        keys = set().union(*covers.values())
         marks = {
             where: min(MOST_SETS, self.sets[where[0]] - before)
             for where, before in self.marks.items()
@@ -521,13 +526,13 @@ class Pass:
             return
         read, written = facts.releases[LATE], facts.releases[VARIABLE]
         for key, mask in live.items():
-            role = role_of(key)
-            if number_of(key) == n:
-                live[key] = facts.releases[role]
-            elif role != VARIABLE:
+            if key & OF_ROLE != OF_VARIABLE:
                 live[key] = mask | read
             elif written & ~mask and self._of(key).in_order:
                 live[key] = mask | written
+        for role in (*facts.arriving, LATE):
+            if (own := key_of(n, role)) in live:
+                live[own] = facts.releases[role]
         if self.walk.counts:
             for key, mask in live.items():
                 for sb in facts.sets:
@@ -537,10 +542,9 @@ class Pass:
     def _wait_for(self, n: int, facts: Effects) -> None:
         """Until scoreboards are free: all that they tell of is done."""
         told = 0
-        for sb in facts.wait:
-            for (fresh, setter), cycle in self.fresh.items():
-                if fresh == sb and self.now - cycle < SOONEST and self.pending[sb] >> setter & 1:
-                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+        for (sb, setter), cycle in self.fresh.items():
+            if sb in facts.wait and self.now - cycle < SOONEST and self.pending[sb] >> setter & 1:
+                self.walk.report_soon(sb, setter, n, self.now - cycle)
         idle = [sb for sb in facts.wait if not self.pending[sb]]
         if idle and self.number in self.walk.from_start:
             self.walk.idle.append((n, idle))
@@ -566,13 +570,14 @@ class Pass:
 
     def _release(self, live: dict[int, int], keys: list[int]) -> None:
         """What ``keys`` name of a queue is done."""
+        if not keys:
+            return
         for key in keys:
             del live[key]
             under_way = self.sources if role_of(key) == LATE else self.results
             under_way.pop(key, None)
             under_way.pop(key | OLDER, None)
-        if keys:
-            self._sum_up()
+        self._sum_up()
 
     # -- registers
 

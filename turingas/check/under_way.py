@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from operator import and_, or_
 from typing import TypeVar
 
-from turingas.isa.effects import SCOREBOARDS, Touch
+from turingas.isa.effects import SCOREBOARDS, VARIABLE, Touch
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
 # once more, when what it began before may still be under way, leaves that as OLDER.
 OLDER = 1
 ROLE = 3
-NEVER = 1 << 30
+OF_ROLE, OF_VARIABLE = ROLE << 1, VARIABLE << 1  # the role in a key
 
 
 def key_of(n: int, role: int) -> int:
@@ -32,7 +32,7 @@ def role_of(key: int) -> int:
 
 def instance_of(key: int) -> int:
     """The instruction of a key, and whether it is the older one: all that began with it has this in common."""
-    return key & ~(ROLE << 1)
+    return key & ~OF_ROLE
 
 
 Place = tuple[int, int]  # register, key
@@ -115,8 +115,9 @@ def _sooner(one: Begun, other: Begun) -> Begun:
     return other if other[0] < one[0] else one
 
 
-def instances(fixed: Iterable[Place], results: Iterable[int], sources: Iterable[int]) -> set[int]:
-    return {*(instance_of(key) for _, key in fixed), *map(instance_of, results), *map(instance_of, sources)}
+def instances(results: Iterable[int], sources: Iterable[int]) -> set[int]:
+    """The instances of keys."""
+    return {key & ~OF_ROLE for key in (*results, *sources)}
 
 
 def of_keys(

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
+from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.effects import FIRST, Effects
 from turingas.isa.instruction import (
     LANES_DECIDE,
@@ -446,8 +447,8 @@ DECIDING = ("address", "guard", "predicate")
 
 
 class Step(NamedTuple):
-    """An instruction that matters. ``asked``: registers of which is to be known what they hold before it; ``plan``:
-    what it does, if that matters; ``clears``: whether nothing is known behind it."""
+    """An instruction that matters, ``n`` from the start of its block. ``asked``: registers of which is to be known what
+    they hold before it; ``plan``: what it does, if that matters; ``clears``: whether nothing is known behind it."""
 
     n: int
     asked: Sequence[int] = ()
@@ -469,7 +470,7 @@ class Needed:
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
         self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
-        self._asking = set(graph.of(*(base for base in graph.mnemonics if asked is None or base in asked)))
+        self._asking = frozenset(base for base in graph.mnemonics if asked is None or base in asked)
         order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
         rank = {number: n for n, number in enumerate(order)}
         waiting = list(range(len(order)))  # the last ones first
@@ -487,50 +488,63 @@ class Needed:
 
     def _through(self, number: int) -> int:
         """What matters before a block; notes which of its instructions are needed."""
-        block, effects = self.graph.blocks[number], self.graph.effects
-        branch = block.end - 1 if len(block.next) > 1 else -1
-        live = written = 0
+        block = self.graph.blocks[number]
+        live = 0
         for to in block.next:
             live |= self.at[to]
         before, self._behind[number] = self._behind[number], live
         if before >= 0 and not live & ~before & self.written[number]:
             return self.at[number] | live & ~before  # what is new only passes through
-        steps: list[Step] = []
-        asking = self._asking
-        for n in range(block.end - 1, block.start - 1, -1):
-            this = effects[n]
-            if this is None:
-                steps.append(Step(n, clears=True))
-                continue
-            needed = None
-            if this.written:
-                written |= this.written
-                if this.written & live:
-                    needed = plan(this)
-                    if this.i.always:
-                        live &= ~this.written
-                    live |= needed.uses
-            if needed is None and this.i.base == "CALL":
-                steps.append(Step(n, clears=True))  # what a function leaves
-            if n in asking or n == branch:
-                registers = _asked(this.i)
-                for register in registers:
-                    live |= 1 << register
-                if needed or registers:
-                    steps.append(Step(n, registers, needed))
-            elif needed:
-                steps.append(Step(n, (), needed))
-        steps.reverse()
-        self.steps[number], self.written[number] = steps, written
+        stretch = self.graph.stretches[number]
+        asking = self._asking if not self._asking.isdisjoint(stretch.mnemonics) else NOBODY
+        self.steps[number], self.written[number], live = _needed(stretch, live, len(block.next) > 1, asking)
         return live
 
     def _everything(self, number: int) -> int:
         """The same where all is asked of all instructions."""
         block = self.graph.blocks[number]
-        code = list(enumerate(self.graph.effects))[block.start : block.end]
-        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in code]
+        code = self.graph.effects[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in enumerate(code)]
         self.written[number] = BITS
         return BITS
+
+
+NOBODY = frozenset[str]()
+
+
+@lru_cache(REMEMBERED)
+def _needed(stretch: Stretch, live: int, branches: bool, asking: frozenset[str]) -> tuple[list[Step], int, int]:
+    """The instructions of a block that matter, if ``live`` matters behind it; the registers that it writes; and what
+    matters before it. ``branches``: whether its last instruction decides where it goes on; ``asking``: mnemonics of
+    which is to be known what they read."""
+    steps: list[Step] = []
+    written = 0
+    last = len(stretch.effects) - 1
+    for n in range(last, -1, -1):
+        this = stretch.effects[n]
+        if this is None:
+            steps.append(Step(n, clears=True))
+            continue
+        needed = None
+        if this.written:
+            written |= this.written
+            if this.written & live:
+                needed = plan(this)
+                if this.i.always:
+                    live &= ~this.written
+                live |= needed.uses
+        if needed is None and this.i.base == "CALL":
+            steps.append(Step(n, clears=True))  # what a function leaves
+        if this.i.base in asking or branches and n == last:
+            registers = _asked(this.i)
+            for register in registers:
+                live |= 1 << register
+            if needed or registers:
+                steps.append(Step(n, registers, needed))
+        elif needed:
+            steps.append(Step(n, (), needed))
+    steps.reverse()
+    return steps, written, live
 
 
 def _asked(i: Instruction) -> list[int]:
@@ -567,7 +581,9 @@ class Values:
     ) -> Iterator[tuple[int, Instruction, State]]:
         """The instructions of a block (with one of some mnemonics), their numbers, and what is known before each of the
         registers that were asked for."""
-        for n, *_ in self.needed.steps[block]:
+        start = self.graph.blocks[block].start
+        for step in self.needed.steps[block]:
+            n = start + step.n
             i = self.graph.instructions[n]
             if i is not None and (wanted is None or i.base in wanted):
                 yield n, i, self.before.get(n, {})
@@ -592,9 +608,10 @@ class Values:
             if all(before.get(register) is known for register, known in start.items()):
                 return self.ends[block]
         state = dict(start)
+        first = self.graph.blocks[block].start
         for n, asked, this, clears in self.needed.steps[block]:
             if asked:
-                self.before[n] = {register: state[register] for register in asked if register in state}
+                self.before[first + n] = {register: state[register] for register in asked if register in state}
             if this is not None:
                 execute(state, this)
             elif clears:
