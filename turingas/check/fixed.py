@@ -81,7 +81,11 @@ class Fixed:
     def _touch(self, n: int, this: Effects, now: int) -> None:
         """Instruction ``n`` reads and writes registers that may be under way."""
         self.near = [one for one in self.near if one.until > now]
-        self.busy = reduce(or_, [one.mask for one in self.near], 0)
+        self.busy = 0
+        for one in self.near:
+            self.busy |= one.mask
+        if not this.touched & self.busy:
+            return
         if this.asks & self.busy:
             self._read(n, this, now)
         if this.guard is not None:

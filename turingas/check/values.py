@@ -79,9 +79,10 @@ class Value:
         return self.offsets == other.offsets if self.uniform else np.array_equal(self.offsets, other.offsets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Truth:
-    """A predicate of which is known whether all lanes of a warp hold the same, and what it was made from."""
+    """A predicate of which is known whether all lanes of a warp hold the same, and what it was made from. There is one
+    object of each kind: TRUTHS."""
 
     uniform: bool
     origin: int
@@ -116,10 +117,9 @@ def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
 ZERO = make(0, 0)
 UNIFORM = make(1, 0, OTHER)  # uniform registers, too
 ALL_THREADS = make(1, 0, THREAD)  # uniform in a warp, another in the next one
-SAME = Truth(True, OTHER)
-CONSTANT = Truth(True, 0)
 UNIFORMS = [make(1, 0, origin) for origin in range(4)]
 TRUTHS = {(uniform, origin): Truth(uniform, origin) for uniform in (False, True) for origin in range(4)}
+SAME, CONSTANT = TRUTHS[True, OTHER], TRUTHS[True, 0]
 
 SPECIAL = {
     "SR_TID.X": make(32, LANE, THREAD),
@@ -314,7 +314,8 @@ class Plan(NamedTuple):
     """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
     with its guard, as bits; ``writes``: those that it writes; ``exact``: the one of them that ``rule`` works out;
     ``opaque``: whether its results are no function of its registers; ``origin``: OTHER if it reads more than these;
-    ``uniform``: whether its results are where those are."""
+    ``uniform``: whether its results are where those are; ``always``: whether it has no guard; ``results``: what is
+    known of the registers that it reads -> of those that it writes."""
 
     i: Instruction
     reads: tuple[int, ...]
@@ -326,8 +327,11 @@ class Plan(NamedTuple):
     opaque: bool
     origin: int
     uniform: bool
+    always: bool
+    results: dict[tuple[Known | None, ...], list[Known | None]]
 
 
+SITUATIONS = 16  # that are remembered of an instruction
 #: the files that a state knows of, and where the numbers of their registers begin
 KEPT = {file: FIRST[file] for file in ("R", "P")}
 BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
@@ -376,7 +380,7 @@ def plan(this: Effects) -> Plan:
     if rule:
         sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
         exact = next((access.first for access in i.writes if access.file == "R"), -1)
-    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform)
+    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform, i.always, {})
 
 
 ALL = range(BITS.bit_length())
@@ -384,31 +388,43 @@ ALL = range(BITS.bit_length())
 
 def execute(state: State, this: Plan) -> None:
     """Brings ``state`` behind an instruction."""
+    before = tuple([state.get(number) for number in this.reads])
+    results = this.results.get(before)
+    if results is None:
+        results = _results(state, this, before)
+        if len(this.results) < SITUATIONS:
+            this.results[before] = results
+    for number, new in zip(this.writes, results):
+        if not this.always:
+            new = _perhaps(new, state.get(number), guard(state, this.i))
+        if new is None:
+            state.pop(number, None)
+        else:
+            state[number] = new
+
+
+def _results(state: State, this: Plan, before: tuple[Known | None, ...]) -> list[Known | None]:
+    """What an instruction writes if it runs; ``before``: what is known of the registers that it reads."""
     origin, uniform = this.origin, this.uniform
-    for number in this.reads:
-        known = state.get(number)
+    for known in before:
         if known is None:
             origin |= OTHER
             uniform = False
         else:
             origin |= known.origin
             uniform = uniform and known.uniform
-    i = this.i
-    exact = None if this.rule is None else this.rule(state, i, this.sources)
+    exact = None if this.rule is None else this.rule(state, this.i, this.sources)
+    found: list[Known | None] = []
     for number in this.writes:
         new: Known | None = None
         if number < FIRST["P"]:
             new = exact if exact is not None and number == this.exact else UNIFORMS[origin] if uniform else None
-        elif i.base == "VOTE":
+        elif this.i.base == "VOTE":
             new = SAME
         elif uniform or origin & THREAD and not this.opaque:
             new = TRUTHS[uniform, origin]
-        if not i.always:
-            new = _perhaps(new, state.get(number), guard(state, i))
-        if new is None:
-            state.pop(number, None)
-        else:
-            state[number] = new
+        found.append(new)
+    return found
 
 
 def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
@@ -423,13 +439,13 @@ def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known 
 def _equal(one: Known, other: Known) -> bool:
     if isinstance(one, Value) and isinstance(other, Value):
         return one.same(other)
-    return one == other
+    return one is other
 
 
 def _either(one: Known, other: Known) -> Known | None:
     """What is known where all lanes of a warp hold ``one``, or all hold ``other``."""
     if isinstance(one, Truth) and isinstance(other, Truth):
-        return Truth(one.uniform and other.uniform, one.origin | other.origin)
+        return TRUTHS[one.uniform and other.uniform, one.origin | other.origin]
     if not isinstance(one, Value) or not isinstance(other, Value):
         return None
     difference = np.ravel(one.lanes - other.lanes)
@@ -530,7 +546,7 @@ def _needed(stretch: Stretch, live: int, branches: bool, asking: frozenset[str])
             written |= this.written
             if this.written & live:
                 needed = plan(this)
-                if this.i.always:
+                if needed.always:
                     live &= ~this.written
                 live |= needed.uses
         if needed is None and this.i.base == "CALL":
@@ -598,7 +614,7 @@ class Values:
         known = [one for one in found if one is not None]
         if len(known) < len(found):
             return None
-        return Truth(all(one.uniform for one in known), _origin(known))
+        return TRUTHS[all(one.uniform for one in known), _origin(known)]
 
     def _end(self, block: int) -> State:
         """The state behind a block."""
