@@ -127,7 +127,7 @@ def include_folders() -> tuple[Path, ...]:
     if named := os.environ.get("TURINGAS_CUDA_INCLUDE"):
         return tuple(Path(folder) for folder in named.split(os.pathsep))
     folders = _folders("cuda_runtime", "cuda_cccl", "cuda_nvcc")
-    able = (folder / name for folder in folders for name in ("include", "include/cccl"))  # CUDA 13's libcu++: the latter
+    able = (folder / name for folder in folders for name in ("include", "include/cccl"))  # of CUDA 13 libcu++
     return tuple(folder for folder in able if folder.is_dir())
 
 
