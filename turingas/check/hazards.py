@@ -27,6 +27,7 @@ from turingas.check.finding import Finding
 from turingas.check.fixed import Fixed, Near, alone, cleared
 from turingas.check.rules import rule
 from turingas.check.under_way import (
+    NOTHING,
     OF_ROLE,
     OF_VARIABLE,
     OLDER,
@@ -114,10 +115,12 @@ class Walk:
         returned: dict[int, State] = {}  # function -> what is under way when it returns
         heap = list(range(len(order_of)))
         queued = set(order_of)
-        self.at = {number: State() for number in order_of}
+        self.at = dict.fromkeys(order_of, NOTHING)
 
         def send(to: int, state: State) -> None:
-            if self.at[to].join(state) and to not in queued:
+            before = self.at[to]
+            self.at[to] = before.joined(state)
+            if self.at[to] is not before and to not in queued:
                 queued.add(to)
                 heapq.heappush(heap, rank[to])
 
@@ -142,14 +145,16 @@ class Walk:
                 if self._always(block):
                     continue
             elif block.leaves and self._always(block):
-                out = State()
+                out = NOTHING
             for to in block.next:
                 state = self._along(number, to, out)
                 if state is not None:
                     send(to, state)
             if block.returns:
-                for entry, members in self.own.items():
-                    if number in members and returned.setdefault(entry, State()).join(out):
+                for entry in [entry for entry, members in self.own.items() if number in members]:
+                    before = returned.setdefault(entry, NOTHING)
+                    returned[entry] = before.joined(out)
+                    if returned[entry] is not before:
                         for caller in callers.get(entry, ()):
                             come_back(caller)
 
@@ -457,7 +462,7 @@ class Pass:
             if now - cycle < SOONEST and self.pending[sb] >> n & 1
         }
         if not self.walk.counts:
-            return State(fixed, results, sources, holds, covers, self.pending, fresh)
+            return State(fixed, results, sources, holds, covers, self.pending, fresh, {}, {})
         settings = {
             (sb, n): min(MOST_SETS, self.sets[sb] - before)
             for (sb, n), before in self.settings.items()

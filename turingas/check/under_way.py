@@ -57,58 +57,58 @@ class State:
 
     def __init__(
         self,
-        fixed: dict[Place, Begun] | None = None,
-        results: dict[int, int] | None = None,
-        sources: dict[int, int] | None = None,
-        holds: dict[int, int] | None = None,
-        covers: dict[str, dict[int, int]] | None = None,
-        pending: list[int] | None = None,
-        fresh: dict[tuple[int, int], int] | None = None,
-        settings: dict[tuple[int, int], int] | None = None,
-        marks: dict[tuple[int, int], int] | None = None,
+        fixed: dict[Place, Begun],
+        results: dict[int, int],
+        sources: dict[int, int],
+        holds: dict[int, int],
+        covers: dict[str, dict[int, int]],
+        pending: list[int],
+        fresh: dict[tuple[int, int], int],
+        settings: dict[tuple[int, int], int],
+        marks: dict[tuple[int, int], int],
     ) -> None:
-        self.fixed = fixed or {}
-        self.results = results or {}
-        self.sources = sources or {}
-        self.holds = holds or {}
-        self.covers = covers or {}
-        self.pending = pending or [0] * SCOREBOARDS
-        self.fresh = fresh or {}
-        self.settings = settings or {}
-        self.marks = marks or {}
+        self.fixed, self.results, self.sources, self.holds, self.covers = fixed, results, sources, holds, covers
+        self.pending, self.fresh, self.settings, self.marks = pending, fresh, settings, marks
 
-    def join(self, other: State) -> bool:
-        """Take over what is under way in ``other``; whether that is news."""
-        changed = False
+    def joined(self, other: State) -> State:
+        """With what is under way in ``other``; itself where that is no news. States share parts, and do not change."""
         pending = [one | more for one, more in zip(self.pending, other.pending)]
-        if pending != self.pending:
-            self.pending, changed = pending, True
-        changed |= _join(self.fixed, other.fixed, _sooner)
-        changed |= _join(self.results, other.results, or_)
-        changed |= _join(self.sources, other.sources, or_)
-        changed |= _join(self.holds, other.holds, and_)
+        new = State(
+            _joined(self.fixed, other.fixed, _sooner),
+            _joined(self.results, other.results, or_),
+            _joined(self.sources, other.sources, or_),
+            _joined(self.holds, other.holds, and_),
+            self.covers,
+            self.pending if pending == self.pending else pending,
+            _joined(self.fresh, other.fresh, min),
+            _joined(self.settings, other.settings, min),
+            _joined(self.marks, other.marks, min),
+        )
         for queue, covers in other.covers.items():
-            changed |= _join(self.covers.setdefault(queue, {}), covers, and_)
-        for mine, more in ((self.fresh, other.fresh), (self.settings, other.settings), (self.marks, other.marks)):
-            changed |= _join(mine, more, min)
-        return changed
+            mine = self.covers.get(queue, {})
+            if (both := _joined(mine, covers, and_)) is not mine:
+                new.covers = {**new.covers, queue: both}
+        return new if any(getattr(new, part) is not getattr(self, part) for part in self.__slots__) else self
 
 
-def _join(into: dict[K, V], more: dict[K, V], both: Callable[[V, V], V]) -> bool:
-    """Take over entries; of what both have, what ``both`` makes of it. Whether that is news."""
-    if not more or into and more.items() <= into.items():
-        return False
-    if not into:
-        into.update(more)
-        return True
-    changed = False
+NOTHING = State({}, {}, {}, {}, {}, [0] * SCOREBOARDS, {}, {}, {})
+
+
+def _joined(mine: dict[K, V], more: dict[K, V], both: Callable[[V, V], V]) -> dict[K, V]:
+    """All entries; of what both have, what ``both`` makes of it. ``mine`` itself where that is no news."""
+    if not more or mine is more:
+        return mine
+    if not mine:
+        return more
+    found = mine
     for key, value in more.items():
-        known = into.get(key)
+        known = mine.get(key)
         new = value if known is None else both(known, value)
         if new != known:
-            into[key] = new
-            changed = True
-    return changed
+            if found is mine:
+                found = dict(mine)
+            found[key] = new
+    return found
 
 
 def _sooner(one: Begun, other: Begun) -> Begun:

@@ -80,29 +80,24 @@ def _in_vain(effects: list[Effects | None]) -> bool:
 
 
 class _Summary(NamedTuple):
-    """Registers of a block, as bits: those that it needs from before, those that it writes perhaps, and for sure;
-    ``touched``: all that it reads and writes; ``clears``: whether it writes predicates."""
+    """Registers of a block, as bits: those that it needs from before, those that it writes perhaps, and for sure."""
 
     needs: int
     maybe: int
     sure: int
-    touched: int
-    clears: int
 
 
 @lru_cache(REMEMBERED)
 def _summary(stretch: Stretch) -> _Summary:
-    need = some = always = read = clears = 0
+    need = some = always = 0
     for this in stretch.effects:
         if this is not None:
             if this.read & ~always:
                 need |= _wanted(this) & ~always
-            read |= this.read
             some |= this.written
-            clears |= this.clears
             if this.guard is None:
                 always |= this.written
-    return _Summary(need, some, always, read | some, clears)
+    return _Summary(need, some, always)
 
 
 class _Suspects:
@@ -157,8 +152,7 @@ class _Walk:
         for block, stretch in zip(graph.blocks, graph.stretches):
             steps: list[tuple[int, Effects, int, int]] = []
             self.steps.append(steps)
-            summary = _summary(stretch)
-            if not (summary.touched & suspects.some or summary.clears):
+            if not stretch.touched & (suspects.some | PREDICATES):
                 continue
             for n, this in enumerate(graph.effects[block.start : block.end], block.start):
                 if this is not None and ((this.read | this.written) & suspects.some or this.clears):

@@ -7,6 +7,7 @@ their code. Threads that wait at a BSYNC go on behind it, whichever way they cam
 from __future__ import annotations
 
 import functools
+import operator
 import struct
 from dataclasses import dataclass, field
 
@@ -89,6 +90,11 @@ class Graph:
     def mnemonics(self) -> frozenset[str]:
         """The mnemonics of its instructions, without modifiers."""
         return frozenset().union(*[one.mnemonics for one in set(self.stretches)])
+
+    @property
+    def touched(self) -> int:
+        """The registers that its instructions read and write, as bits."""
+        return functools.reduce(operator.or_, [one.touched for one in self.stretches], 0)
 
     def of(self, *mnemonics: str) -> list[int]:
         """The instructions of these mnemonics, in order."""

@@ -8,6 +8,7 @@ What follows from the words of a block alone is worked out once for all of them:
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 
 from turingas.isa.effects import Effects, distances
@@ -27,6 +28,12 @@ class Stretch:
     def effects(self) -> list[Effects | None]:
         """What each instruction means for those behind it. AsmError where the latencies are not known."""
         return distances(latencies(self.arch)).all(self.instructions)
+
+    @functools.cached_property
+    def touched(self) -> int:
+        """The registers that they read and write, as bits."""
+        masks = [this.read | this.written for this in self.effects if this is not None]
+        return functools.reduce(operator.or_, masks, 0)
 
     @functools.cached_property
     def mnemonics(self) -> dict[str, list[int]]:
