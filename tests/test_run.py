@@ -169,3 +169,10 @@ def test_ctrl_c_ends_the_run(tmp_path):
     finally:
         process.kill()
     assert (process.returncode, out, errors.strip()) == (130, "", "interrupted")
+
+
+def test_a_mode_that_does_not_exist(sass):
+    """Behind = it is the option's value; a word of its own is an argument of the kernel."""
+    result = run(sass, "--races=bogus")
+    assert result.exit_code == 2 and "'bogus' is not one of shared, global" in result.output
+    assert "argument 'bogus' is neither" in run(sass, "--races", "bogus").output

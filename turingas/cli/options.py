@@ -205,11 +205,20 @@ def launching(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Modes(click.Option):
-    """An option that takes the next word only if that is one of its choices: else it is a flag, as it once was."""
+    """An option that takes the next word only if that is one of its choices: else it is a flag, as it once was. What
+    stands behind = must be one."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
         known = self.type.choices if isinstance(self.type, click.Choice) else ()
+        match = parser._match_long_opt
+
+        def checked(name: str, given: str | None, state: Any) -> None:
+            if name in self.opts and given is not None and given not in known:
+                raise click.BadParameter(f"{given!r} is not one of {', '.join(known)}", ctx, self)
+            match(name, given, state)
+
+        parser._match_long_opt = checked
         for name in self.opts:
             option = parser._long_opt[name]
 
