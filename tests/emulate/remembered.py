@@ -23,7 +23,7 @@ PIPES = {"fma", "alu", "half", "fp64", "xu", "tensor", "uniform", "umove"}
 OTHERS = {"special", "place", "lanes", "asks"}
 FILES = ("R", "P", "UR", "UP")
 SMALL = {"LDS": "shared", "STS": "shared", "LDL": "local", "STL": "local"}
-FEW = 1 << 13  # bytes of a memory that is looked at
+FEW = 1 << 14  # bytes of a memory that is looked at
 MOST = 1 << 28  # bytes that are remembered
 
 Span = tuple[str, slice]  # some registers of a file
