@@ -70,6 +70,15 @@ def test_random_layers(precision):
         assert off(*sizes, precision, layout, stride, padding) < BOUNDS[precision], (sizes, layout, stride, padding)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_blocks_that_share_tiles(precision):
+    """With a number of them, and with as many as are best; long sums, too."""
+    for splits in (2, 3, 7, 16, None):
+        sizes = 2, 200, 13, 12, 136, 3, 3
+        assert off(*sizes, precision, stride=2, padding=1, splits=splits) < BOUNDS[precision], splits
+    assert off(1, 512, 7, 7, 512, 3, 3, precision, padding=1, kernel=hgmma.NAME) < BOUNDS[precision]
+
+
 def test_tensors_streams_and_graphs():
     """PyTorch's, in channels_last, recorded in a graph that is replayed with another x."""
     torch = pytest.importorskip("torch")
