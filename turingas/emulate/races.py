@@ -127,6 +127,8 @@ class Races(Order):
         number = i.address // WORD
         queued = proxy and any(touch.space == "tensor" for touch in touches)
         flight.numbers = self.operations.add(flight.warps, number, proxy, queued)
+        if not touches:
+            self._remember(flight)
         for touch in touches:
             if touch.space == "global":
                 continue
