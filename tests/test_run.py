@@ -171,8 +171,9 @@ def test_ctrl_c_ends_the_run(tmp_path):
     assert (process.returncode, out, errors.strip()) == (130, "", "interrupted")
 
 
-def test_a_mode_that_does_not_exist(sass):
-    """Behind = it is the option's value; a word of its own is an argument of the kernel."""
-    result = run(sass, "--races=bogus")
-    assert result.exit_code == 2 and "'bogus' is not one of shared, global" in result.output
-    assert "argument 'bogus' is neither" in run(sass, "--races", "bogus").output
+@pytest.mark.parametrize("word", ["--races=bogus", "--races="])
+def test_what_is_said_of_races_is_no_argument(sass, word):
+    """Behind "=" stands a value, whatever it is."""
+    for words in ((sass, word, "i32[32]"), (sass, "i32[32]", word)):
+        result = run(*words)
+        assert result.exit_code == 2 and "is not one of 'shared', 'global'" in result.output, result.output
