@@ -138,9 +138,10 @@ def test_tune():
     model, x = random_model("resnet18").cuda(), random_inputs("resnet18", 8)[0].cuda()
     made, report = convert(model, x, tune=True)
     timed = [row for row in report.rows if row.ms]
-    assert len(timed) == 13 and all(0 < ms < 10 for row in timed for ms in row.ms.values())
+    assert len(timed) == 21 and all(0 < ms < 10 for row in timed for ms in row.ms.values())
     for row in timed:
-        assert (row.by == "turingas::conv2d") == (min(row.ms, key=row.ms.__getitem__) == "turingas::conv2d")
+        fastest = min(row.ms, key=row.ms.__getitem__)
+        assert row.by == fastest if fastest.startswith("turingas") else row.by.startswith("PyTorch"), row
     assert off(made(x), model.double()(x.double())) < 1e-5
 
 
