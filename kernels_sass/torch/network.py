@@ -281,6 +281,7 @@ class _Tracer(torch.fx.Tracer):
             values = {**made.constants, **dict(zip(made.tensors, given))}
             return root_fn(root, *(values[name] for name in made.names))
 
+        call.__annotations__.clear()  # texts, which torch.fx would take for the types of nodes, and could not save
         return call, [self.root, *proxies]
 
 
