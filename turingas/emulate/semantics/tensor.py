@@ -444,8 +444,8 @@ def _hmma_884(i: Instruction, m: Maker) -> Step:
 def movm(i: Instruction, m: Maker) -> Step:
     """``MOVM.16.MT88 Rd, Ra``: transposes 8x8 elements of 16 bits; a lane holds columns 2t and 2t + 1 of row g.
 
-    ``MOVM.U4TO8.M832 Rd, Ra``: a lane holds columns 8t to 8t + 7 of row g of 8x32 elements of 4 bits; the first register
-    gets columns 4t to 4t + 3 as bytes, the second one those 16 further on. ptxas makes products of bits (mma.sync .b1)
+    ``MOVM.U4TO8.M832 Rd, Ra``: a lane holds columns 8t to 8t + 7 of row g of 8x32 elements of 4 bits; the first
+    register gets columns 4t to 4t + 3 as bytes, the second those 16 further on. ptxas makes products of bits (.b1)
     with it, where any order of columns is right that A and B have in common: that it is this one is not known."""
     if i.mods not in (("16", "MT88"), ("U4TO8", "M832")):
         raise Unsupported(f"{i.name} (only .16.MT88 and .U4TO8.M832)")
