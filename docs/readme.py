@@ -134,11 +134,13 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield "|---" * (3 + len(heads)) + "|"
     for name, entry in networks.in_order(found)["settings"].items():
         made, rows = entry["verdict"], {one["name"]: one for one in entry["rows"]}
+        if not (made["ours"] and made["torch"]):
+            continue  # `missing` says so
         ours, theirs = rows[made["ours"]], rows[made["torch"]]
         both = (cell for one in (ours, theirs) for cell in (
             f"{one['ms']:.3f}, {one['name'].split()[-1]}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
         same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
-        yield row(name.replace(" N", ", "), f"{ours['replaced']} of {ours['convolutions']}", *both,
+        yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
     yield ""
     yield "Errors: relative L2 error of what comes out, against float64."

@@ -66,6 +66,8 @@ def test_networks(small, tmp_path):
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
         count = 20 if "HGMMA" in name else 13
         assert (row.get("replaced"), row.get("convolutions")) == ((count, 20) if "ours" in name else (None, None))
+        linear = "HGMMA" in name, 1
+        assert (row.get("linear_replaced"), row.get("linears")) == (linear if "ours" in name else (None, None))
     made = entry["verdict"]
     best = {group: min(row["ms"] for row in rows.values() if row["group"] == group) for group in ("torch", "ours")}
     assert made["over_torch"] == found["summary"]["resnet18 N2"]
@@ -105,6 +107,28 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
     assert "resnet18 N2: ours NCHW has no time: wrong" in done.output
 
 
+def test_workers_and_more_images_than_a_chunk(small, tmp_path):
+    """The same file, but for the times; all images are compared, though few go through float64 at once."""
+    words = [*WORDS[:3], "--batch", "9,2", "--layout", "NCHW", "--who", "eager", "--who", "ours", "--runs", "20"]
+    files = tmp_path / "one.json", tmp_path / "other.json"
+    for path, more in zip(files, ([], ["--workers", "here"])):
+        done = call(*words, *more, "--json", str(path))
+        assert done.exit_code == 0 and ("at the same time" in done.output) == bool(more), done.output
+    found = [json.loads(path.read_text()) for path in files]
+    assert [list(one["settings"]) for one in found] == [["resnet18 N9", "resnet18 N2"]] * 2
+    errors = [[(row["name"], row["error"]) for entry in one["settings"].values() for row in entry["rows"]]
+              for one in found]  # fmt: skip
+    assert errors[0] == errors[1] and found[0]["complete"] and found[1]["complete"]
+    assert call(*words, "--workers", "some").exit_code == 1
+
+
+def test_a_worker_with_another_card(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "work", lambda task: {"gpu": "Another"})
+    done = call(*WORDS, "--json", str(tmp_path / "one.json"), "--workers", "here")
+    assert done.exit_code == 1 and "resnet18 N2 was measured on a Another" in done.output
+
+
 def test_names():
     assert tuple(MODELS) == networks.NETWORKS
+    assert list(networks.Asked(("a", "b"), (8, 1)).settings()) == ["a N8", "b N8", "a N1", "b N1"]
     assert list(networks.Asked(batches=(1,)).settings()) == [f"{name} N1" for name in networks.NETWORKS]
