@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import gc
 import importlib
 import math
 import time
@@ -167,6 +168,7 @@ class Inputs(Data):
     def close(self) -> None:
         """Give all memory back."""
         self.model, self.inputs, self.exact, self._ordered = None, (), None, {}
+        gc.collect()  # graphs of torch.fx go round in circles, and hold on to parameters
         super().close()
 
 

@@ -281,6 +281,7 @@ class _Tracer(torch.fx.Tracer):
             values = {**made.constants, **dict(zip(made.tensors, given))}
             return root_fn(root, *(values[name] for name in made.names))
 
+        call.__annotations__.clear()  # the graph's output would be of type "Any", a text that torch.save cannot write
         return call, [self.root, *proxies]
 
 
