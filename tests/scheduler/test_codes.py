@@ -106,6 +106,13 @@ def test_a_wait_that_a_later_one_of_the_queue_tells() -> None:
         turingas.assemble("\n".join(line.replace("LDS", "LDG.E.SYS").replace("[R4", "[R4") for line in lines))
 
 
+def test_a_tensor_map_is_fetched_anew_before_it_is_used() -> None:
+    """UTMACCTL.IV forgets what is cached of it; ptxas waits for its read scoreboard before the next UTMALDG."""
+    lines = ["UTMACCTL.IV [UR6];", "UMOV UR10, URZ;", "UTMALDG.2D [UR8], [UR6];", "EXIT;"]
+    found = [whole(word) for word in turingas.assemble("\n".join(lines), arch="sm_90a").texts[0].words]
+    assert found[0].read in range(6) and found[1].wait == 1 << found[0].read
+
+
 def test_off_and_on() -> None:
     text = VECTORS.replace("    MOV R9", ".schedule off\n--:-:-:-:2  MOV R9").replace(
         "    LDG", ".schedule on\n    LDG"
