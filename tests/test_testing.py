@@ -333,6 +333,12 @@ class Descriptor:
 META = {"swizzle": 2, "elem_size": 4, "elem_type": 7, "block_size": [8, 16], "fp4_padded": False}
 
 
+def test_a_source_in_one_line():
+    x = np.arange(64, dtype=np.float32)
+    testing.cuda('extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }').launch(1, 64, x)
+    assert (x == 2 * np.arange(64)).all()
+
+
 def test_descriptors():
     """Triton's signature says a tensor map, and shape and strides; without one the pointer and all of it twice."""
     a = np.arange(40 * 64, dtype=np.float32).reshape(40, 64)

@@ -37,7 +37,7 @@ class Cohort:
     def __init__(self, wave: State, rows: Rows, count: int, active: Array | None) -> None:
         self.wave, self.rows, self.count, self.active = wave, rows, count, active
         self.mask = active
-        self.threads = 32 * count if active is None else int(active.sum())
+        self.threads = 32 * count if active is None else int(np.count_nonzero(active))
 
     # -- registers, raw
 

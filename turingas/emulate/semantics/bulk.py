@@ -287,7 +287,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
     upper one, with .MULTICAST, has a bit for each block of the cluster that gets them, at the same place and with its
     own mbarrier. An L2 policy changes nothing."""
     to, source = i.mods[:2]
-    if (to, source) == ("G", "G"):
+    if (to, source) == ("G", "G") or "DST_G_BYTE_MASK" in i.mods:
         raise Unsupported(i.name)
     target, origin = (_uniform(i, operand) for operand in (0, 1))
     size, multicast = m.raw(i.operands[2]), "MULTICAST" in i.mods

@@ -264,7 +264,8 @@ FIELDS: dict[str, OfArch] = {
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 #           of 256 bits: two groups of four registers, and which of the eight are wanted
-WIDE = {"dest": register("R", 64, 4), "dest2": register("R", 16, 4), "src": register("R", 32, 4), "src2": register("R", 16, 4),
+# (then the others of a group may be anything, and it need not begin at a multiple of four)
+WIDE = {"dest": register("R", 64, 4, align=1), "dest2": register("R", 16, 4, align=1), "src": register("R", 32, 4), "src2": register("R", 16, 4),
         "wanted": Number(((57, 7), (72, 1)), 8, default=255), "stored": Number(((59, 5), (88, 3)), 8, default=255),
         "l2": Enum(81, 2, (".EFL2", ".ENL2", ".ELL2")), "!Pl": Awaited(87, 90)}  # fmt: skip
 
