@@ -31,12 +31,12 @@ NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "den
             "vae_decoder")  # fmt: skip
 BATCHES = (1, 8, 32, 128)
 LAYOUTS = ("NCHW", "NHWC")
-#: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with the
-#: kernels that nobody has timed, those by HGMMA
+#: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with what
+#: convert() does not take unasked: linear layers by HGMMA
 WHO = {
     "eager": (False, "", False), "compile": (False, "default", False),
     "max-autotune": (False, "max-autotune-no-cudagraphs", False), "ours": (True, "", False),
-    "ours, compile": (True, "default", False), "ours with HGMMA": (True, "", True),
+    "ours, compile": (True, "default", False), "ours, linear": (True, "", True),
 }  # fmt: skip
 BOUND = 1e-4  # relative L2 error
 CHUNK = 4  # images that go through the network in float64 at once

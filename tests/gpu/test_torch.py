@@ -148,7 +148,7 @@ def test_tune():
 @pytest.mark.parametrize("name", networks.NETWORKS)
 def test_networks(name):
     """Everybody is right, and recorded; ours and PyTorch."""
-    asked = networks.Asked(who=("eager", "ours", "ours with HGMMA"), runs=20)
+    asked = networks.Asked(who=("eager", "ours", "ours, linear"), runs=20)
     entry = networks.setting(name, 2, cuda.device(0), asked)
     for row in entry["rows"]:
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5, row

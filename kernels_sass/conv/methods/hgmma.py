@@ -57,7 +57,7 @@ class Precision:
 
 ONE = ((256, 4), (192, 5), (128, 6), (64, 8))
 PRECISIONS = {
-    "fp32": Precision("float32", "TF32", 3, 2, ((192, 2), (128, 3), (64, 4))),
+    "fp32": Precision("float32", "TF32", 3, 2, ((128, 3), (64, 4))),
     "tf32": Precision("float32", "TF32", 1, 0, ONE),
     "fp16": Precision("float16", "F16", 1, 0, ONE),
     "bf16": Precision("bfloat16", "BF16", 1, 0, ONE),

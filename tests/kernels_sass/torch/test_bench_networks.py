@@ -59,20 +59,19 @@ def test_networks(small, tmp_path):
     rows = {row["name"]: row for row in entry["rows"]}
     assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
                           ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile",
-                           "ours with HGMMA")]  # fmt: skip
+                           "ours, linear")]  # fmt: skip
     assert small == ["default", "max-autotune-no-cudagraphs", "default"] * 2
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
-        count = 20 if "HGMMA" in name else 13
-        assert (row.get("replaced"), row.get("convolutions")) == ((count, 20) if "ours" in name else (None, None))
-        linear = "HGMMA" in name, 1
+        assert (row.get("replaced"), row.get("convolutions")) == ((20, 20) if "ours" in name else (None, None))
+        linear = "linear" in name, 1
         assert (row.get("linear_replaced"), row.get("linears")) == (linear if "ours" in name else (None, None))
     made = entry["verdict"]
     best = {group: min(row["ms"] for row in rows.values() if row["group"] == group) for group in ("torch", "ours")}
     assert made["over_torch"] == found["summary"]["resnet18 N2"]
     assert made["over_torch"] == pytest.approx(best["torch"] / best["ours"], abs=6e-4)
-    assert "13 of 20" in done.output and "100%" in done.output
+    assert "20 of 20" in done.output and "100%" in done.output
     assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
     shown = call("networks", "--show", "--json", str(path))
     assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
@@ -87,7 +86,7 @@ def test_what_is_no_picture(small, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     rows = json.loads(path.read_text())["settings"]["unet N1"]["rows"]
     assert len(rows) == 4 and all(row["top1"] is None and row["error"] < 1e-5 for row in rows)
-    assert [row.get("replaced") for row in rows] == [None, 49, None, 49]
+    assert [row.get("replaced") for row in rows] == [None, 98, None, 98]
 
 
 def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
@@ -96,7 +95,7 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
 
     def off(x, *more, **options):
         calls.append(x)
-        return real(x, *more, **options) * (1 if len(calls) <= 13 else 1.01)  # right while convert compares
+        return real(x, *more, **options) * (1 if len(calls) <= 20 else 1.01)  # right while convert compares
 
     monkeypatch.setattr(operator, "by_torch", off)
     path = tmp_path / "found.json"

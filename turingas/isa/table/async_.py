@@ -168,6 +168,6 @@ OPS = {
     "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
                    "UTMAPF.L2.2D [UR8], [UR4]", spans=tile(0)),
     "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",
-                     "UTMACCTL.PF [UR4]"),
+                     "UTMACCTL.PF [UR4]", fence="r"),
     "UTMACMDFLUSH": copy("commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH"),
 }
