@@ -25,7 +25,7 @@ def test_listings(tmp_path):
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[-3:] == ["True", "2 groups", "9.0"] and "13 of 21 layers are ours" in lines
+    assert lines[-3:] == ["True", "2 groups", "9.0"] and "20 of 21 layers are ours" in lines
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def run(*words):
 def test_example_with_torchvision(vision):
     done = run("resnet18", "--weights", "--channels-last", "--batch", "2")
     assert done.exit_code == 0, done.output
-    assert "13 of 21 layers are ours" in done.output and "the same class first: 100%" in done.output
+    assert "20 of 21 layers are ours" in done.output and "the same class first: 100%" in done.output
     assert "resnet18, torchvision's; batch 2 on cpu: differs by " in done.output
     done = run("alexnet")
     assert done.exit_code == 1 and "no alexnet: Unknown model alexnet" in done.output
