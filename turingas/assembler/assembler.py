@@ -37,13 +37,14 @@ from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whol
 from turingas.scheduler.pipeline import Pipelined as Overlapping
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
-from turingas.source.lines import PlainLine, Source, decode
-from turingas.source.parse import Directive, Instruction, Item, Label
+from turingas.source.lines import PlainLine, Source, decode, places
+from turingas.source.parse import Directive, Instruction, Item, Label, Statement
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
+NOWHERE = PlainLine("", 0, Source("", []))  # the line of an instruction that has none
 UNIT = 8  # registers of a thread: those of a warp are given out in units of 256
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 
@@ -211,7 +212,7 @@ class Assembler(Directives):
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
         kernel.code = Code(words=words)
-        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
+        kernel.lines = places([NOWHERE if isinstance(line, int) else line.line for line in draft.lines])
         self._resources(draft, words, used)
         self._schedule_from(draft, gaps)
         names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
@@ -235,7 +236,7 @@ class Assembler(Directives):
         """The words of a kernel, too few if there are mistakes; the control codes that are to be filled in, and what is
         given of them; the number of registers."""
         labels = draft.labels
-        needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
+        needs, join = self.isa.needs, self.isa.join
         words: list[int] = []
         gaps: dict[int, Given] = {}
         used = 0  # bits that tell how many registers (``Isa.needs``)
@@ -243,20 +244,22 @@ class Assembler(Directives):
             if isinstance(line, int):
                 words.append(line)
                 continue
+            known = line.statement.word
+            if known is not None:
+                used |= known
+                words.append(known & WORD)
+                continue
             try:
-                code = known.get(line.control)
-                if code is None:
-                    if not line.control or "?" in line.control:
-                        gaps[at] = given(line.control)
-                        code = NEUTRAL
-                    else:
-                        code = parse_control(line.control)
-                found, immediate = line.bits, 0
-                if found is None:
-                    body = line.body
-                    if "32@" in body or START in body:
-                        body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                    found = needs(body, WORD_BYTES * at, labels)
+                text, body, _ = line.statement
+                if not text or "?" in text:
+                    gaps[at] = given(text)
+                    code = NEUTRAL
+                else:
+                    code = control.parse(text)
+                immediate = 0
+                if "32@" in body or START in body:
+                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
+                found = needs(body, WORD_BYTES * at, labels)
                 used |= found
                 word = found & WORD | code
                 words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
@@ -282,13 +285,14 @@ class Assembler(Directives):
             if body == line.body:
                 continue
             changed.append(body)
-            draft.lines[n] = Instruction(line.control, body, line.line, line.names)
+            draft.lines[n] = line._replace(statement=Statement(line.control, body))
             with contextlib.suppress(EncodeError):
                 i = instruction(self.isa, self.isa.encode(body, WORD_BYTES * n, draft.labels))
                 wide |= {one.index for one in i.operands if isinstance(one, Reg) and one.file == "UR" and one.words > 1
                          and not one.write} if i else set()  # fmt: skip
         here = Source(item.origin.file, [item.origin.text], block=item.origin)  # as if the directive generated them
-        new = [Instruction(code, body, PlainLine(body, 1, here)) for code, body in preload.loads(changed, wide)]
+        loads = preload.loads(changed, wide)
+        new = [Instruction(Statement(code, body), PlainLine(body, 1, here)) for code, body in loads]
         draft.lines[:0] = new
         more = WORD_BYTES * len(new)
         draft.labels = {name: at + more for name, at in draft.labels.items()}
@@ -534,9 +538,9 @@ def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruct
     name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
     while name in draft.labels:
         name += "_"
-    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].names) for line in made.lines]
-    before = [Instruction("", text, branch.line, branch.names) for text in made.before]
-    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.names)]
+    body = [old[line.n - start]._replace(statement=Statement("", line.text)) for line in made.lines]
+    before = [branch._replace(statement=Statement("", text)) for text in made.before]
+    new = [*before, *body, branch._replace(statement=Statement("", f"{made.back} BRA {name}"))]
     more = len(new) - len(old)
 
     def moved(address: int) -> int:
