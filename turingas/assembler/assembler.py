@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -18,7 +18,7 @@ from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.kinds import other
-from turingas.cubin.model import Code, Constant, RawSection
+from turingas.cubin.model import Code, Constant, RawSection, packed
 from turingas.cubin.moved import Moves
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
@@ -211,9 +211,9 @@ class Assembler(Directives):
                 self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
-        kernel.code = Code(words=words)
+        kernel.code = Code(packed(words))
         kernel.lines = places([NOWHERE if isinstance(line, int) else line.line for line in draft.lines])
-        self._resources(draft, words, used)
+        self._resources(draft, used)
         self._schedule_from(draft, gaps)
         names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
         if names is not None:
@@ -406,18 +406,18 @@ class Assembler(Directives):
                 self.notes.append((line, text))
         return [fields[n] for n in found.order]
 
-    def _resources(self, draft: Draft, words: list[int], used: int) -> None:
+    def _resources(self, draft: Draft, used: int) -> None:
         kernel = draft.kernel
         opaque = {line & ~control.MASK for line in draft.lines if type(line) is int}
         used = max([used, *map(self.isa.registers, opaque)])
-        least = used_barriers(self.isa, words)
+        least = used_barriers(self.isa, kernel.code)
         kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
             count, item = draft.registers
             if count < used:
                 more = self.isa.opcodes("USETMAXREG")  # warps may ask for more
-                if not any(word & OPCODE in more for word in words):
+                if not kernel.code.having(more):
                     self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
                                                 f".registers {kernel.registers}, or leave it out"))  # fmt: skip
             kernel.registers = count
@@ -600,10 +600,10 @@ def _moved(draft: Draft) -> dict[int, int]:
     return {} if same else places
 
 
-def used_barriers(isa: Isa, words: Iterable[int]) -> int:
+def used_barriers(isa: Isa, code: Code) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "B2R")
-    return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
+    found = {code[at] for at in code.having(isa.opcodes("BAR", "B2R"))}
+    return max(map(isa.barriers, found), default=0)
 
 
 def tail(isa: Isa, facts: architectures.Arch, words: list[int]) -> list[int]:

@@ -93,6 +93,9 @@ class Isa:
 
     def target(self, word: int, address: int) -> int | None:
         """The address a relative branch goes to, if the instruction names one."""
+        branch = self.decoder.branch(word)
+        if branch is not None:
+            return branch[1].address(word, address)
         form = self.explain(word)
         if form is not None and form.has_target:
             for operand in form.operands:
