@@ -38,7 +38,7 @@ from turingas.scheduler.pipeline import Pipelined as Overlapping
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import PlainLine, Source, decode, places
-from turingas.source.parse import Directive, Instruction, Item, Label, Statement
+from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
@@ -244,13 +244,12 @@ class Assembler(Directives):
             if isinstance(line, int):
                 words.append(line)
                 continue
-            known = line.statement.word
+            text, body, known = line.statement
             if known is not None:
                 used |= known
                 words.append(known & WORD)
                 continue
             try:
-                text, body, _ = line.statement
                 if not text or "?" in text:
                     gaps[at] = given(text)
                     code = NEUTRAL
@@ -285,14 +284,14 @@ class Assembler(Directives):
             if body == line.body:
                 continue
             changed.append(body)
-            draft.lines[n] = line._replace(statement=Statement(line.control, body))
+            draft.lines[n] = line._replace(statement=(line.control, body, None))
             with contextlib.suppress(EncodeError):
                 i = instruction(self.isa, self.isa.encode(body, WORD_BYTES * n, draft.labels))
                 wide |= {one.index for one in i.operands if isinstance(one, Reg) and one.file == "UR" and one.words > 1
                          and not one.write} if i else set()  # fmt: skip
         here = Source(item.origin.file, [item.origin.text], block=item.origin)  # as if the directive generated them
         loads = preload.loads(changed, wide)
-        new = [Instruction(Statement(code, body), PlainLine(body, 1, here)) for code, body in loads]
+        new = [Instruction((code, body, None), PlainLine(body, 1, here)) for code, body in loads]
         draft.lines[:0] = new
         more = WORD_BYTES * len(new)
         draft.labels = {name: at + more for name, at in draft.labels.items()}
@@ -538,9 +537,9 @@ def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruct
     name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
     while name in draft.labels:
         name += "_"
-    body = [old[line.n - start]._replace(statement=Statement("", line.text)) for line in made.lines]
-    before = [branch._replace(statement=Statement("", text)) for text in made.before]
-    new = [*before, *body, branch._replace(statement=Statement("", f"{made.back} BRA {name}"))]
+    body = [old[line.n - start]._replace(statement=("", line.text, None)) for line in made.lines]
+    before = [branch._replace(statement=("", text, None)) for text in made.before]
+    new = [*before, *body, branch._replace(statement=("", f"{made.back} BRA {name}", None))]
     more = len(new) - len(old)
 
     def moved(address: int) -> int:

@@ -48,6 +48,7 @@ class Code:
         self._words = None if words is None else list(words)
         self._lowest: array[int] | None = None  # of bytes, which do not change: bits 0 to 15 of each word
         self._present: set[int] = set()  # these, each once
+        self._having: dict[frozenset[int], list[int]] = {}  # ``having``, likewise of bytes
 
     @property
     def words(self) -> list[int]:
@@ -82,6 +83,9 @@ class Code:
         """The numbers of the words with one of these opcodes (bits 0 to 11)."""
         if self._words is not None:
             return [at for at, word in enumerate(self._words) if word & 0xFFF in opcodes]
+        found = self._having.get(opcodes)
+        if found is not None:
+            return found
         if self._lowest is None:
             halves = array("H", bytes(self._data))
             if sys.byteorder == "big":
@@ -89,7 +93,9 @@ class Code:
             self._lowest = halves[:: WORD_BYTES // 2]
             self._present = set(self._lowest)
         wanted = {bits for bits in self._present if bits & 0xFFF in opcodes}
-        return [at for at, bits in enumerate(self._lowest) if bits in wanted] if wanted else []
+        found = [at for at, bits in enumerate(self._lowest) if bits in wanted] if wanted else []
+        self._having[opcodes] = found
+        return found
 
     def opcodes(self) -> set[int]:
         """Bits 0 to 11 of the words, each once."""

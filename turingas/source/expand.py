@@ -86,6 +86,7 @@ class _Expander:
         self.lines: list[PlainLine] = []
         self.errors: list[AsmError] = []
         self.room = MAX_LINES
+        self.braces = False  # whether a line may hold an {expression}
 
     def text(self, text: str, file: str, folder: Path, parent: Origin | None, stack: tuple[Path, ...]) -> None:
         """Append the lines of one file, those that its .include lines and <code> blocks stand for among them."""
@@ -127,6 +128,7 @@ class _Expander:
                 continue
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, number, source))
+                self.braces |= "{" in plain
         if opening is not None:
             self.errors.append(opening.error("<code> is never closed", "</code> must start a line"))
         comments.finish()
@@ -149,6 +151,7 @@ class _Expander:
             plain = comments.strip(raw, source.origin(number))
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, number, source))
+                self.braces |= "{" in plain
         comments.finish()
 
     def include(self, found: re.Match[str], origin: Origin, folder: Path, stack: tuple[Path, ...]) -> None:
@@ -193,7 +196,7 @@ class _Expander:
 
     def expressions(self) -> list[PlainLine]:
         """The lines with every {expression} replaced by its value."""
-        if not any("{" in line.text for line in self.lines):
+        if not self.braces:
             return self.lines
         lines = []
         for line in self.lines:

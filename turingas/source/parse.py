@@ -37,14 +37,10 @@ _MINUS = re.compile(r"\w-\d").search
 _SECTIONS = ("kernel", "function")
 
 
-class Statement(NamedTuple):
-    """What a line says. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
-    have ? in its fields, or be missing (""). ``word``: with the control code what ``Isa.needs`` gives for it, if it
-    means the same everywhere and that was seen at once."""
-
-    control: str
-    body: str
-    word: int | None = None
+#: What a line says: the control code, which may have ? in its fields, or be missing (""); guard, mnemonic and operands
+#: in nvdisasm's spelling, without ';'; and with the control code what ``Isa.needs`` gives for it, if it means the same
+#: everywhere and that was seen at once. A plain tuple, for most lines of a library are new ones.
+Statement = tuple[str, str, int | None]
 
 
 class Instruction(NamedTuple):
@@ -56,11 +52,11 @@ class Instruction(NamedTuple):
 
     @property
     def control(self) -> str:
-        return self.statement.control
+        return self.statement[0]
 
     @property
     def body(self) -> str:
-        return self.statement.body
+        return self.statement[1]
 
     @property
     def origin(self) -> Origin:
@@ -96,7 +92,7 @@ class Instruction(NamedTuple):
         return f"Instruction({self.control!r}, {self.body!r})"
 
 
-_statement, _instruction = maker(Statement), maker(Instruction)
+_instruction = maker(Instruction)
 
 
 class Label(NamedTuple):
@@ -169,7 +165,7 @@ class _Section:
 
 class _Parser:
     def __init__(self, arch: str, default_control: str | None) -> None:
-        self.arch = find_arch(arch)
+        self.arch, self.isa = find_arch(arch), instruction_set(arch)
         self.default_control = default_control
         if default_control is not None:
             try:
@@ -281,7 +277,7 @@ class _Parser:
         labels: dict[str, PlainLine] = {}
         turingas = self.turingas
         quick = not (resolve or turingas)
-        seen = instruction_set(self.arch.name).statements if quick else {}
+        seen = self.isa.statements if quick else {}
         plain: list[tuple[Statement, PlainLine, None]] = []  # instructions since the last item
         for line in section.lines:
             text = line.text
@@ -306,7 +302,7 @@ class _Parser:
             written = mnemonic
             mnemonic, repair = dialect[mnemonic]
             if repair is None and mnemonic == written:
-                self.same[mnemonic] = instruction_set(self.arch.name).forms.leads(mnemonic)
+                self.same[mnemonic] = self.isa.forms.leads(mnemonic)
             operands = statement[start.end() :].strip()
             try:
                 if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
@@ -328,7 +324,7 @@ class _Parser:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction(Statement(control, body), line, names))
+            items.append(Instruction((control, body, None), line, names))
         items += map(_instruction, plain)
 
     def plain(self, text: str) -> Statement | None:
@@ -341,13 +337,12 @@ class _Parser:
         code = control_codes.known.get(control)
         if code is None or rest and not rest.isspace():
             return None
-        body = body.strip()
-        isa = instruction_set(self.arch.name)
+        body, isa = body.strip(), self.isa
         bits = isa.known(body)
         if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
             if len(isa.statements) >= SEEN:
                 isa.statements.clear()
-            found = isa.statements[text] = _statement((control, body, isa.whole(bits, code)))
+            found = isa.statements[text] = control, body, isa.whole(bits, code)
             return found
         mnemonic, _, operands = body.partition(" ")
         if mnemonic[:1] == "@":
@@ -358,7 +353,7 @@ class _Parser:
         if bits is None and not leads and "@" not in operands:
             with contextlib.suppress(EncodeError):  # the assembler tells
                 bits = isa.needs(body, 0, {})
-        return _statement((control, body, None if bits is None else isa.whole(bits, code)))
+        return control, body, None if bits is None else isa.whole(bits, code)
 
     def other(self, line: PlainLine, section: _Section, labels: dict[str, PlainLine], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""

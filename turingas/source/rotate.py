@@ -22,7 +22,7 @@ from typing import NamedTuple
 from turingas.errors import AsmError
 from turingas.isa.table import OPS
 from turingas.source.lines import Origin, PlainLine
-from turingas.source.parse import Directive, Instruction, Item, Label, Statement, place_of_code
+from turingas.source.parse import Directive, Instruction, Item, Label, place_of_code
 
 BACK = re.compile(r"@(!?P\d+) BRA(?:\.\w+)* (\S+)$")
 GUARD = re.compile(r"(@\S+)\s+BRA\b")
@@ -103,7 +103,7 @@ def items(found: Sequence[Item], rotations: Sequence[Rotation]) -> list[Item]:
     made: list[Item] = list(found)
     for label, marker, back, guard in reversed(rotations):
         head = [item for item in made[label + 1 : marker] if isinstance(item, Instruction)]
-        again = [Instruction(Statement(i.control, f"@{guard} {i.body}"), i.line, i.names) for i in head]
+        again = [i._replace(statement=(i.control, f"@{guard} {i.body}", None)) for i in head]
         made[label : back + 1] = [*head, made[label], *made[marker + 1 : back], *again, made[back]]
     return [item for item in made if not is_marker(item)]
 
