@@ -503,7 +503,8 @@ store = functools.partial(op, "lsu", sets="r")
 
 OPS = {
     "LDG": behind_a_cache("loads from global memory", "ld.global, __ldg", "LDG.E R0, desc[UR4][R2.64]",
-                          "LDG.E R0, [R2.64]", "LDG.E.SYS R0, [R2]", space="global", traits="load lanewise"),
+                          "LDG.E R0, [R2.64]", "LDG.E.SYS R0, [R2]", space="global", traits="load lanewise",
+                          writes="R64"),  # of .256
     "LD": behind_a_cache("loads from a generic address", "ld", "LD.E R0, [R2]", "LD.E.SYS R0, [R2]",
                          space="generic", traits="load lanewise"),
     "LDS": load("loads from shared memory", "ld.shared", "LDS R0, [R1]", space="shared", traits="load lanewise"),
@@ -512,7 +513,7 @@ OPS = {
               opaque=True, ordered=False, space="constant"),
     "LDTRAM": load("loads attributes of a triangle (graphics)", "", "LDTRAM.AB R0, a[0x10]"),
     "STG": store("stores to global memory", "st.global", "STG.E desc[UR4][R2.64], R0", "STG.E [R2.64], R0",
-                 "STG.E.SYS [R2], R0", space="global", traits="store lanewise"),
+                 "STG.E.SYS [R2], R0", space="global", traits="store lanewise", reads="R16"),
     "ST": store("stores to a generic address", "st", "ST.E [R2], R0", "ST.E.SYS [R2], R0",
                 space="generic", traits="store lanewise"),
     "STS": store("stores to shared memory", "st.shared", "STS [R1], R0", space="shared", traits="store lanewise"),
