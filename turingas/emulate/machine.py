@@ -54,7 +54,7 @@ class Image(Code):
         """Whoever waits, by the mask of its control code, for a scoreboard that is set when a group of copies is
         closed, or by a load of tensor memory, knows that these are over."""
         self.settled: dict[int, list[int]] = {}
-        if not self.bases & {"LDGDEPBAR", "UTMACMDFLUSH", "LDTM"}:
+        if not (self.bases & {"LDGDEPBAR", "UTMACMDFLUSH"} or "LDTM" in self.bases):
             return
         groups = [i.control for i in self.instructions if i is not None and i.base in ("LDGDEPBAR", "UTMACMDFLUSH")]
         loads = {i.control.write for i in self.instructions if i is not None and i.base == "LDTM"}
