@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kernels_sass.bench import host, networks
+from kernels_sass.bench import conv, host, networks
 from loader.bench.figures import stamp
 
 ROOT = Path(__file__).parent.parent
@@ -134,11 +134,13 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield "|---" * (3 + len(heads)) + "|"
     for name, entry in networks.in_order(found)["settings"].items():
         made, rows = entry["verdict"], {one["name"]: one for one in entry["rows"]}
+        if not (made["ours"] and made["torch"]):
+            continue  # `missing` says so
         ours, theirs = rows[made["ours"]], rows[made["torch"]]
         both = (cell for one in (ours, theirs) for cell in (
             f"{one['ms']:.3f}, {one['name'].split()[-1]}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
         same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
-        yield row(name.replace(" N", ", "), f"{ours['replaced']} of {ours['convolutions']}", *both,
+        yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
     yield ""
     yield "Errors: relative L2 error of what comes out, against float64."
@@ -188,6 +190,25 @@ def products(found: dict[str, Any]) -> Iterator[str]:
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
 
 
+def layers(found: dict[str, Any]) -> Iterator[str]:
+    """Convolutions in each precision beside the fastest of the others, by groups of layers."""
+    yield f"{stamp(found)}:"
+    yield ""
+    yield row("", "layers", "ours over the fastest rival", "at least", "in NHWC alone", "TFLOP/s, at most",
+              "largest error")  # fmt: skip
+    yield "|---" * 7 + "|"
+    for precision, groups in found["summary"].items():
+        for group, what in conv.GROUPS.items():
+            if group not in groups:
+                continue
+            every = [one for one in found["settings"].values() if one["group"] == group]
+            best = [one["precisions"][precision]["best"] for one in every]
+            fastest = max(one["flops"] / mine["ms"] / 1e9 for one, mine in zip(every, best))
+            both, alone = groups[group], groups[f"nhwc {group}"]
+            yield row(f"{precision}, {what}", str(both["layers"]), f"{both['mean']:.2f}x", f"{both['least']:.2f}x",
+                      f"{alone['mean']:.2f}x", f"{fastest:.0f}", f"{max(x['error'] for x in best):.1e}")  # fmt: skip
+
+
 def members(schema: dict[str, Any]) -> Iterator[str]:
     """What a JSON schema describes, a line a member: its place, its type, what it is."""
     for number, one in enumerate(schema.get("oneOf", [schema])):
@@ -217,7 +238,7 @@ def _members(schema: dict[str, Any], place: str) -> Iterator[tuple[str, str, str
 #: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
-    "products": products,
+    "products": products, "layers": layers, "typed": layers,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -158,7 +158,7 @@ def gemm(
                                          slices=(count, each))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
         quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
-        last.launch((m, -(-quads // 256)), 256, parts, flat, quads, count, n, *added, **options)
+        last.launch((m, -(-quads // 256)), 256, parts, flat, quads, count, n, m, *added, **options)
     else:
         tiling = replace(tiling, **ending)
         launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, low=low, bias=[*added, None][0],

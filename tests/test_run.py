@@ -169,3 +169,11 @@ def test_ctrl_c_ends_the_run(tmp_path):
     finally:
         process.kill()
     assert (process.returncode, out, errors.strip()) == (130, "", "interrupted")
+
+
+@pytest.mark.parametrize("word", ["--races=bogus", "--races="])
+def test_what_is_said_of_races_is_no_argument(sass, word):
+    """Behind "=" stands a value, whatever it is."""
+    for words in ((sass, word, "i32[32]"), (sass, "i32[32]", word)):
+        result = run(*words)
+        assert result.exit_code == 2 and "is not one of 'shared', 'global'" in result.output, result.output

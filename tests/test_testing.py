@@ -320,6 +320,55 @@ def test_a_projects_own_launches(pytester):
     pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=1)
 
 
+class Descriptor:
+    """What a TensorDescriptor of Triton's has, from 3.5 on."""
+
+    padding = "zero"
+
+    def __init__(self, base, block):
+        self.base, self.shape, self.block_shape = on_cpu.Pointer(base), list(base.shape), block
+        self.strides = [step // base.itemsize for step in base.strides]
+
+
+META = {"swizzle": 2, "elem_size": 4, "elem_type": 7, "block_size": [8, 16], "fp4_padded": False}
+
+
+def test_a_source_in_one_line():
+    x = np.arange(64, dtype=np.float32)
+    testing.cuda('extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }').launch(1, 64, x)
+    assert (x == 2 * np.arange(64)).all()
+
+
+def test_descriptors():
+    """Triton's signature says a tensor map, and shape and strides; without one the pointer and all of it twice."""
+    a = np.arange(40 * 64, dtype=np.float32).reshape(40, 64)
+    made = list(on_cpu.flat("tensordesc<fp32[8, 16]>", Descriptor(a, [8, 16]), "a", iter([META])))
+    assert [(int(x), x.dtype.itemsize) for x in made[1:]] == [(40, 4), (64, 4), (64, 8), (1, 8)]
+    layout = made[0].layout
+    assert (layout.dims, layout.strides, layout.box) == ((64, 40), (256,), (16, 8))
+    assert (layout.swizzle, layout.dtype, layout.fill) == (64, "float32", "zero")
+    before = list(on_cpu.flat("tensordesc<fp32[8, 16]>", Descriptor(a, [8, 16]), "a", iter(())))
+    assert before[0] is a and [int(x) for x in before[1:]] == [40, 64, 64, 1, 0, 40, 64, 64, 1]
+
+
+def test_columns_of_a_descriptor():
+    one = Descriptor(np.zeros((2, 6, 10, 16), np.float32), [32, 16])
+    one.pixel_box_lower_corner, one.pixel_box_upper_corner, one.element_strides = [-1, 0], [1, -2], None
+    layout = on_cpu.tensor_map(one, "a", {**META, "block_size": [32, 16], "is_im2col": True}).layout
+    assert (layout.pixels, layout.channels, layout.lower, layout.upper) == (32, 16, (0, -1), (-2, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"fp4_padded": True}, "4-bit"), ({"block_size": [8, 64]}, "more than the swizzle"), ({}, "its array has 10240")],
+)
+def test_what_no_tensor_map_is(change, said):
+    one = Descriptor(np.zeros((40, 64), np.float32), [8, 16])
+    one.shape = [41, 64] if not change else one.shape
+    with pytest.raises(LaunchError, match=said):
+        on_cpu.tensor_map(one, "a", {**META, **change})
+
+
 def test_the_example(pytester, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples/testing"))
     result = pytester.runpytest_inprocess(

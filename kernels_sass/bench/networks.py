@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import gc
 import importlib
 import math
 import time
@@ -22,21 +23,26 @@ from loader.bench.bench import RUNS, SECONDS, Bench, Option
 from loader.bench.contenders import Torch, cudnn_settings
 from loader.bench.measure import Data, Row, gpu_at_hand, torch
 from loader.cuda import Device, Stream
+from loader.workers import Workers
 from turingas.errors import LaunchError
 
 #: kernels_sass.torch.models has them
-NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "densenet121", "unet", "vae_decoder")
-BATCHES = (1, 8, 32)
+NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "densenet121", "vit_b_16", "unet",
+            "vae_decoder")  # fmt: skip
+BATCHES = (1, 8, 32, 128)
 LAYOUTS = ("NCHW", "NHWC")
-#: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with the
-#: kernels that nobody has timed, those by HGMMA
+#: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with what
+#: convert() does not take unasked: linear layers by HGMMA
 WHO = {
     "eager": (False, "", False), "compile": (False, "default", False),
     "max-autotune": (False, "max-autotune-no-cudagraphs", False), "ours": (True, "", False),
-    "ours, compile": (True, "default", False), "ours with HGMMA": (True, "", True),
+    "ours, compile": (True, "default", False), "ours, linear": (True, "", True),
 }  # fmt: skip
 BOUND = 1e-4  # relative L2 error
 CHUNK = 4  # images that go through the network in float64 at once
+HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
+#: kinds of layers in a report of convert(): under which names a row counts those that are ours, and all
+COUNTED = {"convolution": ("replaced", "convolutions"), "linear": ("linear_replaced", "linears")}
 WITHOUT = "without one, `turingas bench networks --show` prints results that are kept, and --figures draws them"
 
 
@@ -54,10 +60,11 @@ class Asked:
     seed: int = 0
     width: int | None = None
     scale: int = 1
+    workers: str = ""  # "": one setting after the other, in this process
 
     def settings(self) -> dict[str, tuple[str, int]]:
-        """A name and a batch size each."""
-        return {f"{name} N{batch}": (name, batch) for name in self.networks for batch in self.batches}
+        """A name and a batch size each: all networks with the first size, then with the next."""
+        return {f"{name} N{batch}": (name, batch) for batch in self.batches for name in self.networks}
 
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
@@ -66,14 +73,44 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     if torch() is None:
         raise LaunchError("PyTorch is not installed, or sees no GPU: the networks are its", WITHOUT)
     method = conv.choose(conv.arch_of(gpu)).name
-    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds):
+    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds, workers=asked.workers):
         path = kept_in("networks", gpu.arch, method)
     file = results.Results(path, dated("bench networks", gpu, list(conv.METHODS)), dataclasses.asdict(asked))
 
     def measured(_: str, what: tuple[str, int], step: Callable[[float], None]) -> results.Json:
         return setting(what[0], what[1], gpu, asked, step)
 
-    return file.fill(asked.settings(), asked.seconds, tell, measured, summary, brief)
+    if not asked.workers:
+        return file.fill(asked.settings(), asked.seconds, tell, measured, summary, brief)
+
+    def there(name: str, made: results.Json) -> results.Json:
+        if (card := made.pop("gpu")) != gpu.name:
+            raise LaunchError(f"{name} was measured on a {card}", f"all workers need a {gpu.name}, as there is here")
+        return made
+
+    with Workers(asked.workers, HANGS) as workers:
+        tell(f"{workers}: settings are measured at the same time")
+        return file.spread(asked.settings(), asked.seconds, tell, workers, work, lambda what: (*what, asked), there,
+                           summary, brief)  # fmt: skip
+
+
+def work(task: tuple[str, int, Asked]) -> results.Json:
+    """``setting``, in a worker."""
+    name, batch, asked = task
+    gpu = gpu_at_hand(WITHOUT)
+    return {**setting(name, batch, gpu, asked), "gpu": gpu.name}
+
+
+def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Files of this command as one, in ``path`` or where results go; a setting that several have is the last one's."""
+    found = results.join([results.recorded("networks", file) for file in files])
+    found["summary"] = summary(found["settings"])
+    asked = Asked(tuple(found["asked"]["networks"]), tuple(found["asked"]["batches"]))
+    found["complete"] = not asked.settings().keys() - found["settings"].keys()
+    path = path or results.default_path("networks", found["arch"])
+    results.keep(path, found)
+    tell(f"written: {path}")
+    return found
 
 
 # ---- what goes through a network ---------------------------------------------------------------------------------
@@ -131,10 +168,16 @@ class Inputs(Data):
     def close(self) -> None:
         """Give all memory back."""
         self.model, self.inputs, self.exact, self._ordered = None, (), None, {}
+        gc.collect()  # graphs of torch.fx go round in circles, and hold on to parameters
         super().close()
 
 
 # ---- who takes part ----------------------------------------------------------------------------------------------
+
+
+def shown_as(who: str) -> str:
+    """What a row's name says of one of WHO, in front of the layout."""
+    return who if WHO[who][0] else f"PyTorch {who}".removesuffix(" eager")
 
 
 class Network(Torch):
@@ -143,8 +186,7 @@ class Network(Torch):
     def __init__(self, who: str, layout: str) -> None:
         super().__init__("fp32", layout)
         ours, self.mode, self.untimed = WHO[who]
-        plain = {"eager": "PyTorch", "compile": "PyTorch compile", "max-autotune": "PyTorch max-autotune"}
-        self.name, self.group, self.bound = f"{plain.get(who, who)} {layout}", "ours" if ours else "torch", BOUND
+        self.name, self.group, self.bound = f"{shown_as(who)} {layout}", "ours" if ours else "torch", BOUND
         self.report: Any = None
         self.checked: Row = {}
 
@@ -193,8 +235,9 @@ def setting(
     for one, row in zip(every, rows):
         row |= one.checked
         if one.report is not None:
-            convolutions = [line for line in one.report.rows if line.kind == "convolution"]
-            row["replaced"], row["convolutions"] = sum(not line.why for line in convolutions), len(convolutions)
+            for kind, (mine, all_of) in COUNTED.items():
+                layers = [line for line in one.report.rows if line.kind == kind]
+                row[mine], row[all_of] = sum(not line.why for line in layers), len(layers)
             row["filter_bytes"] = one.report.memory.get("filters", 0)
         if row["status"] == "ok":
             row["images_per_second"] = float(f"{1e3 * batch / row['ms']:.5g}")
@@ -231,6 +274,14 @@ def failures(found: results.Json) -> Iterator[str]:
 # ---- how it is shown ---------------------------------------------------------------------------------------------
 
 
+def layers_ours(row: Row) -> str:
+    """How many convolutions and linear layers of ours a row has; "-" if it is PyTorch's."""
+    if "replaced" not in row:
+        return "-"
+    linear = f", {row['linear_replaced']} of {row['linears']} linear" if row.get("linears") else ""
+    return f"{row['replaced']} of {row['convolutions']}{linear}"
+
+
 def brief(entry: results.Json) -> str:
     """A setting in a line."""
     made = entry["verdict"]
@@ -250,30 +301,47 @@ def in_order(found: results.Json) -> results.Json:
     return {**found, "settings": {name: settings[name] for name in sorted(settings, key=place)}}
 
 
+def _labelled(who: str) -> str:
+    return f"{who} ({'ours' if WHO[who][0] else 'PyTorch'})"
+
+
 def missing(found: results.Json) -> Iterator[str]:
     """Sentences that say what of all networks, numbers of images and contenders the file does not have."""
-    there, asked = found["settings"], found["asked"]
+    there = found["settings"]
     lacks = {name: [batch for batch in BATCHES if f"{name} N{batch}" not in there] for name in NETWORKS}
     settings = [f"{name} with {' and '.join(map(str, batches))}" if len(batches) < len(BATCHES) else name
                 for name, batches in lacks.items() if batches]  # fmt: skip
     if settings:
         yield f"Not measured: {', '.join(settings)}."
-    if others := [f"{who} ({'ours' if WHO[who][0] else 'PyTorch'})" for who in WHO if who not in asked["who"]]:
-        yield f"Who did not take part: {', '.join(others)}."
+    for group in ("ours", "torch"):
+        if without := [name for name, entry in there.items() if not entry["verdict"][group]]:
+            yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {', '.join(without)}."
+    took = {name: {row["name"] for row in entry["rows"]} for name, entry in there.items()}
+    nowhere, partly = [], {}
+    for who in WHO:
+        names = {f"{shown_as(who)} {layout}" for layout in LAYOUTS}
+        without, label = [name for name, rows in took.items() if not names & rows], _labelled(who)
+        if len(without) == len(took):
+            nowhere.append(label)
+        elif without:
+            partly[label] = without
+    if nowhere:
+        yield f"Who did not take part: {', '.join(nowhere)}."
+    for label, without in partly.items():
+        yield f"{label[0].upper()}{label[1:]} did not take part in {', '.join(without)}."
 
 
 def show(found: results.Json) -> None:
     """Print a table for each setting, what has no time or was not measured, and the speed-ups last."""
     console, found = results.console(), in_order(found)
     for name, entry in found["settings"].items():
-        about = {**found, "settings": {}, "commit": entry.get("commit", found["commit"])}
+        about = {**found, **results.facts_of(found, entry), "settings": {}}
         made = results.table(f"{name}; {drawing.stamp(about)}", "float32, TF32 off", "ms", "images/s", "error",
                              "largest difference", "top-1 equal", "convolutions ours")  # fmt: skip
         for row in sorted((row for row in entry["rows"] if row["status"] == "ok"), key=lambda row: row["ms"]):
-            same, count = row.get("top1"), row.get("replaced")
+            same = row.get("top1")
             made.add_row(row["name"], f"{row['ms']:.4f}", f"{row['images_per_second']:,.1f}", str(row["error"]),
-                         str(row["largest"]), "-" if same is None else f"{100 * same:.0f}%",
-                         "-" if count is None else f"{count} of {row['convolutions']}")  # fmt: skip
+                         str(row["largest"]), "-" if same is None else f"{100 * same:.0f}%", layers_ours(row))
         console.print(made)
     for name, entry in found["settings"].items():
         for row in entry["rows"]:
@@ -320,15 +388,22 @@ BENCH = Bench(
     \b
       turingas bench networks
       turingas bench networks --network vgg16 --batch 8 --figures figures
+      turingas bench networks --workers gpus --seconds 200 --json new.json
+      turingas bench networks --join old.json --join new.json
     """,
     (
         Option("--network", "networks", f"{', '.join(NETWORKS)}. [default: all]", (*NETWORKS, "all"), True, "NAME",
                every=NETWORKS),
-        options.saying(options.BATCH, "Images. [default: 1,8,32]"),
+        options.saying(options.BATCH, "Images. [default: 1,8,32,128]"),
         Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]", LAYOUTS, True,
                "LAYOUT"),
         Option("--who", "who", f"{'; '.join(WHO)}. [default: all]", tuple(WHO), True, "WHO"),
         RUNS, SECONDS,
+        Option("--workers", "workers", "Settings at the same time: a process for each GPU, or a Dask cluster. "
+               "[default: one after the other]", str, metavar="gpus|N|tcp://..."),
+        Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "
+               "have, the last file's are taken.", Path, True, "FILE"),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures,
+    lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
+    show, failures, figures,
 )  # fmt: skip

@@ -62,8 +62,9 @@ class Conv2d:
     Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
     those beside it, on all architectures. All others, and the other precisions, are matrix products by HGMMA, the
     kernel "hgmma": on H100 and H200 (sm_90a) and on the CPU device. Its strides are at most 8, a filter reaches 255
-    pixels far, and ``splits`` are not for it. The rest of this text is about the former, ``schedule`` apart, which
-    "hgmma" has too (TILE_N, STAGES, PROMOTE, GROUP, BUFFERS).
+    pixels far. Its ``splits``, 1 to 16, are blocks that share channels and places of filters of a tile; y is then NHWC,
+    with rows of 16 bytes. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
+    (TILE_N, STAGES, PROMOTE, GROUP, BUFFERS).
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
@@ -255,15 +256,12 @@ class Conv2d:
         """A layer by HGMMA; ``why``: what asks for it."""
         if self.arch not in (None, hgmma.ARCH):
             raise LaunchError(*refused(f"{why}: the layer is for {self.arch}"))
-        if self.splits is not None:
-            raise LaunchError(f"splits={self.splits} with {why}: the kernel {hgmma.NAME!r} does not share channels",
-                              "leave splits out")  # fmt: skip
         there = where("weight", weight, tuple(weight.shape), use="learned", dtype=dtype)[2]
         self.device = _device(device, there)
         if there != HOST and called(there) != self.device:
             raise LaunchError(f"weight is on {called(there)}, the layer on {self.device}")
         self._implicit = Implicit(weight, bias, *sizes, self.activation == "relu", self.layout, self.device,
-                                  self.precision, self.schedule)  # fmt: skip
+                                  self.precision, self.schedule, self.splits)  # fmt: skip
 
     # -- devices
 

@@ -32,9 +32,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
+QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
 READY = 64  # launches that a plan remembers, by the addresses of their arrays
+ADDING_THREADS = 256
 KNOBS = ("tile_n", "stages", "promote", "group", "buffers")  # of a Tiling, that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
@@ -240,11 +242,13 @@ class Implicit:
 
     def __init__(
         self, weight: Any, bias: Any, stride: Pair, padding: Pair, dilation: Pair, relu: bool, layout: str,
-        device: str | None, precision: str, schedule: Mapping[str, object],
+        device: str | None, precision: str, schedule: Mapping[str, object], splits: int | None,
     ) -> None:  # fmt: skip
         self.precision, self.relu, self.layout = hgmma.precision_of(precision), relu, layout
         self.stride, self.padding, self.dilation = stride, padding, dilation
-        self.schedule = _knobs(schedule)
+        self.schedule, self.splits = _knobs(schedule), splits
+        if splits is not None and (isinstance(splits, bool) or splits not in range(1, hgmma.MOST_SPLITS + 1)):
+            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has 1 to {hgmma.MOST_SPLITS}")
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
@@ -279,15 +283,14 @@ class Implicit:
             plan = self._plan(shape, place, source % UNIT == 0, target % UNIT == 0 and added % UNIT == 0, bool(added))
             if stream is None:
                 stream = 0 if place == HOST else library.kind.current(place)
-            more, at = self._scratch(library, x, plan.packed, place) if plan.packed else (None, source)
+            more, at = self._scratch(library, x, plan.scratch, place) if plan.scratch else (None, 0)
             plan.run(stream, source, target, added, at)
             del more  # freed when all is queued
         return y
 
-    def _scratch(self, library: Library, x: Any, shape: Sizes, place: int) -> tuple[Any, int]:
-        """Memory for what pack.sass makes of x, from its library; where to allocate would wait for the GPU the same
-        each time, for one stream alone."""
-        count = math.prod(shape)
+    def _scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
+        """Memory for so many elements that pack.sass makes of x, or sums of blocks that share a tile, from its library;
+        where to allocate would wait for the GPU the same each time, for one stream alone."""
         if not library.kept:
             return library.empty(x, (count,))
         kept = self.kept.get(place)
@@ -322,6 +325,8 @@ class Implicit:
         key = place, channels, source.folded
         if key not in self.filters:
             made = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k)
+            if self.precision.parts > 1:
+                made = hgmma.with_low(made)
             found: tuple[Any, Any] = made, self.bias
             if place != HOST:
                 gpu = cuda.device_named(called(place))
@@ -367,16 +372,25 @@ class _Plan:
         copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies
         self.pixels = shape.n * shape.p * shape.q
         several = sms(self.device)
-        made = hgmma.tiling(
-            precision, self.pixels, shape.k, several, direct=int(not copied), residual=int(residual),
-            pairs=int(shape.layout == "NHWC" and shape.k % 2 == 0 and pairs), bias=int(self.bias is not None),
-            relu=int(layer.relu),
-        )  # fmt: skip
-        self.tiling = replace(made, **layer.schedule)
+        pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
+        ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
+        self.stages = self.source.stages(precision)
+        splits = layer.splits or (1 if self.device == CPU or layer.schedule else None)
+        if not copied:
+            if layer.splits not in (None, 1):
+                raise LaunchError(f"splits={splits}, for y in {shape.layout} with {shape.k} filters",
+                                  f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
+            splits = 1
+        size = self.pixels, shape.k, self.stages
+        made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
+        self.splits = -(-self.stages // self.each)
+        more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.splits > 1 else ending
+        self.tiling, self.ending = replace(made, **{**more, **layer.schedule}), ending
         if self.tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        self.blocks = min(several, self.tiling.tiles(self.pixels, shape.k))
+        tiles = self.tiling.tiles(self.pixels, shape.k)
+        self.tiles, self.blocks = tiles, min(several, tiles * self.splits)
         self.filters = loader.tensor_map(self.weight, (self.tiling.tile_n, precision.tile_k), swizzle=hgmma.ROW,
                                          dtype=precision.dtype)  # fmt: skip
         self.module = loaded(self.device, hgmma.built, self.tiling)
@@ -385,20 +399,30 @@ class _Plan:
         if self.source.packed:
             channels, columns, _ = self.source.packed
             self.packed = n, h, columns, channels
+        # behind it, for those who share tiles: sums, of whole tiles each
+        self.rows = -(-self.pixels // TILE_M) * TILE_M
+        sums = self.splits * self.rows * shape.k * 4 // item if self.splits > 1 else 0
+        self.scratch = math.prod(self.packed or (0,)) + sums
         self.ready: dict[Sizes, Ready] = {}
 
-    def run(self, stream: int, x: int, y: int, residual: int, source: int) -> None:
-        """Queue it all; on the CPU device: run it. Addresses; ``source``: of what copies take."""
-        key = x, y, residual, source
+    def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
+        """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
+        key = x, y, residual, scratch
         if key not in self.ready:
             if len(self.ready) >= READY:
                 del self.ready[next(iter(self.ready))]
-            self.ready[key] = self._ready(x, y, residual, source)
+            self.ready[key] = self._ready(x, y, residual, scratch)
         self.ready[key](stream)
 
-    def _ready(self, x: int, y: int, residual: int, source: int) -> Ready:
+    def _ready(self, x: int, y: int, residual: int, scratch: int) -> Ready:
         """The launches for arrays at these addresses."""
-        launches = [*([self._pack(x, source)] if self.packed else []), self._main(y, residual, source)]
+        launches = [self._pack(x, scratch)] if self.packed else []
+        source = scratch if self.packed else x
+        if self.splits > 1:
+            sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
+            launches += [self._main(sums, 0, source), self._add(sums, y, residual)]
+        else:
+            launches.append(self._main(y, residual, source))
         if self.place == HOST:
             def run(stream: int) -> None:
                 for kernel, grid, threads, shared, args in launches:
@@ -421,23 +445,41 @@ class _Plan:
         return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
 
     def _main(self, y: int, residual: int, source: int) -> tuple[Any, ...]:
+        """``y``: or the sums, where several blocks share a tile."""
         shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
         x_map = given.map(view(self.place, source, given.shape, given.strides, precision.dtype), precision)
         flat = self.pixels, shape.k
         y_map: Any = bytes(128)
         if not tiling.direct:
-            target = view(self.place, y, flat, adjacent(flat, precision.item), precision.dtype)
-            y_map = loader.tensor_map(target, (16, precision.tile_k), swizzle=hgmma.ROW, dtype=precision.dtype)
+            made = (self.splits * self.rows, shape.k) if tiling.shared_k else flat
+            dtype = "float32" if tiling.shared_k else precision.dtype
+            target = view(self.place, y, made, adjacent(made, 4 if tiling.shared_k else precision.item), dtype)
+            y_map = loader.tensor_map(target, (16, tiling.columns), swizzle=hgmma.ROW, dtype=dtype)
         reach, (rows, columns) = given.filter[1], given.dilation
         numbers = (
             *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
             shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
             *given.stride, *given.padding, *self.steps,
         )  # fmt: skip
-        bias = 0 if self.bias is None else self.bias.address if isinstance(self.bias, Buffer) else self.bias
-        pointers = bias, self._array(residual, shape.y_shape), self._array(y, shape.y_shape) if tiling.direct else 0
-        args = x_map, self.filters, y_map, *pointers, *numbers
+        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y if tiling.direct else 0))
+        args = x_map, self.filters, y_map, *pointers, *numbers, *((self.tiles, self.each) if tiling.shared_k else ())
         return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
+
+    def _add(self, sums: int, y: int, residual: int) -> tuple[Any, ...]:
+        """Adds what blocks have made that share tiles."""
+        shape, quads = self.shape, self.shape.k // QUAD
+        parts: Any = sums
+        if self.place == HOST:
+            made = self.splits * self.rows, shape.k
+            parts = view(HOST, sums, made, adjacent(made, 4), "float32")
+        more: list[Any] = [] if self.bias is None else [self._bias()]
+        more += [self._array(residual, shape.y_shape)] if residual else []
+        args = parts, self._array(y, shape.y_shape), quads, self.splits, shape.k, self.rows, *more
+        adder = loaded(self.device, hgmma.adding, self.precision.type, *self.ending.values())
+        return adder.kernel(), (self.pixels, -(-quads // ADDING_THREADS)), ADDING_THREADS, 0, args
+
+    def _bias(self) -> Any:
+        return 0 if self.bias is None else self.bias.address if isinstance(self.bias, Buffer) else self.bias
 
     def _pack(self, x: int, target: int) -> tuple[Any, ...]:
         shape, item = self.shape, self.precision.item

@@ -1,8 +1,10 @@
-"""Networks to convert and to measure, with random weights: torchvision's ResNets, VGG-16 and DenseNet-121, and the UNet
-and the decoder of Stable Diffusion 1. Their parameters are as many as the originals'; ``width`` makes them smaller.
+"""Networks to convert and to measure, with random weights: torchvision's ResNets, VGG-16, DenseNet-121 and ViT-B/16,
+and the UNet and the decoder of Stable Diffusion 1. Their parameters are as many as the originals'; ``width`` makes them
+smaller.
 
-Sources: He et al. 2015; Zagoruyko, Komodakis 2016; Simonyan, Zisserman 2014; Huang et al. 2016; Rombach et al. 2021;
-torchvision's documentation, for the number of parameters and for the names, so that its weights can be loaded.
+Sources: He et al. 2015; Zagoruyko, Komodakis 2016; Simonyan, Zisserman 2014; Huang et al. 2016; Dosovitskiy et al.
+2020; Rombach et al. 2021; torchvision's documentation, for the number of parameters and for the names, so that its
+weights can be loaded.
 """
 
 from __future__ import annotations
@@ -161,6 +163,72 @@ class DenseNet(nn.Module):
         """N, 3, H, W -> N, 1000."""
         x = functional.relu(self.features(x), inplace=True)
         return self.classifier(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+# ---- ViT ---------------------------------------------------------------------------------------------------------
+
+
+class SelfAttention(nn.Module):
+    """Of tokens to each other, by heads: the parameters are torch.nn.MultiheadAttention's, a graph has the products."""
+
+    def __init__(self, c: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(3 * c, c)))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * c))
+        self.out_proj = nn.Linear(c, c)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """N, L, c -> N, L, c."""
+        q, k, v = functional.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=2)
+        q, k, v = (one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in (q, k, v))
+        return self.out_proj(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class EncoderLayer(nn.Module):
+    """Attention, and two layers for each token, both added."""
+
+    def __init__(self, c: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1, self.self_attention = nn.LayerNorm(c, 1e-6), SelfAttention(c, heads)
+        self.ln_2 = nn.LayerNorm(c, 1e-6)
+        self.mlp = nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Dropout(0.0), nn.Linear(4 * c, c), nn.Dropout(0.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        x = x + self.self_attention(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Encoder(nn.Module):
+    """Where the tokens stand, and all layers."""
+
+    def __init__(self, length: int, c: int, heads: int, count: int) -> None:
+        super().__init__()
+        self.pos_embedding = nn.Parameter(nn.init.normal_(torch.empty(1, length, c), std=0.02))
+        layers = ((f"encoder_layer_{n}", EncoderLayer(c, heads)) for n in range(count))
+        self.layers, self.ln = nn.Sequential(OrderedDict(layers)), nn.LayerNorm(c, 1e-6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape; a smaller picture has the first places."""
+        return self.ln(self.layers(x + self.pos_embedding[:, : x.shape[1]]))
+
+
+class VisionTransformer(nn.Module):
+    """ViT-B/16."""
+
+    def __init__(self, count: int = 12, width: int = 768, patch: int = 16, size: int = 224) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.conv_proj = nn.Conv2d(3, width, patch, patch)
+        self.encoder = Encoder(1 + (size // patch) ** 2, width, max(1, width // 64), count)
+        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(width, CLASSES)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """N, 3, H, W -> N, 1000."""
+        x = self.conv_proj(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], 1)
+        return self.heads(self.encoder(x)[:, 0])
 
 
 # ---- Stable Diffusion --------------------------------------------------------------------------------------------
@@ -356,6 +424,7 @@ MODELS = {
     "wide_resnet50_2": Model(lambda **of: ResNet(Bottleneck, (3, 4, 6, 3), 2, **of), 64, 68_883_240),
     "vgg16": Model(VGG, 64, 138_357_544),
     "densenet121": Model(DenseNet, 64, 7_978_856),
+    "vit_b_16": Model(VisionTransformer, 768, 86_567_656),
     "unet": Model(UNet, 320, 859_520_964, ("latent", "time", "text"), False),
     "vae_decoder": Model(Decoder, 128, 49_490_199, ("latent",), False),
 }

@@ -26,7 +26,7 @@ from kernels_sass.torch.table import CONVOLUTION, LINEAR, LINEARS, NORM, NOTHING
 from turingas.errors import LaunchError
 
 BOUND = 1e-3  # of the largest number of the original's results: more is a mistake, and nothing is replaced
-UNTIMED = "by HGMMA, which was not timed on a card"
+UNTIMED = "by HGMMA, which was not timed in a network on a card"
 MODULES = torch.nn.Conv2d, torch.nn.Linear
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)  # arguments that a graph is made for
 
@@ -281,6 +281,7 @@ class _Tracer(torch.fx.Tracer):
             values = {**made.constants, **dict(zip(made.tensors, given))}
             return root_fn(root, *(values[name] for name in made.names))
 
+        call.__annotations__.clear()  # the graph's output would be of type "Any", a text that torch.save cannot write
         return call, [self.root, *proxies]
 
 

@@ -95,10 +95,6 @@ def _why_not(found: Found) -> str:
     return operator.uncounted(shape, found.weight, way)
 
 
-def _for_hopper(found: Found) -> str:
-    return layer.why_not(found.arguments, layer.EVERYWHERE)
-
-
 def _make(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.Module:
     activation = "relu" if any(kind == RELU for kind, *_ in steps) else None
     made: torch.nn.Module = layer.of(Conv2d, *found.parameters(steps), found.arguments, activation=activation)
@@ -140,7 +136,7 @@ def _make_theirs(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.M
     return made
 
 
-OURS = Entry("turingas::conv2d", _why_not, (NORM, RESIDUAL, RELU), _make, untimed=_for_hopper)
+OURS = Entry("turingas::conv2d", _why_not, (NORM, RESIDUAL, RELU), _make)
 LINEARS = Entry("turingas::linear", _why_not_linear, tuple(ACTIVATIONS), _make_linear, kinds=(LINEAR,),
                 untimed=lambda found: "a linear layer")  # fmt: skip
 FOLDED = Entry("PyTorch", _no_norm, (NORM,), _make_theirs, ours=False)

@@ -52,12 +52,15 @@ def draw(figures: Figures, folder: Path) -> list[Path]:
 
 
 def stamp(found: Json) -> str:
-    """What every figure says of its results: the card, the date, the code; settings may be of another commit."""
-    parts = [found["gpu"], f"driver {found['driver']}" if found["driver"] else "", found["date"]]
-    parts += [f"{name} {found[key]}" for name, key in (("cuDNN", "cudnn"), ("PyTorch", "torch")) if found[key]]
-    own = (entry.get("commit", found["commit"]) for entry in found.get("settings", {}).values())
-    commits = dict.fromkeys(commit[:9] for commit in (found["commit"], *own))
-    return ", ".join([part for part in (*parts, f"commit {' and '.join(commits)}") if part])
+    """What every figure says of its results: the card, the date, the code; settings may have others of their own."""
+
+    def values(key: str, most: int | None = None) -> str:
+        own = (entry.get(key, found[key]) for entry in found.get("settings", {}).values())
+        return " and ".join(dict.fromkeys(one[:most] for one in (found[key], *own) if one))
+
+    names = {"gpu": "", "driver": "driver ", "date": "", "cudnn": "cuDNN ", "torch": "PyTorch "}
+    parts = [f"{name}{text}" for key, name in names.items() if (text := values(key))]
+    return ", ".join([*parts, f"commit {values('commit', 9)}"])
 
 
 def canvas(found: Json, title: str, width: float, height: float) -> tuple[Any, Any]:

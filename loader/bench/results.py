@@ -26,6 +26,9 @@ FOLDER = ROOT / "kernels_sass" / "results"
 
 Json = dict[str, Any]
 
+#: What ``facts`` says of a run, and a setting says itself that another run has measured.
+FACTS = ("date", "commit", "gpu", "driver", "cuda", "sms", "l2_bytes", "mhz", "cudnn", "torch", "sources")
+
 
 def rich() -> None:
     """LaunchError if the table's printer is not installed: told before anything is measured."""
@@ -75,6 +78,48 @@ def text(found: Mapping[str, Any]) -> str:
         return "[\n" + ",\n".join(f"  {json.dumps(one)}" for one in value) + "\n ]"
 
     return "{\n" + ",\n".join(f" {json.dumps(key)}: {lines(value)}" for key, value in found.items()) + "\n}\n"
+
+
+def keep(path: Path, found: Mapping[str, Any]) -> None:
+    """Write a file, which is never there by half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text(found))
+    os.replace(draft, path)
+
+
+def facts_of(found: Json, entry: Json) -> Json:
+    """What one setting is dated with: its own facts, where it was put into a file of other runs, and the file's."""
+    return {name: entry.get(name, found.get(name)) for name in FACTS}
+
+
+def join(runs: Sequence[Json]) -> Json:
+    """Results of several runs of a command as one: of a setting that several have, the last one's. The facts are the
+    last run's, and a setting keeps its own where those are others. LaunchError for runs that asked for something else
+    in what no list says, such as the seed; ``summary`` and ``complete`` are the caller's."""
+    runs = [found for found in runs if found["settings"]]
+    if not runs:
+        raise LaunchError("there is nothing to join", "none of the files has a setting")
+    head = {name: value for name, value in runs[-1].items() if name not in ("settings", "summary", "complete")}
+    asked, settings = dict[str, Any](), Json()
+    for found in runs:
+        for name in ("what", "arch"):
+            if found[name] != head[name]:
+                hint = "join runs of one command on cards of one architecture"
+                raise LaunchError(f"{found[name]!r} does not go with {head[name]!r}", hint)
+        for name, value in found["asked"].items():
+            before = asked.setdefault(name, value)
+            if isinstance(value, list):
+                asked[name] = [*before, *(one for one in value if one not in before)]
+            elif name == "runs":
+                asked[name] = min(before, value)  # each row says its own
+            elif value != before:
+                raise LaunchError(f"{name} is {value} in one run and {before} in another", "they are no parts of one")
+        for name, entry in found["settings"].items():
+            own = facts_of(found, entry)
+            apart = {key: value for key, value in own.items() if value != head.get(key)}
+            settings[name] = {**{key: value for key, value in entry.items() if key not in FACTS}, **apart}
+    return {**head, "asked": asked, "complete": True, "summary": {}, "settings": settings}
 
 
 def read(path: Path) -> Json:
@@ -137,12 +182,8 @@ class Results:
         made = {**self.facts, "complete": complete, "summary": self.summary, "settings": self.settings}
         if self.path is None:
             return made
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        draft.write_text(text(made))
-        os.replace(draft, self.path)
+        keep(self.path, made)
         return made
-
 
     def fill(
         self,

@@ -3,12 +3,13 @@
 For each place the listing of the kernel with a NOP more is assembled, and the CPU device runs the cubin. It must leave
 in memory what the kernel as it was compiled leaves. RESULTS gets a line for each kernel and architecture, and one for
 each place that is wrong; what it has already is not done again. --share 3 takes one place in 3,
-and in 48 of kernels that take long, drawn by --seed.
+drawn by --seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import functools
 import hashlib
 import re
@@ -23,18 +24,26 @@ from typing import Any
 import numpy as np
 
 import turingas
+from tests.emulate.remembered import Memory, remembering
 from tests.kernels.cases import ARCHS, CASES, Case, Near, cubin, difference
+from turingas import collector
+from turingas.assembler.assembler import Assembler, parsed
 from turingas.emulate import launch
 from turingas.emulate.errors import DeviceError
 from turingas.errors import AsmError, AsmWarning, LaunchError
+from turingas.source import parse
 
 NOP = "--:-:-:-:5  NOP;"
+(MORE,) = parse.read(NOP).items
 INSTRUCTION = re.compile(r"# ([0-9a-f]{4,})$")
 BUDGET = 200_000  # instructions of a warp: code that runs in circles is stopped
+STACK = 256  # bytes, enough for all of them
 #: kernels that take long with all of their threads, and fewer that take the same ways: grid, block
 FEWER = {
-    "atomics": ((1,), (12,)), "indirect": ((1,), (6,)), "recursion": ((2,), (3,)), "spin_lock": ((2,), (2,)),
-    "stack": ((1,), (32,)), "warp_lock": ((2,), (2,)),
+    "atomics": ((1,), (9,)), "bitonic": ((1,), (256,)), "blelloch": ((1,), (32,)), "coalesced": ((1,), (32,)),
+    "editing.slow32": ((1,), (16,)), "fft": ((1,), (32,)), "handshake": ((1,), (64,)), "indirect": ((1,), (6,)),
+    "recursion": ((1,), (6,)), "reductions": ((1,), (32,)), "registers": ((1,), (32,)), "spin_lock": ((2,), (2,)),
+    "stack": ((1,), (32,)), "subwarps": ((1,), (32,)), "tiles": ((1,), (32,)), "warp_lock": ((2,), (2,)),
 }  # fmt: skip
 #: kernels in which a thread works on one element alone, and elements that together take all ways
 PICKED = {
@@ -65,7 +74,8 @@ class Subject:
     def run(self, data: bytes) -> list[np.ndarray | None]:
         """What a cubin leaves in the buffers; None for one that is not compared."""
         args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in arguments(self)]
-        launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET)
+        launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET, stack=STACK,
+               workers=1)  # fmt: skip
         return [arg if wanted else None for arg, wanted in zip(args, self.compared)]
 
 
@@ -198,24 +208,28 @@ def places(lines: tuple[str, ...], kernel: str) -> list[int]:
 
 def edited(lines: tuple[str, ...], at: int) -> bytes:
     """The cubin of ``lines`` with a NOP before one. No address may be left behind: no warnings."""
+    arch, name, numbers, read = taken_apart(lines)
+    n = bisect.bisect_right(numbers, at)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return turingas.assemble("\n".join([*lines[:at], NOP, *lines[at:]]), allow_python=False).to_bytes()
+        more = parse.Parsed([*read.items[:n], MORE, *read.items[n:]], [])
+        return collector.paused()(Assembler(arch, name, more).run)().to_bytes()
 
 
-#: long kernels that run for some 20 ms and more at each of their places: half of all places, four fifths of the time
-COSTLY = frozenset((
-    "atomics", "bitonic", "divergence", "double_functions", "doubles", "editing.slow32", "editing.slow64", "floats",
-    "functions", "horspool", "longs", "nans", "nbody", "recursion", "scan", "stack",
-))  # fmt: skip
-FEWER_PLACES = 16  # how many times fewer places of these are tried when not all are
+@functools.lru_cache(2)
+def taken_apart(lines: tuple[str, ...]) -> tuple[str, str, list[int], parse.Parsed]:
+    """What the assembler makes of the text before it carries it out, once for all places; and the number of each
+    item's line, from 1. ``test_the_cubin_of_the_whole_text`` holds that the cubins are those of the text."""
+    arch, name, read = parsed("\n".join(lines), "sm_75", None, (), None, "kern", False, None)
+    assert not read.errors and read.whole
+    numbers = [item.line.number if isinstance(item, parse.Instruction) else item.origin.line for item in read.items]
+    assert numbers == sorted(numbers)
+    return arch, name, numbers, read
 
 
 def chosen(subject: Subject, arch: str, lines: tuple[str, ...], share: int, seed: int) -> list[int]:
-    """One place in ``share`` of a kernel, of the costly ones fewer, drawn by a seed."""
+    """One place in ``share`` of a kernel, drawn by a seed."""
     found = places(lines, subject.kernel)
-    if share > 1 and subject.name in COSTLY:
-        share *= FEWER_PLACES
     return [at for nth, at in enumerate(found) if _hash(seed, arch, subject.name, nth) % share == 0]
 
 
@@ -245,7 +259,9 @@ def failures(subject: Subject, arch: str, share: int, seed: int) -> tuple[int, l
     """How many places were tried, and what is wrong at which."""
     lines = alone(listing(subject.source, arch), subject.kernel)
     tried = chosen(subject, arch, lines, share, seed)
-    found = [(at, wrong(subject, arch, lines, at)) for at in tried]
+    truth(subject, arch)
+    with remembering(Memory()):
+        found = [(at, wrong(subject, arch, lines, at)) for at in tried]
     return len(tried), [
         f"{subject.name} {arch} before {lines[at].split('#')[-1].strip()} (seed {seed}): {what}"
         for at, what in found

@@ -82,6 +82,20 @@ def test_stores_that_an_mbarrier_counts(cubin: bytes) -> None:
     assert (out[:, 96:].view(np.int32) == np.arange(32) - 16).all()
 
 
+@pytest.mark.parametrize("gone", [None, "wait(&bars[0], 0);", "wait(&bars[1], 0);"])
+def test_sums_of_all_blocks(gone: str | None) -> None:
+    """Asynchronous reductions do not race with each other; who reads the sum must know that all of them are over."""
+    source = SOURCE if gone is None else SOURCE.replace(gone, "")
+    x, out = np.random.default_rng(4).integers(0, 1000, (4, 64), np.uint32), np.zeros(64, np.uint32)
+    cubin = nvrtc.compile_source(source, "sm_90", (), name="clusters.cu")
+    report = launch(cubin, "gather", 4, 64, [out, x], cluster=4, races=True)
+    found = {(race.kind, race.first.text.split()[0], race.second.text.split()[0]) for race in report.races}
+    if gone is None:
+        assert not found and (out == x.sum(axis=0)[::-1]).all()
+    else:
+        assert ("RAW", "REDAS.ADD", "LDS") in found
+
+
 @pytest.mark.parametrize(("size", "mask"), [(2, 3), (4, 0b1010), (4, 0b1111)])
 def test_copies_to_several_blocks(cubin: bytes, size: int, mask: int) -> None:
     x = np.random.default_rng(mask).integers(0, 2**32, 64, np.uint32)

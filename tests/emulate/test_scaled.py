@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import turingas
 from tests.emulate.test_utcmma import small, value
 from tests.tools import ptxas
 from turingas.emulate import launch
@@ -146,3 +147,40 @@ def test_products(p: Product) -> None:
     launch(p.cubin(), "k", 1, 32, [out, source])
     wanted = left @ right.T + value("F32", c)
     assert (wanted.astype(np.float32) == wanted).all() and (out == wanted[row, column]).all()
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_120a"])
+def test_products_of_bits(arch: str) -> None:
+    """Blackwell multiplies no bits: ptxas takes them apart, and makes bytes of them by MOVM.U4TO8."""
+    lanes = np.arange(32)
+    loads = "\n".join(f" ld.global.b32 %r{n}, [%d0+{128 * n}];" for n in range(10))
+    code = ptxas.assemble_ptx(
+        f"""
+.version 8.7
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{{
+ .reg .b32 %r<16>; .reg .b64 %d<4>; .reg .b32 %lane;
+ mov.u32 %lane, %laneid; mul.wide.u32 %d2, %lane, 4;
+ ld.param.u64 %d0, [in]; cvta.to.global.u64 %d0, %d0; add.u64 %d0, %d0, %d2;
+ ld.param.u64 %d1, [out]; cvta.to.global.u64 %d1, %d1; add.u64 %d1, %d1, %d2;
+{loads}
+ mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc
+  {{%r10, %r11, %r12, %r13}}, {{%r0, %r1, %r2, %r3}}, {{%r4, %r5}}, {{%r6, %r7, %r8, %r9}};
+ {" ".join(f"st.global.b32 [%d1+{128 * n}], %r{10 + n};" for n in range(4))}
+ ret;
+}}
+""",
+        arch,
+    )
+    assert any("MOVM.U4TO8" in line for line in turingas.decode(turingas.Cubin.from_bytes(code).kernels[0].words, arch))
+    source = np.random.default_rng(1).integers(0, 1 << 32, (10, 32), np.uint32)
+    bits = np.unpackbits(source[:6].copy().view(np.uint8).reshape(6, 8, 16), axis=2, bitorder="little")  # 128 of a row
+    a = np.concatenate([np.concatenate(bits[[0, 2]], axis=1), np.concatenate(bits[[1, 3]], axis=1)])
+    b = np.concatenate(bits[[4, 5]], axis=1)
+    differing = (a[:, None] != b[None]).sum(axis=2).astype(np.uint32)
+    n = np.arange(4)[:, None]
+    out = np.zeros((4, 32), np.uint32)
+    launch(code, "k", 1, 32, [out, source])
+    assert (out == differing[lanes // 4 + 8 * (n // 2), lanes % 4 * 2 + n % 2] + source[6:]).all()

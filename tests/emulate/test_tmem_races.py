@@ -109,3 +109,32 @@ def test_what_is_not(name: str) -> None:
         if wanted is not None:
             out, _ = run(changed, **options)
             np.testing.assert_array_equal(out, np.broadcast_to(np.float32(wanted)[:, None, None], out.shape))
+
+
+def ring(empty: str) -> str:
+    """Warp 1 copies B, twice to one place; warp 0 multiplies it, and tells the mbarrier behind it when that is over."""
+    bulk = (
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r204], 2048;"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r200], [%in], 2048, [%r204];"
+    )
+    product = "tcgen05.mma.cta_group::1.kind::f16 [%tm], [%r206], %d1, %r203, %p1;"
+    begin = re.sub(r"st\.shared\.v4\.b32 [^;]*;", "", KERNEL["begin"])
+    return "\n".join([
+        begin, "add.u32 %r208, %r200, 2048; @%one mbarrier.init.shared::cta.b64 [%r208], 1; fence.proxy.async;",
+        KERNEL["store"], KERNEL["wait::st"], MEET, "setp.eq.u32 %p3, %thread, 32; @!%p3 bra LOADED;",
+        bulk, empty, "add.u64 %in, %in, 2048;", bulk, "LOADED: @!%one bra DONE;",
+        wait("FULL", 0), product, COMMIT.replace("%r204", "%r208"), "setp.eq.u32 %p1, %thread, %thread;",
+        wait("AGAIN", 1), product, COMMIT.replace("%r204", "%r208"), "DONE:",
+        (wait("ONCE", 0) + wait("TWICE", 1)).replace("%r204", "%r208"), "tcgen05.fence::after_thread_sync;",
+        load(64), "tcgen05.wait::ld.sync.aligned;", stored(64, WORDS, 0),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_commit_tells_of_what_came_before(waits: bool) -> None:
+    """Who waits for it knows that the copy is over, too, which only the warp that multiplies has waited for."""
+    cubin = compiled(ring(wait("EMPTY", 0).replace("%r204", "%r208") if waits else ""), shared=2064)
+    b, out = np.repeat(np.array([1, 2], np.float16), 1024), np.zeros((WORDS, 128), np.float32)
+    report = launch(cubin, "k", 1, 128, [out, b], races=True, budget=50_000)
+    found = {race.kind for race in report.races if "UBLKCP" in str(race.first) and "UBLKCP" in str(race.second)}
+    assert not report.races and (out == 16 + 32).all() if waits else found == {"WAW"}

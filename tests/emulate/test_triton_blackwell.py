@@ -117,3 +117,12 @@ def test_layer_norm(kernels: tuple[int, Path]) -> None:
     whole = x.astype(np.float64)
     whole = (whole - whole.mean(axis=1, keepdims=True)) / np.sqrt(whole.var(axis=1, keepdims=True) + 1e-5)
     assert np.abs(y - (whole * weight + bias)).max() < 5e-3
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_descriptors_of_the_host(arch: str, tmp_path: Path) -> None:
+    """Tensor maps from sm_90 on; on sm_100 with warps that only copy, and warps that only multiply."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, str(ROOT)]), "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.emulate.triton_descriptors", arch]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]

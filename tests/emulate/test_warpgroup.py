@@ -275,6 +275,14 @@ def test_registers_move() -> None:
     assert (move() == np.arange(256)).all()
 
 
+def test_what_is_declared_is_rounded_up() -> None:
+    """Triton asks for 256 where 255 are declared, before anybody has given any: all have 256."""
+    out = np.zeros(256, np.uint32)
+    source = MOVES.format(less="0x100", more="0x100", used=253).replace(".registers 96", ".registers 255")
+    launch(turingas.assemble(source), "k", 1, 256, [out], budget=50)
+    assert (out == np.arange(256)).all()
+
+
 @pytest.mark.parametrize(
     "numbers, message",
     [

@@ -1,4 +1,4 @@
-"""Clusters and cooperative launches on a GPU: what the CPU device leaves, bit for bit; tensor tiles to several blocks."""
+"""Clusters and cooperative launches on a GPU: the bits that the CPU device leaves; tiles to several blocks, too."""
 
 from __future__ import annotations
 

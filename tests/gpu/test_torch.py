@@ -138,16 +138,17 @@ def test_tune():
     model, x = random_model("resnet18").cuda(), random_inputs("resnet18", 8)[0].cuda()
     made, report = convert(model, x, tune=True)
     timed = [row for row in report.rows if row.ms]
-    assert len(timed) == 13 and all(0 < ms < 10 for row in timed for ms in row.ms.values())
+    assert len(timed) == (21 if cuda.device(0).arch == "sm_90" else 13)  # all, where there is HGMMA
+    assert all(0 < ms < 10 for row in timed for ms in row.ms.values())
     for row in timed:
-        assert (row.by == "turingas::conv2d") == (min(row.ms, key=row.ms.__getitem__) == "turingas::conv2d")
+        assert row.by.startswith("turingas") == min(row.ms, key=row.ms.__getitem__).startswith("turingas")
     assert off(made(x), model.double()(x.double())) < 1e-5
 
 
 @pytest.mark.parametrize("name", networks.NETWORKS)
 def test_networks(name):
     """Everybody is right, and recorded; ours and PyTorch."""
-    asked = networks.Asked(who=("eager", "ours"), runs=20)
+    asked = networks.Asked(who=("eager", "ours", "ours, linear"), runs=20)
     entry = networks.setting(name, 2, cuda.device(0), asked)
     for row in entry["rows"]:
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5, row

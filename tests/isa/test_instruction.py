@@ -134,3 +134,16 @@ def test_nothing_is_read_that_was_not_written(path) -> None:
             if i.base not in ("PRMT", "RET", "CALL"):
                 read = {(a.file, a.first + n) for a in i.reads for n in range(a.count) if a.what != "implicit"}
                 assert read <= written, i.text()
+
+
+@pytest.mark.parametrize("text, written, read", [
+    ("LDG.E.ENL2.256 R12, R8, desc[UR4][R2.64]", {12, 8}, {2}),
+    ("STG.E.ENL2.256 desc[UR4][R2.64], R12, R8", set(), {2, 12, 8}),
+])  # fmt: skip
+def test_two_groups_of_256_bits(text: str, written: set[int], read: set[int]) -> None:
+    """They stand where no other load or store has a destination or a source."""
+    isa = instruction_set("sm_100")
+    one = instruction(isa, isa.encode(text))
+    assert one is not None
+    assert {a.first for a in one.writes if a.file == "R" and a.count == 4} == written == {a.first for a in one.writes}
+    assert {a.first for a in one.reads if a.file == "R"} == read

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import turingas
 from tests.cubin import cubins
 from tests.isa.words import Draw, words_of
-from tests.tools.mine_latency import HMMA, Miner, measured, products
+from tests.tools.mine_latency import HMMA, SHORTER, Miner, measured, products
+from tests.tools.mine_latency import table as mined
 from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
-from turingas.isa import table
+from turingas.isa import latency, table
 from turingas.isa.instruction import Access, Instruction, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import EARLY, SOURCES, latencies, rate, rows
@@ -285,6 +287,18 @@ def test_what_the_miner_finds() -> None:
         ("raw", "R", "alu", "data"),
     }
     assert miner.found["raw", "BAR", "BAR", "lsu"] == {6: 1}
+
+
+@pytest.mark.parametrize("row", SHORTER, ids=lambda row: " ".join(row))
+def test_a_new_run_of_the_miner_keeps_what_libraries_have_shown(row: tuple[str, ...]) -> None:
+    """The row of latency.csv is what the miner makes of ptxas's distance, which the row names."""
+    lines = Path(latency.__file__).with_suffix(".csv").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(",".join(row) + ",")]
+    source = line.split(",")[-1].strip('"')
+    _, was, *measured_too = source.split("; ")
+    before, _, cycles = was.rpartition(" is ")
+    miner = SimpleNamespace(rows=lambda: [(*row[1:], int(cycles), "; ".join([before, *measured_too]))], found={})
+    assert list(mined(row[0], miner, {})) == [line.replace('"', "")]  # type: ignore[arg-type]
 
 
 def test_no_row_asks_for_more_than_ptxas_leaves() -> None:

@@ -14,7 +14,9 @@ from turingas.isa.isa import instruction_set
 
 HERE = Path(__file__).parent
 #: further architectures on which the lines of a file mean the same words, or are refused
-SIBLINGS = {"sm_80": ("sm_86",), "sm_90a": ("sm_90",)}
+SIBLINGS = {
+    "sm_80": ("sm_86",), "sm_90a": ("sm_90",), "sm_100": ("sm_100a", "sm_103"), "sm_120": ("sm_121",)
+}  # fmt: skip
 
 
 def valid_lines(path: Path) -> tuple[str, list[str], list[int]]:

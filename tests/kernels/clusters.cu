@@ -88,6 +88,26 @@ extern "C" __global__ void asynchronous(unsigned* out) {
     c.sync();
 }
 
+// all blocks add up in block 0, which hears of the even ones at one mbarrier and of the odd ones at the other
+extern "C" __global__ void gather(unsigned* out, const unsigned* in) {
+    __shared__ __align__(16) unsigned long long bars[2];
+    __shared__ __align__(16) unsigned sums[64];
+    cg::cluster_group c = cg::this_cluster();
+    unsigned i = threadIdx.x, rank = c.block_rank();
+    sums[i] = 0;
+    if (i < 2) init(&bars[i], 1);
+    if (i < 2 && rank == 0) expect(&bars[i], c.num_blocks() / 2 * 256);
+    c.sync();
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
+                 :: "r"(in_block(&sums[i], 0)), "r"(in[64 * rank + i]), "r"(in_block(&bars[rank & 1], 0)) : "memory");
+    if (rank == 0) {
+        wait(&bars[0], 0);
+        wait(&bars[1], 0);
+        out[i] = sums[63 - i];
+    }
+    c.sync();
+}
+
 // block 0 copies to all blocks at once, and its shared memory to that of the last
 extern "C" __global__ void bulk(unsigned* out, const unsigned* in, int mask) {
     __shared__ __align__(16) unsigned data[64], more[64], sums[64];

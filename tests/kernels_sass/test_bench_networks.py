@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from docs import readme
 from kernels_sass.bench import networks
+from loader.bench import figures, results
 from tests.kernels_sass.card import call
 
 
@@ -36,3 +42,90 @@ def test_verdicts():
     assert list(networks.failures({"settings": {"a N1": {"rows": rows}}})) == ["a N1: ours: wrong"]
     assert not list(networks.failures({"settings": {"a N1": {"rows": rows[2:]}}}))
     assert networks.brief({"verdict": made}) == "ours 2.000 ms; torch 3.000 ms; 1.50x"
+
+
+# ---- results of several runs --------------------------------------------------------------------------------------
+
+FACTS = {"what": "bench networks", "arch": "sm_90", "date": "2026-01-01", "commit": "aaa", "gpu": "NVIDIA H200",
+         "driver": "1", "cuda": "13.0", "sms": 132, "l2_bytes": 1, "mhz": {}, "cudnn": "9", "torch": "2",
+         "sources": {}}  # fmt: skip
+ASKED = {"networks": ["resnet18"], "batches": [1], "layouts": ["NCHW"], "who": ["eager", "ours"], "runs": 24, "seed": 0,
+         "width": None, "scale": 1}  # fmt: skip
+
+
+def kept(path, settings, asked=(), **facts):
+    """A file with these settings: PyTorch's time and ours, and who else took part."""
+    made = {}
+    for name, (theirs, ours, *more) in settings.items():
+        network, batch = name.split(" N")
+        rows = [{"name": f"{who} NCHW", "group": "torch" if "PyTorch" in who else "ours", "status": "ok", "ms": ms,
+                 "images_per_second": 1.0, "error": 0.0, "largest": 0.0, "top1": 1.0, "how": "graph"}
+                for who, ms in zip(("PyTorch", "ours", *more), (theirs, ours, *(9.0 for _ in more)))]  # fmt: skip
+        made[name] = {"network": network, "batch": int(batch), "rows": rows, "verdict": networks.verdict(rows)}
+    given = {**ASKED, "networks": sorted({one["network"] for one in made.values()}),
+             "batches": sorted({one["batch"] for one in made.values()}), **dict(asked)}  # fmt: skip
+    results.keep(path, {**FACTS, **facts, "asked": given, "complete": True, "summary": {}, "settings": made})
+    return str(path)
+
+
+def joined(tmp_path, *files):
+    """The command's outcome, and what it has written."""
+    words = [word for file in files for word in ("--join", file)]
+    done = call("networks", *words, "--json", str(tmp_path / "all.json"))
+    assert done.exit_code == 0, done.output
+    return done, json.loads((tmp_path / "all.json").read_text())
+
+
+def test_join(no_gpu, tmp_path):
+    """Each setting keeps what it was measured with; one that two have is the later file's; so again with a third."""
+    one = kept(tmp_path / "1.json", {"resnet18 N1": (4.0, 2.0), "vgg16 N1": (3.0, 1.0)})
+    two = kept(tmp_path / "2.json", {"resnet18 N1": (4.0, 1.0, "PyTorch compile"), "resnet18 N32": (5.0, 1.0)},
+               {"who": ["eager", "compile", "ours"], "runs": 20}, date="2026-02-02", commit="bbb",
+               gpu="NVIDIA H100")  # fmt: skip
+    done, found = joined(tmp_path, one, two)
+    assert (found["gpu"], found["commit"], found["date"]) == ("NVIDIA H100", "bbb", "2026-02-02")
+    assert found["summary"] == {"resnet18 N1": 4.0, "vgg16 N1": 3.0, "resnet18 N32": 5.0} and not found["complete"]
+    own = {name: {key: entry[key] for key in results.FACTS if key in entry}
+           for name, entry in found["settings"].items()}  # fmt: skip
+    assert own.pop("vgg16 N1") == {"date": "2026-01-01", "commit": "aaa", "gpu": "NVIDIA H200"}
+    assert own == {"resnet18 N1": {}, "resnet18 N32": {}}
+    assert found["asked"] == {**ASKED, "networks": ["resnet18", "vgg16"], "batches": [1, 32],
+                              "who": ["eager", "ours", "compile"], "runs": 20}  # fmt: skip
+    assert "vgg16 N1; NVIDIA H200, driver 1, 2026-01-01, cuDNN 9, PyTorch 2, commit aaa" in done.output
+    assert "resnet18 N1; NVIDIA H100, driver 1, 2026-02-02, cuDNN 9, PyTorch 2, commit bbb" in done.output
+    assert figures.stamp(found) == ("NVIDIA H100 and NVIDIA H200, driver 1, 2026-02-02 and 2026-01-01, cuDNN 9, "
+                                    "PyTorch 2, commit bbb and aaa")  # fmt: skip
+    assert "Compile (PyTorch) did not take part in resnet18 N32, vgg16 N1." in done.output
+    assert "Who did not take part: max-autotune (PyTorch)" in done.output
+    again = kept(tmp_path / "3.json", {"vgg16 N8": (3.0, 1.0)})  # as the first: its settings are of this file again
+    found = joined(tmp_path, str(tmp_path / "all.json"), again)[1]
+    assert "gpu" not in found["settings"]["vgg16 N1"] and found["settings"]["resnet18 N1"]["commit"] == "bbb"
+    assert list(found["settings"]) == ["resnet18 N1", "vgg16 N1", "resnet18 N32", "vgg16 N8"]
+
+
+def test_what_cannot_be_joined(no_gpu, tmp_path):
+    one = kept(tmp_path / "1.json", {"vgg16 N1": (3.0, 1.0)})
+    cases = [
+        ({}, {"arch": "sm_80"}, "'sm_90' does not go with 'sm_80'"),
+        ({"seed": 1}, {}, "seed is 1 in one run and 0 in another"),
+        ({}, {"what": "bench shapes"}, "holds the results of `bench shapes`"),
+    ]
+    for asked, facts, told in cases:
+        other = kept(tmp_path / "2.json", {"vgg16 N8": (3.0, 1.0)}, asked, **facts)
+        done = call("networks", "--join", one, "--join", other, "--json", str(tmp_path / "all.json"))
+        assert done.exit_code == 1 and told in " ".join(done.output.split()), done.output
+    done = call("networks", "--join", kept(tmp_path / "2.json", {}), "--json", str(tmp_path / "all.json"))
+    assert done.exit_code == 1 and "there is nothing to join" in done.output
+    assert not (tmp_path / "all.json").exists()
+
+
+@pytest.mark.parametrize("rows, told", [
+    ([row("torch", ms=1.0), row("ours", "out of memory")], "No time of ours: vgg16 N128."),
+    ([row("torch", "out of memory"), row("ours", ms=1.0)], "No time of PyTorch: vgg16 N128."),
+])  # fmt: skip
+def test_settings_without_a_time_are_told(rows, told):
+    """And are no row of the documents' table."""
+    entry = {"network": "vgg16", "batch": 128, "rows": rows, "verdict": networks.verdict(rows)}
+    found = {**FACTS, "settings": {"vgg16 N128": entry}}
+    assert told in networks.missing(found) and told in readme.whole(found)
+    assert not any(line.startswith("| vgg16") for line in readme.whole(found))

@@ -3,6 +3,8 @@ a hazard, a race or a finding."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,21 @@ def test_no_hazard_and_no_race(watched, precision, sizes, more, kernels):
     assert watched == [(name, []) for name in kernels], watched
 
 
+SHARED = [
+    ("fp32", (1, 33, 12, 11, 8, 2, 1), {"splits": 3}, ["pack", "hgmma", "add_parts"]),
+    ("tf32", (1, 36, 5, 6, 72, 3, 2), {"splits": 5, "dilation": 2, "padding": 2, "stride": 2}, ["hgmma", "add_parts"]),
+    ("fp16", (1, 136, 6, 5, 72, 1, 2), {"splits": 2}, ["hgmma", "add_parts"]),
+    ("bf16", (1, 3, 9, 9, 8, 7, 7), {"splits": 4, "padding": 3, "more": False}, ["pack", "hgmma", "add_parts"]),
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more", "kernels"), SHARED)
+def test_blocks_that_share_tiles(watched, precision, sizes, more, kernels):
+    """Several tiles in a block, stages that do not divide evenly; with bias, residual and ReLU."""
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [(name, []) for name in kernels], watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):
@@ -211,8 +228,18 @@ def test_tilings_fit():
     for precision in PRECISIONS.values():
         for pixels, filters in ((100, 8), (100352, 256), (25088, 512), (6272, 2048), (401408, 64)):
             for direct in (0, 1):
-                assert hgmma.tiling(precision, pixels, filters, 132, direct=direct).shared <= hgmma.ROOM
-    assert hgmma.tiling(PRECISIONS["fp16"], 401408, 256, 132).tile_n == 256
+                assert hgmma.tiling(precision, pixels, filters, 9, 132, direct=direct)[0].shared <= hgmma.ROOM
+                shared, each = hgmma.tiling(precision, pixels, filters, 9, 132, None)
+                assert replace(shared, shared_k=1, buffers=1).shared <= hgmma.ROOM and each in (3, 5, 9)
+    assert hgmma.tiling(PRECISIONS["fp16"], 401408, 256, 9, 132)[0].tile_n == 256
+
+
+def test_how_many_share_a_tile():
+    """Where there are fewer tiles than multiprocessors, and many stages."""
+    fp32 = PRECISIONS["fp32"]
+    assert hgmma.tiling(fp32, 401408, 64, 7, 132, None)[1] == 7
+    assert hgmma.tiling(fp32, 49, 512, 144, 132, None)[1] == 9  # 16 blocks
+    assert hgmma.tiling(fp32, 49, 512, 4, 132, None)[1] == 4
 
 
 # ---- the source --------------------------------------------------------------------------------------------------
@@ -227,7 +254,7 @@ def lint(cubin):
 @pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])
 def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
-    assert not lint(hgmma.built(hgmma.tiling(fp32, 100000, 64, 132, **more)))
+    assert not lint(hgmma.built(hgmma.tiling(fp32, 100000, 64, 9, 132, **more)[0]))
     assert not lint(hgmma.packing(2, 4, True))
 
 
@@ -264,7 +291,7 @@ THREE = np.ones((8, 8, 3, 3), np.float32)
     (THREE, {"precision": "bf16"}, r"it must be bfloat16 \(of numpy: its bits as uint16\)"),
     (THREE, {"precision": "fp8"}, "there is no precision 'fp8'\nhint: there are: fp32, tf32, fp16, bf16"),
     (ONE, {"kernel": "hopper"}, "filters of 1 x 1: the kernel 'hopper' is for filters of 3 x 3"),
-    (ONE, {"splits": 2}, "splits=2 with filters of 1 x 1: the kernel 'hgmma' does not share channels"),
+    (ONE, {"splits": 17}, "splits is 17; the kernel 'hgmma' has 1 to 16"),
     (ONE, {"stride": 0}, "stride is 0; it must be a number from 1 on"),
     (ONE, {"padding": -1}, "padding is -1"), (ONE, {"dilation": (1, 2, 3)}, "dilation is"),
     (ONE, {"schedule": {"YIELD": "natural"}}, "hgmma.sass has no parameter 'YIELD'\nhint: it has: TILE_N, STAGES"),
@@ -280,6 +307,7 @@ def test_layers_that_are_refused(weight, options, message):
     (THREE, {"stride": 2, "padding": 0}, (1, 8, 2, 2), "a filter of 3 x 3 is larger than an image of 2 x 2"),
     (ONE, {"stride": 9}, (1, 8, 20, 20), "a stride of 9\nhint: tensor copies have strides up to 8"),
     (THREE, {"dilation": 200, "padding": 1}, (1, 8, 500, 500), "tensor copies reach 255 pixels far"),
+    (ONE, {"splits": 2}, (1, 8, 4, 4), "splits=2, for y in NCHW with 8 filters\nhint: blocks share tiles"),
     (ONE, {"schedule": {"STAGES": 8, "TILE_N": 192}}, (1, 8, 4, 4), "bytes of shared memory\nhint: there are"),
 ])  # fmt: skip
 def test_calls_that_are_refused(weight, options, x, message):

@@ -19,6 +19,7 @@ from loader.cuda import Buffer
 from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
 from tests.loader.test_cuda import install  # noqa: F401
+from turingas.assembler.assembler import expanded
 from turingas.check.resources import max_threads
 from turingas.errors import LaunchError
 from turingas.isa.arch import arch
@@ -38,6 +39,18 @@ def test_what_a_class_says_is_what_its_source_has(method, name):
     assert min(by_registers, by_memory) >= main.an_sm and (main.an_sm == 1 or not method.persistent)
     others = {one.name for one in kernels.cubin.kernels} - {name}
     assert "filter_transform" in others and others <= {"filter_transform", "add_splits", "add_splits4"}
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(one, name) for one in METHODS.values() for name, main in one.kernels.items() if main.shared]
+)
+def test_dynamic_shared_memory_is_what_the_source_counts(method, name):
+    """No cubin tells it: the source's own SHARED does. (A kernel of 32 filters needs no more than that of 64.)"""
+    main = method.kernels[name]
+    text = method.path.read_text() + "\n<code>\nout_ = f'COUNTED_{SHARED}:'\n</code>\n"
+    lines = expanded(text, method.archs[-1], main.defines, [FOLDER], str(method.path))
+    counted = int(re.search(r"^COUNTED_(\d+):", lines, re.MULTILINE)[1])
+    assert counted <= main.shared if main.defines.get("FILTERS") == 32 else counted == main.shared
 
 
 def test_every_architecture_has_a_method_for_all_sizes():

@@ -162,6 +162,8 @@ def test_a_toolkit(tmp_path, monkeypatch):
     (tmp_path / "include").mkdir()
     (tmp_path / "lib64" / "libnvrtc.so").write_text("no library")
     assert nvrtc.include_folders() == (tmp_path / "include",)
+    (tmp_path / "include" / "cccl").mkdir()
+    assert nvrtc.include_folders() == (tmp_path / "include", tmp_path / "include" / "cccl")
     with pytest.raises(NvrtcError, match=f"{tmp_path}/lib64/libnvrtc.so. cannot be loaded"):
         nvrtc.version()
 

@@ -175,6 +175,38 @@ def test_a_folder_of_tritons_cache(cubins, tmp_path):
     assert runner.invoke(main, ["run", str(tmp_path), "i32[64]=1", "--arch", "sm_80"]).exit_code == 1
 
 
+SCRATCH = """
+.arch sm_90
+.kernel fills
+<params>
+out, 8
+scratch, 8
+profile, 8
+</params>
+S2R R0, SR_CTAID.X;
+MOV R6, 0x4;
+IMAD.WIDE.U32 R2, R0, R6, scratch;
+STG.E [R2], R0;
+LDG.E R4, [R2];
+IADD3 R4, R4, profile, RZ;
+IMAD.WIDE.U32 R2, R0, R6, out;
+STG.E [R2], R4;
+EXIT;
+"""
+
+
+def test_scratch_memory_of_tritons_kernels(tmp_path):
+    """From 3.2 on they have pointers behind the function's own: memory if Triton wants some, for all blocks, else 0."""
+    cubin = turingas.assemble(SCRATCH).to_bytes()
+    cache(tmp_path, ABC=(cubin, "fills"))
+    runner, words = CliRunner(), ["run", str(tmp_path / "ABC/fills.cubin"), "i32[4]", "--grid", "4"]
+    assert "takes 3 arguments and was given 1" in runner.invoke(main, words).output
+    facts = {"num_warps": 1, "shared": 0, "global_scratch_size": 4, "profile_scratch_size": 0}
+    (tmp_path / "ABC/fills.json").write_text(json.dumps(facts))
+    found = runner.invoke(main, words)
+    assert found.exit_code == 0 and "0 1 2 3" in found.output, found.output
+
+
 def test_tritons_compiled_kernels(cubins):
     compiled = SimpleNamespace(
         asm={"cubin": cubins["sm_70"]}, metadata=SimpleNamespace(name="twice", num_warps=1, shared=0)

@@ -106,6 +106,26 @@ def test_a_wait_that_a_later_one_of_the_queue_tells() -> None:
         turingas.assemble("\n".join(line.replace("LDS", "LDG.E.SYS").replace("[R4", "[R4") for line in lines))
 
 
+def test_a_tensor_map_is_fetched_anew_before_it_is_used() -> None:
+    """UTMACCTL.IV forgets what is cached of it; ptxas waits for its read scoreboard before the next UTMALDG."""
+    lines = ["UTMACCTL.IV [UR6];", "UMOV UR10, URZ;", "UTMALDG.2D [UR8], [UR6];", "EXIT;"]
+    found = [whole(word) for word in turingas.assemble("\n".join(lines), arch="sm_90a").texts[0].words]
+    assert found[0].read in range(6) and found[1].wait == 1 << found[0].read
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_behind_branches_it_stalls_as_ptxas_does(arch: str) -> None:
+    lines = ["again:", "WARPSYNC R2;", "BSYNC B0;", "MEMBAR.SC.GPU;", "@P0 BRA again;", "EXIT;"]
+    stalls = [whole(word).stall or 0 for word in turingas.assemble("\n".join(lines), arch=arch).texts[0].words]
+    assert all(stall >= least for stall, least in zip(stalls, (1, 5, 5, 5, 5)))
+
+
+def test_a_word_that_is_no_instruction_is_refused_in_its_line() -> None:
+    with pytest.raises(AsmError, match="cannot be told") as caught:
+        turingas.assemble("MOV R0, RZ;\n.word 0x1;\nEXIT;")
+    assert caught.value.line == 2
+
+
 def test_off_and_on() -> None:
     text = VECTORS.replace("    MOV R9", ".schedule off\n--:-:-:-:2  MOV R9").replace(
         "    LDG", ".schedule on\n    LDG"

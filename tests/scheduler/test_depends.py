@@ -100,6 +100,10 @@ def test_may_change_places(first: str, second: str) -> None:
     assert not kind(first + ";", second + ";")
 
 
+def test_a_generic_address_is_another_place_than_a_local_one() -> None:
+    assert kind("STL [R2], R0;", "LD.SYS R4, [R2+0x4];", "sm_75") == MEMORY
+
+
 @pytest.mark.parametrize("offset, wanted", [("0x1c", MEMORY), ("0x20", "")])
 def test_an_access_of_256_bits(offset: str, wanted: str) -> None:
     load = f"LDG.E R16, desc[UR4][R2.64+{offset}];"

@@ -18,6 +18,7 @@ from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
+from turingas.scheduler import boards
 from turingas.scheduler.given import Given, whole
 
 MORE = 1.08  # of the model's cycles with ptxas's codes
@@ -109,3 +110,27 @@ def test_codes_anew_but_for_the_main_loop(name: str) -> None:
             word & ~control.MASK & ~control.REUSE_MASK for word in old.words
         ]
     assert kept
+
+
+def tried(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often it is asked what a wait costs, in a loop with so many loads."""
+    asked = 0
+    early = boards._Boards._early
+
+    def counted(self: boards._Boards, this: boards._Held, m: int) -> float:
+        nonlocal asked
+        asked += 1
+        return early(self, this, m)
+
+    lines = ["MOV R2, RZ;", "loop:"]
+    for n in range(count):
+        lines += [f"LDG.E.SYS R{8 + n % 200}, [R2+{4 * n:#x}];", f"STS [R3+{4 * n:#x}], R{8 + (n * 7 + 100) % 200};"]
+    lines += ["ISETP.NE.AND P0, PT, R2, RZ, PT;", "@P0 BRA loop;", "EXIT;"]
+    with monkeypatch.context() as patch:
+        patch.setattr(boards._Boards, "_early", counted)
+        turingas.assemble("\n".join(lines), arch="sm_75")
+    return asked
+
+
+def test_long_loops_take_no_longer_for_each_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tried(400, monkeypatch) < 2 * tried(200, monkeypatch)

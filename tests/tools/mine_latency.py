@@ -40,6 +40,11 @@ LIKE = {("P", WRITER, "r2p"): "alu", ("R", WRITER, "HMMA.1688.F32"): "HMMA.1688.
 #: What was seen on an H200 apart from tests/bench/latency.py (docs/latency.md tells how).
 SEEN = {("raw", "BAR", "BAR", "any"): "5 is too few", ("raw", "BAR", "DEPBAR", "any"): "3 is too few",
         ("war", "UR", "uniform", "umove"): "3"}
+#: Less than the smallest distance of ptxas's own, in code of libraries that others have scheduled: cycles, and where.
+SHORTER = {
+    **{(arch, "raw", "UR", "uniform", "umove"): (6, "cuBLAS 13 on sm_80") for arch in ("sm_80", "sm_86", "sm_89")},
+    ("sm_90", "raw", "R", "half.mma", "data"): (6, "cuBLAS 13 on sm_90"),
+}
 #: architectures with the same distances, wherever one of them has many cases
 TOGETHER = [("sm_70", "sm_75"), ("sm_80", "sm_86", "sm_89"), ("sm_90",), ("sm_100",), ("sm_120",)]
 
@@ -411,6 +416,11 @@ def table(arch: str, found: Miner, h200: Mapping[Class, list[int]]) -> Iterator[
     for key, seen in SEEN.items():
         if arch == "sm_90" and key in lines:
             lines[key] = lines[key][0], f"{lines[key][1]}; H200: {seen}"
+    for (where, *rest), (cycles, code) in SHORTER.items():
+        need, source = lines.get(tuple(rest), (0, ""))  # type: ignore[call-overload]
+        if where == arch and need > cycles:
+            mined, *more = source.split("; ")
+            lines[tuple(rest)] = cycles, "; ".join((f"{code}: {cycles}", f"{mined} is {need}", *more))  # type: ignore[index]
     for key, (need, source) in sorted(lines.items()):
         yield ",".join((arch, *key, str(need), source))
 

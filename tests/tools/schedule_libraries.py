@@ -44,7 +44,12 @@ EXAMPLES = 5
 REACHED = 10  # times that a loop goes round
 
 
-copyreg.pickle(memoryview, lambda view: (bytes, (bytes(view),)))  # type: ignore[arg-type]
+def flat(view: memoryview) -> tuple[type[bytes], tuple[bytes]]:
+    """How a view of a file is pickled."""
+    return bytes, (bytes(view),)
+
+
+copyreg.pickle(memoryview, flat)  # type: ignore[arg-type]
 
 
 def rank(kernel: Kernel) -> bytes:
@@ -199,6 +204,7 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--kernels", type=int, default=2000, help="of each architecture")
     parser.add_argument("--largest", type=int, default=1 << 20, help="instructions of a kernel")
+    parser.add_argument("--at-least", type=int, default=0, help="instructions: smaller ones are drawn, and left out")
     parser.add_argument("--arch", action="append", default=[])
     parser.add_argument("--order", choices=["given", "reorder", "rename"], default="given")
     parser.add_argument("--json", type=Path, help="where the figures go")
@@ -211,6 +217,7 @@ def main() -> int:
         drawn = draw(options.paths, options.kernels, options.largest, set(options.arch))
         if options.log:
             beside(options.log).write_bytes(pickle.dumps(drawn))
+    drawn = {arch: [k for k in kernels if len(k.words) >= options.at_least] for arch, kernels in drawn.items()}
     seen = noted(options.log)
     left = [kernel for kernels in drawn.values() for kernel in kernels if (kernel.arch, kernel.name) not in seen]
     with options.log.open("a") if options.log else nullcontext() as log:

@@ -373,9 +373,11 @@ class Assembler(Directives):
             if at < len(lines) and not isinstance(line := lines[at], int):
                 self.notes.append((line, text))
         for at, message, hint in result.problems:
-            found = lines[min(at, len(lines) - 1)]
+            at = min(at, len(lines) - 1)
+            found = lines[at]
             if isinstance(found, int):
-                self.errors.append(AsmError(f"{message} (at {WORD_BYTES * at:#06x} of {kernel.name})", hint=hint))
+                before = sum(isinstance(line, int) for line in lines[:at])
+                self.errors.append(draft.numbers[before].error(message, hint))
             else:
                 self.errors.append(found.error(message, 0, hint, in_control=not found.control))
 

@@ -18,15 +18,32 @@ or began in the function. Of other functions, with code elsewhere, it is assumed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
-from operator import and_, or_
-from typing import TypeVar
+from collections.abc import Iterator
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
 
 from turingas.check.finding import Finding
+from turingas.check.fixed import Fixed, Near, alone, cleared
 from turingas.check.rules import rule
+from turingas.check.under_way import (
+    NOTHING,
+    OF_ROLE,
+    OF_VARIABLE,
+    OLDER,
+    Begun,
+    Place,
+    State,
+    instance_of,
+    instances,
+    key_of,
+    number_of,
+    of_keys,
+    role_of,
+)
 from turingas.flow.graph import Block, Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
+from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.effects import (
     FIXED,
     LATE,
@@ -34,7 +51,6 @@ from turingas.isa.effects import (
     SOONEST,
     VARIABLE,
     Effects,
-    Touch,
     bits,
     distances,
     literal,
@@ -46,117 +62,8 @@ from turingas.isa.latency import NONE, latencies
 MOST_IDLE = 10  # notes in one kernel that a wait waits for nothing
 MOST_SETS = 63  # DEPBAR counts no further
 
-# What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
-# once more, when what it began before may still be under way, leaves that as OLDER.
-OLDER = 1
-ROLE = 3
-NEVER = 1 << 30
-
-
-def key_of(n: int, role: int) -> int:
-    """The key of what instruction ``n`` has begun last."""
-    return n << 3 | role << 1
-
-
-def number_of(key: int) -> int:
-    """The instruction of a key."""
-    return key >> 3
-
-
-def role_of(key: int) -> int:
-    """FIXED, VARIABLE, LATE or WITH_SOURCES."""
-    return key >> 1 & ROLE
-
-
-def instance_of(key: int) -> int:
-    """The instruction of a key, and whether it is the older one: all that began with it has this in common."""
-    return key & ~(ROLE << 1)
-
-
-Place = tuple[int, int]  # register, key
-Begun = tuple[int, Touch]  # cycles, and a write
-#: a result of fixed latency that is under way: its registers as bits, the cycle from which on nobody has to ask for it,
-#: the cycle of its instruction, its key, the write, and the literals that held then; how many entries of
-#: ``Pass.cleared`` these know of
-Near = tuple[int, int, int, int, Touch, int, int]
 # what a pass through a block has found: findings, whose scoreboards were waited for, waits for what nothing has set
 Told = tuple[dict[tuple[str, int, int | None], Finding], int, list[tuple[int, list[int]]]]
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class State:
-    """What is under way at one point. ``fixed``: results of fixed latency, place -> fewest cycles since its
-    instruction, and the write; ``results`` and ``sources``: what only a scoreboard tells of, key -> its registers as
-    bits. ``holds``: instance -> literals that hold in a thread where it is under way. ``covers``: queue -> key without
-    OLDER -> mask of the scoreboards any of which tells that it is done.
-    ``pending``: for each scoreboard the instructions that have set it since the last wait, as bits; ``fresh``:
-    (scoreboard, instruction) -> fewest cycles since it was set, if these are too few for a wait.
-    Kept where DEPBAR counts: ``settings``, (scoreboard, instruction) -> fewest other settings since it was set;
-    ``marks``, (scoreboard, key) -> fewest settings of a scoreboard in ``covers`` since the first one that told of
-    key."""
-
-    __slots__ = ("covers", "fixed", "fresh", "holds", "marks", "pending", "results", "settings", "sources")
-
-    def __init__(
-        self,
-        fixed: dict[Place, Begun] | None = None,
-        results: dict[int, int] | None = None,
-        sources: dict[int, int] | None = None,
-        holds: dict[int, int] | None = None,
-        covers: dict[str, dict[int, int]] | None = None,
-        pending: list[int] | None = None,
-        fresh: dict[tuple[int, int], int] | None = None,
-        settings: dict[tuple[int, int], int] | None = None,
-        marks: dict[tuple[int, int], int] | None = None,
-    ) -> None:
-        self.fixed = fixed or {}
-        self.results = results or {}
-        self.sources = sources or {}
-        self.holds = holds or {}
-        self.covers = covers or {}
-        self.pending = pending or [0] * SCOREBOARDS
-        self.fresh = fresh or {}
-        self.settings = settings or {}
-        self.marks = marks or {}
-
-    def join(self, other: State) -> bool:
-        """Take over what is under way in ``other``; whether that is news."""
-        changed = False
-        pending = [one | more for one, more in zip(self.pending, other.pending)]
-        if pending != self.pending:
-            self.pending, changed = pending, True
-        changed |= _join(self.fixed, other.fixed, _sooner)
-        changed |= _join(self.results, other.results, or_)
-        changed |= _join(self.sources, other.sources, or_)
-        changed |= _join(self.holds, other.holds, and_)
-        for queue, covers in other.covers.items():
-            changed |= _join(self.covers.setdefault(queue, {}), covers, and_)
-        for mine, more in ((self.fresh, other.fresh), (self.settings, other.settings), (self.marks, other.marks)):
-            changed |= _join(mine, more, min)
-        return changed
-
-
-def _join(into: dict[K, V], more: dict[K, V], both: Callable[[V, V], V]) -> bool:
-    """Take over entries; of what both have, what ``both`` makes of it. Whether that is news."""
-    if not more or into and more.items() <= into.items():
-        return False
-    if not into:
-        into.update(more)
-        return True
-    changed = False
-    for key, value in more.items():
-        known = into.get(key)
-        new = value if known is None else both(known, value)
-        if new != known:
-            into[key] = new
-            changed = True
-    return changed
-
-
-def _sooner(one: Begun, other: Begun) -> Begun:
-    return other if other[0] < one[0] else one
 
 
 class Walk:
@@ -167,7 +74,7 @@ class Walk:
         self.graph = graph
         self.lat = latencies(graph.kernel.arch)
         self.distances = distances(self.lat)
-        self.facts = graph.effects
+        self.facts, self.stretches = graph.effects, graph.stretches
         self.counts = any(f is not None and f.depbar is not None for f in self.facts)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.told: dict[int, Told] = {}  # block -> what its last pass has found
@@ -200,9 +107,6 @@ class Walk:
         rank = {number: n for n, number in enumerate(order_of)}
         self.own, self.inside = self.graph.own, self.graph.inside()
         self.guards = guards(self.graph)
-        runs = self.guards.runs
-        against = {mask: opposite(mask) for mask in set(runs)}
-        self.against = [against[mask] for mask in runs]
         callers: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             if block.calls is not None:
@@ -211,10 +115,12 @@ class Walk:
         returned: dict[int, State] = {}  # function -> what is under way when it returns
         heap = list(range(len(order_of)))
         queued = set(order_of)
-        self.at = {number: State() for number in order_of}
+        self.at = dict.fromkeys(order_of, NOTHING)
 
         def send(to: int, state: State) -> None:
-            if self.at[to].join(state) and to not in queued:
+            before = self.at[to]
+            self.at[to] = before.joined(state)
+            if self.at[to] is not before and to not in queued:
                 queued.add(to)
                 heapq.heappush(heap, rank[to])
 
@@ -239,14 +145,16 @@ class Walk:
                 if self._always(block):
                     continue
             elif block.leaves and self._always(block):
-                out = State()
+                out = NOTHING
             for to in block.next:
                 state = self._along(number, to, out)
                 if state is not None:
                     send(to, state)
             if block.returns:
-                for entry, members in self.own.items():
-                    if number in members and returned.setdefault(entry, State()).join(out):
+                for entry in [entry for entry, members in self.own.items() if number in members]:
+                    before = returned.setdefault(entry, NOTHING)
+                    returned[entry] = before.joined(out)
+                    if returned[entry] is not before:
                         for caller in callers.get(entry, ()):
                             come_back(caller)
 
@@ -283,8 +191,9 @@ class Walk:
             {where: value for where, value in counts.items() if pending[where[0]] >> where[1] & 1}
             for counts in (after.fresh, after.settings)
         )
-        holds = {instance: after.holds[instance] for instance in _instances(fixed, results, sources)}
-        covers = _of_keys(after.covers, results, sources)
+        under_way = instances(results, sources) | {instance_of(key) for _, key in fixed}
+        holds = {instance: after.holds[instance] for instance in under_way}
+        covers = of_keys(after.covers, results, sources)
         keys = set().union(*covers.values())
         marks = {where: sets for where, sets in after.marks.items() if where[1] in keys}
         return State(fixed, results, sources, holds, covers, pending, fresh, settings, marks)
@@ -310,6 +219,11 @@ class Walk:
         return State(
             fixed, results, sources, holds, out.covers, out.pending, out.fresh, out.settings, out.marks
         )  # fmt: skip
+
+    def excluded(self, n: int, guard: bool) -> int:
+        """Literals that are false where instruction ``n`` runs; or where its guard is read, which is wherever it comes
+        by."""
+        return opposite((self.guards.ways if guard else self.guards.runs)[n])
 
     # -- findings
 
@@ -372,57 +286,113 @@ class Walk:
 
     def _scoreboards(self) -> None:
         """Scoreboards that an instruction cannot set, or that nobody waits for."""
-        for n, facts in enumerate(self.facts):
-            if facts is not None and facts.missing:
-                numbers = " and ".join(map(str, facts.missing))
-                message = f"{facts.i.base} names scoreboard {numbers}, out of range: there are 0 to {SCOREBOARDS - 1}"
-                self._report("missing-scoreboard", "error", message, n, None, "use one of those")
-            if facts is None or not facts.sets:
-                continue
-            control = facts.i.control
-            for kind, sb, can in zip(
-                ("read", "write"), (control.read, control.write), self.lat.releases(facts.i), strict=True
-            ):
-                if sb < SCOREBOARDS and not can:
+        for block, stretch in zip(self.graph.blocks, self.stretches):
+            for at, facts, never in setters(stretch):
+                n = block.start + at
+                if facts.missing:
+                    numbers = " and ".join(map(str, facts.missing))
+                    message = f"{facts.i.base} names scoreboard {numbers}, out of range: "
+                    message += f"there are 0 to {SCOREBOARDS - 1}"
+                    self._report("missing-scoreboard", "error", message, n, None, "use one of those")
+                for kind, sb in never:
                     self._report(
                         "no-release", "error", f"{facts.i.base} never releases a {kind} scoreboard: a wait for "
                         f"scoreboard {sb} never ends", n, None, f"remove the {kind} scoreboard",
                     )  # fmt: skip
-            if not self.waited >> n & 1:
-                numbers = " and ".join(map(str, facts.sets))
-                self._report("never-waited", "note", f"nothing waits for scoreboard {numbers} of {facts.i.base}",
-                             n, None, "remove it if nothing depends on it")  # fmt: skip
+                if facts.sets and not self.waited >> n & 1:
+                    numbers = " and ".join(map(str, facts.sets))
+                    self._report("never-waited", "note", f"nothing waits for scoreboard {numbers} of {facts.i.base}",
+                                 n, None, "remove it if nothing depends on it")  # fmt: skip
 
 
-def _instances(fixed: Iterable[Place], results: Iterable[int], sources: Iterable[int]) -> set[int]:
-    return {*(instance_of(key) for _, key in fixed), *map(instance_of, results), *map(instance_of, sources)}
+@lru_cache(REMEMBERED)
+def setters(stretch: Stretch) -> list[tuple[int, Effects, list[tuple[str, int]]]]:
+    """The instructions of a block that name scoreboards to set, with those that they never release."""
+    found, lat = [], latencies(stretch.arch)
+    for n, facts in enumerate(stretch.effects):
+        if facts is not None and (facts.sets or facts.missing):
+            control, can = facts.i.control, lat.releases(facts.i)
+            named = zip(("read", "write"), (control.read, control.write), can, strict=True)
+            found.append((n, facts, [(kind, sb) for kind, sb, releases in named if sb < SCOREBOARDS and not releases]))
+    return found
 
 
-def _of_keys(
-    covers: dict[str, dict[int, int]], results: dict[int, int], sources: dict[int, int]
-) -> dict[str, dict[int, int]]:
-    """The part of ``covers`` that tells of what is under way."""
-    keys = {key & ~OLDER for key in (*results, *sources)}
-    if sum(map(len, covers.values())) == len(keys):  # as mostly
-        return covers
-    return {queue: {key: mask for key, mask in live.items() if key in keys} for queue, live in covers.items()}
+class Event(NamedTuple):
+    """Instruction ``n`` of a block begins something or waits for it, or writes predicates. ``now``: its cycle;
+    ``passed``: the registers that those touch which stand between it and the event before."""
+
+    n: int
+    facts: Effects
+    now: int
+    passed: int
+
+
+@lru_cache(REMEMBERED)
+def events(stretch: Stretch) -> tuple[list[Event], int]:
+    """The events of a block, and the registers that are touched behind the last of them."""
+    found, now, passed = [], 0, 0
+    for n, facts in enumerate(stretch.effects):
+        if facts is None:
+            now += 1
+            continue
+        if facts.awaits or facts.begins or facts.sets or facts.clears or facts.flushes:
+            found.append(Event(n, facts, now, passed))
+            passed = 0
+        else:
+            passed |= facts.touched
+        now += facts.stall
+    return found, passed
+
+
+class Within(Fixed):
+    """Results of fixed latency on the way through a block where it stands."""
+
+    def __init__(self, walk: Walk, number: int, state: State) -> None:
+        self.walk, self.start, self.holds = walk, walk.graph.blocks[number].start, state.holds
+        near = [
+            Near(1 << register, write.most - cycles, -cycles, key, write, state.holds[instance_of(key)], self.start)
+            for (register, key), (cycles, write) in state.fixed.items()
+        ]
+        super().__init__(walk.facts, walk.distances, near)
+
+    def runs(self, n: int) -> int:
+        return self.walk.guards.runs[n]
+
+    def apart(self, one: Near, n: int, guard: bool) -> bool:
+        return bool(self.literals(one, n) & self.walk.excluded(n, guard))
+
+    def too_early(self, hazard: str, key: int, n: int, register: int, passed: int, need: int) -> None:
+        self.walk.report_stall(hazard, number_of(key), n, register, passed, need)
+
+    def age(self, n: int, this: Effects) -> None:
+        """An instruction comes by once more, under a guard that may be another than before: what it has under way is
+        older then."""
+        assert this.guard is not None
+        key = key_of(n, FIXED)
+        gone = cleared(self.facts, self.start, n)
+        holds = self.holds.get(key, -1) & ~gone
+        if holds >> literal(*this.guard) & 1:  # or nothing of it is under way
+            return
+        if (key | OLDER) in self.holds:
+            holds &= self.holds[key | OLDER] & ~gone
+        latest: dict[int, Near] = {}  # register -> the last that was written to it
+        for one in sorted(self.near, key=lambda one: (one.cycle, one.key == key)):
+            if one.key in (key, key | OLDER):
+                latest |= dict.fromkeys(bits(one.mask), one)
+        self.near = [one for one in self.near if one.key not in (key, key | OLDER)]
+        for register, one in latest.items():
+            self.near.append(one._replace(mask=1 << register, key=key | OLDER, holds=holds, since=n))
 
 
 class Pass:
     """The way through one block."""
 
     def __init__(self, walk: Walk, number: int, state: State) -> None:
-        self.walk, self.number, self.facts = walk, number, walk.facts
-        self.start = walk.graph.blocks[number].start
+        self.walk, self.number, self.facts, self.state = walk, number, walk.facts, state
+        self.stretch, self.start = walk.stretches[number], walk.graph.blocks[number].start
         self.now = 0  # cycles count from the start of the block
-        self.near: list[Near] = [
-            (1 << register, write.most - cycles, -cycles, key, write, state.holds[instance_of(key)], 0)
-            for (register, key), (cycles, write) in state.fixed.items()
-        ]
-        self.busy = reduce(or_, [one[0] for one in self.near], 0)  # registers of ``near``
         self.results, self.sources = dict(state.results), dict(state.sources)
         self.holds = dict(state.holds)
-        self.cleared: list[int] = []  # literals of predicates that were written
         self.live = {queue: dict(covers) for queue, covers in state.covers.items()}  # as State.covers
         self.pending = list(state.pending)
         self.fresh = {where: -cycles for where, cycles in state.fresh.items()}  # the cycle when it was set
@@ -438,33 +408,27 @@ class Pass:
 
     def _sum_up(self) -> None:
         """The registers of what only scoreboards tell of, as bits: those still to be written, and those still to be
-        read. ``under``: of all that is under way, and perhaps more."""
+        read. ``under``: both."""
         self.arriving = reduce(or_, self.results.values(), 0)
         self.reading = reduce(or_, self.sources.values(), 0)
-        self.under = self.busy | self.arriving | self.reading
+        self.under = self.arriving | self.reading
 
     def run(self) -> State:
         """Through all its instructions; what is under way at its end."""
-        runs, block = self.walk.guards.runs, self.walk.graph.blocks[self.number]
-        for n in range(block.start, block.end):
-            facts = self.facts[n]
-            if facts is None:
-                self.now += 1
-                continue
+        start, first = self.start, self.start
+        found, passed = events(self.stretch)
+        for event, facts, now, before in found:
+            n, self.now = start + event, now
+            if before & self.under:
+                self._touch_all(first, n)
+            first = n + 1
             if facts.awaits:
                 self._wait_for(n, facts)
             if facts.touched & self.under:
                 self._touch(n, facts)
-            if facts.lasting:
-                key, now, holds, told = key_of(n, FIXED), self.now, runs[n], len(self.cleared)
-                for write in facts.lasting:
-                    self.near.append((write.mask, now + write.most, now, key, write, holds, told))
-                    self.busy |= write.mask
-                    self.under |= write.mask
             if facts.begins:
-                self.holds[key_of(n, FIXED)] = runs[n]
+                self.holds[key_of(n, FIXED)] = self.walk.guards.runs[n]
             if facts.clears:
-                self.cleared.append(facts.clears)
                 for instance in self.holds:
                     self.holds[instance] &= ~facts.clears
             if facts.begins:
@@ -474,33 +438,37 @@ class Pass:
             if facts.flushes:
                 live = self.live.get(facts.flushes, {})
                 self._release(live, [key for key in live if role_of(key) == LATE])
-            self.now += facts.stall
+        if passed & self.under:
+            self._touch_all(first, start + len(self.stretch.effects))
         return self._end()
 
+    def _touch_all(self, start: int, end: int) -> None:
+        for n in range(start, end):
+            facts = self.facts[n]
+            if facts is not None and facts.touched & self.under:
+                self._touch(n, facts)
+
     def _end(self) -> State:
-        now = self.now
-        fixed = {
-            (register, one[3]): (now - one[2], one[4]) for one in self.near if one[1] > now for register in bits(one[0])
-        }
         results, sources = (
             {key: registers for key, registers in under_way.items() if registers}
             for under_way in (self.results, self.sources)
         )
-        holds = {instance: self.holds[instance] for instance in _instances((), results, sources)}
-        if fixed:
-            holds |= {instance_of(one[3]): self._literals(one) for one in self.near if one[1] > now}
-        covers = _of_keys(self.live, results, sources)
+        holds = {instance: self.holds[instance] for instance in instances(results, sources)}
+        fixed = self._fixed(holds)
+        now, covers = alone(self.stretch).cycles, of_keys(self.live, results, sources)
         fresh = {
             (sb, n): now - cycle
             for (sb, n), cycle in self.fresh.items()
             if now - cycle < SOONEST and self.pending[sb] >> n & 1
         }
+        if not self.walk.counts:
+            return State(fixed, results, sources, holds, covers, self.pending, fresh, {}, {})
         settings = {
             (sb, n): min(MOST_SETS, self.sets[sb] - before)
             for (sb, n), before in self.settings.items()
             if self.pending[sb] >> n & 1
         }
-        keys = set().union(*covers.values()) if self.marks else ()
+        keys = set().union(*covers.values())
         marks = {
             where: min(MOST_SETS, self.sets[where[0]] - before)
             for where, before in self.marks.items()
@@ -508,12 +476,26 @@ class Pass:
         }
         return State(fixed, results, sources, holds, covers, self.pending, fresh, settings, marks)
 
-    def _literals(self, one: Near) -> int:
-        """The literals that still hold in a thread where a result of fixed latency is under way."""
-        holds = one[5]
-        for cleared in self.cleared[one[6] :]:
-            holds &= ~cleared
-        return holds
+    def _fixed(self, holds: dict[int, int]) -> dict[Place, Begun]:
+        """The results of fixed latency that are under way at the end; what holds there is added to ``holds``."""
+        own, start = alone(self.stretch), self.start
+        end = start + len(self.stretch.effects)
+        fixed: dict[Place, Begun] = {}
+        if self.state.fixed or own.close:
+            way = Within(self.walk, self.number, self.state)
+            way.through(start, end, own.close)
+            for one in way.near:
+                if one.until > own.cycles:
+                    begun = own.cycles - one.cycle, one.write
+                    fixed.update([((register, one.key), begun) for register in bits(one.mask)])
+                    holds[instance_of(one.key)] = way.literals(one, end)
+        if not own.close:
+            runs = self.walk.guards.runs
+            for register, n, cycles, write, gone in own.left:
+                key = key_of(start + n, FIXED)
+                fixed[register, key] = cycles, write
+                holds[key] = runs[start + n] & ~gone
+        return fixed
 
     # -- scoreboards
 
@@ -549,13 +531,13 @@ class Pass:
             return
         read, written = facts.releases[LATE], facts.releases[VARIABLE]
         for key, mask in live.items():
-            role = role_of(key)
-            if number_of(key) == n:
-                live[key] = facts.releases[role]
-            elif role != VARIABLE:
+            if key & OF_ROLE != OF_VARIABLE:
                 live[key] = mask | read
             elif written & ~mask and self._of(key).in_order:
                 live[key] = mask | written
+        for role in (*facts.arriving, LATE):
+            if (own := key_of(n, role)) in live:
+                live[own] = facts.releases[role]
         if self.walk.counts:
             for key, mask in live.items():
                 for sb in facts.sets:
@@ -565,10 +547,9 @@ class Pass:
     def _wait_for(self, n: int, facts: Effects) -> None:
         """Until scoreboards are free: all that they tell of is done."""
         told = 0
-        for sb in facts.wait:
-            for (fresh, setter), cycle in self.fresh.items():
-                if fresh == sb and self.now - cycle < SOONEST and self.pending[sb] >> setter & 1:
-                    self.walk.report_soon(sb, setter, n, self.now - cycle)
+        for (sb, setter), cycle in self.fresh.items():
+            if sb in facts.wait and self.now - cycle < SOONEST and self.pending[sb] >> setter & 1:
+                self.walk.report_soon(sb, setter, n, self.now - cycle)
         idle = [sb for sb in facts.wait if not self.pending[sb]]
         if idle and self.number in self.walk.from_start:
             self.walk.idle.append((n, idle))
@@ -594,72 +575,38 @@ class Pass:
 
     def _release(self, live: dict[int, int], keys: list[int]) -> None:
         """What ``keys`` name of a queue is done."""
+        if not keys:
+            return
         for key in keys:
             del live[key]
             under_way = self.sources if role_of(key) == LATE else self.results
             under_way.pop(key, None)
             under_way.pop(key | OLDER, None)
-        if keys:
-            self._sum_up()
+        self._sum_up()
 
     # -- registers
 
     def _touch(self, n: int, facts: Effects) -> None:
         """Instruction ``n`` reads and writes registers that may be under way."""
-        wrong, this = self.walk.against[n], key_of(n, FIXED)
-        if self.near:
-            self.near = [one for one in self.near if one[1] > self.now]
-            self.busy = reduce(or_, [one[0] for one in self.near], 0)
+        this = key_of(n, FIXED)
         if facts.read & self.arriving:
-            self._read_open(n, facts, wrong)
-        if facts.asks & self.busy:
-            self._read_fixed(n, facts, wrong)
+            self._read(n, facts)
         if facts.guard is not None and this in self.holds and not self.holds[this] >> literal(*facts.guard) & 1:
             self._age(this)
-        if facts.written & (self.arriving | self.reading):
-            self._write_open(n, facts, wrong)
-        if facts.changes & self.busy:
-            self._write_fixed(n, facts, wrong)
-        self.under = self.busy | self.arriving | self.reading
+        if facts.written & self.under:
+            self._write(n, facts)
 
     def _age(self, this: int) -> None:
-        """An instruction comes by once more, under a guard that may be another than before: what it has under way is
-        older then."""
+        """As Within.age."""
         older = this | OLDER
-        self.holds[older] = holds = self.holds[this] & self.holds.get(older, -1)
-        latest: dict[int, Near] = {}  # register -> the last that was written to it
-        for one in sorted(self.near, key=lambda one: (one[2], one[3] == this)):
-            if one[3] in (this, older):
-                latest |= dict.fromkeys(bits(one[0]), one)
-        self.near = [one for one in self.near if one[3] not in (this, older)]
-        for register, (_, until, cycle, _, write, *_) in latest.items():
-            self.near.append((1 << register, until, cycle, older, write, holds, len(self.cleared)))
+        self.holds[older] = self.holds[this] & self.holds.get(older, -1)
         for under_way in (self.results, self.sources):
             for key in [key for key in under_way if instance_of(key) == this]:
                 under_way[key | OLDER] = under_way.pop(key) | under_way.get(key | OLDER, 0)
 
-    def _read_fixed(self, n: int, facts: Effects, wrong: int) -> None:
-        early: list[tuple[int, int, int, int, int, int]] = []  # place, register, order, key, cycles passed, needed
-        for place, read in enumerate(facts.reading):
-            if not read.mask & self.busy:
-                continue
-            for one in self.near:
-                mask, _, cycle, key, write, _, _ = one
-                if mask & read.mask:
-                    passed = self.now - cycle
-                    need = self.walk.distances.raw(self._of(key).i, write, facts.i, read)
-                    if passed < need and not self._literals(one) & self._against(n, read, wrong):
-                        early.append((place, bits(mask & read.mask)[0], len(early), key, passed, need))
-        for _, register, _, key, passed, need in sorted(early):
-            self.walk.report_stall("raw", number_of(key), n, register, passed, need)
-
-    def _against(self, n: int, read: Touch, wrong: int) -> int:
-        """Literals that are false where instruction ``n`` reads: its guard is read wherever it comes by."""
-        return opposite(self.walk.guards.ways[n]) if read.access.what == "guard" else wrong
-
-    def _read_open(self, n: int, facts: Effects, wrong: int) -> None:
+    def _read(self, n: int, facts: Effects) -> None:
         for read in facts.reading:
-            against = self._against(n, read, wrong)
+            against = self.walk.excluded(n, read.access.what == "guard")
             for register in bits(read.mask & self.arriving):
                 for key, registers in self.results.items():
                     if registers >> register & 1 and not self.holds[instance_of(key)] & against:
@@ -667,33 +614,10 @@ class Pass:
                         self.results[key] = registers & ~(1 << register)
         self._sum_up()
 
-    def _write_fixed(self, n: int, facts: Effects, wrong: int) -> None:
-        """What instruction ``n`` overwrites; that is no longer under way."""
-        early: list[tuple[int, int, int, int, int, int]] = []  # place, register, order, key, cycles passed, needed
-        left = -1  # registers that its touches so far have not written for sure
-        for place, write in enumerate(facts.writing):
-            for one in self.near:
-                mask, _, cycle, key, first, _, _ = one
-                if mask & write.mask & left:
-                    passed = self.now - cycle
-                    need = self.walk.distances.waw(self._of(key).i, first, facts.i, write)
-                    if passed < need and not self._literals(one) & wrong:
-                        early.append((place, bits(mask & write.mask & left)[0], len(early), key, passed, need))
-            if facts.guard is None:
-                left &= ~write.mask
-        for _, register, _, key, passed, need in sorted(early):
-            self.walk.report_stall("waw", number_of(key), n, register, passed, need)
-        if facts.guard is None:
-            self.near = [
-                (one[0] & left, *one[1:]) if one[0] & ~left else one for one in self.near if one[0] & left
-            ]  # fmt: skip
-            self.busy &= left
-        else:
-            self.near = [one for one in self.near if one[3] != key_of(n, FIXED)]
-
-    def _write_open(self, n: int, facts: Effects, wrong: int) -> None:
+    def _write(self, n: int, facts: Effects) -> None:
+        wrong = self.walk.excluded(n, False)
         for write in facts.writing:
-            for register in bits(write.mask & (self.arriving | self.reading)):
+            for register in bits(write.mask & self.under):
                 for kind, under_way in (("waw", self.results), ("war", self.sources)):
                     for key, registers in under_way.items():
                         if not registers >> register & 1 or self.holds[instance_of(key)] & wrong:

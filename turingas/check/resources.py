@@ -39,13 +39,12 @@ def _registers(graph: Graph) -> Iterator[Finding]:
     if kernel.registers > facts.max_registers:
         message = f"{kernel.registers} registers are declared; {facts.name} has {facts.max_registers} for a thread"
         yield of_kernel(graph, "registers", "error", message, "keep fewer values at a time")
-    counts = _counts(graph)
     if graph.of("USETMAXREG"):
-        yield from _moved_registers(graph, counts)  # what is declared holds at the start only
+        yield from _moved_registers(graph, _counts(graph))  # what is declared holds at the start only
         return
-    used = max(counts, default=0)
+    used = (graph.touched & GENERAL).bit_length()
     if used > kernel.registers:
-        where = counts.index(used)
+        where = _counts(graph).index(used)
         message = f"R{used - 1} is used, and {kernel.registers} registers are declared: the kernel faults"
         yield at(graph, where, "registers", "error", message, f"declare {used + SPARE}, or leave .registers out")
 

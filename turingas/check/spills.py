@@ -13,7 +13,7 @@ from turingas.flow.graph import Graph
 @rule("spill", "Local memory is accessed in a loop")
 def check(graph: Graph) -> Iterator[Finding]:
     """A note for each loop with LDL or STL of its own."""
-    local = graph.of("LDL", "STL")
+    local, loading = graph.of("LDL", "STL"), set(graph.of("LDL"))
     if not local:
         return
     inmost: dict[int, int] = {}  # block -> the innermost loop around it: inner ones come behind outer ones
@@ -25,7 +25,7 @@ def check(graph: Graph) -> Iterator[Finding]:
         if block in inmost and block in graph.reachable:
             found.setdefault(inmost[block], []).append(n)
     for number, places in sorted(found.items()):
-        loads = sum(n in set(graph.of("LDL")) for n in places)
+        loads = sum(n in loading for n in places)
         counts = [f"{count} {what}{'s' * (count > 1)}" for count, what in
                   ((loads, "load"), (len(places) - loads, "store")) if count]  # fmt: skip
         message = f"{' and '.join(counts)} of local memory in a loop of depth {graph.loops[number].depth}"

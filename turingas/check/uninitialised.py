@@ -14,8 +14,9 @@ said of the former, nor behind calls of the latter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
+from typing import NamedTuple
 
 from turingas.check.finding import Finding
 from turingas.check.report import at
@@ -23,6 +24,7 @@ from turingas.check.rules import rule
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
 from turingas.flow.live import FILES, ways
+from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
@@ -77,25 +79,39 @@ def _in_vain(effects: list[Effects | None]) -> bool:
     return False
 
 
+class _Summary(NamedTuple):
+    """Registers of a block, as bits: those that it needs from before, those that it writes perhaps, and for sure."""
+
+    needs: int
+    maybe: int
+    sure: int
+
+
+@lru_cache(REMEMBERED)
+def _summary(stretch: Stretch) -> _Summary:
+    need = some = always = 0
+    for this in stretch.effects:
+        if this is not None:
+            if this.read & ~always:
+                need |= _wanted(this) & ~always
+            some |= this.written
+            if this.guard is None:
+                always |= this.written
+    return _Summary(need, some, always)
+
+
 class _Suspects:
     """What is read unwritten if guards are not looked at, which is quick, and mostly nothing. ``some``: registers that
     are so on some path; ``reads``: (instruction, register) that is so on all of them."""
 
     def __init__(self, graph: Graph) -> None:
         blocks, effects = graph.blocks, graph.effects
-        needs, sure, maybe = ([0] * len(blocks) for _ in range(3))
-        for number, block in enumerate(blocks):
-            need = some = always = 0
-            for this in effects[block.start : block.end]:
-                if this is not None:
-                    if this.read & ~always:
-                        need |= _wanted(this) & ~always
-                    some |= this.written
-                    if this.guard is None:
-                        always |= this.written
-            if block.leaves:
-                some = always = START
-            needs[number], maybe[number], sure[number] = need, some, always
+        found = [_summary(stretch) for stretch in graph.stretches]
+        needs = [one.needs for one in found]
+        maybe, sure = (
+            [START if block.leaves else registers for block, registers in zip(blocks, of)]
+            for of in ([one.maybe for one in found], [one.sure for one in found])
+        )
         next_ = ways(graph)
         given = sum(1 << FIRST["UR"] + n for n in graph.isa.forms.arch.given)
         unwritten, written = {0: START & ~given}, {0: given}
@@ -133,15 +149,17 @@ class _Walk:
         self.found: dict[int, int] = {}  # register -> the first instruction that reads it
         #: of each block the instructions that matter, and the registers that they need and write
         self.steps: list[list[tuple[int, Effects, int, int]]] = []
-        for block in graph.blocks:
-            steps = []
+        for block, stretch in zip(graph.blocks, graph.stretches):
+            steps: list[tuple[int, Effects, int, int]] = []
+            self.steps.append(steps)
+            if not stretch.touched & (suspects.some | PREDICATES):
+                continue
             for n, this in enumerate(graph.effects[block.start : block.end], block.start):
                 if this is not None and ((this.read | this.written) & suspects.some or this.clears):
                     wanted = _wanted(this) & suspects.some
                     if wanted and _in_vain(graph.effects[n : block.end]):
                         wanted = 0
                     steps.append((n, this, wanted, this.written & suspects.some))
-            self.steps.append(steps)
 
     def run(self) -> Iterator[Finding]:
         """A finding for each register, at the first place that reads it; what no path has written goes first."""
@@ -280,6 +298,8 @@ def _written(this: Effects, state: State, registers: int) -> State:
 
 def _joined(one: State, other: State) -> State:
     """What is unwritten in either state."""
+    if not one or one == other:
+        return other
     mine, more = _registers(one), _registers(other)
     parts = [(holds & more_holds, mask & both) for holds, mask in one.items() for more_holds, both in other.items()]
     parts += [(holds, mask & ~more) for holds, mask in one.items()]

@@ -19,9 +19,7 @@ def check(graph: Graph) -> Iterator[Finding]:
     kernel = graph.kernel
     if not kernel.unused:
         return
-    touched = 0
-    for this in graph.effects:
-        touched |= this.read | this.written if this is not None else 0
+    touched = graph.touched
     places: dict[tuple[str, int], list[str]] = {}
     for name, register, file, line in kernel.unused:
         known = REGISTER.fullmatch(register)

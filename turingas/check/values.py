@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
+from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.effects import FIRST, Effects
 from turingas.isa.instruction import (
     LANES_DECIDE,
@@ -78,9 +79,10 @@ class Value:
         return self.offsets == other.offsets if self.uniform else np.array_equal(self.offsets, other.offsets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Truth:
-    """A predicate of which is known whether all lanes of a warp hold the same, and what it was made from."""
+    """A predicate of which is known whether all lanes of a warp hold the same, and what it was made from. There is one
+    object of each kind: TRUTHS."""
 
     uniform: bool
     origin: int
@@ -115,10 +117,9 @@ def make(step: int, offsets: Offsets | int, origin: int = 0) -> Value:
 ZERO = make(0, 0)
 UNIFORM = make(1, 0, OTHER)  # uniform registers, too
 ALL_THREADS = make(1, 0, THREAD)  # uniform in a warp, another in the next one
-SAME = Truth(True, OTHER)
-CONSTANT = Truth(True, 0)
 UNIFORMS = [make(1, 0, origin) for origin in range(4)]
 TRUTHS = {(uniform, origin): Truth(uniform, origin) for uniform in (False, True) for origin in range(4)}
+SAME, CONSTANT = TRUTHS[True, OTHER], TRUTHS[True, 0]
 
 SPECIAL = {
     "SR_TID.X": make(32, LANE, THREAD),
@@ -313,7 +314,8 @@ class Plan(NamedTuple):
     """What an instruction does to a state. ``reads``: the registers that it reads, its guard apart; ``uses``: the same
     with its guard, as bits; ``writes``: those that it writes; ``exact``: the one of them that ``rule`` works out;
     ``opaque``: whether its results are no function of its registers; ``origin``: OTHER if it reads more than these;
-    ``uniform``: whether its results are where those are."""
+    ``uniform``: whether its results are where those are; ``always``: whether it has no guard; ``results``: what is
+    known of the registers that it reads -> of those that it writes."""
 
     i: Instruction
     reads: tuple[int, ...]
@@ -325,8 +327,11 @@ class Plan(NamedTuple):
     opaque: bool
     origin: int
     uniform: bool
+    always: bool
+    results: dict[tuple[Known | None, ...], list[Known | None]]
 
 
+SITUATIONS = 16  # that are remembered of an instruction
 #: the files that a state knows of, and where the numbers of their registers begin
 KEPT = {file: FIRST[file] for file in ("R", "P")}
 BITS = (1 << FIRST["UR"]) - 1 | ((1 << 8) - 1) << FIRST["P"]
@@ -375,7 +380,7 @@ def plan(this: Effects) -> Plan:
     if rule:
         sources = [o for o in i.operands if not (isinstance(o, Reg) and (o.write or o.file in ("P", "UP")))]
         exact = next((access.first for access in i.writes if access.file == "R"), -1)
-    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform)
+    return Plan(i, reads, this.read & BITS, writes, exact, rule, sources, opaque, origin, uniform, i.always, {})
 
 
 ALL = range(BITS.bit_length())
@@ -383,31 +388,43 @@ ALL = range(BITS.bit_length())
 
 def execute(state: State, this: Plan) -> None:
     """Brings ``state`` behind an instruction."""
+    before = tuple([state.get(number) for number in this.reads])
+    results = this.results.get(before)
+    if results is None:
+        results = _results(state, this, before)
+        if len(this.results) < SITUATIONS:
+            this.results[before] = results
+    for number, new in zip(this.writes, results):
+        if not this.always:
+            new = _perhaps(new, state.get(number), guard(state, this.i))
+        if new is None:
+            state.pop(number, None)
+        else:
+            state[number] = new
+
+
+def _results(state: State, this: Plan, before: tuple[Known | None, ...]) -> list[Known | None]:
+    """What an instruction writes if it runs; ``before``: what is known of the registers that it reads."""
     origin, uniform = this.origin, this.uniform
-    for number in this.reads:
-        known = state.get(number)
+    for known in before:
         if known is None:
             origin |= OTHER
             uniform = False
         else:
             origin |= known.origin
             uniform = uniform and known.uniform
-    i = this.i
-    exact = None if this.rule is None else this.rule(state, i, this.sources)
+    exact = None if this.rule is None else this.rule(state, this.i, this.sources)
+    found: list[Known | None] = []
     for number in this.writes:
         new: Known | None = None
         if number < FIRST["P"]:
             new = exact if exact is not None and number == this.exact else UNIFORMS[origin] if uniform else None
-        elif i.base == "VOTE":
+        elif this.i.base == "VOTE":
             new = SAME
         elif uniform or origin & THREAD and not this.opaque:
             new = TRUTHS[uniform, origin]
-        if not i.always:
-            new = _perhaps(new, state.get(number), guard(state, i))
-        if new is None:
-            state.pop(number, None)
-        else:
-            state[number] = new
+        found.append(new)
+    return found
 
 
 def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known | None:
@@ -422,13 +439,13 @@ def _perhaps(new: Known | None, old: Known | None, sure: Truth | None) -> Known 
 def _equal(one: Known, other: Known) -> bool:
     if isinstance(one, Value) and isinstance(other, Value):
         return one.same(other)
-    return one == other
+    return one is other
 
 
 def _either(one: Known, other: Known) -> Known | None:
     """What is known where all lanes of a warp hold ``one``, or all hold ``other``."""
     if isinstance(one, Truth) and isinstance(other, Truth):
-        return Truth(one.uniform and other.uniform, one.origin | other.origin)
+        return TRUTHS[one.uniform and other.uniform, one.origin | other.origin]
     if not isinstance(one, Value) or not isinstance(other, Value):
         return None
     difference = np.ravel(one.lanes - other.lanes)
@@ -446,8 +463,8 @@ DECIDING = ("address", "guard", "predicate")
 
 
 class Step(NamedTuple):
-    """An instruction that matters. ``asked``: registers of which is to be known what they hold before it; ``plan``:
-    what it does, if that matters; ``clears``: whether nothing is known behind it."""
+    """An instruction that matters, ``n`` from the start of its block. ``asked``: registers of which is to be known what
+    they hold before it; ``plan``: what it does, if that matters; ``clears``: whether nothing is known behind it."""
 
     n: int
     asked: Sequence[int] = ()
@@ -469,7 +486,7 @@ class Needed:
         self.steps: list[list[Step]] = [[] for _ in graph.blocks]
         self.written = [0] * len(graph.blocks)
         self._behind = [-1] * len(graph.blocks)  # what matters behind each; -1: not gone through yet
-        self._asking = {n for base in graph.mnemonics if asked is None or base in asked for n in graph.mnemonics[base]}
+        self._asking = frozenset(base for base in graph.mnemonics if asked is None or base in asked)
         order = list(dict.fromkeys([number for entry in graph.entries for number in graph.function(entry)]))[::-1]
         rank = {number: n for n, number in enumerate(order)}
         waiting = list(range(len(order)))  # the last ones first
@@ -487,50 +504,63 @@ class Needed:
 
     def _through(self, number: int) -> int:
         """What matters before a block; notes which of its instructions are needed."""
-        block, effects = self.graph.blocks[number], self.graph.effects
-        branch = block.end - 1 if len(block.next) > 1 else -1
-        live = written = 0
+        block = self.graph.blocks[number]
+        live = 0
         for to in block.next:
             live |= self.at[to]
         before, self._behind[number] = self._behind[number], live
         if before >= 0 and not live & ~before & self.written[number]:
             return self.at[number] | live & ~before  # what is new only passes through
-        steps: list[Step] = []
-        asking = self._asking
-        for n in range(block.end - 1, block.start - 1, -1):
-            this = effects[n]
-            if this is None:
-                steps.append(Step(n, clears=True))
-                continue
-            needed = None
-            if this.written:
-                written |= this.written
-                if this.written & live:
-                    needed = plan(this)
-                    if this.i.always:
-                        live &= ~this.written
-                    live |= needed.uses
-            if needed is None and this.i.base == "CALL":
-                steps.append(Step(n, clears=True))  # what a function leaves
-            if n in asking or n == branch:
-                registers = _asked(this.i)
-                for register in registers:
-                    live |= 1 << register
-                if needed or registers:
-                    steps.append(Step(n, registers, needed))
-            elif needed:
-                steps.append(Step(n, (), needed))
-        steps.reverse()
-        self.steps[number], self.written[number] = steps, written
+        stretch = self.graph.stretches[number]
+        asking = self._asking if not self._asking.isdisjoint(stretch.mnemonics) else NOBODY
+        self.steps[number], self.written[number], live = _needed(stretch, live, len(block.next) > 1, asking)
         return live
 
     def _everything(self, number: int) -> int:
         """The same where all is asked of all instructions."""
         block = self.graph.blocks[number]
-        code = list(enumerate(self.graph.effects))[block.start : block.end]
-        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in code]
+        code = self.graph.effects[block.start : block.end]
+        self.steps[number] = [Step(n, ALL, None if e is None else plan(e), e is None) for n, e in enumerate(code)]
         self.written[number] = BITS
         return BITS
+
+
+NOBODY = frozenset[str]()
+
+
+@lru_cache(REMEMBERED)
+def _needed(stretch: Stretch, live: int, branches: bool, asking: frozenset[str]) -> tuple[list[Step], int, int]:
+    """The instructions of a block that matter, if ``live`` matters behind it; the registers that it writes; and what
+    matters before it. ``branches``: whether its last instruction decides where it goes on; ``asking``: mnemonics of
+    which is to be known what they read."""
+    steps: list[Step] = []
+    written = 0
+    last = len(stretch.effects) - 1
+    for n in range(last, -1, -1):
+        this = stretch.effects[n]
+        if this is None:
+            steps.append(Step(n, clears=True))
+            continue
+        needed = None
+        if this.written:
+            written |= this.written
+            if this.written & live:
+                needed = plan(this)
+                if needed.always:
+                    live &= ~this.written
+                live |= needed.uses
+        if needed is None and this.i.base == "CALL":
+            steps.append(Step(n, clears=True))  # what a function leaves
+        if this.i.base in asking or branches and n == last:
+            registers = _asked(this.i)
+            for register in registers:
+                live |= 1 << register
+            if needed or registers:
+                steps.append(Step(n, registers, needed))
+        elif needed:
+            steps.append(Step(n, (), needed))
+    steps.reverse()
+    return steps, written, live
 
 
 def _asked(i: Instruction) -> list[int]:
@@ -567,7 +597,9 @@ class Values:
     ) -> Iterator[tuple[int, Instruction, State]]:
         """The instructions of a block (with one of some mnemonics), their numbers, and what is known before each of the
         registers that were asked for."""
-        for n, *_ in self.needed.steps[block]:
+        start = self.graph.blocks[block].start
+        for step in self.needed.steps[block]:
+            n = start + step.n
             i = self.graph.instructions[n]
             if i is not None and (wanted is None or i.base in wanted):
                 yield n, i, self.before.get(n, {})
@@ -582,7 +614,7 @@ class Values:
         known = [one for one in found if one is not None]
         if len(known) < len(found):
             return None
-        return Truth(all(one.uniform for one in known), _origin(known))
+        return TRUTHS[all(one.uniform for one in known), _origin(known)]
 
     def _end(self, block: int) -> State:
         """The state behind a block."""
@@ -592,9 +624,10 @@ class Values:
             if all(before.get(register) is known for register, known in start.items()):
                 return self.ends[block]
         state = dict(start)
+        first = self.graph.blocks[block].start
         for n, asked, this, clears in self.needed.steps[block]:
             if asked:
-                self.before[n] = {register: state[register] for register in asked if register in state}
+                self.before[first + n] = {register: state[register] for register in asked if register in state}
             if this is not None:
                 execute(state, this)
             elif clears:

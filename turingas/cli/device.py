@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +25,9 @@ from turingas.cli.options import (
 )  # fmt: skip
 from turingas.cli.output import WRONG, diagnosed, fail, printable
 from turingas.packages import check
+
+if TYPE_CHECKING:
+    from turingas.cubin.pick import Found
 
 
 @click.command(cls=Numbers, short_help="Run a kernel on the CPU device.")
@@ -68,6 +72,7 @@ def run(
         options["shared"] = found.shared or 0 if options["shared"] is None else options["shared"]
         block = block or (found.block or 32,)
         show_progress = sys.stderr.isatty() and not as_json
+        args = (*args, *_scratch(found, len(args), grid))
         outcome = command.run(found.cubin, args, grid, block, save, seed, show_progress, options)
         for path, array in outcome.saved:
             with written(path) as stream:
@@ -76,6 +81,14 @@ def run(
         if outcome.error:
             click.echo(printable(outcome.error), err=True)
     return WRONG if outcome.failed else 0
+
+
+def _scratch(found: Found, given: int, grid: tuple[int, ...]) -> list[str]:
+    """Arguments for the pointers to scratch memory that Triton's kernels have behind those of the function."""
+    kernels = [code for code in found.cubin.kernels if found.kernel in ("", code.name)]
+    if not found.scratch or len(kernels) != 1 or len(kernels[0].params) - given != len(found.scratch):
+        return []
+    return [f"u8[{size * math.prod(grid)}]" if size else "0" for size in found.scratch]
 
 
 @click.command(cls=Numbers, short_help="Compare a kernel with a reference and with float64.")

@@ -205,10 +205,18 @@ def launching(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Modes(click.Option):
-    """An option that takes the next word only if that is one of its choices: else it is a flag, as it once was."""
+    """An option that takes the next word only if that is one of its choices: else it is a flag, as it once was. What
+    stands behind "=" is its value in any case."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
+
+        def match(name: str, value: str | None, state: Any, then: Any = parser._match_long_opt) -> None:
+            if name in self.opts and value is not None:
+                self.type.convert(value, self, ctx)
+            then(name, value, state)
+
+        parser._match_long_opt = match
         known = self.type.choices if isinstance(self.type, click.Choice) else ()
         for name in self.opts:
             option = parser._long_opt[name]

@@ -29,13 +29,15 @@ Row = tuple[str, str, str]  # architecture, kernel, place
 @dataclass(frozen=True)
 class Found:
     """A cubin that was picked, the kernel that it was picked for ("": any), and what stands beside it of its launch:
-    threads of a block and bytes of dynamic shared memory, None where nothing does. ``source``: what it was assembled
-    from, if it was."""
+    threads of a block and bytes of dynamic shared memory, None where nothing does. ``scratch``: bytes for
+    each block of what Triton's last pointers, which are none of the function's, point to. ``source``: what it was
+    assembled from, if it was."""
 
     cubin: Cubin
     kernel: str = ""
     block: int | None = None
     shared: int | None = None
+    scratch: tuple[int, ...] = ()
     source: str = ""
 
 
@@ -114,13 +116,14 @@ def matching(names: list[str], kernel: str | None) -> list[str]:
     return [name for name in names if name.startswith("_Z") and mangled in name]
 
 
-def beside(place: str) -> tuple[int | None, int | None]:
-    """Threads of a block and dynamic shared memory, as Triton wrote them beside the cubin ``place``."""
+def beside(place: str) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Threads of a block, dynamic shared memory and scratch memory, as Triton wrote them beside the cubin ``place``."""
     try:
         facts = json.loads(Path(place).with_suffix(".json").read_text())
-        return WARP * int(facts["num_warps"]), int(facts["shared"])
+        scratch = [facts[name] for name in ("global_scratch_size", "profile_scratch_size") if name in facts]
+        return WARP * int(facts["num_warps"]), int(facts["shared"]), tuple(map(int, scratch))
     except (OSError, ValueError, KeyError, TypeError):
-        return None, None
+        return None, None, ()
 
 
 def _cubins(source: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, str, bytes]]:

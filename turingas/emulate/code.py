@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from turingas.isa.effects import Effects
 from turingas.isa.instruction import Imm, Instruction, instruction
 from turingas.isa.isa import Isa, instruction_set
 from turingas.isa.latency import latencies
+from turingas.isa.op import Op
+from turingas.isa.table import OPS
 
 WORD = 16
 
@@ -45,12 +48,18 @@ class Code:
         self.reserved: dict[str, int] = {}  # symbols of the system's shared memory, for tensor memory
         self.isa = instruction_set(kernel.arch)
         self.instructions: list[Instruction | None] = [decoded(self.isa, w, n * WORD) for n, w in enumerate(words)]
-        # a count in a uniform register may be any
-        asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
-                 for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip
+        self.bases = {i.base for i in self.instructions if i is not None}  # what it has at all
+        asked = []
+        if "USETMAXREG" in self.bases:  # a count in a uniform register may be any
+            asked = [i.operands[-1].value if isinstance(i.operands[-1], Imm) else self.arch.max_registers
+                     for i in self.instructions if i is not None and i.base == "USETMAXREG"]  # fmt: skip
         self.moves = bool(asked)  # warps give registers up, or ask for more
         # a relocatable kernel declares its own alone; linking it gives it the most of what it calls
         self.registers = max(1, *asked, *(text.registers for _, text in sections))
+
+    def has(self, which: Callable[[Op], bool]) -> bool:
+        """Whether it has an instruction of some kind."""
+        return any(which(OPS[base]) for base in self.bases)
 
     @functools.cached_property
     def effects(self) -> list[Effects | None]:

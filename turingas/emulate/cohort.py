@@ -24,6 +24,7 @@ from turingas.emulate.tensor_memory import TensorMemory
 from turingas.isa.instruction import ZEROS, Instruction
 
 PATIENCE = 64  # turns that a split waits before it goes first
+REGISTERS = 8  # a warp gets so many, or a multiple, for each thread
 Z_R, Z_UR, Z_P = ZEROS["R"], ZEROS["UR"], ZEROS["P"]
 
 
@@ -36,7 +37,7 @@ class Cohort:
     def __init__(self, wave: State, rows: Rows, count: int, active: Array | None) -> None:
         self.wave, self.rows, self.count, self.active = wave, rows, count, active
         self.mask = active
-        self.threads = 32 * count if active is None else int(active.sum())
+        self.threads = 32 * count if active is None else int(np.count_nonzero(active))
 
     # -- registers, raw
 
@@ -234,7 +235,7 @@ class State:
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
         #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
         self.left: dict[tuple[int, int, int], int] = {}
-        self.has = np.full(warps, image.kernel.registers)  # registers that each warp has
+        self.has = np.full(warps, -(-image.kernel.registers // REGISTERS) * REGISTERS)  # registers that each warp has
         self.pool = np.zeros(blocks, np.int64)  # registers that warps of a block have given up, for each thread of one
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)

@@ -455,7 +455,7 @@ def _collect(report: Report, wave: Wave) -> None:
 def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
     """How many threads run waves of ``each`` blocks: one where the order of blocks shows in the result, or where the
     run is watched; and no more than have a whole wave to run, for threads with small ones get in each other's way."""
-    if any(i is not None and "atomic" in i.op.traits and i.op.space != "shared" for i in image.instructions):
+    if image.has(lambda op: "atomic" in op.traits and op.space != "shared"):
         return 1
     if options.races or options.strict or options.cooperative or "vprintf" in image.externals.values():
         return 1
@@ -467,7 +467,7 @@ def _workers(image: Image, options: Options, blocks: int, each: int) -> int:
 
 def _steals(image: Image) -> bool:
     """Whether blocks take over the work of others that have not begun."""
-    return any(i is not None and i.base == "UGETNEXTWORKID" for i in image.instructions)
+    return "UGETNEXTWORKID" in image.bases
 
 
 def _cores() -> int:
@@ -486,7 +486,7 @@ def _wave(
         wave.observers.append(Strict(wave, options.stale))
     if options.races:
         wave.observers.append(Races(wave) if ledger is None else GlobalRaces(wave, ledger, first))
-    if (options.strict or options.races) and any(i is not None and i.op.pipe == "wgmma" for i in image.instructions):
+    if (options.strict or options.races) and image.has(lambda op: op.pipe == "wgmma"):
         wave.observers.append(Products(wave))
     if options.counters:
         wave.observers.append(Counting(len(image.words), options.traffic))

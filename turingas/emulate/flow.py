@@ -83,20 +83,20 @@ def _first(value: Array, lanes: Array) -> Array:
 def _go(t: Turn, lanes: Array, target: int) -> bool:
     """``lanes`` go to instruction ``target``, the others to the next one."""
     splits, chosen = t.wave.splits, t.chosen
-    some = any_lane(lanes)
-    if not some.any():
+    if not lanes.any():
         splits.pc[chosen] = t.n + 1
         return True
     active = _active(t)
-    every = ~any_lane(active & ~lanes)
-    if every.all():
+    rest = active & ~lanes
+    if not rest.any():
         splits.pc[chosen] = target
         return True
+    some, every = any_lane(lanes), ~any_lane(rest)
     splits.pc[chosen] = np.where(every, target, t.n + 1)
     parted = some & ~every
     if parted.any():
         here = chosen[parted]
-        splits.mask[here] = active[parted] & ~lanes[parted]
+        splits.mask[here] = rest[parted]
         splits.add(splits.warp[here], np.int64(target), lanes[parted], t.wave.turn)
     return False
 
@@ -319,17 +319,20 @@ def _without_those_who_left(k: Cohort, number: int, masks: Array) -> Array:
 def _wait(t: Turn, lanes: Array, state: int, key: Array, need: Array, free: Array) -> bool:
     """``lanes`` wait in ``state``; the others, and the rows of ``free``, go on."""
     splits, chosen = t.wave.splits, t.chosen
-    active = _active(t)
-    come = any_lane(lanes)
-    parted = come & any_lane(lanes != active)
-    if parted.any():  # those whom the guard holds back go on without waiting
-        here = chosen[parted]
-        splits.add(splits.warp[here], np.int64(t.n + 1), active[parted] & ~lanes[parted], t.wave.turn)
-        splits.mask[here] = lanes[parted]
-    go = free | ~come
+    go, whole = free, True
+    if lanes is not t.k.active:
+        active = _active(t)
+        come = any_lane(lanes)
+        parted = come & any_lane(lanes != active)
+        whole = not parted.any()
+        if not whole:  # those whom the guard holds back go on without waiting
+            here = chosen[parted]
+            splits.add(splits.warp[here], np.int64(t.n + 1), active[parted] & ~lanes[parted], t.wave.turn)
+            splits.mask[here] = lanes[parted]
+        go = free | ~come
     splits.pc[chosen[go]] = t.n + 1
     if go.all():
-        return not parted.any()
+        return whole
     stay = chosen[~go]
     splits.state[stay] = state
     splits.key[stay] = key[~go]
@@ -477,8 +480,6 @@ def _at_groups(wave: State) -> Array:
     """The splits whose warp group has come."""
     splits = wave.splits
     here = (splits.state == m.AT_GROUP).nonzero()[0]
-    if not len(here):
-        return here
     group = splits.key[here]
     came = np.bincount(group, splits.mask[here].sum(axis=1), wave.warps)
     return here[came[group] == 32 * m.GROUP]
@@ -552,8 +553,6 @@ def _at_clusters(wave: State) -> Array:
     """The splits for whom the barrier of their cluster is over."""
     splits, at = wave.splits, wave.meeting
     here = (splits.state == m.AT_CLUSTER).nonzero()[0]
-    if not len(here):
-        return here
     _meet(wave)
     warp = splits.warp[here]
     phase = at.phase[wave.block_of[warp] // wave.options.together]
@@ -572,15 +571,16 @@ def _at_clusters(wave: State) -> Array:
 def release(wave: State) -> None:
     """Let go of those whose waiting has come to its end, and join those that then stand at one place."""
     splits = wave.splits
-    if not (splits.state != m.RUNNING).any():
+    waiting = set(splits.state.tolist()) - {m.RUNNING}
+    if not waiting:
         return
-    alive = bits_of(wave.alive).astype(np.int64)
-    masks = bits_of(splits.mask).astype(np.int64)
-    freed: list[Array] = []
-    for state in (m.AT_BSYNC, m.AT_WARPSYNC):
+    over = ((m.AT_BAR, _at_bars), (m.AT_GROUP, _at_groups), (m.AT_CLUSTER, _at_clusters))
+    freed = [found(wave) for state, found in over if state in waiting]
+    if together := waiting & {m.AT_BSYNC, m.AT_WARPSYNC}:
+        alive = bits_of(wave.alive).astype(np.int64)
+        masks = bits_of(splits.mask).astype(np.int64)
+    for state in together:
         here = (splits.state == state).nonzero()[0]
-        if not len(here):
-            continue
         warp, need = splits.warp[here], splits.need[here]
         if state == m.AT_BSYNC:
             need = wave.barriers[splits.key[here], warp, splits.mask[here].argmax(axis=1)].astype(np.int64)
@@ -593,7 +593,6 @@ def release(wave: State) -> None:
         if state == m.AT_BSYNC:
             complete = _without_spinners(wave, number[order[starts]], warp[order[starts]], came, missing)
         freed.append(here[order[complete[new.cumsum() - 1]]])
-    freed += [_at_bars(wave), _at_groups(wave), _at_clusters(wave)]
     gone = np.concatenate(freed)
     if not len(gone):
         return
@@ -632,8 +631,6 @@ def _at_bars(wave: State) -> Array:
     """The splits whose BAR is complete."""
     splits, bars = wave.splits, wave.bars
     here = (splits.state == m.AT_BAR).nonzero()[0]
-    if not len(here):
-        return here
     size = len(bars.arrived)
     alive = wave.alive.sum(axis=1)
     warp = splits.warp[here]

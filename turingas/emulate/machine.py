@@ -44,7 +44,7 @@ class Image(Code):
         self.guards: list[Get | None] = [None if r is None else r.guard for r in self.ready]
         self.flow = [None if r is None else r.flow for r in self.ready]
         self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
-        self.elapsed = np.concatenate([[0], np.cumsum(self.stalls)])
+        self.elapsed = [0, *np.cumsum(self.stalls).tolist()]
         self.ends = self._ends()
         #: the highest register of each instruction
         self.highest = np.array([-1 if r is None else r.highest for r in self.ready]) if self.moves else np.zeros(0)
@@ -53,11 +53,13 @@ class Image(Code):
     def _settling(self) -> None:
         """Whoever waits, by the mask of its control code, for a scoreboard that is set when a group of copies is
         closed, or by a load of tensor memory, knows that these are over."""
+        self.settled: dict[int, list[int]] = {}
+        if not (self.bases & {"LDGDEPBAR", "UTMACMDFLUSH"} or "LDTM" in self.bases):
+            return
         groups = [i.control for i in self.instructions if i is not None and i.base in ("LDGDEPBAR", "UTMACMDFLUSH")]
         loads = {i.control.write for i in self.instructions if i is not None and i.base == "LDTM"}
         boards = [(b, b) for b in sorted({b for c in groups for b in (c.write, c.read) if b < SCOREBOARDS})]
         boards += [(b, LOADED + b) for b in sorted(loads) if b < SCOREBOARDS]
-        self.settled: dict[int, list[int]] = {}
         for n, i in enumerate(self.instructions):
             if i is None or not (waits := [late for b, late in boards if i.control.wait >> b & 1]):
                 continue

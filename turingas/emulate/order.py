@@ -89,6 +89,7 @@ class Order(Observer):
         self.clocks[0, np.arange(wave.warps), self.own] = 1
         self.meetings: dict[tuple[str, int], Meeting] = {}
         self.operations = Operations()
+        self.knowledge: dict[int, Array] = {}  # of operations that touch nothing: what their warp knew of others
 
     def _column(self, kind: str, which: int, width: int) -> int:
         """The first column of a scoreboard (width: one for each warp of a team), or that of an mbarrier."""
@@ -190,6 +191,14 @@ class Order(Observer):
 
     # -- asynchronous operations
 
+    def _remember(self, flight: Flight) -> None:
+        """``flight`` touches nothing, it only tells of what was before (UTCBAR): an mbarrier that hears of it hears of
+        what its warp knows of others, so that who waits may overwrite what was copied, multiplied and committed."""
+        for number, warp in zip(flight.numbers.tolist(), flight.warps.tolist()):
+            known = self.clocks[:, warp].copy()
+            known[:, self.own[warp]] = 0
+            self.knowledge[number] = known
+
     def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None:
         value = np.zeros(self.wave.warps, np.int64)
         value[warps] = numbers + 1
@@ -223,6 +232,9 @@ class Order(Observer):
                 continue
             ids = flight.numbers
             ids = ids if which is None else ids[which]
+            for known in (self.knowledge[n] for n in ids.tolist() if n in self.knowledge):
+                part = meeting.pending[:, : known.shape[1]]
+                np.maximum(part, known, out=part)
             fresh = operations.value[ids] == NEVER
             operations.column[ids[fresh]], operations.value[ids[fresh]] = column, phase
             grouped = ids[~fresh]  # those that their group proves, too

@@ -15,8 +15,8 @@ What is reported, each pair of instructions once:
   may still use its memory.
 * In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
   are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
-* Atomics do not race with atomics, nor with the load that belongs to a compare-and-swap loop (float atomics are
-  compiled to such loops); they do with other loads and stores.
+* Atomics, asynchronous ones too, do not race with atomics, nor with the load that belongs to a compare-and-swap loop
+  (float atomics are compiled to such loops); they do with other loads and stores.
 
 What is not: plain accesses of one warp by different instructions, for what orders them cannot be seen (compilers leave
 out __syncwarp where a warp has not diverged); a fence, a wait and an arrival count for the whole warp. Order that locks
@@ -107,6 +107,7 @@ class Races(Order):
         self.read = np.zeros((self.pieces, self.members), np.int32)  # the clock of the last read of each warp of a team
         self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
         self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
+        self.sums: Array | None = None  # and of asynchronous atomics, which do not race with each other
         self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
@@ -126,6 +127,8 @@ class Races(Order):
         number = i.address // WORD
         queued = proxy and any(touch.space == "tensor" for touch in touches)
         flight.numbers = self.operations.add(flight.warps, number, proxy, queued)
+        if not touches:
+            self._remember(flight)
         for touch in touches:
             if touch.space == "global":
                 continue
@@ -137,19 +140,31 @@ class Races(Order):
                 hit = self._hit(i, warps, begin * touch.nbytes, touch.nbytes, columns % 32)
             ops = np.repeat(flight.numbers[rows], len(hit.piece) // max(1, len(rows)))
             race = hit.unknown(self.write)
-            hit.report("WAW" if touch.what == "write" else "RAW", race, self.write)
+            if touch.what == "atomic":
+                race &= ~self.atomic[hit.piece]
+            hit.report("WAW" if touch.what in ("write", "atomic") else "RAW", race, self.write)
             if touch.space == "shared":
                 hit.report("PROXY", hit.unknown(self.write, proxy) & ~race, self.write)
             if touch.what == "mbarrier":
                 self.cells[hit.piece] = True
             elif touch.what == "write":
                 hit.readers()
+                hit.under_way("WAW", self.sums)
                 self.write.set(hit, number, ops, True)
                 self.atomic[hit.piece] = False
+            elif touch.what == "atomic":
+                hit.readers()
+                self.sums = self._noted(self.sums, hit, ops)
             else:
-                if self.fetch is None:
-                    self.fetch = np.full((self.pieces + self.words, self.members), -1, np.int64)
-                self.fetch[hit.piece, self.own[hit.warp]] = ops
+                hit.under_way("RAW", self.sums)
+                self.fetch = self._noted(self.fetch, hit, ops)
+
+    def _noted(self, table: Array | None, hit: _Hit, ops: Array) -> Array:
+        """A table of operations by piece and warp, with these in it."""
+        if table is None:
+            table = np.full((self.pieces + self.words, self.members), -1, np.int64)
+        table[hit.piece, self.own[hit.warp]] = ops
+        return table
 
     def ended(self) -> None:
         """The wave has ended: a block whose shared memory others, or operations of the async proxy, may still be using
@@ -166,13 +181,13 @@ class Races(Order):
             foreign = (warp >= 0) & (self.wave.block_of[warp] != block) & (last < 0)
             foreign &= known[self.own[warp]] < clock
             self._ends(block, warps, foreign, number, warp, last)
-            fetched = [] if self.fetch is None else list(self.fetch[pieces].T)
-            for ops in (last, *fetched):
+            others = [column for table in (self.fetch, self.sums) if table is not None for column in table[pieces].T]
+            for ops in (last, *others):
                 under_way = (ops >= 0) & (known[operations.column[ops]] < operations.value[ops])
                 under_way &= operations.proxy[ops] | (self.wave.block_of[operations.warp[ops]] != block)
                 self._ends(block, warps, under_way, operations.number[ops], operations.warp[ops], ops)
-            others = np.setdiff1d(np.arange(self.members), self.own[warps])
-            for member in others.tolist() if self.wave.shared.cluster > 1 else ():
+            abroad = np.setdiff1d(np.arange(self.members), self.own[warps])
+            for member in abroad.tolist() if self.wave.shared.cluster > 1 else ():
                 reader = np.full(self.stride, self.team[warps[0]] * self.members + member)
                 late = self.read[pieces, member] > known[member]
                 self._ends(block, warps, late, self.reader[pieces, member], reader, np.full(self.stride, -1))
@@ -237,6 +252,7 @@ class Races(Order):
         if number in self.swaps:
             race &= ~self.atomic[hit.piece]
         hit.report("RAW", race, self.write)
+        hit.under_way("RAW", self.sums)
         if number in self.swaps:
             return  # the compare-and-swap that follows speaks for it
         own = self.own[hit.warp]
@@ -255,6 +271,8 @@ class Races(Order):
             race &= (self.value[hit.piece] != values) | self.atomic[hit.piece] | ~plain
         hit.report("WAW", race, self.write)
         hit.readers()
+        if not atomic:
+            hit.under_way("WAW", self.sums)
         self.write.set(hit, number, proxy=syncs)
         self.atomic[hit.piece] = atomic
         if not atomic:
@@ -351,15 +369,21 @@ class _Hit:
         at, reader = np.nonzero(late)
         if len(at):
             self._each("WAR", at, races.reader[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
-        if races.fetch is not None:
-            operation, known = races.fetch[self.piece], races.operations
-            late = (operation >= 0) & (races.clocks[0][mine, known.column[operation]] < known.value[operation])
-            if self.queued:
-                late &= ~(known.queued[operation] & (known.warp[operation] == mine))
-            at, reader = np.nonzero(late)
-            if len(at):
-                operation = operation[at, reader]
-                self._each("WAR", at, known.number[operation], known.warp[operation], operation)
+        self.under_way("WAR", races.fetch)
+
+    def under_way(self, kind: str, table: Array | None) -> None:
+        """Reports operations of a table whose end this access does not know of."""
+        if table is None:
+            return
+        races, mine = self.races, self.warp[:, None]
+        operation, known = table[self.piece], races.operations
+        late = (operation >= 0) & (races.clocks[0][mine, known.column[operation]] < known.value[operation])
+        if self.queued:
+            late &= ~(known.queued[operation] & (known.warp[operation] == mine))
+        at, which = np.nonzero(late)
+        if len(at):
+            operation = operation[at, which]
+            self._each(kind, at, known.number[operation], known.warp[operation], operation)
 
     def report(self, kind: str, race: Array, last: _Last) -> None:
         at = np.flatnonzero(race)

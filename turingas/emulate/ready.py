@@ -67,19 +67,17 @@ def _constants(image: Code, held: list[Held]) -> list[bytes]:
     return [image.bank(number)[start:end].tobytes() for number, start, end in held]
 
 
-_READY: dict[tuple[Isa, str, int, int], Ready] = {}
+_READY: dict[tuple[Isa, str], dict[tuple[int, int], Ready]] = {}
 
 
 def ready(image: Code, maker: Maker) -> list[Ready | None]:
     """The instructions of ``image``; None where no row of the table explains a word."""
-    if len(_READY) > REMEMBERED:
-        _READY.clear()
-    isa, name = image.isa, image.arch.name
-    found: list[Ready | None] = []
-    for n, (word, i) in enumerate(zip(image.words, image.instructions)):
-        key = isa, name, word, n
-        one = _READY.get(key)
-        if one is None and i is not None:
-            one = _READY[key] = Ready(i, maker)
-        found.append(one)
+    known = _READY.setdefault((image.isa, image.arch.name), {})
+    if len(known) > REMEMBERED:
+        known.clear()
+    found = list(map(known.get, zip(image.words, range(len(image.words)))))
+    if None in found:
+        for n, (word, i) in enumerate(zip(image.words, image.instructions)):
+            if found[n] is None and i is not None:
+                found[n] = known[word, n] = Ready(i, maker)
     return found

@@ -7,15 +7,16 @@ their code. Threads that wait at a BSYNC go on behind it, whichever way they cam
 from __future__ import annotations
 
 import functools
+import operator
 import struct
 from dataclasses import dataclass, field
 
 from turingas.cubin.model import Kernel
+from turingas.flow.stretch import Stretch, stretch
 from turingas.isa.arch import WORD_BYTES
-from turingas.isa.effects import Effects, distances
+from turingas.isa.effects import Effects
 from turingas.isa.instruction import Instruction, Label, instructions
 from turingas.isa.isa import instruction_set
-from turingas.isa.latency import latencies
 
 TABLE_BANK = 2  # of constants: where compilers put jump tables
 
@@ -59,7 +60,8 @@ class Graph:
     def __init__(self, kernel: Kernel, file: str = "") -> None:
         self.kernel, self.file = kernel, file
         self.isa = instruction_set(kernel.arch)
-        self.instructions = instructions(self.isa, kernel.code)
+        self.words = list(kernel.code)
+        self.instructions = instructions(self.isa, self.words)
         self.blocks: list[Block] = []
         self.block_at: dict[int, int] = {}  # first instruction -> block
         self.entries: list[int] = []
@@ -72,27 +74,43 @@ class Graph:
         self._loops: list[Loop] | None = None
 
     @functools.cached_property
-    def effects(self) -> list[Effects | None]:
-        """What each instruction means for those behind it. AsmError where the latencies are not known."""
-        return distances(latencies(self.kernel.arch)).all(self.instructions)
+    def stretches(self) -> list[Stretch]:
+        """The instructions of each block, as a stretch."""
+        arch, words, code = self.kernel.arch, self.words, self.instructions
+        return [
+            stretch(arch, tuple(words[block.start : block.end]), code[block.start : block.end]) for block in self.blocks
+        ]
 
     @functools.cached_property
-    def mnemonics(self) -> dict[str, list[int]]:
-        """Mnemonic, without modifiers -> its instructions."""
-        found: dict[str, list[int]] = {}
-        for n, i in enumerate(self.instructions):
-            if i is not None:
-                found.setdefault(i.base, []).append(n)
-        return found
+    def effects(self) -> list[Effects | None]:
+        """What each instruction means for those behind it. AsmError where the latencies are not known."""
+        return [this for one in self.stretches for this in one.effects]
+
+    @functools.cached_property
+    def mnemonics(self) -> frozenset[str]:
+        """The mnemonics of its instructions, without modifiers."""
+        return frozenset().union(*[one.mnemonics for one in set(self.stretches)])
+
+    @property
+    def touched(self) -> int:
+        """The registers that its instructions read and write, as bits."""
+        return functools.reduce(operator.or_, [one.touched for one in self.stretches], 0)
 
     def of(self, *mnemonics: str) -> list[int]:
         """The instructions of these mnemonics, in order."""
-        return sorted([n for mnemonic in mnemonics for n in self.mnemonics.get(mnemonic, ())])
+        wanted = self.mnemonics.intersection(mnemonics)
+        if not wanted:
+            return []
+        return [
+            block.start + n
+            for block, one in zip(self.blocks, self.stretches)
+            for n in sorted([n for mnemonic in wanted for n in one.mnemonics.get(mnemonic, ())])
+        ]
 
     def text(self, n: int) -> str:
         """Instruction ``n`` as nvdisasm writes it."""
         found = self.instructions[n]
-        return found.text() if found else f".word {self.kernel.words[n]:#034x}"
+        return found.text() if found else f".word {self.words[n]:#034x}"
 
     def source(self, n: int) -> tuple[str, int]:
         """File and line that instruction ``n`` comes from; line 0 where it is not known."""

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from turingas.flow.graph import Graph, flow_of
+from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.effects import FIRST, PREDICATES, Effects, literal
 from turingas.isa.instruction import Imm, Instruction, Operand, Reg
 
@@ -194,11 +195,6 @@ class Guards:
     def __init__(self, graph: Graph, facts: list[Effects | None]) -> None:
         self.graph, self.facts = graph, facts
         self._rules: dict[int, list[Rule]] = {}
-        #: of each block the instructions that have a guard or write predicates
-        self._predicated = [
-            [(n, this) for n in range(block.start, block.end) if (this := facts[n]) and (this.guard or this.clears)]
-            for block in graph.blocks
-        ]
         self.at = [IMPOSSIBLE] * len(graph.blocks)
         self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
@@ -265,7 +261,8 @@ class Guards:
         block, ways, runs = self.graph.blocks[number], self.ways, self.runs
         start, end, holds = block.start, block.end, row(known, TRUE)
         ways[start:end] = runs[start:end] = [holds] * (end - start)
-        for n, this in self._predicated[number]:
+        for at, this in _predicated(self.graph.stretches[number]):
+            n = start + at
             if this.guard is not None:
                 guard = literal(*this.guard)
                 runs[n] = holds | row(known, guard) | 1 << guard
@@ -336,6 +333,12 @@ class Guards:
                     return ROW
                 mask |= facts.clears
         return mask
+
+
+@lru_cache(REMEMBERED)
+def _predicated(stretch: Stretch) -> list[tuple[int, Effects]]:
+    """The instructions of a block that have a guard or write predicates."""
+    return [(n, this) for n, this in enumerate(stretch.effects) if this is not None and (this.guard or this.clears)]
 
 
 @lru_cache(1)

@@ -306,6 +306,7 @@ AMPERE, GA10X, ADA, HOPPER = since("sm_80"), since("sm_86"), since("sm_89"), sin
 BLACKWELL, RTX = since("sm_100"), since("sm_120")  # all of Blackwell, and the chips of GeForce
 THOR = since("sm_110")
 B200 = BLACKWELL - RTX  # those with tensor memory
+B300 = since("sm_103")
 
 
 def chip(name: str) -> str:

@@ -145,26 +145,26 @@ def _texts(prefix: str, count: int, zero: str, last: int) -> dict[int, str]:
 
 
 @functools.cache
-def _beginning(prefix: str, count: int, zero: str, last: int, words: int) -> dict[int, str]:
-    """The registers that an operand of ``words`` registers may begin at."""
+def _beginning(prefix: str, count: int, zero: str, last: int, words: int, align: int) -> dict[int, str]:
+    """The registers that an operand of ``words`` registers may begin at, multiples of ``align``."""
     texts = _texts(prefix, count, zero, last)
-    return {index: name for index, name in texts.items() if _fits(index, words, count, last)}
+    return {index: name for index, name in texts.items() if _fits(index, words, align, count, last)}
 
 
 @functools.cache
 def _registers(
-    prefix: str, count: int, zero: str, last: int, pos: int, words: int, lead: str, trail: str
+    prefix: str, count: int, zero: str, last: int, pos: int, words: int, align: int, lead: str, trail: str
 ) -> dict[int, str]:
     """Bits and texts of these registers where they stand at ``pos``, between ``lead`` and ``trail``."""
-    found = _beginning(prefix, count, zero, last, words)
+    found = _beginning(prefix, count, zero, last, words, align)
     texts = f"{lead}{(trail + SEPARATOR + lead).join(found.values())}{trail}".split(SEPARATOR)
     return dict(zip([index << pos for index in found], texts))
 
 
 @functools.cache
-def _ending(prefix: str, count: int, zero: str, last: int, pos: int, words: int) -> dict[str, int]:
+def _ending(prefix: str, count: int, zero: str, last: int, pos: int, words: int, align: int) -> dict[str, int]:
     """The same, the other way round; above the word of 128 bits is a bit for where a general register ends."""
-    found = _beginning(prefix, count, zero, last, words)
+    found = _beginning(prefix, count, zero, last, words, align)
     end = 1 << 128 + max(words, 1) if prefix == "R" else 0
     return {name: index << pos | (end << index if index != last else 0) for index, name in found.items()}
 
@@ -172,9 +172,14 @@ def _ending(prefix: str, count: int, zero: str, last: int, pos: int, words: int)
 SEPARATOR = "\n"  # stands in no text
 
 
-def _fits(index: int, words: int, count: int, last: int) -> bool:
+def usual(words: int) -> int:
+    """What the first of so many registers is a multiple of."""
+    return 4 if words > 2 else max(1, words)
+
+
+def _fits(index: int, words: int, align: int, count: int, last: int) -> bool:
     """Whether an operand of so many registers may begin at this one."""
-    return words <= 1 or index == last or not (index % (4 if words > 2 else 2) or index + words > count)
+    return words <= 1 or index == last or not (index % align or index + words > count)
 
 
 KINDS = {"R": "a register", "UR": "a uniform register", "P": "a predicate", "UP": "a uniform predicate"}
@@ -184,7 +189,8 @@ class Register(Field):
     """A register: ``R5``, ``UR4``, ``P0``, ``B3``. The last index of general and uniform ones reads as zero.
 
     ``neg``, ``abs``, ``inv`` and ``reuse`` are the positions of the bits that write ``-``, ``|x|``, ``~`` or ``!`` and
-    ``.reuse``; None where the operand has none. ``suffix`` is written behind the name, inside the bars.
+    ``.reuse``; None where the operand has none. ``suffix`` is written behind the name, inside the bars. ``align``: what
+    the first of several registers is a multiple of, if it is not as usual.
     """
 
     def __init__(
@@ -200,9 +206,11 @@ class Register(Field):
         reuse: int | None = None,
         limit: int | None = None,
         suffix: Enum | None = None,
+        align: int | None = None,
     ) -> None:
         super().__init__(pos, width)
         self.prefix, self.zero, self.words = prefix, zero, words
+        self.align = align or usual(words)
         self.neg, self.abs, self.inv, self.reuse = neg, abs, inv, reuse
         self.pos, self.suffix = pos, suffix
         self.mask |= suffix.mask if suffix else 0
@@ -244,7 +252,7 @@ class Register(Field):
     def quick(self, text: str) -> int | None:
         signs, name = self.signs(text)
         index = self._names.get(name)
-        if index is None or self.suffix is not None or not _fits(index, self.words, self.count, self.last):
+        if index is None or self.suffix is not None or not _fits(index, self.words, self.align, self.count, self.last):
             return None
         return signs | index << self.pos
 
@@ -279,9 +287,8 @@ class Register(Field):
         if index >= self.count:
             raise ValueError(f"{text} is out of range: {last}")
         if self.words > 1:
-            align = 4 if self.words > 2 else 2
-            if index % align:
-                raise ValueError(f"{text} must be a multiple of {align}: this operand has {32 * self.words} bits")
+            if index % self.align:
+                raise ValueError(f"{text} must be a multiple of {self.align}: this operand has {32 * self.words} bits")
             if index + self.words > self.count:
                 raise ValueError(f"{text} to {self.prefix}{index + self.words - 1} are out of range: {last}")
         return bits | index << self.pos
@@ -309,14 +316,14 @@ class Register(Field):
         where there is a suffix."""
         if self._extras == -1:
             return {}
-        at = self.pos, self.words
+        at = self.pos, self.words, self.align
         return _registers(self.prefix, self.count, self.zero, self.last, *at, lead, trail)
 
     def names(self) -> Mapping[str, int]:
         """The same, the other way round, each with its ``end``."""
         if self._extras == -1:
             return {}
-        return _ending(self.prefix, self.count, self.zero, self.last, self.pos, self.words)
+        return _ending(self.prefix, self.count, self.zero, self.last, self.pos, self.words, self.align)
 
     def end(self, bits: int) -> int:
         """A bit above the 128 of a word: bit n tells that general register n - 1 is the last that is used; 0 for RZ."""
@@ -325,7 +332,7 @@ class Register(Field):
 
     def checked(self, word: int) -> str:
         """``decode``, but Unprintable for what ``encode`` would not read back: a misaligned wide register."""
-        if self.words > 1 and not _fits(word >> self.pos & self.last, self.words, self.count, self.last):
+        if self.words > 1 and not _fits(word >> self.pos & self.last, self.words, self.align, self.count, self.last):
             raise Unprintable
         return self.decode(word)
 

@@ -204,8 +204,8 @@ Body = tuple["Shape", Reg, tuple[Operand, ...], str, tuple[str, ...], tuple[Acce
 
 class Shape:
     """A mnemonic with its modifiers in one form: what its instructions have in common, whatever their guards.
-    ``operands``: for each the mask of its bits, what they stand for, and whether that depends on the address, too;
-    ``located``: whether any of them does.
+    ``operands``: for each the mask of its bits, and what they stand for; ``located``: whether one of them depends on
+    the address, too.
     ``nbytes``: what an access moves for each lane;
     ``both``: places of registers that are read and written; ``halves``: whether two operands may be the halves of one
     immediate; ``moves``: whether a mask says which predicates are operands."""
@@ -223,14 +223,14 @@ class Shape:
         self.halves = sum(isinstance(f, Float) for pattern in form.operands for f in pattern.fields) > 1
         self.moves = any(pattern.source in MASKED for pattern in form.operands)
         wide, clear = form.size.span(word) if form.size else 1, "CLEAR" in mods
-        self.operands: list[tuple[int, Meanings, bool]] = []
+        self.operands: list[tuple[int, Meanings]] = []
         for n, pattern in enumerate(form.operands):
             double = any(name in pattern.source for name in _wide_sources(form))
             spanning = "UR" in pattern.source and "[" in pattern.source or pattern.source == "URm"
             spans = op.spans(self.mods, n, pattern.source) if spanning else 0
             means = _meanings(pattern, op, wide, double, spans, n == 0, clear)
-            self.operands.append((pattern.mask, means, pattern.target is not None or op.relative))
-        self.located = any(located for *_, located in self.operands)
+            self.operands.append((pattern.mask, means))
+        self.located = bool(self.operands) and (op.relative or any(o.target is not None for o in form.operands))
 
 
 def read_control(word: int) -> Control:
@@ -250,12 +250,25 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     bare = word & NO_CODE
     body = isa.bodies.get(bare)
     if body is None:
-        body = _body(isa, bare, address)
-        if not (body and body[0].located):
-            if len(isa.bodies) >= REMEMBERED:
-                isa.bodies.clear()
-            isa.bodies[bare] = body
-    return _new(Instruction, (word, address, _controls[word >> control.STALL], *body)) if body else None
+        body = isa.branches.get(bare)
+    if body is None:
+        body = _body(isa, bare)
+        known = isa.branches if body and body[0].located else isa.bodies
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[bare] = body
+    if not body:
+        return None
+    if body[0].located:
+        body = (*body[:2], tuple([_placed(operand, address) for operand in body[2]]), *body[3:])
+    return _new(Instruction, (word, address, _controls[word >> control.STALL], *body))
+
+
+def _placed(operand: Operand, address: int) -> Operand:
+    """An operand as it is at an address; it was read at address 0."""
+    if isinstance(operand, Label) and operand.relative:
+        return Label(operand.address + address, True, operand.base)
+    return operand
 
 
 def instructions(isa: Isa, words: Iterable[int]) -> list[Instruction | None]:
@@ -292,25 +305,22 @@ class _Shapes(dict[tuple[Form, int], Shape]):
 _controls, _shapes = _Controls(), _Shapes()
 
 
-def _body(isa: Isa, word: int, address: int) -> Body | tuple[()]:
-    """All that a word means but its control code; () where no row explains it."""
+def _body(isa: Isa, word: int) -> Body | tuple[()]:
+    """All that a word means at address 0 but its control code; () where no row explains it."""
     for form in isa.decoder.fitting(word):
         if form.accepts(word):
             try:
-                return _meant(form, word, address)
+                return _meant(form, word)
             except (Unprintable, ValueError):
                 pass
     return ()
 
 
-def _meant(form: Form, word: int, address: int) -> Body:
+def _meant(form: Form, word: int) -> Body:
     """The same of a word of this form. Unprintable where it has no text in this form, and so is not of it."""
     shape = _shapes[form, word & form.name_mask & ~GUARD]
     guard, reads = _guard(form.guard, word & GUARD)
-    if shape.located:
-        found = [means.at(word, address) if located else means[word & mask] for mask, means, located in shape.operands]
-    else:
-        found = [means[word & mask] for mask, means, _ in shape.operands]
+    found = [means[word & mask] for mask, means in shape.operands]
     operands: tuple[Operand, ...] = tuple([operand for operand, _, _ in found])
     if shape.halves:
         operands = _packed(operands)
@@ -342,10 +352,10 @@ Meaning = tuple[Operand, tuple[Access, ...], tuple[Access, ...]]  # what it read
 
 
 class Meanings(dict[int, Meaning]):
-    """What the bits of an operand mean; Unprintable for those that no text has. ``wide``: how many registers the data
-    operands have; ``double``: whether it is a source of 64 bits; ``spans``: how many uniform registers an address, or a
-    mask of lanes, spans, 0 where its field says so; ``first``: whether it is the first operand; ``clear``: whether the
-    instruction clears the barrier that it reads."""
+    """What the bits of an operand mean at address 0; Unprintable for those that no text has. ``wide``: how many
+    registers the data operands have; ``double``: whether it is a source of 64 bits; ``spans``: how many uniform
+    registers an address, or a mask of lanes, spans, 0 where its field says so; ``first``: whether it is the first
+    operand; ``clear``: whether the instruction clears the barrier that it reads."""
 
     def __init__(self, pattern: Pattern, op: Op, wide: int, double: bool, spans: int, first: bool, clear: bool) -> None:
         self.read, self.show = _reader(pattern, wide, op), pattern.sized(wide).exact
@@ -353,15 +363,11 @@ class Meanings(dict[int, Meaning]):
         self.first, self.cleared = first, clear
 
     def __missing__(self, bits: int) -> Meaning:
-        return remember(self, bits, self.at(bits, 0))
-
-    def at(self, word: int, address: int) -> Meaning:
-        """The operand of the instruction ``word`` at ``address``."""
-        self.show(word)
-        operand = self.read(word, address)
+        self.show(bits)
+        operand = self.read(bits)
         if self.uniform:
             operand = self._widened(operand)
-        return operand, *self._accesses(operand)
+        return remember(self, bits, (operand, *self._accesses(operand)))
 
     def _widened(self, value: Operand) -> Operand:
         """An operand with uniform registers, which span more of them than their fields say."""
@@ -458,7 +464,7 @@ FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
 
 # -- from the bits of an operand to its value. What depends on the row alone is looked at once, for all words.
 
-Read = Callable[[int, int], Operand]  # word, address
+Read = Callable[[int], Operand]  # of a word at address 0
 
 
 def _reader(pattern: Pattern, wide: int, op: Op) -> Read:
@@ -471,24 +477,24 @@ def _reader(pattern: Pattern, wide: int, op: Op) -> Read:
         return _memory(flat, wide, op)
     if not fields:
         name = Name(pattern.source)
-        return lambda word, address: name
+        return lambda word: name
     first = fields[0]
     if isinstance(first, Register):
         register = _register(first, wide, op, [piece for piece in flat if _is_suffix(*piece)])
         if len(fields) > 1 and isinstance(fields[1], Number):
             return _distance(fields[1], register, op.relative)
-        return lambda word, address: register(word)
+        return register
     if isinstance(first, Constant):
         constant = _constant(first, op)
-        return lambda word, address: constant(word)
+        return constant
     if isinstance(first, Float):
         kind = FLOATS[first.size]
-        return lambda word, address: Imm(first.get(word), first.get(word), kind, first.decode(word))
+        return lambda word: Imm(first.get(word), first.get(word), kind, first.decode(word))
     if isinstance(first, Number):
-        return lambda word, address: Imm(first.get(word), _signed(first, word), "int", first.decode(word))
+        return lambda word: Imm(first.get(word), _signed(first, word), "int", first.decode(word))
     if isinstance(first, BitSet):
-        return lambda word, address: Imm(first.get(word), first.get(word), "set", first.decode(word))
-    return lambda word, address: Name(_text(flat, word))
+        return lambda word: Imm(first.get(word), first.get(word), "set", first.decode(word))
+    return lambda word: Name(_text(flat, word))
 
 
 def _is_suffix(kind: str, f: Any) -> bool:
@@ -515,8 +521,8 @@ def _signed(f: Number, word: int) -> int:
 
 
 def _label(target: Target, regs: list[Callable[[int], Reg]]) -> Read:
-    def read(word: int, address: int) -> Label:
-        return Label(target.address(word, address), target.relative, regs[0](word) if regs else None)
+    def read(word: int) -> Label:
+        return Label(target.address(word, 0), target.relative, regs[0](word) if regs else None)
 
     return read
 
@@ -524,8 +530,8 @@ def _label(target: Target, regs: list[Callable[[int], Reg]]) -> Read:
 def _distance(number: Number, register: Callable[[int], Reg], relative: bool) -> Read:
     """BRX R2 -0x10: a distance behind the register."""
 
-    def read(word: int, address: int) -> Label:
-        return Label(_signed(number, word) + (address + 16 if relative else 0), relative, register(word))
+    def read(word: int) -> Label:
+        return Label(_signed(number, word) + (WORD_BYTES if relative else 0), relative, register(word))
 
     return read
 
@@ -606,7 +612,7 @@ def _memory(flat: list[Piece], wide: int, op: Op) -> Read:
             scales.append(f)
     space = "" if space == "desc" else space
 
-    def read(word: int, address: int) -> Mem:
+    def read(word: int) -> Mem:
         found = {part: value(word) for part, value in parts}
         for f in scales:
             text = f.decode(word)

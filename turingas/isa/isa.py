@@ -33,6 +33,8 @@ class Isa:
         self.statements: dict[str, Any] = {}
         #: words without control code, and what they mean: what ``instruction`` has seen
         self.bodies: dict[int, Any] = {}
+        #: the same of words whose meaning depends on their address, at address 0
+        self.branches: dict[int, Any] = {}
         self._opcodes: dict[tuple[str, ...], frozenset[int]] = {}
         self._needs: dict[str, int] = {}  # of instructions that mean the same everywhere
 

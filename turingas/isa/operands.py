@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target
+from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target, usual
 
 MEMO = 20_000  # entries of a memory; one that is full starts anew
 
@@ -246,7 +246,7 @@ def _resize(pieces: Sequence[Piece], words: int) -> list[Piece]:
     for kind, value in pieces:
         if kind == "field" and value.words < 0:
             value = copy.copy(value)
-            value.words = words
+            value.words, value.align = words, usual(words)
         elif kind in ("group", "hidden"):
             value = _resize(value, words)
         out.append((kind, value))

@@ -13,7 +13,8 @@ too much, it is tried again with scoreboards set aside for what is quick.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ from turingas.scheduler.ways import Ways
 
 #: about how many cycles it takes: sources, shared memory, global memory, all else. An order is all that matters
 SOURCES, SHARED, GLOBAL, OTHER = 20, 30, 480, 25
+LONGEST = GLOBAL
 MOST_ISSUE = 16  # cycles that an instruction counts for at most
 SET_ASIDE = (0, 1, 2, 3)  # scoreboards for what is quick
 QUICK = 100  # cycles
@@ -32,49 +34,115 @@ SHARED_AT_ALL = 0.1  # rather not, where it costs nothing
 INFINITE = math.inf
 
 Chosen = dict[tuple[int, int], int]
+Key = tuple[tuple[int, ...], bool]
 
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction; ``until``: the last that
-    may come before a wait for it; ``done``: when; ``own``: when it is awaited first; ``round``: what is added to the
-    time of a place before it, behind a loop's end."""
+    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction, and around a loop from
+    the loop's start on; ``done``: when it is over; ``own``: when it is awaited first; ``round``: what is added to the
+    time of a place before it, behind a loop's end; ``key``: where it is awaited, and whether it is quick."""
 
     event: Event
     spans: tuple[tuple[int, int], ...]
-    until: int
     done: float
     own: float
     round: float
-    quick: bool
-    at: tuple[int, ...]
+    key: Key
+
+    @property
+    def n(self) -> int:
+        return self.event.n
+
+    @property
+    def at(self) -> tuple[int, ...]:
+        return self.key[0]
 
     def when(self, times: Sequence[float], m: int) -> float:
-        return times[m] + (self.round if m <= self.event.n else 0)
+        return times[m] + (self.round if m <= self.n else 0)
 
 
 @dataclass
-class _Board:
-    """Who holds a scoreboard; what its waits cost more than they must, by their places; and when those who are awaited
-    too early are; ``last``: the instruction that got it last."""
+class _Costs:
+    """What the waits for a scoreboard cost more than they must, by their places; when those who are awaited too early
+    are; and the instruction that got it last."""
 
-    held: list[_Held] = field(default_factory=list)
     costs: dict[int, float] = field(default_factory=dict)
     dragged: dict[_Held, float] = field(default_factory=dict)
     last: int = -1
 
 
+class _Board(_Costs):
+    """Who holds a scoreboard: in the order of the code (``held``, ``numbers``), and so that few are looked at where
+    many hold it. ``ends``: the last instructions of their spans; ``around``: those that are pending around a loop, by
+    when they begin before its end; ``places``: where they are awaited; ``who``: by whom; ``keys``: how many have
+    each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[_Held] = []
+        self.numbers: list[int] = []
+        self.ends: list[int] = []
+        self.around: list[tuple[float, int, int, _Held]] = []
+        self.places: list[int] = []
+        self.who: dict[int, set[Key]] = {}
+        self.keys: Counter[Key] = Counter()
+
+    def add(self, one: _Held, times: Sequence[float]) -> None:
+        self.held.append(one)
+        self.numbers.append(one.n)
+        insort(self.ends, one.spans[0][1])
+        if len(one.spans) > 1:
+            insort(self.around, (times[one.n] - one.round, one.n, one.event.role, one))
+        for m in () if one.key in self.keys else one.at:
+            if m not in self.who:
+                self.who[m] = set()
+                insort(self.places, m)
+            self.who[m].add(one.key)
+        self.keys[one.key] += 1
+
+    def pending(self, n: int) -> int:
+        return len(self.ends) - bisect_left(self.ends, n)
+
+    def near(self, times: Sequence[float], m: int) -> Iterator[_Held]:
+        """Those that may be under way at ``m``, and some more."""
+        for k in range(bisect_left(self.numbers, m) - 1, -1, -1):
+            if times[self.numbers[k]] + LONGEST <= times[m]:
+                break
+            yield self.held[k]
+        for k in range(bisect_left(self.around, (times[m] - LONGEST,)), len(self.around)):
+            began, n, _, one = self.around[k]
+            if began > times[m]:
+                break
+            if n >= m:
+                yield one
+
+    def waits(self, times: Sequence[float], this: _Held) -> Iterator[int]:
+        """Where others wait for it, from the first on; and around a loop, from there on, where ``this`` is pending."""
+        for n, (first, last) in enumerate(this.spans):
+            for m in self.places[bisect_left(self.places, first) : bisect_right(self.places, last)]:
+                if (m <= this.n) != bool(n):
+                    continue
+                if this.when(times, m) >= min(this.own, this.done):
+                    break
+                if self.who[m] != {this.key}:
+                    yield m
+
+
 @dataclass
-class _State:
-    """What has been given out so far, and what that costs."""
+class _More(_Costs):
+    """What is tried to add to a scoreboard."""
 
-    boards: list[_Board]
-    chosen: Chosen
-    cost: float
+    held: list[_Held] = field(default_factory=list)
 
-    def copy(self) -> _State:
-        boards = [_Board(list(one.held), dict(one.costs), dict(one.dragged), one.last) for one in self.boards]
-        return _State(boards, dict(self.chosen), self.cost)
+
+@dataclass
+class _Try:
+    """Scoreboards for some events, and what they cost; ``boards``: what comes to each."""
+
+    boards: list[_More]
+    chosen: Chosen = field(default_factory=dict)
+    cost: float = 0.0
 
 
 def assign(ways: Ways, events: Collection[Event], given: Chosen, taken: int, among: Chosen) -> tuple[Chosen, float]:
@@ -101,22 +169,34 @@ class _Boards:
         ordered = sorted(events, key=lambda event: (event.n, -event.role))
         self.times, self.idle = self._walk(ordered)
         self.idle_at = [place for place, _, _ in self.idle]
+        blocks = ways.graph.blocks
+        self.starts = [min(blocks[number].start for number in loop.blocks) for loop in ways.graph.loops]
+        self.ends = [max(blocks[number].end for number in loop.blocks) - 1 for loop in ways.graph.loops]
         self.held = [self._held(event) for event in ordered]
+        self.boards = [_Board() for _ in range(SCOREBOARDS)]
         self.known: dict[tuple[int, int, int], float] = {}
 
     def run(self) -> tuple[Chosen, float]:
-        best = _State([_Board() for _ in range(SCOREBOARDS)], {}, 0.0)
+        chosen: Chosen = {}
+        cost = sum(cycles * self._often(whom, place) for place, whom, cycles in self.idle)
         for part in self._parts():
-            tries: list[_State] = []
+            tries: list[_Try] = []
             for aside in SET_ASIDE:
                 if aside and aside + 1 >= len(self.free):
                     break
-                tries.append(self._greedy(part, aside, best.copy()))
-                if tries[0].cost <= best.cost:
+                tries.append(self._greedy(part, aside))
+                if not tries[0].cost:
                     break
             best = min(tries, key=lambda one: one.cost)
-        waits = sum(cycles * self._often(whom, place) for place, whom, cycles in self.idle)
-        return best.chosen, best.cost + waits
+            cost += best.cost
+            chosen |= best.chosen
+            for board, more in zip(self.boards, best.boards):
+                board.costs |= more.costs
+                board.dragged |= more.dragged
+                board.last = more.last
+                for one in more.held:
+                    board.add(one, self.times)
+        return chosen, cost
 
     def _often(self, n: int, m: int) -> int:
         """How often ``m`` waits for ``n``: of what began before a loop, only the first round knows."""
@@ -149,14 +229,7 @@ class _Boards:
         cycles = takes(self.ways, event.n, event.role)
         own = min(self.times[m] + (around if m <= event.n else 0) for m in event.at)
         done = self.times[event.n] + cycles
-        return _Held(event, spans, self._until(event), done, own, around, cycles < QUICK, tuple(sorted(event.at)))
-
-    def _until(self, event: Event) -> int:
-        """A wait in a loop comes again in each round, for what was set since."""
-        blocks = self.ways.graph.blocks
-        there = {self.ways.block[m] for m in event.at}
-        around = [loop for loop in self.ways.graph.loops if not there.isdisjoint(loop.blocks)]
-        return max([*event.at, *(blocks[number].end - 1 for loop in around for number in loop.blocks)])
+        return _Held(event, spans, done, own, around, (tuple(sorted(event.at)), cycles < QUICK))
 
     def _spans(self, event: Event) -> tuple[tuple[tuple[int, int], ...], float]:
         """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it;
@@ -165,14 +238,13 @@ class _Boards:
         back = [m for m in event.at if m <= event.n]
         if not back:
             return ((event.n, max(ahead)),), 0
-        blocks = self.ways.graph.blocks
-        here, there = self.ways.block[event.n], {self.ways.block[m] for m in back}
-        around = [loop for loop in self.ways.graph.loops if here in loop.blocks and there <= loop.blocks]
+        loops, here = self.ways.graph.loops, self.ways.block[event.n]
+        there = {self.ways.block[m] for m in back}
+        around = [number for number in self.ways.inside[here] if there <= loops[number].blocks]
         start, end = min(back), len(self.ways.facts) - 1
         if around:
-            inner = min(around, key=lambda loop: len(loop.blocks))
-            start = min(blocks[number].start for number in inner.blocks)
-            end = max(blocks[number].end for number in inner.blocks) - 1
+            inner = min(around, key=lambda number: len(loops[number].blocks))
+            start, end = self.starts[inner], self.ends[inner]
         return ((event.n, max([end, *ahead])), (start, max(back))), self.times[end] - self.times[start]
 
     def _parts(self) -> Iterator[list[_Held]]:
@@ -186,70 +258,69 @@ class _Boards:
         if part:
             yield part
 
-    def _greedy(self, part: Sequence[_Held], aside: int, state: _State) -> _State:
-        """Give scoreboards out in the order of the code, the first ``aside`` to what is quick alone."""
+    def _greedy(self, part: Sequence[_Held], aside: int) -> _Try:
+        """Scoreboards in the order of the code, the first ``aside`` to what is quick alone."""
         quick, slow = (self.free[:aside], self.free[aside:]) if aside else (self.free, self.free)
-        boards = state.boards
+        boards = [_More(last=board.last) for board in self.boards]
+        found = _Try(boards)
         for this in part:
-            event = this.event
-            number = self.given.get((event.n, event.role))
+            key = this.n, this.event.role
+            number = self.given.get(key)
             if number is None:
-                for one in self.free:  # what is over for good no longer counts: the code comes in order
-                    held = boards[one].held
-                    held[:] = [h for h in held if h.until >= event.n]
-                may = self._may(this, quick if this.quick else slow)
-                costs = {one: self._sharing(this, boards[one]) for one in may}
+                costs = {one: self._sharing(this, one, boards[one]) for one in self._may(this, quick, slow)}
                 number = min(costs, key=lambda one: (costs[one][0], boards[one].last, one))
-                found = costs[number]
+                shared = costs[number]
             elif number < SCOREBOARDS:
-                found = self._sharing(this, boards[number])
-            state.chosen[event.n, event.role] = number
+                shared = self._sharing(this, number, boards[number])
+            found.chosen[key] = number
             if number < SCOREBOARDS:
-                cost, places, dragged = found
-                state.cost += max(0.0, cost)
+                cost, places, dragged = shared
+                found.cost += max(0.0, cost)
                 board = boards[number]
                 board.held.append(this)
-                board.costs.update(places)
-                board.dragged.update(dragged)
-                board.last = event.n
-        return state
+                board.costs |= places
+                board.dragged |= dragged
+                board.last = this.n
+        return found
 
-    def _may(self, this: _Held, wanted: Sequence[int]) -> Sequence[int]:
-        """Those of ``wanted`` that it can get; or any that it can get."""
-        mask = self.among.get((this.event.n, this.event.role), 0)
+    def _may(self, this: _Held, quick: Sequence[int], slow: Sequence[int]) -> Sequence[int]:
+        """Those that are for it, of which it can get one; or any that it can get."""
+        wanted = quick if this.key[1] else slow
+        mask = self.among.get((this.n, this.event.role), 0)
         found = [[one for one in some if mask >> one & 1] for some in (wanted, self.free)]
         return found[0] or found[1] or wanted
 
-    def _sharing(self, this: _Held, board: _Board) -> tuple[float, dict[int, float], dict[_Held, float]]:
-        """What it costs to share a scoreboard: the cycles; what its waits cost then, and who is awaited too early, and
-        when. A wait is as long as its longest, and who was waited for is done."""
-        cost = 0.0
+    def _sharing(self, this: _Held, number: int, more: _More) -> tuple[float, dict[int, float], dict[_Held, float]]:
+        """What it costs to share a scoreboard, with what was tried to add to it: the cycles; what its waits cost then,
+        and who is awaited too early, and when. A wait is as long as its longest, and who was waited for is done."""
+        board, times = self.boards[number], self.times
+        new = [other for other in more.held if other.key != this.key]
+        same = board.keys[this.key] + len(more.held) - len(new)
+        pending = board.pending(this.n) + sum([other.spans[0][1] >= this.n for other in more.held])
+        cost = SHARED_AT_ALL * pending - (1 + SHARED_AT_ALL) * same
         costs: dict[int, float] = {}
         dragged: dict[_Held, float] = {}
-        early: list[tuple[float, float, int]] = []
-        for other in board.held:
-            if not any(a[0] <= b[1] and b[0] <= a[1] for a in this.spans for b in other.spans):
-                continue
-            if this.at == other.at and this.quick == other.quick:
-                cost -= 1
-                continue
-            cost += SHARED_AT_ALL
-            for m in other.at:
-                if more := self._early(this, m):
-                    early.append((this.when(self.times, m), more, m))
-            for m in this.at:
-                now = other.when(self.times, m)
-                if now < board.dragged.get(other, INFINITE) and (more := self._early(other, m)):
+        for m in this.at:
+            for other in (*board.near(times, m), *new):
+                if other.key == this.key or (m > other.n and times[m] >= other.done):
+                    continue
+                now = other.when(times, m)
+                known = more.dragged.get(other, board.dragged.get(other, INFINITE))
+                if now < known and (longer := self._early(other, m)):
                     dragged[other] = min(now, dragged.get(other, INFINITE))
-                    costs[m] = max(more, costs.get(m, 0.0))
+                    costs[m] = max(longer, costs.get(m, 0.0))
+        first = min(this.own, this.done)
+        waits = {m for other in new for m in other.at if m <= this.n or times[m] < first}
+        waits.update(board.waits(times, this))
+        early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
         if early:
-            now, more, m = min(early)
+            now, longer, m = min(early)
             dragged[this] = now
-            costs[m] = max(more, costs.get(m, 0.0))
-        for m, more in costs.items():
-            known = board.costs.get(m, 0.0)
-            cost += max(0.0, more - known)
-            costs[m] = max(more, known)
+            costs[m] = max(longer, costs.get(m, 0.0))
+        for m, longer in costs.items():
+            known = more.costs.get(m, board.costs.get(m, 0.0))
+            cost += max(0.0, longer - known)
+            costs[m] = max(longer, known)
         return cost, costs, dragged
 
     def _early(self, this: _Held, m: int) -> float:
@@ -269,7 +340,10 @@ class _Boards:
         more = this.done - now
         if m > this.event.n:  # waits behind it for what is under way already would have cost some of that
             last = max((place for place in this.at if place > m), default=m)
-            for _, whom, cycles in self.idle[bisect_right(self.idle_at, m) : bisect_left(self.idle_at, last + 1)]:
+            for k in range(bisect_right(self.idle_at, m), bisect_left(self.idle_at, last + 1)):
+                place, whom, cycles = self.idle[k]
+                if self.times[place] > self.times[m] + LONGEST:
+                    break
                 if whom < m:
                     more -= cycles
         return max(0.0, more) * self._often(this.event.n, m)

@@ -161,7 +161,7 @@ def apart(one: Touch, other: Touch) -> bool:
         return True
     if both & SHARED and one.writes != other.writes:
         return False
-    if one.place is None or other.place is None or one.place != other.place:
+    if one.place is None or one.place != other.place or one.spaces != other.spaces:  # a number is an address in a space
         return False
     return one.high <= other.low or other.high <= one.low
 

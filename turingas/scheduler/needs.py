@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits
 from turingas.isa.table import OPS
 from turingas.scheduler.ways import Ways
 
@@ -56,19 +56,26 @@ class Needs:
         self.touches: list[dict[int, list[int]]] = []
         #: block -> instructions that write predicates, and these
         self.clears: list[list[tuple[int, int]]] = []
+        #: block -> all registers that it touches, as a mask, and all literals that it clears
+        self.passed: list[tuple[int, int]] = []
         for block in self.blocks:
             touched: dict[int, list[int]] = {}
             cleared = []
+            all_touched = all_cleared = 0
             for n in range(block.start, block.end):
                 this = self.facts[n]
                 if this is None:
                     continue
                 for register in this.reads.keys() | this.writes.keys():
                     touched.setdefault(register, []).append(n)
+                all_touched |= this.touched
+                all_cleared |= this.clears
                 if this.clears:
                     cleared.append((n, this.clears))
             self.touches.append(touched)
             self.clears.append(cleared)
+            self.passed.append((all_touched, all_cleared))
+        self.open = {ways.block[n] for n in ways.open}
         self.events = [event for event in self._events() if event.at]
 
     # -- what ends at no fixed time
@@ -85,12 +92,12 @@ class Needs:
                 continue
             at: dict[int, frozenset[int]] = {}
             for role in (VARIABLE, WITH_SOURCES):
-                registers = frozenset(r for r, (_, how) in this.writes.items() if how == role)
+                registers = this.arriving.get(role, 0)
                 if registers:
                     at[role] = self._first(n, this, role, registers, frozenset())
-            if this.late:  # who waits for the results waits for this, too
+            if this.read_late:  # who waits for the results waits for this, too
                 told = at.get(VARIABLE, frozenset())
-                at[LATE] = self._first(n, this, LATE, frozenset(this.late), told)
+                at[LATE] = self._first(n, this, LATE, this.read_late, told)
             if WITH_SOURCES in at:  # one scoreboard tells of both
                 at[LATE] = at.pop(WITH_SOURCES) | at.get(LATE, frozenset())
             for role, places in at.items():
@@ -125,55 +132,60 @@ class Needs:
             return [n + 1]
         return [self.blocks[to].start for to in self.ways.next[number]]
 
-    def _first(
-        self, n: int, this: Effects, role: int, registers: frozenset[int], told: frozenset[int]
-    ) -> frozenset[int]:
-        """The instructions that must wait, the first on each way. Those of ``told`` wait already. A wait of a guarded
-        instruction is not relied on: whoever comes behind waits once more."""
+    def _first(self, n: int, this: Effects, role: int, registers: int, told: frozenset[int]) -> frozenset[int]:
+        """The instructions that must wait because of ``registers`` (a mask), the first on each way. Those of ``told``
+        wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
         found: set[int] = set()
-        seen: dict[int, tuple[frozenset[int], int]] = {}
-        stack = [(self.ways.block[n], n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
+        seen: dict[int, tuple[int, int]] = {}
+        blocks, passed, following, along = self.blocks, self.passed, self.ways.next, self.ways.along
+        looked_at = {self.ways.block[m] for m in told} | self.open
+        here = self.ways.block[n]
+        stack = [(here, n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
         while stack:
             number, start, live, holds = stack.pop()
-            left, holds, ended = self._through(number, start, live, holds, this, role, told, found)
-            if ended:
-                continue
-            for to in self.ways.next[number]:
-                there = self.ways.along(number, to, holds)
+            touched, cleared = passed[number]
+            if live & touched or number in looked_at or start != blocks[number].start:
+                live, holds, ended = self._through(number, start, live, holds, this, role, told, found)
+                if ended:
+                    continue
+            else:
+                holds &= ~cleared
+            for to in following[number]:
+                there = along(number, to, holds)
                 if there is None:
                     continue
-                rest = left
+                rest = live
                 if to in seen:
                     known, held = seen[to]
-                    if rest <= known and not held & ~there:
+                    if not rest & ~known and not held & ~there:
                         continue
                     rest, there = rest | known, there & held
                 seen[to] = (rest, there)
-                stack.append((to, self.blocks[to].start, rest, there))
+                stack.append((to, blocks[to].start, rest, there))
         return frozenset(found)
 
     def _through(
         self,
         number: int,
         start: int,
-        live: frozenset[int],
+        live: int,
         holds: int,
         this: Effects,
         role: int,
         told: frozenset[int],
         found: set[int],
-    ) -> tuple[frozenset[int], int, bool]:
+    ) -> tuple[int, int, bool]:
         """Through a block from instruction ``start`` on: the registers that nobody has touched, what still holds of
         ``holds``, and whether the way ends here."""
         block, touched = self.blocks[number], self.touches[number]
-        places = [(m, register) for register in live if (at := touched.get(register))
-                  for m in at[bisect_left(at, start) :]]  # fmt: skip
-        places += [(m, register) for m in told if start <= m < block.end for register in live]
+        places = [(m, register) for register in bits(live & self.passed[number][0])
+                  for m in touched[register][bisect_left(touched[register], start) :]]  # fmt: skip
+        inside = [m for m in told if start <= m < block.end]
+        places += [(m, register) for m in inside for register in bits(live)]
         places.sort()
         clears = [pair for pair in self.clears[number] if pair[0] >= start]
-        left = set(live)
         for m, register in places:
-            if register not in left:
+            if not live >> register & 1:
                 continue
             while clears and clears[0][0] < m:
                 holds &= ~clears.pop(0)[1]
@@ -183,20 +195,20 @@ class Needs:
             if need:
                 found.add(m)
             if (need or m in told) and other.guard is None:
-                return frozenset(), holds, True
+                return 0, holds, True
             if register in other.writes and other.guard is None:
-                left.discard(register)
-                if not left:
-                    return frozenset(), holds, True
+                live &= ~(1 << register)
+                if not live:
+                    return 0, holds, True
         last = block.end - 1
         if last in self.ways.open and last >= start:
             found.add(last)
             end = self.facts[last]
             if end is not None and end.guard is None:
-                return frozenset(), holds, True
+                return 0, holds, True
         for _, mask in clears:
             holds &= ~mask
-        return frozenset(left), holds, False
+        return live, holds, False
 
     def _needs(self, this: Effects, role: int, other: Effects, m: int, register: int, holds: int) -> bool:
         """Whether instruction ``m`` must wait because of a register."""

@@ -11,7 +11,7 @@ from turingas.isa.latency import latencies
 class Ways:
     """``next[b]``: the blocks that may run behind block ``b``, those of a function that it calls among them, and those
     behind its callers where it returns. ``open``: instructions behind which code may run that is not known.
-    ``weight``: 10 for each loop around an instruction."""
+    ``inside[b]``: the loops around a block. ``weight``: 10 for each loop around an instruction."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -43,9 +43,13 @@ class Ways:
                     self.open.add(last)
         for number in graph.open:
             self.open.add(blocks[number].end - 1)
+        self.inside: list[list[int]] = [[] for _ in blocks]
+        for number, loop in enumerate(graph.loops):
+            for member in loop.blocks:
+                self.inside[member].append(number)
         self.weight = [1] * len(graph.instructions)
-        for number, block in enumerate(blocks):
-            depth = max((loop.depth for loop in graph.loops if number in loop.blocks), default=0)
+        for block, loops in zip(blocks, self.inside):
+            depth = max((graph.loops[number].depth for number in loops), default=0)
             self.weight[block.start : block.end] = [10**depth] * (block.end - block.start)
         self.block = [0] * len(graph.instructions)
         for number, block in enumerate(blocks):

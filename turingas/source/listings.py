@@ -16,19 +16,20 @@ LOW = re.compile(r"\s*/\*([0-9a-f]{4,})\*/.*/\* 0x([0-9a-f]{16}) \*/\s*$")
 HIGH = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
 FUNCTION = re.compile(r"\s*Function : (\S+)|\s*\.section\s+\.text\.([^,\s]+),")
 ARCH = re.compile(r"\s*(?:code for |arch = |\.target\s+)(sm_\w+)|.*\bEF_CUDA_SM(\d+)\b")
+WORDLESS = re.compile(r"^\s*\.(headerflags|sectioninfo)\b", re.MULTILINE)  # of nvdisasm, and of no source
 REGISTERS = re.compile(r'.*"SHI_REGISTERS=(\d+)"')
 
 
 def is_listing(text: str) -> bool:
-    """Whether it holds instructions with their words in comments behind them."""
-    return "/* 0x" in text and any(map(LOW.match, text.splitlines()))
+    """Whether it holds instructions with their words in comments behind them, or is one where they are missing."""
+    return "/* 0x" in text and any(map(LOW.match, text.splitlines())) or WORDLESS.search(text) is not None
 
 
 def to_source(text: str, arch: str, filename: str = "") -> tuple[str, str]:
     """The source of a listing, of as many lines, and its architecture; ``arch`` is taken where there are several, or
     none is said.
 
-    Raises AsmError where it is of several architectures and not of ``arch``, and where a word, or half of one, is
+    Raises AsmError where it is of several architectures and not of ``arch``, and where words, or half of one, are
     missing."""
     lines = text.splitlines()
     found = [""] * len(lines)
@@ -61,6 +62,11 @@ def to_source(text: str, arch: str, filename: str = "") -> tuple[str, str]:
             registers[len(functions) - 1] = match[1]
     if waiting is not None:
         raise AsmError("the second half of this word is missing", filename, waiting[0] + 1, text=lines[waiting[0]])
+    if not any(code for _, _, code in functions):
+        at = next(n for n, line in enumerate(lines) if WORDLESS.match(line))
+        hint = "nvdisasm prints them with -hex (`turingas disassemble` makes a source of a cubin); instructions alone, "
+        raise AsmError("this listing of nvdisasm has no words, and its text alone does not say all",
+                       filename, at + 1, text=lines[at], hint=hint + "without its directives, are read as source")
     archs = dict.fromkeys(one or arch for one, _, code in functions if code)
     wanted = arch if arch in archs else next(iter(archs))
     if len(archs) > 1 and arch not in archs:

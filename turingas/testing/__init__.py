@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turingas.testing.launch import KernelFailure, TestKernel, cuda, load
     from turingas.testing.settings import Settings, current, using
-    from turingas.testing.triton import triton_launch, triton_on_cpu
+    from turingas.testing.triton import tensor_descriptor, triton_launch, triton_on_cpu
 
 __all__ = [
-    "KernelFailure", "Settings", "TestKernel", "cuda", "current", "load", "triton_launch", "triton_on_cpu", "using",
+    "KernelFailure", "Settings", "TestKernel", "cuda", "current", "load", "tensor_descriptor", "triton_launch",
+    "triton_on_cpu", "using",
 ]  # fmt: skip
 
 # Loaded when first used: pytest reads this package in every project that has TuringAs installed.
 _HOME = {
     "KernelFailure": "launch", "TestKernel": "launch", "cuda": "launch", "load": "launch", "Settings": "settings",
-    "current": "settings", "using": "settings", "triton_launch": "triton", "triton_on_cpu": "triton",
+    "current": "settings", "using": "settings", "tensor_descriptor": "triton", "triton_launch": "triton",
+    "triton_on_cpu": "triton",
 }  # fmt: skip
 
 

@@ -58,11 +58,11 @@ def load(what: Any, kernel: str | None = None, arch: str | None = None) -> TestK
 def cuda(source: str | os.PathLike[str], kernel: str | None = None, options: Sequence[str] = ()) -> TestKernel:
     """A kernel of CUDA C++, compiled by NVRTC (``pip install nvidia-cuda-nvrtc-cu12``) for the settings' architecture.
 
-    ``source``: the path of a file, whose own folder is looked in for what it includes, or the source itself, if that
-    has more than one line. ``options`` as NVRTC takes them. NvrtcError for what does not compile.
+    ``source``: the path of a file, whose own folder is looked in for what it includes, or the source itself (what
+    has more than one line, or a brace). ``options`` as NVRTC takes them. NvrtcError for what does not compile.
     """
     words = ["-lineinfo", *options]
-    if isinstance(source, str) and "\n" in source:
+    if isinstance(source, str) and ("\n" in source or "{" in source):
         text, name = source, "source.cu"
     else:
         path = Path(source)

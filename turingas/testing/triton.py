@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from turingas.emulate import Report
 from turingas.errors import LaunchError
 from turingas.isa.arch import arch as facts_of
 from turingas.launch import POINTER
+from turingas.tensor_map import NAMES, SWIZZLES, Layout, TensorMap, aligned
 from turingas.testing.launch import KernelFailure, checked
 from turingas.testing.settings import current
 
@@ -102,6 +103,15 @@ class Pointer:
 
 def _pointer(value: Any) -> Any:
     return Pointer(value) if isinstance(value, np.ndarray) else value
+
+
+def tensor_descriptor(array: np.ndarray[Any, Any], block_shape: Sequence[int], padding: str = "zero") -> Any:
+    """``TensorDescriptor`` (Triton 3.4 and later) of a numpy array, which Triton's own refuses."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    strides = [step // array.itemsize for step in array.strides]
+    more = {"padding": padding} if padding != "zero" else {}
+    return TensorDescriptor(Pointer(array), list(array.shape), strides, list(block_shape), **more)
 
 
 # ---- the driver --------------------------------------------------------------------------------------------------
@@ -210,7 +220,10 @@ class Launcher:
             return
         places = range(len(self.names)) if len(args) == len(self.names) else self.given
         values = dict(zip(places, args))
-        parts = [(self.names[n], one) for n, kind in self.types.items() for one in flat(kind, values[n], self.names[n])]
+        maps = iter(getattr(facts, "tensordesc_meta", None) or ())
+        parts = [
+            (self.names[n], one) for n, kind in self.types.items() for one in flat(kind, values[n], self.names[n], maps)
+        ]
         made = [one for _, one in parts]
         clusters = tuple(getattr(facts, "cluster_dims", None) or (getattr(facts, "num_ctas", 1), 1, 1))
         grid = [blocks * many for blocks, many in zip((x, y, z), clusters)]
@@ -241,19 +254,20 @@ class Launcher:
         return [np.zeros(programs * size, np.uint8) if size else 0 for _, size in zip(params, sizes)]
 
 
-def flat(kind: Any, value: Any, name: str) -> Iterator[Any]:
-    """An argument of Triton's type ``kind`` as the loader takes it; of a tuple each part that is no constant."""
+def flat(kind: Any, value: Any, name: str, maps: Iterator[Any]) -> Iterator[Any]:
+    """An argument of Triton's type ``kind`` as the loader takes it; of a tuple each part that is no constant. ``maps``:
+    what Triton says of the tensor maps that it makes of descriptors, in their order."""
     if isinstance(kind, (tuple, list)):
         for one, part in zip(kind, value):
-            yield from flat(one, part, name)
+            yield from flat(one, part, name, maps)
     elif kind == "constexpr":
         return
     elif kind.startswith("tensordesc"):
-        yield from descriptor(kind, value, name)
+        yield from descriptor(value, name, next(maps, None))
     elif kind.startswith("*"):
         yield memory(value, name)
     elif kind.startswith("nvTmaDesc"):
-        raise LaunchError(f"{name} is a tensor map", "make a TensorDescriptor, for an architecture before sm_90")
+        raise LaunchError(f"{name} is a tensor map that Triton made itself", "make a TensorDescriptor")
     elif kind in ("bf16", "fp16"):
         yield half(kind, float(value))
     elif kind.startswith("fp"):
@@ -270,20 +284,47 @@ def half(kind: str, value: float) -> Any:
     return np.uint16(0x7FC0 if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
 
 
-def descriptor(kind: str, value: Any, name: str) -> Iterator[Any]:
-    """A TensorDescriptor of the host, where Triton has made pointer, shape and strides of it (before sm_90)."""
-    from triton.runtime import driver
-
-    if driver.active.capability >= 90:
-        raise LaunchError(f"{name} is a tensor descriptor, a tensor map on sm_90", "launch it for sm_80")
+def descriptor(value: Any, name: str, meta: Any) -> Iterator[Any]:
+    """A TensorDescriptor of the host: a tensor map where Triton says which (``meta``, from sm_90 on), else pointer,
+    shape and strides; and behind it shape and strides anyway."""
     shape, strides = [int(n) for n in value.shape], [int(n) for n in value.strides]
-    yield memory(value.base, name)
-    yield from map(np.int64, [*shape, *strides])
-    yield getattr(value, "padding", "zero") == "nan"
-    if hasattr(value, "round_f32_to_tf32"):
-        yield bool(value.round_f32_to_tf32)
+    if meta:
+        yield tensor_map(value, name, meta)
+    else:
+        yield memory(value.base, name)
+        yield from map(np.int64, [*shape, *strides])
+        if hasattr(value, "padding"):  # from Triton 3.5 on
+            yield value.padding == "nan"
+        if hasattr(value, "round_f32_to_tf32"):
+            yield bool(value.round_f32_to_tf32)
     yield from map(np.int32, shape)
     yield from map(np.int64, strides)
+
+
+def tensor_map(value: Any, name: str, meta: Any) -> TensorMap:
+    """What Triton's driver for GPUs makes of a TensorDescriptor."""
+    if meta["fp4_padded"]:
+        raise LaunchError(f"{name} is a tensor map of 4-bit elements, which the CPU device has not")
+    given = value.shape, value.strides, meta["block_size"]
+    dims, strides, box = ([int(n) for n in reversed(one)] for one in given)
+    kind = "tf32" if getattr(value, "round_f32_to_tf32", False) else NAMES[meta["elem_type"]]
+    tiled: dict[str, Any] = {"box": tuple(box)}
+    if meta.get("is_im2col"):
+        corners = (value.pixel_box_lower_corner, value.pixel_box_upper_corner)
+        lower, upper = (tuple(int(n) for n in reversed(corner)) for corner in corners)
+        tiled = {"box": (), "channels": box[0], "pixels": box[1], "lower": lower, "upper": upper}
+    layout = Layout(
+        kind, tuple(dims), tuple(meta["elem_size"] * n for n in strides[1:]), **tiled,
+        steps=tuple(int(n) for n in reversed(getattr(value, "element_strides", None) or [1] * len(dims))),
+        swizzle=SWIZZLES[meta["swizzle"]], fill=getattr(value, "padding", "zero"),
+    )  # fmt: skip
+    layout.check()
+    base = memory(value.base, name)
+    there = base.reshape(-1).view(np.uint8) if isinstance(base, np.ndarray) else np.zeros(0, np.uint8)
+    if layout.extent > there.nbytes:
+        raise LaunchError(f"the descriptor {name} reaches {layout.extent} bytes, its array has {there.nbytes}")
+    aligned(layout, there.ctypes.data)
+    return TensorMap(layout, value.base, there)
 
 
 def memory(value: Any, name: str) -> Any:

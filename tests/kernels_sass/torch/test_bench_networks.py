@@ -59,18 +59,19 @@ def test_networks(small, tmp_path):
     rows = {row["name"]: row for row in entry["rows"]}
     assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
                           ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile",
-                           "ours with HGMMA")]  # fmt: skip
+                           "ours, linear")]  # fmt: skip
     assert small == ["default", "max-autotune-no-cudagraphs", "default"] * 2
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
-        count = 20 if "HGMMA" in name else 13
-        assert (row.get("replaced"), row.get("convolutions")) == ((count, 20) if "ours" in name else (None, None))
+        assert (row.get("replaced"), row.get("convolutions")) == ((20, 20) if "ours" in name else (None, None))
+        linear = "linear" in name, 1
+        assert (row.get("linear_replaced"), row.get("linears")) == (linear if "ours" in name else (None, None))
     made = entry["verdict"]
     best = {group: min(row["ms"] for row in rows.values() if row["group"] == group) for group in ("torch", "ours")}
     assert made["over_torch"] == found["summary"]["resnet18 N2"]
     assert made["over_torch"] == pytest.approx(best["torch"] / best["ours"], abs=6e-4)
-    assert "13 of 20" in done.output and "100%" in done.output
+    assert "20 of 20" in done.output and "100%" in done.output
     assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
     shown = call("networks", "--show", "--json", str(path))
     assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
@@ -85,7 +86,7 @@ def test_what_is_no_picture(small, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     rows = json.loads(path.read_text())["settings"]["unet N1"]["rows"]
     assert len(rows) == 4 and all(row["top1"] is None and row["error"] < 1e-5 for row in rows)
-    assert [row.get("replaced") for row in rows] == [None, 49, None, 49]
+    assert [row.get("replaced") for row in rows] == [None, 98, None, 98]
 
 
 def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
@@ -94,7 +95,7 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
 
     def off(x, *more, **options):
         calls.append(x)
-        return real(x, *more, **options) * (1 if len(calls) <= 13 else 1.01)  # right while convert compares
+        return real(x, *more, **options) * (1 if len(calls) <= 20 else 1.01)  # right while convert compares
 
     monkeypatch.setattr(operator, "by_torch", off)
     path = tmp_path / "found.json"
@@ -105,6 +106,28 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
     assert "resnet18 N2: ours NCHW has no time: wrong" in done.output
 
 
+def test_workers_and_more_images_than_a_chunk(small, tmp_path):
+    """The same file, but for the times; all images are compared, though few go through float64 at once."""
+    words = [*WORDS[:3], "--batch", "9,2", "--layout", "NCHW", "--who", "eager", "--who", "ours", "--runs", "20"]
+    files = tmp_path / "one.json", tmp_path / "other.json"
+    for path, more in zip(files, ([], ["--workers", "here"])):
+        done = call(*words, *more, "--json", str(path))
+        assert done.exit_code == 0 and ("at the same time" in done.output) == bool(more), done.output
+    found = [json.loads(path.read_text()) for path in files]
+    assert [list(one["settings"]) for one in found] == [["resnet18 N9", "resnet18 N2"]] * 2
+    errors = [[(row["name"], row["error"]) for entry in one["settings"].values() for row in entry["rows"]]
+              for one in found]  # fmt: skip
+    assert errors[0] == errors[1] and found[0]["complete"] and found[1]["complete"]
+    assert call(*words, "--workers", "some").exit_code == 1
+
+
+def test_a_worker_with_another_card(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "work", lambda task: {"gpu": "Another"})
+    done = call(*WORDS, "--json", str(tmp_path / "one.json"), "--workers", "here")
+    assert done.exit_code == 1 and "resnet18 N2 was measured on a Another" in done.output
+
+
 def test_names():
     assert tuple(MODELS) == networks.NETWORKS
+    assert list(networks.Asked(("a", "b"), (8, 1)).settings()) == ["a N8", "b N8", "a N1", "b N1"]
     assert list(networks.Asked(batches=(1,)).settings()) == [f"{name} N1" for name in networks.NETWORKS]

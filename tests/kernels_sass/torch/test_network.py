@@ -103,17 +103,16 @@ def test_small_resnet(order, kernels):
     folded = {row.name: (row.by, *row.folded) for row in report.rows}
     block = {"conv1": (OURS, "batch norm", "ReLU"), "conv2": (OURS, "batch norm", "residual", "ReLU")}
     assert folded == {
-        "conv1": ("PyTorch", "batch norm"),
+        "conv1": (OURS, "batch norm", "ReLU"),
         **{f"layer1.{n}.{name}": one for n in (0, 1) for name, one in block.items()},
-        "layer2.0.conv1": ("PyTorch", "batch norm"), "layer2.0.conv2": block["conv2"],
-        "layer2.0.down.0": ("PyTorch", "batch norm"), "fc": ("PyTorch",),
+        "layer2.0.conv1": block["conv1"], "layer2.0.conv2": block["conv2"],
+        "layer2.0.down.0": (OURS, "batch norm"), "fc": ("PyTorch",),
     }  # fmt: skip
-    wide = "filters of 7 x 7, stride 2, padding (3, 3)", "stride 2", "filters of 1 x 1, stride 2", "a linear layer"
-    assert {row.why for row in report.left} == {f"{one}{UNTIMED}" for one in wide}
-    assert len(kernels) == 5 and not any("permute" in str(node) for node in made.traced.graph.nodes)
+    assert [row.why for row in report.left] == [f"a linear layer{UNTIMED}"]
+    assert len(kernels) == 8 and not any("permute" in str(node) for node in made.traced.graph.nodes)
     assert off(made(x), exact(x.double())) < 1e-6 and report.relative < 1e-5
-    assert report.memory["filters"] == 5 * 4 * 16 * 8 * 64 and report.memory["weights"] > 0
-    assert str(report).splitlines()[-3:-1] == ["5 of 9 layers are ours",
+    assert report.memory["filters"] > 5 * 4 * 16 * 8 * 64 and report.memory["weights"] > 0
+    assert str(report).splitlines()[-3:-1] == ["8 of 9 layers are ours",
         f"largest difference in the example: {report.difference:.2g}, {report.relative:.1g} of the largest number"]
     assert json.loads(json.dumps(report.as_dict()))["rows"][1]["what"] == "3x3, 4 -> 4, 5x6"
 
@@ -137,10 +136,11 @@ class Bottleneck(nn.Module):
 
 
 def test_all_of_a_resnet(kernels):
-    """By HGMMA, where it is asked for: all that there is, against float64, and later in another order."""
+    """By HGMMA, linear layers where that is asked for: against float64, and later in another order."""
     model, x = Bottleneck().eval(), torch.randn(2, 3, 20, 24)
     exact = copy.deepcopy(model).double()
-    assert not convert(model, x)[1].replaced and not kernels
+    assert [row.name for row in convert(model, x)[1].left] == ["fc"]
+    kernels.clear()
     made, report = convert(model, x, untimed=True)
     relu, residual = ("batch norm", "ReLU"), ("batch norm", "residual", "ReLU")
     assert {row.name: (row.by, row.folded) for row in report.rows} == {
@@ -234,7 +234,7 @@ def test_what_is_done_with_networks(kernels, tmp_path):
     torch.save(made, file)
     file.seek(0)
     program = torch.export.export(made.traced, (x,), dynamic_shapes=({0: torch.export.Dim("batch", max=64)},))
-    assert sum(node.target is torch.ops.turingas.conv2d.default for node in program.graph.nodes) == 5
+    assert sum(node.target is torch.ops.turingas.conv2d.default for node in program.graph.nodes) == 8
     torch.testing.assert_close(torch.export.export(made, (x,)).module()(x), model(x), atol=1e-5, rtol=1e-5)
     counter = CompileCounterWithBackend("aot_eager")
     others = [copy.deepcopy(made), torch.load(file, weights_only=False), program.module(),
@@ -268,11 +268,7 @@ def hooked():
 
 
 REASONS = {
-    f"stride 2{UNTIMED}": lambda: nn.Conv2d(4, 4, 3, 2, 1),
-    f"filters of 1 x 1{UNTIMED}": lambda: nn.Conv2d(4, 4, 1),
     "2 groups": lambda: nn.Conv2d(4, 4, 3, padding=1, groups=2),
-    f"padding (2, 2){UNTIMED}": lambda: nn.Conv2d(4, 4, 3, padding=2),
-    f"dilation 2, padding (2, 2){UNTIMED}": lambda: nn.Conv2d(4, 4, 3, padding=2, dilation=2),
     "padding with reflect": lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
     "it has hooks": hooked,
     "training mode": lambda: nn.Conv2d(4, 4, 3).train(),

@@ -287,7 +287,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
     upper one, with .MULTICAST, has a bit for each block of the cluster that gets them, at the same place and with its
     own mbarrier. An L2 policy changes nothing."""
     to, source = i.mods[:2]
-    if (to, source) == ("G", "G"):
+    if (to, source) == ("G", "G") or "DST_G_BYTE_MASK" in i.mods:
         raise Unsupported(i.name)
     target, origin = (_uniform(i, operand) for operand in (0, 1))
     size, multicast = m.raw(i.operands[2]), "MULTICAST" in i.mods
@@ -306,7 +306,7 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
                 begin = at(k, origin, row, source)
                 touches = _exists(k, row, source, begin, pieces, "read")
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    wrote = _exists(k, row, to, place, pieces, "write" if change is None or to == "S" else "atomic")
+                    wrote = _exists(k, row, to, place, pieces, "write" if change is None else "atomic")
                     if k.wave.options.stale and change is None:
                         write(k, row, to, place, pieces, [POISON] * 4)
                     land = _copying(k, row, (source, begin), (to, place), pieces, change)
@@ -482,6 +482,7 @@ def store_async(i: Instruction, m: Maker) -> Step:
     kind = next((mod for mod in i.mods if mod in ("S32", "64")), "")
     nbytes = (8 if kind == "64" else 4) if reduce else i.nbytes
     values, change = sources(source, nbytes), Change(i, kind) if reduce else None
+    what = "atomic" if reduce else "write"
 
     def step(k: Cohort) -> None:
         address = k.full(k.r(base) + np.uint32(offset) + (np.uint32(0) if ur is None else k.ur(ur)))
@@ -495,7 +496,7 @@ def store_async(i: Instruction, m: Maker) -> Step:
         for row, lane in np.argwhere(k.lanes).tolist():
             piece = slice(row, row + 1), slice(lane, lane + 1)
             land = _storing(k, row, address[piece], nbytes, [word[piece] for word in words], change)
-            touches = [Touch("write", places.index[piece], nbytes), Touch("mbarrier", cells.index[piece], 8)]
+            touches = [Touch(what, places.index[piece], nbytes), Touch("mbarrier", cells.index[piece], 8)]
             flight = k.wave.late.begin(k.warps[row : row + 1], land, None, i, touches, proxy=False)
             heard = functools.partial(_completed, nbytes=nbytes)
             k.wave.late.expect(

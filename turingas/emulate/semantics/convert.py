@@ -18,6 +18,7 @@ import numpy as np
 from turingas.emulate.arrays import Array
 from turingas.emulate.build import Get, Maker, Put, Step, semantics
 from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.results import put64, split, u64
 from turingas.emulate.rounding import QUIET64
 from turingas.isa.instruction import Instruction, Operand
@@ -154,12 +155,12 @@ def writer(m: Maker, o: Operand, kind: str, mode: str, ftz: bool = False) -> Put
 # ---- floating point to floating point ------------------------------------------------------------------------------
 
 
-@semantics("F2F")
+@semantics("F2F", "UF2F")
 def f2f(i: Instruction, m: Maker) -> Step:
     """The mnemonic names the result's format first."""
     to, kind = (x for x in i.mods if x in FORMATS)
     ftz = "FTZ" in i.mods
-    if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN" and not ftz:
+    if kind == "F32" and to in ("F16", "BF16") and mode_of(i) == "RN" and not ftz and i.base == "F2F":
         return _packed_nearest(m, i.operands[0], i.operands[1], to)
     get, put = source(m, i.operands[1], kind, ftz), writer(m, i.operands[0], to, mode_of(i), ftz)
     if kind == "F64":
@@ -193,7 +194,7 @@ def _packed_nearest(m: Maker, d: Operand, o: Operand, kind: str) -> Step:
     return lambda k: put(k, nearest16(get(k), kind))
 
 
-@semantics("FRND")
+@semantics("FRND", "UFRND")
 def frnd(i: Instruction, m: Maker) -> Step:
     """A whole number in the same format."""
     kind = next((x for x in i.mods if x in FORMATS), "F32")
@@ -315,6 +316,10 @@ EIGHT = {
 }
 
 
+#: formats of Blackwell, and rounding by random bits: how a GPU treats their special values has not been seen
+NOT_CONVERTED = {"E2M1", "E2M3", "E3M2", "E8", "S2_6", "RS"}
+
+
 def to_eight(x: Array, kind: str, finite: bool) -> Array:
     """float64 values rounded to an 8-bit format (codes, uint32); ``finite`` stops at its largest value."""
     mantissa, lowest, values, largest, over = EIGHT[kind]
@@ -353,12 +358,16 @@ def f2fp(i: Instruction, m: Maker) -> Step:
     """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with 8-bit formats
     b (and a above it) below a half of c; .UNPACK_B takes two 8-bit floats apart; .PACK_B rounds one to TF32."""
     mods = set(i.mods)
+    if mods & NOT_CONVERTED:
+        raise Unsupported(i.name)
     d, *sources = i.operands
     put, mode, relu, satfinite = m.put(d), mode_of(i), "RELU" in mods, "SATFINITE" in mods
     eight = next((x for x in EIGHT if x in mods), None)
     shift = np.uint32(16)
 
     if "UNPACK_B" in mods:
+        if len(sources) > 1:
+            raise Unsupported(f"{i.name} with a scale")
         assert eight is not None, i
         to = "BF16" if "BF16" in mods else "F16"
         codes = narrow(_clamped(from_eight(eight), relu), to)
@@ -374,10 +383,10 @@ def f2fp(i: Instruction, m: Maker) -> Step:
         return lambda k: put(k, tf32(get(k), mode, relu))
     if "UNPACK_B_MERGE_C" in mods:
         raw, c = m.raw(sources[0]), upper_half(m, sources[1])
-        kind = eight or ""
+        kind, of = eight or "", "BF16" if "BF16" in mods else "F16"
 
         def repack(k: Cohort) -> None:
-            x = _clamped(from_half(split(raw(k), np.uint16), "F16"), relu)
+            x = _clamped(from_half(split(raw(k), np.uint16), of), relu)
             code = to_eight(x, kind, satfinite)
             put(k, code[..., 0] | code[..., 1] << np.uint32(8) | c(k).astype(np.uint32) << shift)
 

@@ -423,7 +423,7 @@ def fsetp(i: Instruction, m: Maker) -> Step:
     return lambda k: put(k, compare(a(k), b(k)))
 
 
-@semantics("FSET")
+@semantics("FSET", "UFSET")
 def fset(i: Instruction, m: Maker) -> Step:
     """.BF, the only form: 1.0 or 0."""
     only(i, *COMPARE, *BOOLEANS, "FTZ", "BF")

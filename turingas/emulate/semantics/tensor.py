@@ -442,12 +442,27 @@ def _hmma_884(i: Instruction, m: Maker) -> Step:
 
 @semantics("MOVM")
 def movm(i: Instruction, m: Maker) -> Step:
-    """``MOVM.16.MT88 Rd, Ra``: transposes 8x8 elements of 16 bits; a lane holds columns 2t and 2t + 1 of row g."""
-    if i.mods != ("16", "MT88"):
-        raise Unsupported(f"{i.name} (only .MT88)")
+    """``MOVM.16.MT88 Rd, Ra``: transposes 8x8 elements of 16 bits; a lane holds columns 2t and 2t + 1 of row g.
+
+    ``MOVM.U4TO8.M832 Rd, Ra``: a lane holds columns 8t to 8t + 7 of row g of 8x32 elements of 4 bits; the first
+    register gets columns 4t to 4t + 3 as bytes, the second those 16 further on. ptxas makes products of bits (.b1)
+    with it, where any order of columns is right that A and B have in common: that it is this one is not known."""
+    if ".".join(i.mods) not in ("16.MT88", "U4TO8.M832"):
+        raise Unsupported(f"{i.name} (only .16.MT88 and .U4TO8.M832)")
     d, a = i.operands
-    assert isinstance(a, Reg)
-    load, put = _registers(a), m.put(d)
+    assert isinstance(d, Reg) and isinstance(a, Reg)
+    load = _registers(a)
+    if "U4TO8" in i.mods:
+
+        def widen(k: Cohort) -> None:
+            both = load(k).view(np.uint8)
+            row = np.stack([both & 15, both >> 4], axis=-1).reshape(k.count, 8, 2, 16)
+            words = np.ascontiguousarray(row).view(np.uint32)  # (n, 8, 2, 4)
+            for n in range(0 if d.zero else d.words):
+                k.set_r(d.index + n, words[:, :, n].reshape(k.count, 32))
+
+        return widen
+    put = m.put(d)
 
     def step(k: Cohort) -> None:
         matrix = load(k).view(np.uint16).reshape(k.count, 8, 8)

@@ -329,6 +329,7 @@ def commit(i: Instruction, m: Maker) -> Step:
                 told = [address[row] & within | n << 24 for n in range(blocks) if goals[row] >> n & 1]
             warp = int(k.warps[row])
             flights = [(f, f.warps == warp) for f in wave.tensor.under_way if f.left and (f.warps == warp).any()]
+            flights.append((wave.late.begin(k.warps[row : row + 1], nothing_left, None, i), None))
             for one in told:
                 try:
                     place = np.full((1, 1), one, np.uint32)

@@ -28,7 +28,7 @@ import numpy as np
 
 from turingas.emulate.arrays import Array, Rows
 from turingas.emulate.build import Get, Maker, Step, semantics
-from turingas.emulate.cohort import Cohort, State
+from turingas.emulate.cohort import REGISTERS, Cohort, State
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import BadAccess
@@ -342,7 +342,7 @@ def pieces_of(descriptors: Array, outer: Array, inner: Array, turned: bool) -> A
 
 # ---- the registers of a warp -----------------------------------------------------------------------------------------
 
-FEWEST, MOST, UNIT = 24, 256, 8
+FEWEST, MOST = 24, 256
 
 
 @semantics("USETMAXREG")
@@ -362,10 +362,10 @@ def set_max_registers(i: Instruction, m: Maker) -> Step:
                 continue
             has, block = int(wave.has[warp]), int(wave.block_of[warp])
             want = wanted[row]
-            if not FEWEST <= want <= MOST or want % UNIT or (want < has if asks else want > has):
+            if not FEWEST <= want <= MOST or want % REGISTERS or (want < has if asks else want > has):
                 what = "asks for" if asks else "keeps"
                 than = "fewer" if asks else "more"
-                message = f"the warp has {has} registers and {what} {want}; that must be a multiple of {UNIT} from"
+                message = f"the warp has {has} registers and {what} {want}; that must be a multiple of {REGISTERS} from"
                 message += f" {FEWEST} to {MOST}, and no {than} than it has"
                 raise wave.fault(i, "registers", message, row, int(lanes[row].argmax()))
             if want - has > wave.pool[block]:

@@ -44,10 +44,16 @@ ROWS = rows(
     ("REDAS{redop}{redtype} [Ra.U32+URc(off)], Rbw",                  0x1DBE, {}, HOPPER),
 
     # ---- bulk copies. G is global, S shared memory; the policy desc[UR] is a pair
-    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc", 0x13BA, {}, HOPPER),
-    ("UBLKCP{dst}{src}{multicast}{ltc}{seq}{order} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{bytemask}{ltc}{seq}{order} [URb], [URa], URc", 0x13BA, {}, HOPPER),
+    ("UBLKCP{dst}{src}{multicast}{bytemask}{ltc}{seq}{order} [URb], [URa], URc, desc[URp2]", 0x13BA, DESC, HOPPER),
     ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc",       0x13BB, {74: 1}, HOPPER),
     ("UBLKRED{dst}.S{redop}{blktype}{order} [URb], [URa], URc, desc[URp2]", 0x13BB, {74: 1} | DESC, HOPPER),
+    # ---- by a warp, to a global address of 64 bits, with release (st.async.mmio, red.async.mmio)
+    ("USTGR.E.NA{l2}{usize}{mmio} [signed], URbw",                    0x1377, {24: 255, "signed": bool}, B200),
+    ("USTGR.E.NA{l2}{usize}{mmio} [URa2(off)], URbw",                 0x1377, {}, B200),
+    ("UREDGR.E.ADD.NA{l2}{redtype}{mmio} [signed], URbw",             0x1378, {24: 255, "signed": bool}, B200),
+    ("UREDGR.E.ADD.NA{l2}{redtype}{mmio} [URa2(off)], URbw",          0x1378, {}, B200),
+
     ("UBLKPF.L2 [URa], URc",                                          0x13BC, {}, HOPPER),
     ("UBLKPF.L2 [URa], URc, desc[URp2]",                              0x13BC, DESC, HOPPER),
 
@@ -86,9 +92,13 @@ ROWS = rows(
         "blktype": Enum(81, 4, ("", ".S32", ".U64", ".S64",
                                 ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN", ".BF16.RN")),
         "dst": Enum(73, 1, (".G", ".S")), "src": Enum(74, 1, (".G", ".S")),
+        "signed": Alone(40, 24, signed=True), "l2": Enum(83, 2, (".EFL2", "", ".ELL2", None)),
+        "usize": Enum(73, 3, (".U8", ".S8", ".U16", ".S16", "", ".64"), spans={".64": 2}),
+        "mmio": Enum(77, 4, {7: ".STRONG.GPU", 8: ".MMIO.GPU", 10: ".STRONG.SYS", 12: ".MMIO.SYS"}),
         "order": Enum(77, 4, {0: "", 5: ".STRONG.SM", 7: ".STRONG.GPU", 10: ".STRONG.SYS"}),
         "multicast": flag(75, ".MULTICAST"), "seq": flag(83, ".SEQUENCED"),
         "ltc": Enum(81, 2, ("", ".LTC64B", ".LTC128B", ".LTC256B")),
+        "bytemask": lambda arch: flag(84, ".DST_G_BYTE_MASK") if arch in BLACKWELL else Enum(84, 1, ("",)),
         "im2col": flag(82, ".IM2COL"), "cta2": lambda arch: flag(85, ".2CTA") if arch in B200 else Enum(85, 1, ("",)),
         "mode": lambda arch: Enum(82, 3, modes(arch)),
         "tile": lambda arch: Enum(82, 3, {0: "", 4: ".GATHER4"} if arch in BLACKWELL else {0: ""}),
@@ -150,10 +160,14 @@ OPS = {
                     "UTMASTG.2D [UR8], [UR4]", spans=tile(1)),
     "UTMAREDG": copy("reduces a tile through a tensor map (TMA)", "cp.reduce.async.bulk.tensor",
                      "UTMAREDG.2D.ADD [UR8], [UR4]", spans=tile(1), space="global", traits="atomic"),
+    "USTGR": op("lsu", "stores to global memory, for a warp, with release", "st.async.mmio.release",
+                "USTGR.E.NA.MMIO.SYS [UR4], UR6", sets="r", kin="STG", space="global", traits="store"),
+    "UREDGR": op("lsu", "adds to global memory, for a warp, with release", "red.async.mmio.release",
+                 "UREDGR.E.ADD.NA.MMIO.SYS [UR4], UR6", sets="r", kin="REDG", space="global", traits="atomic"),
     "UMEMSETS": copy("sets shared memory to zero", "st.bulk", "UMEMSETS.64 [UR4], URZ, UR6", kin="STS"),
     "UTMAPF": copy("prefetches a tile through a tensor map (TMA)", "cp.async.bulk.prefetch.tensor",
                    "UTMAPF.L2.2D [UR8], [UR4]", spans=tile(0)),
     "UTMACCTL": copy("cache control of tensor maps", "prefetch.tensormap, fence.proxy.tensormap::generic",
-                     "UTMACCTL.PF [UR4]"),
+                     "UTMACCTL.PF [UR4]", fence="r"),
     "UTMACMDFLUSH": copy("commits the bulk copies before it", "cp.async.bulk.commit_group", "UTMACMDFLUSH"),
 }

@@ -34,6 +34,8 @@ FIELDS = {
     "e8rnd": Enum(79, 3, {0: "", 2: ".RP", 3: ".RZ"}), "s26": Enum(77, 1, (".SATFINITE", "")),
     "from2": Enum(82, 2, {0: ".F16", 2: ".BF16"}),
     "narrowsrc": Enum(((73, 2), (82, 2)), 4, {2: ".E5M2", 3: ".E4M3", 6: ".E2M3", 7: ".E3M2"}),
+    "scaledsrc": Enum(((73, 2), (82, 2)), 4, {2: ".E5M2", 3: ".E4M3", 6: ".E2M3", 7: ".E3M2", 10: ".S2_6"}),
+    "part": Enum(24, 3, (".H0", ".H1", ".B0", ".B1", ".B2", ".B3", None, None)),
     "b2": Enum(88, 1, ("", ".B2")),
     "bh1": Enum(88, 1, ("", ".H1")),
     "i2i": Enum(76, 2, (".U8", ".S8", ".U16", ".S16")),
@@ -146,7 +148,8 @@ ROWS = rows(
     ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc", 0x03E, {76: 7, 85: 1, 90: 1}, BLACKWELL),
     ("F2FP.SATFINITE{relu}.E2M1.F32.PACK_AB_MERGE_C.RS Rd, Ra, Fb, Rc", 0x03E, {76: 7, 81: 1, 85: 1, 90: 1}, B200),
     ("F2FP{satfinite}{relu}.E8.F32.PACK_AB_MERGE_C{e8rnd} Rd, Ra, Fb, Rc{ch1}", 0x03E, {78: 1, 86: 3, 90: 1}, BLACKWELL),
-    ("F2FP{s26}{relu}.S2_6.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Rc",   0x03E, {76: 1, 78: 1, 85: 5, 90: 1}, BLACKWELL),
+    ("F2FP{s26}{relu}.S2_6.F32.PACK_AB_MERGE_C Rd, Ra, Fb, Fc",   0x03E, {76: 1, 78: 1, 85: 5, 90: 1}, BLACKWELL),
+    ("F2FP{s26}{relu}.S2_6.BF16.UNPACK_B_MERGE_C Rd, Fb, Fc", 0x03E, {24: 255, 73: 1, 76: 1, 83: 1, 85: 5, 90: 1}, BLACKWELL),
     ("F2FP{satfinite}{relu}{narrow}{from2}.UNPACK_B_MERGE_C{e8rnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 90: 1}, BLACKWELL),
     ("F2FP.SATFINITE{relu}.E2M1{from2}.UNPACK_B_MERGE_C Rd, Fb, Rc", 0x03E, {24: 255, 73: 1, 76: 3, 85: 1, 90: 1}, BLACKWELL),
     ("F2FP{satfinite}{relu}.E8{from2}.UNPACK_B_MERGE_C{e8rnd} Rd, Fb, Rc{ch1}", 0x03E, {24: 255, 73: 1, 86: 3, 90: 1}, BLACKWELL),
@@ -154,6 +157,12 @@ ROWS = rows(
       for source, opcode in (("Rb{half}", 0x23E), ("f32", 0x83E), ("URb{half}", 0x1C3E))
       for to, half, fixed in (("{relu}.F16{narrowsrc}.UNPACK_B", "bh1", {}), ("{relu}.F16.E2M1.UNPACK_B", "b2", {73: 1, 82: 1}),
                               (".BF16.E8.UNPACK_B", "bh1", {73: 3, 76: 1, 82: 2}))),
+    # ... times a scale, a part of the last source (cvt .scaled::n2::ue8m0)
+    *((f"F2FP{{satfinite}}{{relu}}.BF16{kind}.UNPACK_B Rd, {sources.replace('half', half)}{{part}}", opcode,
+       {76: 1, 89: 1, **fixed}, BLACKWELL)
+      for sources, opcode in (("Rb{half}, Rc", 0x63E), ("f32, Rc", 0xA3E), ("URb{half}, Rc", 0x123E),
+                              ("Rb_c{half}, URb", 0x143E), ("Rb_c{half}, f32", 0xE3E))
+      for kind, half, fixed in (("{scaledsrc}", "bh1", {}), (".E2M1", "b2", {73: 1, 82: 1}))),
     ("F2FP{satfinite}{relu}.TF32.F32.PACK_B{packrnd} Rd, Fb", 0x03E, {24: 255, 64: 255, 76: 1, 78: 1, 86: 1, 89: 1}, BLACKWELL),
     ("F2IP{f2ip}.F32{f2ip_rnd}{f2ip_ntz}{f2ip_relu} Rd, Ra, Fb, Rc{ch1}",        0x043, {}, GA10X),
     ("I2I{i2i}.S32.SAT Rd, Ib",                                        0x038, {}, TURING | XAVIER),

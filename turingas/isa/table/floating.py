@@ -5,7 +5,7 @@ import itertools
 import operator
 from collections.abc import Iterator
 
-from turingas.isa.arch import ALL, AMPERE, B200, BLACKWELL, GA10X, HOPPER, RTX, TURING
+from turingas.isa.arch import ALL, AMPERE, B200, B300, BLACKWELL, GA10X, HOPPER, RTX, TURING
 from turingas.isa.fields import Enum
 from turingas.isa.grammar import OfArch, register, rows
 from turingas.isa.op import op
@@ -89,6 +89,9 @@ ROWS = rows(
     ("FCHK Pu, -|Ra|, -|Fb|",                                          0x102, {}, ALL),
     ("MUFU{func64} Rd, f64",                                           0x908, {}, ALL),
     ("MUFU{func70} Rd, -|Fb|",                                         0x108, {}, ALL - TURING),
+    *((f"MUFU.EX2{name} Rd, -|{source}|", opcode, fixed, B300)
+      for name, fixed in ((".BF16x2", {75: 1, 80: 1}), (".F16x2", {72: 3, 75: 1}))
+      for source, opcode in (("Rb", 0x308), ("URb", 0x1D08))),
     ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, TURING),
     *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
       for name, bit, archs in ((".F16", 73, TURING - HOPPER), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))

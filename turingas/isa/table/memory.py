@@ -264,7 +264,8 @@ FIELDS: dict[str, OfArch] = {
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 #           of 256 bits: two groups of four registers, and which of the eight are wanted
-WIDE = {"dest": register("R", 64, 4), "dest2": register("R", 16, 4), "src": register("R", 32, 4), "src2": register("R", 16, 4),
+# (then the others of a group may be anything, and it need not begin at a multiple of four)
+WIDE = {"dest": register("R", 64, 4, align=1), "dest2": register("R", 16, 4, align=1), "src": register("R", 32, 4), "src2": register("R", 16, 4),
         "wanted": Number(((57, 7), (72, 1)), 8, default=255), "stored": Number(((59, 5), (88, 3)), 8, default=255),
         "l2": Enum(81, 2, (".EFL2", ".ENL2", ".ELL2")), "!Pl": Awaited(87, 90)}  # fmt: skip
 
@@ -502,7 +503,8 @@ store = functools.partial(op, "lsu", sets="r")
 
 OPS = {
     "LDG": behind_a_cache("loads from global memory", "ld.global, __ldg", "LDG.E R0, desc[UR4][R2.64]",
-                          "LDG.E R0, [R2.64]", "LDG.E.SYS R0, [R2]", space="global", traits="load lanewise"),
+                          "LDG.E R0, [R2.64]", "LDG.E.SYS R0, [R2]", space="global", traits="load lanewise",
+                          writes="R64"),  # of .256
     "LD": behind_a_cache("loads from a generic address", "ld", "LD.E R0, [R2]", "LD.E.SYS R0, [R2]",
                          space="generic", traits="load lanewise"),
     "LDS": load("loads from shared memory", "ld.shared", "LDS R0, [R1]", space="shared", traits="load lanewise"),
@@ -511,7 +513,7 @@ OPS = {
               opaque=True, ordered=False, space="constant"),
     "LDTRAM": load("loads attributes of a triangle (graphics)", "", "LDTRAM.AB R0, a[0x10]"),
     "STG": store("stores to global memory", "st.global", "STG.E desc[UR4][R2.64], R0", "STG.E [R2.64], R0",
-                 "STG.E.SYS [R2], R0", space="global", traits="store lanewise"),
+                 "STG.E.SYS [R2], R0", space="global", traits="store lanewise", reads="R16"),
     "ST": store("stores to a generic address", "st", "ST.E [R2], R0", "ST.E.SYS [R2], R0",
                 space="generic", traits="store lanewise"),
     "STS": store("stores to shared memory", "st.shared", "STS [R1], R0", space="shared", traits="store lanewise"),

@@ -292,6 +292,7 @@ MOVES = rows(
     ("STSM.16{tile88}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          HOPPER - BLACKWELL),
     ("STSM{half}{tile3}{n} [Ra+URc(off)], Rbw", 0x1844, {"reuse": False},                          BLACKWELL),
     ("MOVM.16{tilem} Rd, Ra",                 0x23A,  {"reuse": False},                          TURING),
+    ("MOVM.U4TO8{tilem} Rd2, Ra",             0x23A,  {75: 1, "reuse": False},                   BLACKWELL),
     fields=TILES,
 )
 # fmt: on
@@ -346,6 +347,7 @@ OPS = {
                 "LDSM.16.M88.4 R0, [R4]", opaque=True, kin="LDS", space="shared", traits="load"),
     "STSM": lsu("stores 8x8 matrices to shared memory", "stmatrix", "STSM.16.M88.4 [R0], R4", kin="STS",
                 space="shared", traits="store"),
-    "MOVM": lsu("transposes an 8x8 matrix that is spread over the warp", "movmatrix", "MOVM.16.MT88 R0, R1",
+    "MOVM": lsu("transposes an 8x8 matrix that is spread over the warp, or makes bytes of elements of 4 bits",
+                "movmatrix", "MOVM.16.MT88 R0, R1",
                 opaque=True, kin="SHFL", traits="lanes"),
 }
