@@ -153,7 +153,7 @@ def _kernel(
     yield f".registers {kernel.registers}"
     if kernel.shared_bytes:
         yield f".shared {kernel.shared_bytes}" + (f" align={kernel.shared_align}" if kernel.shared_align != 16 else "")
-    if kernel.barriers != used_barriers(isa, words):
+    if kernel.barriers != used_barriers(isa, kernel.code):
         yield f".barriers {kernel.barriers}"
     if kernel.frame_bytes:
         yield f".frame {kernel.frame_bytes}"
@@ -183,10 +183,11 @@ def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses
     end = len(kernel.code)
     wanted = marked - {0} | found.held(kernel) | {WORD_BYTES * at for at in found.unknown}
     if found.unknown:  # they lead to where some block begins: all of these places are to stay where they are
-        wanted |= {WORD_BYTES * (at + 1) for at, word in enumerate(words) if addresses.ends_block(isa, word)}
-    for at, word in enumerate(words):
-        if not isa.anywhere[word & OPCODE] and at not in found.based:
-            target = isa.target(word, WORD_BYTES * at)
+        wanted |= {WORD_BYTES * (at + 1) for at in addresses.ends_of_blocks(isa, kernel.code)}
+    leading = frozenset(opcode for opcode in kernel.code.opcodes() if not isa.anywhere[opcode])
+    for at in kernel.code.having(leading):
+        if at not in found.based:
+            target = isa.target(words[at], WORD_BYTES * at)
             if target is not None:
                 wanted.add(target)
     for infos in kernel.infos.values():

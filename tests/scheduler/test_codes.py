@@ -120,6 +120,12 @@ def test_behind_branches_it_stalls_as_ptxas_does(arch: str) -> None:
     assert all(stall >= least for stall, least in zip(stalls, (1, 5, 5, 5, 5)))
 
 
+def test_a_word_that_is_no_instruction_is_refused_in_its_line() -> None:
+    with pytest.raises(AsmError, match="cannot be told") as caught:
+        turingas.assemble("MOV R0, RZ;\n.word 0x1;\nEXIT;")
+    assert caught.value.line == 2
+
+
 def test_off_and_on() -> None:
     text = VECTORS.replace("    MOV R9", ".schedule off\n--:-:-:-:2  MOV R9").replace(
         "    LDG", ".schedule on\n    LDG"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -18,7 +18,7 @@ from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.kinds import other
-from turingas.cubin.model import Code, Constant, RawSection
+from turingas.cubin.model import Code, Constant, RawSection, packed
 from turingas.cubin.moved import Moves
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
@@ -37,13 +37,14 @@ from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whol
 from turingas.scheduler.pipeline import Pipelined as Overlapping
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
-from turingas.source.lines import PlainLine, Source, decode
+from turingas.source.lines import PlainLine, Source, decode, places
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
+NOWHERE = PlainLine("", 0, Source("", []))  # the line of an instruction that has none
 UNIT = 8  # registers of a thread: those of a warp are given out in units of 256
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 
@@ -210,9 +211,9 @@ class Assembler(Directives):
                 self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
-        kernel.code = Code(words=words)
-        kernel.lines = [("", 0) if isinstance(line, int) else line.line.place for line in draft.lines]
-        self._resources(draft, words, used)
+        kernel.code = Code(packed(words))
+        kernel.lines = places([NOWHERE if isinstance(line, int) else line.line for line in draft.lines])
+        self._resources(draft, used)
         self._schedule_from(draft, gaps)
         names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
         if names is not None:
@@ -235,7 +236,7 @@ class Assembler(Directives):
         """The words of a kernel, too few if there are mistakes; the control codes that are to be filled in, and what is
         given of them; the number of registers."""
         labels = draft.labels
-        needs, join, parse_control, known = self.isa.needs, self.isa.join, control.parse, control.known
+        needs, join = self.isa.needs, self.isa.join
         words: list[int] = []
         gaps: dict[int, Given] = {}
         used = 0  # bits that tell how many registers (``Isa.needs``)
@@ -243,20 +244,21 @@ class Assembler(Directives):
             if isinstance(line, int):
                 words.append(line)
                 continue
+            text, body, known = line.statement
+            if known is not None:
+                used |= known
+                words.append(known & WORD)
+                continue
             try:
-                code = known.get(line.control)
-                if code is None:
-                    if not line.control or "?" in line.control:
-                        gaps[at] = given(line.control)
-                        code = NEUTRAL
-                    else:
-                        code = parse_control(line.control)
-                found, immediate = line.bits, 0
-                if found is None:
-                    body = line.body
-                    if "32@" in body or START in body:
-                        body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                    found = needs(body, WORD_BYTES * at, labels)
+                if not text or "?" in text:
+                    gaps[at] = given(text)
+                    code = NEUTRAL
+                else:
+                    code = control.parse(text)
+                immediate = 0
+                if "32@" in body or START in body:
+                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
+                found = needs(body, WORD_BYTES * at, labels)
                 used |= found
                 word = found & WORD | code
                 words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
@@ -282,13 +284,14 @@ class Assembler(Directives):
             if body == line.body:
                 continue
             changed.append(body)
-            draft.lines[n] = Instruction(line.control, body, line.line, line.names)
+            draft.lines[n] = line._replace(statement=(line.control, body, None))
             with contextlib.suppress(EncodeError):
                 i = instruction(self.isa, self.isa.encode(body, WORD_BYTES * n, draft.labels))
                 wide |= {one.index for one in i.operands if isinstance(one, Reg) and one.file == "UR" and one.words > 1
                          and not one.write} if i else set()  # fmt: skip
         here = Source(item.origin.file, [item.origin.text], block=item.origin)  # as if the directive generated them
-        new = [Instruction(code, body, PlainLine(body, 1, here)) for code, body in preload.loads(changed, wide)]
+        loads = preload.loads(changed, wide)
+        new = [Instruction((code, body, None), PlainLine(body, 1, here)) for code, body in loads]
         draft.lines[:0] = new
         more = WORD_BYTES * len(new)
         draft.labels = {name: at + more for name, at in draft.labels.items()}
@@ -370,9 +373,11 @@ class Assembler(Directives):
             if at < len(lines) and not isinstance(line := lines[at], int):
                 self.notes.append((line, text))
         for at, message, hint in result.problems:
-            found = lines[min(at, len(lines) - 1)]
+            at = min(at, len(lines) - 1)
+            found = lines[at]
             if isinstance(found, int):
-                self.errors.append(AsmError(f"{message} (at {WORD_BYTES * at:#06x} of {kernel.name})", hint=hint))
+                before = sum(isinstance(line, int) for line in lines[:at])
+                self.errors.append(draft.numbers[before].error(message, hint))
             else:
                 self.errors.append(found.error(message, 0, hint, in_control=not found.control))
 
@@ -402,18 +407,18 @@ class Assembler(Directives):
                 self.notes.append((line, text))
         return [fields[n] for n in found.order]
 
-    def _resources(self, draft: Draft, words: list[int], used: int) -> None:
+    def _resources(self, draft: Draft, used: int) -> None:
         kernel = draft.kernel
         opaque = {line & ~control.MASK for line in draft.lines if type(line) is int}
         used = max([used, *map(self.isa.registers, opaque)])
-        least = used_barriers(self.isa, words)
+        least = used_barriers(self.isa, kernel.code)
         kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)
         kernel.barriers = least if draft.barriers is None else draft.barriers
         if draft.registers is not None:
             count, item = draft.registers
             if count < used:
                 more = self.isa.opcodes("USETMAXREG")  # warps may ask for more
-                if not any(word & OPCODE in more for word in words):
+                if not kernel.code.having(more):
                     self._report(item, Mistake(f"{kernel.name} uses R{used - 1}: {count} registers are too few",
                                                 f".registers {kernel.registers}, or leave it out"))  # fmt: skip
             kernel.registers = count
@@ -534,9 +539,9 @@ def _put(draft: Draft, start: int, end: int, made: Overlapping, branch: Instruct
     name = next(name for name, at in draft.labels.items() if at == WORD_BYTES * start) + "_rounds"
     while name in draft.labels:
         name += "_"
-    body = [Instruction("", line.text, old[line.n - start].line, old[line.n - start].names) for line in made.lines]
-    before = [Instruction("", text, branch.line, branch.names) for text in made.before]
-    new = [*before, *body, Instruction("", f"{made.back} BRA {name}", branch.line, branch.names)]
+    body = [old[line.n - start]._replace(statement=("", line.text, None)) for line in made.lines]
+    before = [branch._replace(statement=("", text, None)) for text in made.before]
+    new = [*before, *body, branch._replace(statement=("", f"{made.back} BRA {name}", None))]
     more = len(new) - len(old)
 
     def moved(address: int) -> int:
@@ -596,10 +601,10 @@ def _moved(draft: Draft) -> dict[int, int]:
     return {} if same else places
 
 
-def used_barriers(isa: Isa, words: Iterable[int]) -> int:
+def used_barriers(isa: Isa, code: Code) -> int:
     """The highest named barrier that the instructions use, and one."""
-    opcodes = isa.opcodes("BAR", "B2R")
-    return max((isa.barriers(word) for word in {word for word in words if word & OPCODE in opcodes}), default=0)
+    found = {code[at] for at in code.having(isa.opcodes("BAR", "B2R"))}
+    return max(map(isa.barriers, found), default=0)
 
 
 def tail(isa: Isa, facts: architectures.Arch, words: list[int]) -> list[int]:

@@ -54,6 +54,7 @@ class Draft:
     kernel: Kernel
     item: Directive | None = None  # that began it
     lines: list[Instruction | int] = field(default_factory=list)  # .word gives a number
+    numbers: list[Directive] = field(default_factory=list)  # the .word, in their order, which stays
     labels: dict[str, int] = field(default_factory=dict)
     registers: tuple[int, Any] | None = None  # as the source says, and where
     barriers: int | None = None
@@ -278,7 +279,9 @@ class Directives:
             self.draft.switches.append((len(self.draft.lines), what))
 
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
-        self._code().lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))
+        draft = self._code()
+        draft.lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))
+        draft.numbers.append(item)
         self._relocate()
 
     def _bank(self, item: Directive, args: list[str], options: dict[str, str]) -> None:

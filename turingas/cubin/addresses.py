@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turingas.cubin import relocations
-from turingas.cubin.model import CodeRelocation, Kernel
+from turingas.cubin.model import Code, CodeRelocation, Kernel
 from turingas.errors import UnknownLabel
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Mem, Reg, instruction
@@ -85,9 +85,9 @@ class _Search:
         self.end = WORD_BYTES * len(words)
         self.found = Addresses()
         self.flow: dict[int, Instruction] = {}
-        if not self.isa.opcodes(*ELSEWHERE).isdisjoint({word & OPCODE for word in words}):
+        if kernel.code.having(self.isa.opcodes(*ELSEWHERE)):
             wanted = self.isa.opcodes(*FLOW)
-            self.flow = {n: i for n, word in enumerate(words) if word & OPCODE in wanted and (i := self._at(n))}
+            self.flow = {n: i for n in kernel.code.having(wanted) if (i := self._at(n))}
         self.targets = branch_tables(kernel)
         self._relocated(names)
         calls = [n for n, i in self.flow.items() if i.base == "CALL"]
@@ -129,16 +129,15 @@ class _Search:
         own = {WORD_BYTES * n: n for n in lepcs}
         reaching: dict[int, list[tuple[int, frozenset[Key]]]] = defaultdict(list)
         subtracted: dict[int, list[int]] = defaultdict(list)
-        for n, word in enumerate(self.words):
-            value = _immediate(word)
-            if value in behind or value in own:
-                i = self._at(n)
-                if i is None or not _is_move(i) or n in self.by_relocation:
-                    continue
-                if value in behind and (holders := self._reach(n, i, behind[value])):
-                    reaching[behind[value]].append((n, holders))
-                if value in own and self._reach(n, i, None):
-                    subtracted[own[value]].append(n)
+        either = {*behind, *own}
+        for n in [n for n, word in enumerate(self.words) if word >> 32 & 0xFFFFFFFF in either]:
+            value, i = _immediate(self.words[n]), self._at(n)
+            if i is None or not _is_move(i) or n in self.by_relocation:
+                continue
+            if value in behind and (holders := self._reach(n, i, behind[value])):
+                reaching[behind[value]].append((n, holders))
+            if value in own and self._reach(n, i, None):
+                subtracted[own[value]].append(n)
         told = {row.addend for row in self.kernel.relocations if (row.address, row.type) in self.found.addends}
         told |= set(self.found.immediates.values())
         told |= {label.address for i in self.flow.values() if i.base == "LEPC" and (label := _label(i))}
@@ -336,9 +335,9 @@ class _Search:
 # -- instructions
 
 
-def ends_block(isa: Isa, word: int) -> bool:
-    """Whether control may go on elsewhere than behind ``word``."""
-    return word & OPCODE in isa.opcodes(*FLOW)
+def ends_of_blocks(isa: Isa, code: Code) -> list[int]:
+    """The numbers of the words behind which control may go on elsewhere."""
+    return code.having(isa.opcodes(*FLOW))
 
 
 def _immediate(word: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -33,13 +35,20 @@ class CodeRelocation:
     addend: int | None = None
 
 
+def packed(words: Iterable[int]) -> bytes:
+    """Words as they lie in memory."""
+    return b"".join([word.to_bytes(WORD_BYTES, "little") for word in words])
+
+
 class Code:
     """Instructions, as bytes or as 128-bit words: whichever is asked for is made from the other."""
 
     def __init__(self, data: Bytes = b"", words: Sequence[int] | None = None) -> None:
         self._data = data
         self._words = None if words is None else list(words)
-        self._having: dict[frozenset[int], list[int]] = {}  # ``having``, of bytes: they do not change
+        self._lowest: array[int] | None = None  # of bytes, which do not change: bits 0 to 15 of each word
+        self._present: set[int] = set()  # these, each once
+        self._having: dict[frozenset[int], list[int]] = {}  # ``having``, likewise of bytes
 
     @property
     def words(self) -> list[int]:
@@ -53,7 +62,7 @@ class Code:
         """The instructions as they lie in memory."""
         if self._words is None:
             return self._data
-        return b"".join([word.to_bytes(WORD_BYTES, "little") for word in self._words])
+        return packed(self._words)
 
     def __len__(self) -> int:
         return len(self._data) if self._words is None else WORD_BYTES * len(self._words)
@@ -75,10 +84,23 @@ class Code:
         if self._words is not None:
             return [at for at, word in enumerate(self._words) if word & 0xFFF in opcodes]
         found = self._having.get(opcodes)
-        if found is None:
-            lowest = struct.iter_unpack("<H14x", self._data)  # faster than the words
-            found = self._having[opcodes] = [at for at, (bits,) in enumerate(lowest) if bits & 0xFFF in opcodes]
+        if found is not None:
+            return found
+        if self._lowest is None:
+            halves = array("H", bytes(self._data))
+            if sys.byteorder == "big":
+                halves.byteswap()
+            self._lowest = halves[:: WORD_BYTES // 2]
+            self._present = set(self._lowest)
+        wanted = {bits for bits in self._present if bits & 0xFFF in opcodes}
+        found = [at for at, bits in enumerate(self._lowest) if bits in wanted] if wanted else []
+        self._having[opcodes] = found
         return found
+
+    def opcodes(self) -> set[int]:
+        """Bits 0 to 11 of the words, each once."""
+        self.having(frozenset())
+        return {bits & 0xFFF for bits in (self._present if self._words is None else self._words)}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))

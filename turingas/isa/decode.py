@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import add, or_
 
 from turingas.isa import control
-from turingas.isa.fields import Unprintable
+from turingas.isa.fields import Target, Unprintable
 from turingas.isa.form import WORD, Form
 from turingas.isa.forms import Forms
+from turingas.isa.operands import TARGET, remember
 
 SEEN = 50_000  # whole instructions that are remembered
 TOGETHER = 8192  # words that are decoded together
@@ -41,6 +44,9 @@ class Decoder:
         #: words without control code -> their texts; "" where the text depends on more than these bits
         self.exact_seen: dict[int, str] = {}
         self.plain_seen: dict[int, str] = {}
+        #: opcode -> the bits that the text of a relative branch before its target depends on
+        self._before: dict[int, int] = {}
+        self._branches: dict[int, tuple[str, Target] | None] = {}  # these bits -> ``branch``
 
     def decode(
         self,
@@ -139,6 +145,11 @@ class Decoder:
             code = _codes[word >> CODE]
         except ValueError:  # something that is no code
             return f".word {word:#034x}"
+        branch = self.branch(word)
+        if branch is not None:
+            where = branch[1].address(word, address)
+            name = labels.get(where) if labels else None
+            return f"{code}{branch[0]}{where:#x}" if name is None else code + branch[0] + name
         for form in self.fitting(word):
             try:
                 loose = word & form.loose
@@ -147,6 +158,31 @@ class Decoder:
             except (Unprintable, ValueError):
                 pass
         return f".word {word:#034x}"
+
+    def branch(self, word: int) -> tuple[str, Target] | None:
+        """The text of a relative branch, without its control code, up to its target, which is last; and the target's
+        field. None of other words, and where the text depends on more than the target."""
+        try:
+            return self._branches[word & self._before[word & 0xFFF]]
+        except KeyError:
+            return self._new_branch(word)
+
+    def _new_branch(self, word: int) -> tuple[str, Target] | None:
+        form = next(self.fitting(word), None)
+        target = form.operands[-1].only if form is not None and form.has_target else None
+        before = NOT_CODE & ~target.mask if isinstance(target, Target) else NOT_CODE
+        if self._before.setdefault(word & 0xFFF, before) != before:
+            return None  # other branches of this opcode have their targets elsewhere
+        found = None
+        if form is not None and isinstance(target, Target) and target.relative:
+            earlier = itertools.takewhile(lambda one: one[2] is not form, self.forms.buckets[word & 0xFFF])
+            apart = all((word ^ value) & mask & before for mask, value, _ in earlier)
+            if apart and not (form.check_mask or form.tests or form.size or word & form.loose):
+                with contextlib.suppress(Unprintable, ValueError):
+                    text = form.exact((word,), 0, {target.address(word, 0): TARGET})[0]
+                    if text.endswith(TARGET):
+                        found = text.removesuffix(TARGET), target
+        return remember(self._branches, word & before, found)
 
     def explain(self, word: int) -> Form | None:
         """The form that writes this word exactly, or None."""

@@ -35,6 +35,7 @@ class _Entry:
     tables: list[Bits]
     target: Operand | None = None  # the last operand, if it is a branch target
     following: list[tuple[int, Operand]] = dataclasses.field(default_factory=list)  # operands with such registers
+    alone: Target | None = None  # ... whose field is all of it, and nothing else is asked of the operands
     careful: bool = False  # its operands' bits alone do not make a word: there is a target, or ``allows`` tells
 
     def allows(self, parts: list[str], bits: int) -> bool:
@@ -52,6 +53,7 @@ SPLIT = re.compile(r"\s*,\s*(?![^{]*\})")
 GUARD = re.compile(r"@(!?)(U?P)(T|\d+)$")
 
 
+REGISTERS = "RUPSBc"  # what their names begin with: the label of a branch may be called like one
 NO_GUARD = (0, "")  # fits no form
 GUARDS = {text.strip(): (bits, kind) for kind in ("P", "UP") for bits, text in GUARD_TEXTS[kind].items() if text}
 
@@ -64,6 +66,8 @@ class Encoder:
         #: mnemonic -> kinds of its operands -> what they encode to; a branch target is of kind ``TARGET``
         self._entries: dict[str, dict[bytes, _Entry]] = {}
         self._count = 0  # of entries
+        #: a branch up to its target, which is all of its last operand -> the bits of the rest, form, the target's field
+        self._branches: dict[str, tuple[int, Form, Target]] = {}
         #: a row, the number and kinds of operands -> the form that fits them, and its operands
         self._shapes: dict[tuple[Row, int, bytes], tuple[Form, list[Operand]]] = {}
 
@@ -83,7 +87,7 @@ class Encoder:
     def read(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The same, and above the 128 bits of the word those that tell which general registers it uses
         (``Register.end``)."""
-        found = self.quick(text, address, labels)
+        found = (self._branch(text, address, labels) if labels else None) or self.quick(text, address, labels)
         if found is not None:
             return found
         guard, uniform, rest, before = 0x7000, None, text, ""
@@ -112,6 +116,18 @@ class Encoder:
                 with contextlib.suppress(EncodeError):
                     return self.read(tidy, address, labels)
             raise
+
+    def _branch(self, text: str, address: int, labels: Mapping[str, int]) -> tuple[int, Form] | None:
+        """The same of a branch to a label, if another one was seen that differs in the label alone."""
+        before, _, name = text.rpartition(" ")
+        known = self._branches.get(before)
+        if known is None or name not in labels or name[0] in REGISTERS:
+            return None
+        bits, form, target = known
+        try:
+            return bits | target.at(labels[name], address), form
+        except ValueError:
+            return None
 
     def known(self, text: str) -> int | None:
         """The bits that ``read`` gives, of an instruction whose like was seen before and that means the same
@@ -154,6 +170,8 @@ class Encoder:
             for table, part in zip(entry.tables, parts):
                 bits |= table[part]
             if entry.target is not None:
+                if entry.alone is not None:
+                    remember(self._branches, text[: -len(parts[-1]) - 1], (bits, entry.form, entry.alone))
                 bits |= self._target(entry.target, parts[-1], address, labels)
         except ValueError:
             return None
@@ -277,7 +295,10 @@ class Encoder:
                 entry.following.append((n, operand))
         if not form.accepts(word):
             return Problem(3, "values" if word & form.check_mask != form.check_value else "tests", form)
-        entry.careful = bool(entry.target or form.check_mask or form.tests or entry.following)
+        asked = form.check_mask or form.tests or entry.following
+        entry.careful = bool(entry.target or asked)
+        if entry.target is not None and entry.target.only is entry.target.target and not asked:
+            entry.alone = entry.target.target
         if not form.repeats:  # the short way would not compare the two texts
             self._keep(line.name, parts, entry)
         return word, form

@@ -29,8 +29,8 @@ class Isa:
         self.learn = self.decoder.learn
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
-        #: lines of sources, spelled as nvdisasm does -> control code, instruction, and what ``needs`` gives for it
-        self.statements: dict[str, tuple[str, str, int]] = {}
+        #: lines of sources, spelled as nvdisasm does -> what they say (``source.parse.Statement``)
+        self.statements: dict[str, Any] = {}
         #: words without control code, and what they mean: what ``instruction`` has seen
         self.bodies: dict[int, Any] = {}
         #: the same of words whose meaning depends on their address, at address 0
@@ -71,6 +71,13 @@ class Isa:
             self._needs[text] = found
         return found
 
+    def whole(self, bits: int, code: int) -> int | None:
+        """What ``needs`` gave, with a control code; None where ``join`` is to tell whether the two go together."""
+        word = bits | code
+        if word & control.REUSE_MASK and (code & control.REUSE_MASK or control.illegal(word)):
+            return None
+        return word
+
     def join(self, bits: int, code: int) -> int:
         """The word of an instruction and its control code. EncodeError when the two do not go together."""
         word = bits | code
@@ -88,6 +95,9 @@ class Isa:
 
     def target(self, word: int, address: int) -> int | None:
         """The address a relative branch goes to, if the instruction names one."""
+        branch = self.decoder.branch(word)
+        if branch is not None:
+            return branch[1].address(word, address)
         form = self.explain(word)
         if form is not None and form.has_target:
             for operand in form.operands:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
-from turingas.source.lines import Origin, PlainLine, Source, check_text, decode, split_text
+from turingas.source.lines import Origin, PlainLine, Source, check_text, decode, plain_lines, split_text
 from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
@@ -85,17 +86,27 @@ class _Expander:
         self.lines: list[PlainLine] = []
         self.errors: list[AsmError] = []
         self.room = MAX_LINES
+        self.braces = False  # whether a line may hold an {expression}
 
     def text(self, text: str, file: str, folder: Path, parent: Origin | None, stack: tuple[Path, ...]) -> None:
         """Append the lines of one file, those that its .include lines and <code> blocks stand for among them."""
         written = split_text(text)
         self.python.sources.setdefault(file, written)
         source = Source(file, written, parent)
-        marked = {n for mark in _MARKS if mark in text for n, raw in enumerate(written, 1) if mark in raw}
+        marked = sorted({n for mark in _MARKS if mark in text for n, raw in enumerate(written, 1) if mark in raw})
+        marked.append(len(written) + 1)
         comments = Comments(self.errors)
         code: list[str] = []
         opening: Origin | None = None  # of the <code> block that the line is in
-        for number, raw in enumerate(written, 1):
+        number = 0
+        while number < len(written):
+            number += 1
+            if opening is None and not comments.open:
+                start, number = number, marked[bisect_left(marked, number)]
+                self.lines += plain_lines(written[start - 1 : number - 1], start, source)
+                if number > len(written):
+                    break
+            raw = written[number - 1]
             if opening is not None:
                 end = _END_CODE.match(raw)
                 if end is None:
@@ -107,18 +118,17 @@ class _Expander:
                 self.generate("\n".join(code), opening)
                 opening = None
                 continue
-            plain = raw.partition("#")[0]
-            if number in marked or comments.open:
-                origin = source.origin(number)
-                plain = comments.strip(raw, origin)
-                if start := _CODE.match(plain):
-                    opening, code = origin, [start[1].strip()]
-                    continue
-                if found := _INCLUDE.match(plain):
-                    self.include(found, origin, folder, stack)
-                    continue
+            origin = source.origin(number)
+            plain = comments.strip(raw, origin)
+            if begins := _CODE.match(plain):
+                opening, code = origin, [begins[1].strip()]
+                continue
+            if found := _INCLUDE.match(plain):
+                self.include(found, origin, folder, stack)
+                continue
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, number, source))
+                self.braces |= "{" in plain
         if opening is not None:
             self.errors.append(opening.error("<code> is never closed", "</code> must start a line"))
         comments.finish()
@@ -141,6 +151,7 @@ class _Expander:
             plain = comments.strip(raw, source.origin(number))
             if plain and not plain.isspace():
                 self.lines.append(PlainLine(plain, number, source))
+                self.braces |= "{" in plain
         comments.finish()
 
     def include(self, found: re.Match[str], origin: Origin, folder: Path, stack: tuple[Path, ...]) -> None:
@@ -185,7 +196,7 @@ class _Expander:
 
     def expressions(self) -> list[PlainLine]:
         """The lines with every {expression} replaced by its value."""
-        if not any("{" in line.text for line in self.lines):
+        if not self.braces:
             return self.lines
         lines = []
         for line in self.lines:

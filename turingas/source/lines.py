@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from turingas.errors import AsmError
 
@@ -84,8 +86,33 @@ class PlainLine(NamedTuple):
     @property
     def place(self) -> tuple[str, int]:
         """File and line of its origin."""
-        block = self.source.block
-        return self.source.file, self.number if block is None else block.line
+        return places([self])[0]
+
+
+Kind = TypeVar("Kind", bound=tuple[Any, ...])
+
+
+def maker(kind: type[Kind]) -> Callable[[tuple[Any, ...]], Kind]:
+    """What ``_make`` of a named tuple does, in half the time."""
+    return functools.partial(tuple.__new__, kind)
+
+
+_line = maker(PlainLine)
+
+
+def plain_lines(texts: Iterable[str], first: int, source: Source) -> list[PlainLine]:
+    """Lines of ``source``, from number ``first`` on, that hold nothing to be replaced: without comments of #, and
+    without those that are blank."""
+    return [
+        _line((text, number, source))
+        for number, raw in enumerate(texts, first)
+        if (text := raw.partition("#")[0]) and not text.isspace()
+    ]
+
+
+def places(lines: Iterable[PlainLine]) -> list[tuple[str, int]]:
+    """File and line of the origin of each."""
+    return [(at.file, number if at.block is None else at.block.line) for _, number, at in lines]
 
 
 def column_in(written: str, plain: str, position: int) -> int:

@@ -23,7 +23,7 @@ from turingas.isa.decode import SEEN
 from turingas.isa.isa import instruction_set
 from turingas.source.dialect import Dialect, Repair, default_stall
 from turingas.source.expand import expand
-from turingas.source.lines import Origin, PlainLine, column_in
+from turingas.source.lines import Origin, PlainLine, column_in, maker
 from turingas.source.names import BLOCKS, NameProblem, Names, number, problem, words
 
 # Control code (two or more colons inside one word), guard, mnemonic. What follows are the operands.
@@ -37,21 +37,26 @@ _MINUS = re.compile(r"\w-\d").search
 _SECTIONS = ("kernel", "function")
 
 
-class Instruction:
-    """One instruction. ``body`` is guard, mnemonic and operands in nvdisasm's spelling, without ';'; ``control`` may
-    have ? in its fields, or be missing (""). ``names``: those that are declared where it stands, None where none are
-    looked up. ``bits``: what ``Isa.needs`` gives for it, if that was seen at once."""
+#: What a line says: the control code, which may have ? in its fields, or be missing (""); guard, mnemonic and operands
+#: in nvdisasm's spelling, without ';'; and with the control code what ``Isa.needs`` gives for it, if it means the same
+#: everywhere and that was seen at once. A plain tuple, for most lines of a library are new ones.
+Statement = tuple[str, str, int | None]
 
-    __slots__ = ("bits", "body", "control", "line", "names")
 
-    def __init__(
-        self, control: str, body: str, line: PlainLine, names: Names | None = None, bits: int | None = None
-    ) -> None:
-        self.control = control
-        self.body = body
-        self.line = line
-        self.names = names
-        self.bits = bits
+class Instruction(NamedTuple):
+    """One instruction. ``names``: those that are declared where it stands, None where none are looked up."""
+
+    statement: Statement
+    line: PlainLine
+    names: Names | None = None
+
+    @property
+    def control(self) -> str:
+        return self.statement[0]
+
+    @property
+    def body(self) -> str:
+        return self.statement[1]
 
     @property
     def origin(self) -> Origin:
@@ -87,11 +92,18 @@ class Instruction:
         return f"Instruction({self.control!r}, {self.body!r})"
 
 
+_instruction = maker(Instruction)
+
+
 class Label(NamedTuple):
     """`name:`"""
 
     name: str
-    origin: Origin
+    line: PlainLine
+
+    @property
+    def origin(self) -> Origin:
+        return self.line.origin
 
     def error(self, message: str, hint: str = "") -> AsmError:
         """A diagnostic at the label."""
@@ -153,7 +165,7 @@ class _Section:
 
 class _Parser:
     def __init__(self, arch: str, default_control: str | None) -> None:
-        self.arch = find_arch(arch)
+        self.arch, self.isa = find_arch(arch), instruction_set(arch)
         self.default_control = default_control
         if default_control is not None:
             try:
@@ -262,43 +274,23 @@ class _Parser:
         resolve = bool(names.meaning or names.memory)
         items = self.items
         head = _HEAD.match
-        labels: dict[str, Origin] = {}
+        labels: dict[str, PlainLine] = {}
         turingas = self.turingas
-        # Lines that need no more than to be taken apart, as all of a listing: no names, a control code that was seen
-        # before, and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone; or
-        # a mnemonic that was seen to stand as nvdisasm writes it.
-        # What comes of the former, the instruction set remembers by their whole text.
         quick = not (resolve or turingas)
-        controls = control_codes.known if quick else {}
-        same, isa = self.same, instruction_set(self.arch.name)
-        statements = isa.statements if quick else {}
+        seen = self.isa.statements if quick else {}
+        plain: list[tuple[Statement, PlainLine, None]] = []  # instructions since the last item
         for line in section.lines:
             text = line.text
-            seen = statements.get(text)
-            if seen is not None:
-                items.append(Instruction(seen[0], seen[1], line, None, seen[2]))
+            known = seen.get(text)
+            if known is None and quick and text[-1] != ":":
+                known = self.plain(text)
+            if known is not None:
+                plain.append((known, line, None))
                 continue
+            items += map(_instruction, plain)
+            plain.clear()
             statement, _, rest = text.partition(";")
-            control, _, body = statement.partition(" ")
-            if control in controls and (not rest or rest.isspace()):
-                body = body.strip()
-                bits = isa.known(body)
-                if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
-                    items.append(Instruction(control, body, line, None, bits))
-                    if len(statements) >= SEEN:
-                        statements.clear()
-                    statements[text] = control, body, bits
-                    continue
-                mnemonic, _, operands = body.partition(" ")
-                if mnemonic[:1] == "@":
-                    mnemonic, _, operands = operands.partition(" ")
-                if mnemonic in same and ("[" not in operands and "." not in operands or not _odd(operands)):
-                    if not same[mnemonic] and "@" not in operands:
-                        with contextlib.suppress(EncodeError):  # the assembler tells
-                            bits = isa.needs(body, 0, {})
-                    items.append(Instruction(control, body, line, bits=bits))
-                    continue
-            start = head(statement)
+            start = head(statement) if text[-1] != ":" or " " in text else None
             if start is None:
                 self.other(line, section, labels, dialect)
                 continue
@@ -310,7 +302,7 @@ class _Parser:
             written = mnemonic
             mnemonic, repair = dialect[mnemonic]
             if repair is None and mnemonic == written:
-                same[mnemonic] = isa.forms.leads(mnemonic)
+                self.same[mnemonic] = self.isa.forms.leads(mnemonic)
             operands = statement[start.end() :].strip()
             try:
                 if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
@@ -332,23 +324,52 @@ class _Parser:
                     control = control[:-1] + default_stall(mnemonic)
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction(control, body, line, names))
+            items.append(Instruction((control, body, None), line, names))
+        items += map(_instruction, plain)
 
-    def other(self, line: PlainLine, section: _Section, labels: dict[str, Origin], dialect: Dialect) -> None:
+    def plain(self, text: str) -> Statement | None:
+        """A line that needs no more than to be taken apart, as all of a listing: with a control code that was seen
+        before, and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone; or a
+        mnemonic that was seen to stand as nvdisasm writes it. The former are remembered by their whole text. None for
+        other lines, and where names of the source may stand for something."""
+        statement, _, rest = text.partition(";")
+        control, _, body = statement.partition(" ")
+        code = control_codes.known.get(control)
+        if code is None or rest and not rest.isspace():
+            return None
+        body, isa = body.strip(), self.isa
+        bits = isa.known(body)
+        if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
+            if len(isa.statements) >= SEEN:
+                isa.statements.clear()
+            found = isa.statements[text] = control, body, isa.whole(bits, code)
+            return found
+        mnemonic, _, operands = body.partition(" ")
+        if mnemonic[:1] == "@":
+            mnemonic, _, operands = operands.partition(" ")
+        leads = self.same.get(mnemonic)
+        if leads is None or ("[" in operands or "." in operands) and _odd(operands):
+            return None
+        if bits is None and not leads and "@" not in operands:
+            with contextlib.suppress(EncodeError):  # the assembler tells
+                bits = isa.needs(body, 0, {})
+        return control, body, None if bits is None else isa.whole(bits, code)
+
+    def other(self, line: PlainLine, section: _Section, labels: dict[str, PlainLine], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""
-        text, origin = line.text, line.origin
+        text = line.text
         label = _LABEL.match(text)
         if label:
             name = label[1]
             if name in labels:
-                first = f"first at {labels[name].file}:{labels[name].line}"
-                self.errors.append(origin.error_at(f"duplicate label {name!r}", first, name))
+                first = "first at {}:{}".format(*labels[name].place)
+                self.errors.append(line.origin.error_at(f"duplicate label {name!r}", first, name))
             elif name in section.names.places:
                 message = f"{name} names a label and a register or constant"
-                self.errors.append(origin.error_at(message, "rename one of them", name))
+                self.errors.append(line.origin.error_at(message, "rename one of them", name))
             else:
-                labels[name] = origin
-                self.items.append(Label(name, origin))
+                labels[name] = line
+                self.items.append(Label(name, line))
             if label.end() == len(text):
                 return
             rest = line._replace(text=text[label.end() :])
@@ -365,7 +386,7 @@ class _Parser:
             return
         arguments = text[directive.end() :]
         args = tuple(_ARGUMENT.findall(arguments.rstrip(" ;")))
-        self.items.append(Directive(directive[1], args, origin))
+        self.items.append(Directive(directive[1], args, line.origin))
         if directive[1] in _SECTIONS:
             self.items += section.blocks
 

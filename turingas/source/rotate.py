@@ -103,7 +103,7 @@ def items(found: Sequence[Item], rotations: Sequence[Rotation]) -> list[Item]:
     made: list[Item] = list(found)
     for label, marker, back, guard in reversed(rotations):
         head = [item for item in made[label + 1 : marker] if isinstance(item, Instruction)]
-        again = [Instruction(i.control, f"@{guard} {i.body}", i.line, i.names) for i in head]
+        again = [i._replace(statement=(i.control, f"@{guard} {i.body}", None)) for i in head]
         made[label : back + 1] = [*head, made[label], *made[marker + 1 : back], *again, made[back]]
     return [item for item in made if not is_marker(item)]
 
