@@ -203,7 +203,7 @@ def every(precision: str, p: Problem) -> list[Contender]:
         schedule = {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}
         made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=schedule))
         if PRECISIONS[precision].promote:
-            made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule={**schedule, "PROMOTE": 2}))
+            made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule={**schedule, "PROMOTE": 4}))
     made += [Torch(precision, layout) for layout in LAYOUTS]
     if precision == "fp32":
         made += [Cudnn(name, layout) for layout in cudnn.FORMATS for name in cudnn.ALGORITHMS]
