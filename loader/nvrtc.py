@@ -127,7 +127,8 @@ def include_folders() -> tuple[Path, ...]:
     if named := os.environ.get("TURINGAS_CUDA_INCLUDE"):
         return tuple(Path(folder) for folder in named.split(os.pathsep))
     folders = _folders("cuda_runtime", "cuda_cccl", "cuda_nvcc")
-    able = (folder / name for folder in folders for name in ("include", "include/cccl"))  # of CUDA 13 libcu++
+    # CUDA 13 has libcu++ in the second
+    able = (folder / name for folder in folders for name in ("include", "include/cccl"))
     return tuple(folder for folder in able if folder.is_dir())
 
 

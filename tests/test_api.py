@@ -331,3 +331,18 @@ def test_a_notebook_shows_what_a_run_came_to():
     assert shown.count("<tr>") == 2 + 3 and "<td>MOV R0, 0x1</td>" in shown
     report.seconds, report.races = 0.25, ["one"] * 1000
     assert repr(report) == "<Report kern: 8 warp instructions, 0.25 s, 1000 races>"
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_90", "sm_100"])
+def test_branches_that_differ_in_their_label_alone(arch):
+    """The words of those with addresses, and back; of labels that are called like registers, too."""
+    labels = {"Rest": 0, "P2P": 0x50, "R1": 0x60, "there": 0x70}
+    order = ["@P0 BRA Rest", "@P0 BRA there", "@!P0 BRA P2P", "BRA R1", "BRA there", "@P0 BRA R1", "BRA Rest", "EXIT"]
+    text, plain = "", ""
+    for n, line in enumerate(order):
+        text += "".join(f"{name}:\n" for name, at in labels.items() if at == 16 * n) + f"--:-:-:-:5 {line};\n"
+        words = [f"{labels[word]:#x}" if word in labels else word for word in line.split(" ")]
+        plain += f"--:-:-:-:5 {' '.join(words)};\n"
+    assert turingas.encode(text, arch) == turingas.encode(plain, arch)
+    told = [line.partition("  ")[2] for line in turingas.decode(turingas.encode(text, arch), arch)]
+    assert told == [line.partition(" ")[2].rstrip(";") for line in plain.splitlines()]

@@ -374,16 +374,16 @@ class _Plan:
         several = sms(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        self.stages = self.source.stages(precision)
+        stages = self.source.stages(precision)
         splits = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if not copied:
             if layer.splits not in (None, 1):
                 raise LaunchError(f"splits={splits}, for y in {shape.layout} with {shape.k} filters",
                                   f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
             splits = 1
-        size = self.pixels, shape.k, self.stages
+        size = self.pixels, shape.k, stages
         made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
-        self.splits = -(-self.stages // self.each)
+        self.splits = -(-stages // self.each)
         more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.splits > 1 else ending
         self.tiling, self.ending = replace(made, **{**more, **layer.schedule}), ending
         if self.tiling.shared > hgmma.ROOM:

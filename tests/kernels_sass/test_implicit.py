@@ -161,7 +161,7 @@ def test_long_sums():
 
 
 def test_infinities():
-    """Where the other part of a number is infinity less infinity, there is 0 instead, and infinity comes out or NaN."""
+    """The other part of an infinity of x is NaN, and so is what comes out; other pixels are as they were."""
     x, w = np.ones((1, 2, 2, 8), np.float32), np.ones((8, 8, 1, 1), np.float32)
     x[0, 0, 0, 0] = np.inf
     y = Conv2d(w, padding=0, layout="NHWC", device="cpu")(x)

@@ -26,7 +26,8 @@ THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
 MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that each has then at least
-#: What it takes to add their sums: a second launch, and so many sums that are moved meanwhile, in filters of a stage
+#: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
+#: stage
 ADDING, MOVED = 500, 1600
 STARTED = 90  # what a tile of any width takes, in filters' worth of time: A is copied and read for each
 CUT, HALF = 0xFFFFE000, 0x1000  # what the tensor cores read of a float32, and half of the last bit of it
