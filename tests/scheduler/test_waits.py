@@ -18,8 +18,8 @@ from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
+from turingas.isa.given import Given, whole
 from turingas.scheduler import boards
-from turingas.scheduler.given import Given, whole
 
 MORE = 1.08  # of the model's cycles with ptxas's codes
 

@@ -22,7 +22,11 @@ REGISTERS = re.compile(r'.*"SHI_REGISTERS=(\d+)"')
 
 def is_listing(text: str) -> bool:
     """Whether it holds instructions with their words in comments behind them, or is one where they are missing."""
-    return "/* 0x" in text and any(map(LOW.match, text.splitlines())) or WORDLESS.search(text) is not None
+    if "/* 0x" in text and any(map(LOW.match, text.splitlines())):
+        return True
+    if ".headerflags" not in text and ".sectioninfo" not in text:  # told sooner than by WORDLESS
+        return False
+    return WORDLESS.search(text) is not None
 
 
 def to_source(text: str, arch: str, filename: str = "") -> tuple[str, str]:
