@@ -372,7 +372,7 @@ class Shared:
         """Addresses of a cluster as addresses in one block, and these blocks, (n, lanes) or (n, 1)."""
         rank, own = (address >> RANK).astype(np.int64), blocks[:, None] % self.cluster
         owners = blocks[:, None] + (rank - own if reach else 0)
-        bad = rank >= self.cluster if reach else (rank != own) & (rank != 0)
+        bad = rank >= self.cluster if reach else rank != own
         if reach:
             owners = np.where(bad, blocks[:, None], owners)
             bad = bad | self.ended[owners]
@@ -387,9 +387,16 @@ class Shared:
             elif reach:
                 why = "it has ended (a barrier of the cluster at its end would hold it)"
             else:
-                why = "this instruction reaches its own block alone; LD, ST and ATOM reach others"
+                mine = int(np.broadcast_to(own, address.shape).flat[index])
+                who = f"its own block alone ({mine}: SR_CgaCtaId, in bits 24 and up)"
+                why = f"this instruction reaches {who}; LD, ST and ATOM reach others"
             raise BadAccess("out of bounds", f"{what}: {why}", index, at)
         return address & WITHIN, owners
+
+    def in_block(self, offset: Array, blocks: Array) -> Array:
+        """Addresses from offsets (n, lanes) in the memory of ``blocks`` (n,), as descriptors of matrices have them."""
+        rank = (blocks[:, None] % self.cluster).astype(np.uint32)
+        return offset.astype(np.uint32) | rank << RANK
 
     def _wrong(self, address: Array, nbytes: int, mask: Array | None) -> BadAccess:
         bad = (address & np.uint32(nbytes - 1) != 0) | (address.astype(np.int64) + nbytes > self.nbytes)
