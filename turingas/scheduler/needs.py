@@ -308,8 +308,9 @@ class Needs:
             last: dict[str, tuple[int, int]] = {}  # pipe -> its last instruction, and how long that keeps it busy
             for m in range(block.start, block.end):
                 this = self.facts[m]
-                if this is None or (pipe := OPS[this.i.base].pipe) not in PACED:
+                if this is None or OPS[this.i.base].pipe not in PACED:
                     continue
+                pipe = self.lat.unit(this.i)
                 if pipe in last:
                     n, cycles = last[pipe]
                     if cycles <= LONGEST_PACE and sum(least[n:m]) < cycles:
