@@ -35,15 +35,18 @@ INFINITE = math.inf
 
 Chosen = dict[tuple[int, int], int]
 Key = tuple[tuple[int, ...], bool]
+Wait = tuple[float, float, int]  # when, how many cycles it takes longer, and where
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Held:
-    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction, and around a loop from
-    the loop's start on; ``done``: when it is over; ``own``: when it is awaited first; ``round``: what is added to the
-    time of a place before it, behind a loop's end; ``key``: where it is awaited, and whether it is quick."""
+    """An event on its scoreboard, of instruction ``n``. ``spans``: where it is pending, first and last instruction, and
+    around a loop from the loop's start on; ``done``: when it is over; ``own``: when it is awaited first; ``round``: what
+    is added to the time of a place before it, behind a loop's end; ``key``: where it is awaited, and whether it is
+    quick."""
 
     event: Event
+    n: int
     spans: tuple[tuple[int, int], ...]
     done: float
     own: float
@@ -51,15 +54,14 @@ class _Held:
     key: Key
 
     @property
-    def n(self) -> int:
-        return self.event.n
-
-    @property
     def at(self) -> tuple[int, ...]:
         return self.key[0]
 
     def when(self, times: Sequence[float], m: int) -> float:
         return times[m] + (self.round if m <= self.n else 0)
+
+
+Other = tuple[int, _Held, float, float]  # where somebody is awaited too early, who, when, and how many cycles longer
 
 
 @dataclass
@@ -73,15 +75,15 @@ class _Costs:
 
 
 class _Board(_Costs):
-    """Who holds a scoreboard: in the order of the code (``held``, ``numbers``), and so that few are looked at where
-    many hold it. ``ends``: the last instructions of their spans; ``around``: those that are pending around a loop, by
+    """Who holds a scoreboard, so that few are looked at where many hold it. ``ends``: the last instructions of their spans; ``around``: those that are pending around a loop, by
     when they begin before its end; ``places``: where they are awaited; ``who``: by whom; ``keys``: how many have
     each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[_Held] = []
-        self.numbers: list[int] = []
+        #: what is quick, and what is not, each in the order of the code; and their instructions
+        self.held: tuple[list[_Held], list[_Held]] = ([], [])
+        self.numbers: tuple[list[int], list[int]] = ([], [])
         self.ends: list[int] = []
         self.around: list[tuple[float, int, int, _Held]] = []
         self.places: list[int] = []
@@ -89,8 +91,8 @@ class _Board(_Costs):
         self.keys: Counter[Key] = Counter()
 
     def add(self, one: _Held, times: Sequence[float]) -> None:
-        self.held.append(one)
-        self.numbers.append(one.n)
+        self.held[not one.key[1]].append(one)
+        self.numbers[not one.key[1]].append(one.n)
         insort(self.ends, one.spans[0][1])
         if len(one.spans) > 1:
             insort(self.around, (times[one.n] - one.round, one.n, one.event.role, one))
@@ -106,10 +108,11 @@ class _Board(_Costs):
 
     def near(self, times: Sequence[float], m: int) -> Iterator[_Held]:
         """Those that may be under way at ``m``, and some more."""
-        for k in range(bisect_left(self.numbers, m) - 1, -1, -1):
-            if times[self.numbers[k]] + LONGEST <= times[m]:
-                break
-            yield self.held[k]
+        for numbers, held, longest in zip(self.numbers, self.held, (QUICK, LONGEST)):
+            for k in range(bisect_left(numbers, m) - 1, -1, -1):
+                if times[numbers[k]] + longest <= times[m]:
+                    break
+                yield held[k]
         for k in range(bisect_left(self.around, (times[m] - LONGEST,)), len(self.around)):
             began, n, _, one = self.around[k]
             if began > times[m]:
@@ -174,7 +177,8 @@ class _Boards:
         self.ends = [max(blocks[number].end for number in loop.blocks) - 1 for loop in ways.graph.loops]
         self.held = [self._held(event) for event in ordered]
         self.boards = [_Board() for _ in range(SCOREBOARDS)]
-        self.known: dict[tuple[int, int, int], float] = {}
+        self.known: dict[tuple[_Held, int], float] = {}
+        self.seen: dict[tuple[_Held, int], tuple[list[Other], list[Wait]]] = {}  # ``_beside``, while boards stay
 
     def run(self) -> tuple[Chosen, float]:
         chosen: Chosen = {}
@@ -190,6 +194,7 @@ class _Boards:
             best = min(tries, key=lambda one: one.cost)
             cost += best.cost
             chosen |= best.chosen
+            self.seen.clear()
             for board, more in zip(self.boards, best.boards):
                 board.costs |= more.costs
                 board.dragged |= more.dragged
@@ -229,7 +234,7 @@ class _Boards:
         cycles = takes(self.ways, event.n, event.role)
         own = min(self.times[m] + (around if m <= event.n else 0) for m in event.at)
         done = self.times[event.n] + cycles
-        return _Held(event, spans, done, own, around, (tuple(sorted(event.at)), cycles < QUICK))
+        return _Held(event, event.n, spans, done, own, around, (tuple(sorted(event.at)), cycles < QUICK))
 
     def _spans(self, event: Event) -> tuple[tuple[tuple[int, int], ...], float]:
         """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it;
@@ -300,19 +305,24 @@ class _Boards:
         cost = SHARED_AT_ALL * pending - (1 + SHARED_AT_ALL) * same
         costs: dict[int, float] = {}
         dragged: dict[_Held, float] = {}
-        for m in this.at:
-            for other in (*board.near(times, m), *new):
-                if other.key == this.key or (m > other.n and times[m] >= other.done):
+        others, early = self._beside(this, number)
+        for m, other, now, longer in others:
+            known = more.dragged.get(other)
+            if now < (board.dragged.get(other, INFINITE) if known is None else known):
+                dragged[other] = min(now, dragged.get(other, INFINITE))
+                costs[m] = max(longer, costs.get(m, 0.0))
+        first = min(this.own, this.done)
+        waits: set[int] = set()
+        for other in new:
+            for m in this.at:
+                if m > other.n and times[m] >= other.done:
                     continue
                 now = other.when(times, m)
-                known = more.dragged.get(other, board.dragged.get(other, INFINITE))
-                if now < known and (longer := self._early(other, m)):
+                if now < more.dragged.get(other, INFINITE) and (longer := self._early(other, m)):
                     dragged[other] = min(now, dragged.get(other, INFINITE))
                     costs[m] = max(longer, costs.get(m, 0.0))
-        first = min(this.own, this.done)
-        waits = {m for other in new for m in other.at if m <= this.n or times[m] < first}
-        waits.update(board.waits(times, this))
-        early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
+            waits.update(m for m in other.at if m <= this.n or times[m] < first)
+        early = early + [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
         if early:
             now, longer, m = min(early)
             dragged[this] = now
@@ -323,9 +333,24 @@ class _Boards:
             costs[m] = max(longer, known)
         return cost, costs, dragged
 
+    def _beside(self, this: _Held, number: int) -> tuple[list[Other], list[Wait]]:
+        """Of those that hold a scoreboard: who would be awaited too early by waits for ``this``, and which of their
+        waits come too early for it."""
+        found = self.seen.get((this, number))
+        if found is None:
+            board, times = self.boards[number], self.times
+            others = [
+                (m, other, other.when(times, m), longer) for m in this.at for other in board.near(times, m)
+                if other.key != this.key and (m <= other.n or times[m] < other.done) and (longer := self._early(other, m))
+            ]  # fmt: skip
+            waits = {m for m in board.waits(times, this)}
+            early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
+            found = self.seen[this, number] = others, early
+        return found
+
     def _early(self, this: _Held, m: int) -> float:
         """The cycles that a wait at ``m`` takes longer if it is for this event, too, times the weight of the place."""
-        key = this.event.n, this.event.role, m
+        key = this, m
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = self._longer(this, m)

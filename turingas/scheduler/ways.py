@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.isa.effects import Effects
@@ -54,6 +56,32 @@ class Ways:
         self.block = [0] * len(graph.instructions)
         for number, block in enumerate(blocks):
             self.block[block.start : block.end] = [number] * (block.end - block.start)
+
+    @cached_property
+    def reach(self) -> list[int]:
+        """A mask of the blocks that may run from the begin of each block on, itself among them."""
+        reach = [1 << number for number in range(len(self.next))]
+        changed = True
+        while changed:
+            changed = False
+            for number in range(len(reach) - 1, -1, -1):
+                more = reach[number]
+                for to in self.next[number]:
+                    more |= reach[to]
+                if more != reach[number]:
+                    reach[number], changed = more, True
+        return reach
+
+    @cached_property
+    def into(self) -> list[list[int]]:
+        """Of each loop the blocks outside from which control may come into it."""
+        found: list[list[int]] = [[] for _ in self.graph.loops]
+        for number, following in enumerate(self.next):
+            for to in following:
+                for loop in self.inside[to]:
+                    if number not in self.graph.loops[loop].blocks and found[loop][-1:] != [number]:
+                        found[loop].append(number)
+        return found
 
     def along(self, number: int, to: int, holds: int) -> int | None:
         """What holds of ``holds`` behind the way from a block to a next one; None for a way that is not taken where
