@@ -173,9 +173,11 @@ class Remembering(Wave):
         self._executes(n, end)
         super()._straight(k, n, end, *rest)
 
-    def _act(self, k: Any, n: int, *rest: Any) -> bool:
+    def _act(self, k: Any, n: int, act: Any, chosen: Any) -> bool:
+        """And a step for each round of a loop."""
         self._executes(n, n + 1)
-        return super()._act(k, n, *rest)
+        together = super()._act(k, n, act, chosen)
+        return together and not (self.alone and self.splits.pc[chosen[0]] <= n)
 
     def _outside(self, *rest: Any) -> None:
         self.spans = None
