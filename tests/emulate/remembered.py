@@ -126,8 +126,7 @@ class Remembering(Wave):
     spans: list[Span] | None = None  # executed in this step; None: not to be told by words
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
-        timed = any(r is not None and r.solo for r in self.image.ready)
-        if not timed and not self.observers and not self.image.moves:
+        if not (self.image.timed or self.image.moves or self.observers):
             with np.errstate(all="ignore"):
                 self._follow(stop)
         super().run(stop)  # what is left of it
