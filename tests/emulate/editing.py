@@ -30,6 +30,7 @@ from turingas import collector
 from turingas.assembler.assembler import Assembler, parsed
 from turingas.emulate import launch
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.report import Report
 from turingas.errors import AsmError, AsmWarning, LaunchError
 from turingas.source import parse
 
@@ -73,10 +74,15 @@ class Subject:
 
     def run(self, data: bytes) -> list[np.ndarray | None]:
         """What a cubin leaves in the buffers; None for one that is not compared."""
-        args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in arguments(self)]
-        launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET, stack=STACK,
-               workers=1)  # fmt: skip
+        args, _ = self.launched(data)
         return [arg if wanted else None for arg, wanted in zip(args, self.compared)]
+
+    def launched(self, data: bytes) -> tuple[list[Any], Report]:
+        """The arguments behind a run of a cubin, and its report."""
+        args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in arguments(self)]
+        report = launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET, stack=STACK,
+                        workers=1)  # fmt: skip
+        return args, report
 
 
 @functools.cache
