@@ -18,6 +18,7 @@ import numpy as np
 from turingas.emulate.arrays import Array
 from turingas.emulate.build import Get, Maker, Put, Step, semantics
 from turingas.emulate.cohort import Cohort
+from turingas.emulate.errors import Unsupported
 from turingas.emulate.results import put64, split, u64
 from turingas.emulate.rounding import QUIET64
 from turingas.isa.instruction import Instruction, Operand
@@ -319,7 +320,7 @@ def rest_of(m: Maker, c: Operand) -> Get:
     return (lambda k: raw(k) >> np.uint32(16)) if upper else raw
 
 
-@semantics("F2IP")
+@semantics("F2IP", "UF2IP")
 def f2ip(i: Instruction, m: Maker) -> Step:
     """Two floats as 8-bit integers, clamped: b, above it a, above them a half of c. .RELU makes NaN 0 too."""
     d, a, b, c = i.operands
@@ -339,7 +340,7 @@ def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
     return lambda value: np.clip(value, low, high)
 
 
-@semantics("I2I")
+@semantics("I2I", "UI2I")
 def i2i(i: Instruction, m: Maker) -> Step:
     """A 32-bit integer clamped to a smaller type; the bits above it are its sign's (measured on an H200)."""
     d, b = i.operands
@@ -348,11 +349,13 @@ def i2i(i: Instruction, m: Maker) -> Step:
     return lambda k: put(k, f(get(k).view(np.int32).astype(np.int64)).astype(np.uint32))
 
 
-@semantics("I2IP")
+@semantics("I2IP", "UI2IP")
 def i2ip(i: Instruction, m: Maker) -> Step:
     """Two 32-bit integers as smaller ones: b, above it a, above them the lowest bits of c (PTX cvt.pack)."""
     d, a, b, c = i.operands
     kind = i.mods[0]
+    if "RELU" in i.mods:  # of UI2IP, and no compiled code has it
+        raise Unsupported(i.name)
     f, bits = clamp(i, kind), limits(kind)[2]
     gets, rest, put = [m.raw(o) for o in (b, a)], rest_of(m, c), m.put(d)
     return lambda k: put(k, packed([f(g(k).view(np.int32).astype(np.int64)) for g in gets], rest(k), bits))

@@ -110,6 +110,8 @@ def f2fp(i: Instruction, m: Maker) -> Step:
     to16 = "BF16" if "BF16" in mods else "F16"
     small = next((x for x in i.mods if x in NARROW or x in ("E8", "S2_6")), None)
     if "PACK_AB" in mods or "MERGE_C" in mods:
+        if small or "TF32" in mods:  # UF2FP has bits for it, and no compiled code
+            raise Unsupported(i.name)
         return _halves(i, m, to16)
     assert small, i
     if small == "S2_6" or mode not in (("RZ", "RP") if small == "E8" else ("RN", "RZ")) or small == "E8" and relu:

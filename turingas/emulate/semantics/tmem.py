@@ -118,6 +118,8 @@ def _at(
 @semantics("LDTM")
 def load(i: Instruction, m: Maker) -> Step:
     """``LDTM.shape.xN Rd, tmem[UR + offset]``."""
+    if "STAT" in i.mods:
+        raise Unsupported(f"{i.name} (tcgen05.ld.red)")
     d, mem = i.operands
     assert isinstance(d, Reg) and isinstance(mem, Mem)
     find, threads = _at(i, m, mem, d.words)
