@@ -42,9 +42,11 @@ STACK = 256  # bytes, enough for all of them
 #: kernels that take long with all of their threads, and fewer that take the same ways: grid, block
 FEWER = {
     "atomics": ((1,), (9,)), "bitonic": ((1,), (256,)), "blelloch": ((1,), (32,)), "coalesced": ((1,), (32,)),
-    "editing.slow32": ((1,), (16,)), "fft": ((1,), (32,)), "handshake": ((1,), (64,)), "indirect": ((1,), (6,)),
-    "recursion": ((1,), (6,)), "reductions": ((1,), (32,)), "registers": ((1,), (32,)), "spin_lock": ((2,), (2,)),
-    "stack": ((1,), (32,)), "subwarps": ((1,), (32,)), "tiles": ((1,), (32,)), "warp_lock": ((2,), (2,)),
+    "editing.calls": ((1,), (8,)), "editing.recursion": ((1,), (4,)), "editing.slow32": ((1,), (16,)),
+    "fft": ((1,), (32,)), "handshake": ((1,), (64,)), "histogram": ((1,), (96,)), "indirect": ((1,), (6,)),
+    "matmul": ((3, 1), (16, 16)), "recursion": ((1,), (6,)), "reduction": ((1,), (192,)), "reductions": ((1,), (32,)),
+    "registers": ((1,), (32,)), "spin_lock": ((2,), (2,)), "stack": ((1,), (32,)), "subwarps": ((1,), (32,)),
+    "tiles": ((1,), (32,)), "warp_lock": ((2,), (2,)),
 }  # fmt: skip
 #: kernels in which a thread works on one element alone, and elements that together take all ways
 PICKED = {

@@ -126,8 +126,7 @@ class Remembering(Wave):
     spans: list[Span] | None = None  # executed in this step; None: not to be told by words
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
-        timed = any(r is not None and r.solo for r in self.image.ready)
-        if not timed and not self.observers and not self.image.moves:
+        if not (self.image.timed or self.image.moves or self.observers):
             with np.errstate(all="ignore"):
                 self._follow(stop)
         super().run(stop)  # what is left of it
@@ -173,9 +172,11 @@ class Remembering(Wave):
         self._executes(n, end)
         super()._straight(k, n, end, *rest)
 
-    def _act(self, k: Any, n: int, *rest: Any) -> bool:
+    def _act(self, k: Any, n: int, act: Any, chosen: Any) -> bool:
+        """And a step for each round of a loop."""
         self._executes(n, n + 1)
-        return super()._act(k, n, *rest)
+        together = super()._act(k, n, act, chosen)
+        return together and not (self.alone and self.splits.pc[chosen[0]] <= n)
 
     def _outside(self, *rest: Any) -> None:
         self.spans = None

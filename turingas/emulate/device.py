@@ -66,18 +66,21 @@ class Device:
 
     def load(self, cubin: Cubin | bytes) -> Module:
         """Load a cubin. LaunchError when it is of another architecture; CubinError when it is none."""
-        return Module(self, cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin))
+        if isinstance(cubin, Cubin):
+            return Module(self, cubin)
+        return Module(self, Cubin.from_bytes(cubin), unchanged=True)
 
 
 class Module:
-    """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
+    """A cubin on a device: its variables in global memory, its constants, its kernels by name. ``unchanged``: it is
+    known to be as it was read."""
 
-    def __init__(self, device: Device, cubin: Cubin) -> None:
+    def __init__(self, device: Device, cubin: Cubin, unchanged: bool = False) -> None:
         if chip(cubin.arch) != chip(device.arch.name):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
-        data = cubin.to_bytes()
-        if data is not cubin.source:  # made or changed here: read as a driver would, but with what no file says
+        if not unchanged and (data := cubin.to_bytes()) is not cubin.source:
+            # made or changed here: read as a driver would, but with what no file says
             made = {text.name: text for text in cubin.texts}
             cubin = Cubin.from_bytes(data)
             for text in cubin.texts:
@@ -520,4 +523,5 @@ def launch(
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))
-    return device.load(loaded).launch(kernel, grid, block, args, shared, progress, **options)
+    module = Module(device, loaded, unchanged=loaded is not cubin)
+    return module.launch(kernel, grid, block, args, shared, progress, **options)

@@ -49,6 +49,7 @@ class Image(Code):
         self.flow = [None if r is None else r.flow for r in self.ready]
         self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
         self.elapsed = [0, *np.cumsum(self.stalls).tolist()]
+        self.timed = False  # whether an instruction reads the time, or moves registers
         self.ends = self._ends()
         #: the highest register of each instruction
         self.highest = np.array([-1 if r is None else r.highest for r in self.ready]) if self.moves else np.zeros(0)
@@ -80,7 +81,7 @@ class Image(Code):
         for n in range(len(self.words) - 1, -1, -1):
             r = self.ready[n]
             if r is not None and r.solo:
-                ends[n], last = n + 1, n
+                ends[n], last, self.timed = n + 1, n, True
                 continue
             if self.flow[n] is not None:
                 last = n
