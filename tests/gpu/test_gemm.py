@@ -39,7 +39,7 @@ def error(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, b
 @pytest.mark.parametrize("precision", BOUNDS)
 def test_random_products(precision, cluster, monkeypatch):
     monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "CLUSTER", cluster)
-    for _ in range(60):
+    for _ in range(30):
         m, n, k = (int(one) for one in RANDOM.integers(1, (700, 700, 900)))
         ta, tb, bias, prepared = (bool(one) for one in RANDOM.integers(0, 2, 4))
         activation = (None, "relu")[RANDOM.integers(2)]
