@@ -672,5 +672,5 @@ def test_each_pair_once() -> None:
 def test_doubles_come_at_no_fixed_time(arch: str) -> None:
     """Where FP64 is slow its results have scoreboards: what ptxas 13.5 makes for sm_110 of random PTX."""
     compare = "--:-:1:-:1 DSETP.MAX.AND P0, P3, RZ, R4, PT\n--:-:-:-:1 MOV R18, 0x80000"
-    assert kinds(f"{compare}\n02:-:-:-:1 SEL R4, RZ, R4, P0", arch) == []
-    assert kinds(f"{compare}\n--:-:-:-:1 SEL R4, RZ, R4, P0\n02:-:-:-:1 NOP", arch) == [("raw", 2, 0)]
+    assert kinds(f"{compare}\n02:-:-:-:1 SEL R6, RZ, R7, P0", arch) == []
+    assert kinds(f"{compare}\n--:-:-:-:1 SEL R6, RZ, R7, P0\n02:-:-:-:1 NOP", arch) == [("raw", 2, 0)]
