@@ -31,6 +31,9 @@ LABEL = re.compile(r"`\(([^()\s]+)\)")
 HALF = re.compile(r"32@(lo|hi)\(\(?([^()\s]+)(?: \+ ([^()\s]+))?\)?\)")
 FROM_START = re.compile(r"`\(\(\([^()]* - \.\) - 0x10\)\)")  # an indirect branch: counted from the function's first
 HIDDEN = re.compile(r"\[(R\d+)\.64(?=\]|\+-?0x)")  # an address whose descriptor nvdisasm does not print
+#: a NaN, of which the text does not say which; and FP32 arithmetic, whose result is the same with any
+NAN = re.compile(r"(?<![\w.])([-+]?)QNAN\b")
+ARITHMETIC = re.compile(r"(?:@!?U?P\w+\s+)?(?:MUFU|FADD|FMUL|FFMA|FSETP|FMNMX)\b")
 BANK = re.compile(r"\.nv\.constant(\d+)(?:\.(.+))?")
 VARIABLES = re.compile(r"\.nv\.(global(\.init)?|constant[1-9]\d*)")
 SHT = {"progbits": 0x1, "nobits": 0x8}
@@ -311,6 +314,8 @@ class _Maker:
     def plain(self, line: Line, section: Section, labels: dict[int, str]) -> str:
         """The text of an instruction as source has it."""
         text = NOTE.sub("", NOTE.sub("", line.text)).strip()
+        if "QNAN" in text and ARITHMETIC.match(text):
+            text = NAN.sub(lambda found: "0xffc00000" if found[1] == "-" else "0x7fc00000", text)
         if "`" not in text and "[" not in text and "32@" not in text:
             return text
         text = HIDDEN.sub(r"[\1.64+URZ" if "LDGSTS" in text else r"[\1", text) if self.hidden else text
