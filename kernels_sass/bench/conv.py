@@ -193,17 +193,15 @@ class Cudnn(cudnn.Cudnn):
 
 
 def every(precision: str, p: Problem) -> list[Contender]:
-    """All that take part in a setting. Ours: as Conv2d chooses in both layouts; by HGMMA where that is another; and in
-    NHWC with each width of tiles."""
+    """All that take part in a setting. Ours: as Conv2d chooses in both layouts; by HGMMA and by Winograd's method where
+    there are both; and in NHWC with each width of tiles."""
     made: list[Contender] = [Ours(precision, layout) for layout in LAYOUTS]
     by_winograd = precision == "fp32" and (p.r, p.stride) == (3, 1)
     if by_winograd:
-        made += [Ours(precision, layout, kernel=hgmma.NAME) for layout in LAYOUTS]
+        made += [Ours(precision, layout, kernel=kernel) for kernel in (hgmma.NAME, "hopper") for layout in LAYOUTS]
     for width, stages in PRECISIONS[precision].widths:
         schedule = {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}
         made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=schedule))
-        if PRECISIONS[precision].promote:
-            made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule={**schedule, "PROMOTE": 4}))
     made += [Torch(precision, layout) for layout in LAYOUTS]
     if precision == "fp32":
         made += [Cudnn(name, layout) for layout in cudnn.FORMATS for name in cudnn.ALGORITHMS]
