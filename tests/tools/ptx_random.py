@@ -29,6 +29,7 @@ UNIFORM = re.compile(  # what the uniform datapath has
     r"^(add|sub|mul|mad|min|max|and|or|xor|not|lop3|shl|shr|shf|setp\.\w+(\.\w+)?\.[su](32|64)|selp|prmt|bfe|bfi|bmsk|popc|brev"
     r"|bfind|clz|mov|vote|cvt\.[us]\d+\.[us]|neg|abs|slct|szext)(?!.*(f16|f32|f64))"
 )
+REGISTERS = re.compile(r"%(b16|b32|b64|f32|f64|pred)_(\d+)")
 CONSTANT = {"b16": ("7", "-3"), "b32": ("5", "0x7fff0001", "-1", "31"), "b64": ("9", "0x123456789"),
             "f32": ("0f3F800000", "0f40490FDB", "0fBF000000"), "f64": ("0d3FF0000000000000",)}  # fmt: skip
 
@@ -189,6 +190,17 @@ class Kernel:
         ]
 
 
+def instead(lines: Sequence[str], number: int) -> str:
+    """What stands in the place of a line that ptxas refuses: zeros for the registers that it was to define, which would
+    be read unwritten else."""
+    start = max(n for n in range(number) if lines[n].startswith(".visible"))
+    before = " ".join(line for line in lines[start:number] if not line.startswith((".reg", ".visible")))
+    known = set(REGISTERS.findall(before))
+    new = [pair for pair in dict.fromkeys(REGISTERS.findall(lines[number])) if pair not in known]
+    zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}
+    return " ".join(f"mov.{kind} %{kind}_{index}, {zero.get(kind, '0')};" for kind, index in new)
+
+
 def make(
     arch: str, forms: Sequence[Form], chance: random.Random, options: Sequence[str], uniform: bool, kernels: int = 24
 ) -> bytes | None:
@@ -209,7 +221,7 @@ def make(
                 print(arch, str(error)[:300])
                 return None
             for number in bad:
-                lines[number - 1] = ""
+                lines[number - 1] = instead(lines, number - 1)
     return None
 
 

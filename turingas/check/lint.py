@@ -10,6 +10,7 @@ from turingas import collector
 from turingas.check import (  # noqa: F401 (their rules)
     asynchronous,
     banks,
+    behind,
     hazards,
     resources,
     returns,

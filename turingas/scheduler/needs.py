@@ -137,7 +137,7 @@ class Needs:
         wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
         found: set[int] = set()
         seen: dict[int, tuple[int, int]] = {}
-        blocks, passed, following, along = self.blocks, self.passed, self.ways.next, self.ways.along
+        blocks, passed, roads = self.blocks, self.passed, self.ways.roads
         looked_at = {self.ways.block[m] for m in told} | self.open
         here = self.ways.block[n]
         stack = [(here, n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
@@ -150,11 +150,10 @@ class Needs:
                     continue
             else:
                 holds &= ~cleared
-            for to in following[number]:
-                there = along(number, to, holds)
-                if there is None:
+            for to, wrong, still in roads[number]:
+                if wrong & holds:
                     continue
-                rest = live
+                there, rest = still & holds, live
                 if to in seen:
                     known, held = seen[to]
                     if not rest & ~known and not held & ~there:
@@ -308,8 +307,9 @@ class Needs:
             last: dict[str, tuple[int, int]] = {}  # pipe -> its last instruction, and how long that keeps it busy
             for m in range(block.start, block.end):
                 this = self.facts[m]
-                if this is None or (pipe := OPS[this.i.base].pipe) not in PACED:
+                if this is None or OPS[this.i.base].pipe not in PACED:
                     continue
+                pipe = self.lat.unit(this.i)
                 if pipe in last:
                     n, cycles = last[pipe]
                     if cycles <= LONGEST_PACE and sum(least[n:m]) < cycles:

@@ -32,6 +32,9 @@ Load = Callable[[Cohort, Array, int, Array | None], Words]
 Store = Callable[[Cohort, Array, int, Words, Array | None], None]
 
 
+LARGE, EVERY = 32, 0xFF  # bytes of the accesses that have two groups of four registers, and the mask of all eight
+
+
 def _written(o: Operand) -> Reg:
     assert isinstance(o, Reg), o
     return o
@@ -226,23 +229,32 @@ def _extended(i: Instruction) -> Callable[[Array], Array] | None:
     return None if signed is None else lambda word: word.astype(signed).astype(np.int32)
 
 
-def _plain(i: Instruction) -> tuple[Reg, Mem]:
-    """Destination and address of a load. Unsupported for the predicates that can go with them."""
-    mem = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
-    others = [*i.operands[: mem - 1], *i.operands[mem + 1 :]]
+def _plain(i: Instruction) -> tuple[list[tuple[int, int]], Mem]:
+    """The registers of a load, each with the number of the word that it gets, and its address. Unsupported for the
+    predicates that can go with them."""
+    at = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
+    first = at - (2 if i.nbytes == LARGE else 1)
+    others, words = [*i.operands[:first], *i.operands[at + 1 :]], list(range(max(1, i.nbytes // 4)))
+    if i.nbytes == LARGE:  # the upper four words go to the first group; a mask tells which of them are wanted
+        mask = others.pop(0)
+        assert isinstance(mask, Imm), i
+        words = [n for n in (4, 5, 6, 7, 0, 1, 2, 3) if mask.bits >> n & 1]
     if "ZD" in i.mods or any(not isinstance(o, Reg) or not o.zero or o.inv for o in others):
         raise Unsupported(f"the predicates of {i.base}: {i.text()}")
-    return _written(i.operands[mem - 1]), i.operands[mem]  # type: ignore[return-value]
+    targets = []
+    for group in map(_written, i.operands[first:at]):
+        mine, words = words[: group.words], words[group.words :]
+        targets += [] if group.zero else [(group.index + n, word) for n, word in enumerate(mine)]
+    return targets, i.operands[at]  # type: ignore[return-value]
 
 
 @semantics("LDG", "LDS", "LDL")
 def load(i: Instruction, m: Maker) -> Step:
     """Load from a memory that the mnemonic names."""
-    target, mem = _plain(i)
+    targets, mem = _plain(i)
     space, nbytes, extend = i.op.space, i.nbytes, _extended(i)
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     read = LOADS[space]
-    first, zero = target.index, target.zero
 
     def step(k: Cohort) -> None:
         address, mask = some_lanes(k, get(k))
@@ -254,12 +266,10 @@ def load(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, address.shape[1]) from None
         if k.wave.observers:
             watch(k, i, space, address, mask, nbytes, "read")
-        if zero:
-            return
         if extend is not None:
             words = [extend(words[0])]
-        for j, word in enumerate(words):
-            k.set_r(first + j, word)
+        for register, n in targets:
+            k.set_r(register, words[n])
 
     return step
 
@@ -267,11 +277,17 @@ def load(i: Instruction, m: Maker) -> Step:
 @semantics("STG", "STS", "STL")
 def store(i: Instruction, m: Maker) -> Step:
     """Store to a memory that the mnemonic names."""
-    mem, source = i.operands
+    mem, source, *more = i.operands
     assert isinstance(mem, Mem)
     space, nbytes = i.op.space, i.nbytes
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
-    values = sources(source, nbytes)
+    if nbytes == LARGE:
+        upper, mask = more
+        if not isinstance(mask, Imm) or mask.bits != EVERY:
+            raise Unsupported(f"{i.name} with a mask, which no compiled code has")
+        values = [value for group in (source, upper) for value in sources(group, nbytes // 2)]
+    else:
+        values = sources(source, nbytes)
     write = STORES[space]
 
     def step(k: Cohort) -> None:
@@ -301,7 +317,7 @@ def _register(index: int, k: Cohort) -> Array:
 @semantics("LD")
 def load_generic(i: Instruction, m: Maker) -> Step:
     """Load from any memory: the address says which."""
-    target, mem = _plain(i)
+    targets, mem = _plain(i)
     nbytes, extend, get = i.nbytes, _extended(i), wide_address(mem, i)
 
     def step(k: Cohort) -> None:
@@ -320,9 +336,8 @@ def load_generic(i: Instruction, m: Maker) -> Step:
             words = [np.where(lanes, other, word) for word, other in zip(words, others)]  # type: ignore[arg-type]
         if extend is not None:
             words = [extend(words[0])]
-        if not target.zero:
-            for j, word in enumerate(words):
-                k.set_r(target.index + j, word)
+        for register, n in targets:
+            k.set_r(register, words[n])
 
     return step
 
