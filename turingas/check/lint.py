@@ -11,6 +11,7 @@ from turingas.check import (  # noqa: F401 (their rules)
     asynchronous,
     banks,
     behind,
+    clusters,
     hazards,
     resources,
     returns,

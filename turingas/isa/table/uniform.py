@@ -272,7 +272,7 @@ OPS = {
     "UFFMA": uniform("uniform FFMA", "fma.rn.f32", "UFFMA UR4, UR5, UR6, UR7", kin="FFMA", traits="f32"),
     "UFADD": uniform("uniform FADD", "add.f32", "UFADD UR4, UR5, UR6", kin="FADD", traits="f32"),
     "UFMUL": uniform("uniform FMUL", "mul.f32", "UFMUL UR4, UR5, UR6", kin="FMUL", traits="f32"),
-    "UVIADD": uniform("uniform VIADD", "add.sat.s32", "UVIADD.S32.ISAT UR4, UR5, UR6", kin="VIADD", traits="sum"),
+    "UVIADD": uniform("uniform VIADD", "add.s32", "UVIADD.S32.ISAT UR4, UR5, UR6", kin="VIADD", traits="sum"),
     "UIABS": uniform("uniform IABS", "abs.s32", "UIABS UR4, UR5", kin="IABS"),
     "UI2I": uniform("uniform I2I", "cvt.sat.s8.s32", "UI2I.S8.S32.SAT UR4, UR5", kin="I2I"),
     "UI2IP": uniform("uniform I2IP", "cvt.pack.sat.s8.s32.b32", "UI2IP.S8.S32.SAT UR4, UR5, UR6, UR7", kin="I2IP"),
