@@ -230,3 +230,31 @@ def test_256_bits_may_need_no_more_than_their_words() -> None:
         source = "\n".join(lines)
         found = turingas.lint(turingas.assemble(source, "sm_100").to_bytes())
         assert [f.kind for f in found if f.kind == "waw"] == ["waw"] * hazards, register
+
+
+@pytest.mark.parametrize("kind, dtype", [("32", np.uint32), ("64", np.uint64)])
+def test_stores_and_sums_of_a_warp(kind: str, dtype: type) -> None:
+    """st.async.mmio and red.async.mmio: ptxas makes a loop of them, in which the warp does them lane by lane."""
+    bits = f"b{kind}"
+    text = f"""
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in, .param .u64 sum)
+{{
+ .reg .b32 %t; .reg .{bits} %v; .reg .b64 %d<5>;
+ ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; ld.param.u64 %d4, [sum]; mov.u32 %t, %tid.x;
+ mul.wide.u32 %d2, %t, {int(kind) // 8}; add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2;
+ ld.global.{bits} %v, [%d1];
+ st.async.mmio.release.sys.global.{bits} [%d0], %v;
+ red.async.mmio.release.sys.global.add.u{kind} [%d4], %v;
+ ret;
+}}
+"""
+    code = ptxas.assemble_ptx(text, "sm_100a")
+    lines = turingas.disassemble(turingas.Cubin.from_bytes(code))
+    assert " USTGR." in lines and " UREDGR." in lines
+    source = RNG.integers(0, np.iinfo(dtype).max, 64, dtype)
+    out, total = np.zeros(64, dtype), np.zeros(1, dtype)
+    report = launch(code, "k", 1, 64, [out, source, total], races="global")
+    assert (out == source).all() and total[0] == source.sum(dtype=dtype) and not report.races

@@ -224,3 +224,38 @@ def test_refused(text):
     """What PTX does not define, or no compiled code has."""
     with pytest.raises(Unsupported):
         run(text, "sm_100", regs={n: np.zeros(32, np.uint32) for n in range(3)})
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("bits, form", [(4, "b4x16_p64"), (6, "b6x16_p32")])
+def test_padded_rows(bits, form, count, arch):
+    """ldmatrix.m8n16: 16 elements of 4 or 6 bits, and padding, become 16 bytes, 4 of them for each lane (PTX ISA);
+    4 bits stand in the middle of their byte, as mma.sync takes them."""
+    r = np.random.default_rng(bits)
+    source = r.integers(0, 256, (8 * count, 16), np.uint8)  # in the padding, too
+    regs = [f"%r{n}" for n in range(count)]
+    text = f"""
+.version 8.7
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{{
+ .reg .b32 %r<12>; .reg .b64 %d<6>; .reg .pred %p;
+ .shared .align 16 .b8 tile[512];
+ mov.u32 %r8, %tid.x; mul.wide.u32 %d3, %r8, 16; ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; add.u64 %d1, %d1, %d3;
+ mov.u32 %r9, tile; mad.lo.u32 %r9, %r8, 16, %r9; setp.lt.u32 %p, %r8, {8 * count};
+ @%p ld.global.v4.b32 {{%r0, %r1, %r2, %r3}}, [%d1];
+ @%p st.shared.v4.b32 [%r9], {{%r0, %r1, %r2, %r3}};
+ bar.sync 0;
+ ldmatrix.sync.aligned.m8n16.x{count}.shared.b8x16.{form} {{{", ".join(regs)}}}, [%r9];
+ mul.wide.u32 %d3, %r8, 4; add.u64 %d0, %d0, %d3;
+ {" ".join(f"st.global.b32 [%d0+{128 * n}], %r{n};" for n in range(count))}
+ ret;
+}}
+"""
+    out = np.zeros((count, 32), np.uint32)
+    launch(ptxas.assemble_ptx(text, arch), "k", 1, 32, [out, source])
+    stream = np.unpackbits(source, axis=1, bitorder="little")[:, : 16 * bits].reshape(8 * count, 16, bits)
+    elements = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=2).astype(np.uint8) << (2 if bits == 4 else 0)
+    assert (out.view(np.uint8).reshape(count, 8, 16) == elements.reshape(count, 8, 16)).all()

@@ -14,9 +14,7 @@ pytestmark = pytest.mark.gpu
 ARCHS = ("sm_90",)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in clusters.probes() if name.startswith("cuda") or name == "hgemm: as it is"]
-)
+@pytest.mark.parametrize("name", clusters.probes())
 def test_clusters(name: str, gpu: cuda.Device) -> None:
     assert clusters.ask(name, str(gpu)) == clusters.OK
 

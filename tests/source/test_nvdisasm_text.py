@@ -54,7 +54,7 @@ def resources(kernel: Kernel) -> dict[str, object]:
 
 
 def with_nans(text: str, cubin: turingas.Cubin) -> tuple[str, int]:
-    """The listing with the bits of the NaN that nvdisasm does not tell, and how many there are."""
+    """The listing with the bits of the NaN that nvdisasm does not tell, and in how many lines that matters."""
     lines = text.splitlines()
     kernel: Kernel | None = None
     count = 0
@@ -64,7 +64,7 @@ def with_nans(text: str, cubin: turingas.Cubin) -> tuple[str, int]:
         if kernel is not None and "QNAN" in line and (match := re.match(r"\s*/\*([0-9a-f]+)\*/", line)):
             word = kernel.words[int(match[1], 16) // 16]
             lines[n] = f"{match[0]}  {instruction_set(cubin.arch).decode(word)};"
-            count += 1
+            count += "FSEL" in line
     return "\n".join(lines) + "\n", count
 
 
@@ -169,6 +169,16 @@ def test_braces_remarks_and_life_ranges() -> None:
     assert [line for _, line in found.kernels[0].lines] == [7, 8, 9, 12]
 
 
+def test_any_nan_will_do_in_arithmetic() -> None:
+    """The slow path of a square root has it in each kernel that needs one."""
+    lines = ["@P0 MUFU.RSQ R2, -QNAN  ;", "FADD R3, R2, +QNAN ;", "EXIT ;"]
+    code = "\n".join(f"        /*{16 * n:04x}*/  {line}" for n, line in enumerate(lines))
+    with pytest.warns(match="neither parameters nor shared memory"):
+        words = assemble(HEAD + code).kernels[0].words
+    isa = instruction_set("sm_75")
+    assert [isa.decode(word) for word in words[:2]] == ["@P0 MUFU.RSQ R2, 0xffc00000", "FADD R3, R2, 0x7fc00000"]
+
+
 def test_cuobjdump_without_words() -> None:
     text = "\tcode for sm_80\n\t\tFunction : k\n        /*0000*/   MOV R1, c[0x0][0x28] ;\n        /*0010*/   EXIT ;\n"
     with pytest.warns(match="neither parameters nor shared memory"):
@@ -180,7 +190,7 @@ def test_cuobjdump_without_words() -> None:
     ("line", "said"),
     [
         ("MOV R2, `(offset) ;", "relocatable code"),
-        ("FADD R2, R3, QNAN ;", NAN),
+        ("FSEL R2, R3, QNAN , P0 ;", NAN),
         ("LDG.E R2, [R2.64] ;", "[R2.64] does not"),
     ],
 )

@@ -40,6 +40,8 @@ TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H20
 WORKSPACE = 64  # bytes behind %envreg1 and %envreg2
 LANES_WATCHED = 4096  # with --strict and --races, which keep more for each register, and for each byte
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
+#: part of the names of ptxas's functions that multiply matrices of bits on Blackwell
+PRODUCTS_OF_BITS = "__cuda_sm_10x_mma_bit_internal_"
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
 #: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
 UNIFIED_TABLES = ("__UFT_OFFSET", "__UDT_OFFSET")
@@ -257,6 +259,10 @@ class Module:
                 bank[at : at + 8] = (added[-1] + first).to_bytes(8, "little")
         image = Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
         image.reserved = {s.name: s.value for s in self.symbols if s.name.startswith("__nv_reservedSMEM_t")}
+        for s in self.symbols:
+            if PRODUCTS_OF_BITS in s.name and s.section in starts:
+                start = starts[s.section] + s.value
+                image.any_order.append(range(start, start + s.size))
         return image
 
     def _groups(self, bank: bytearray, options: Options, added: list[int]) -> None:

@@ -30,6 +30,10 @@ from turingas.emulate.ready import ready
 from turingas.emulate.splits import LOADED, RUNNING
 from turingas.isa.effects import SCOREBOARDS
 
+COLUMNS_UNKNOWN = (
+    "MOVM.U4TO8: nothing public says which lane gets which columns; the CPU device runs it only within ptxas's "
+    "functions for products of bits, where any order gives the same"
+)
 SPARE = 2  # registers of a warp that the hardware uses itself (see check/resources.py)
 
 
@@ -92,6 +96,8 @@ class Image(Code):
         if r.highest >= self.registers:
             message = f"R{r.highest} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
+        if "U4TO8" in r.instruction.mods and not any(n * WORD in function for function in self.any_order):
+            raise DeviceError("unsupported", COLUMNS_UNKNOWN, self.place(n))
         try:
             made = r.step(self)
             self.steps[n] = made = _behind(self.settled[n], made) if n in self.settled else made

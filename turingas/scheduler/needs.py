@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
@@ -76,7 +78,24 @@ class Needs:
             self.clears.append(cleared)
             self.passed.append((all_touched, all_cleared))
         self.open = {ways.block[n] for n in ways.open}
+        #: block -> registers that may be touched, or written, from its begin on; all where unknown code follows
+        self.ahead = self._ahead([touched for touched, _ in self.passed])
+        changes = [[this.changes for this in self.facts[block.start : block.end] if this] for block in self.blocks]
+        self.written_ahead = self._ahead([reduce(or_, some, 0) for some in changes])
         self.events = [event for event in self._events() if event.at]
+
+    def _ahead(self, of_blocks: list[int]) -> list[int]:
+        found = [-1 if number in self.open else mask for number, mask in enumerate(of_blocks)]
+        changed = True
+        while changed:
+            changed = False
+            for number in range(len(found) - 1, -1, -1):
+                mask = found[number]
+                for to in self.ways.next[number]:
+                    mask |= found[to]
+                if mask != found[number]:
+                    found[number], changed = mask, True
+        return found
 
     # -- what ends at no fixed time
 
@@ -138,6 +157,7 @@ class Needs:
         found: set[int] = set()
         seen: dict[int, tuple[int, int]] = {}
         blocks, passed, roads = self.blocks, self.passed, self.ways.roads
+        ahead = self.written_ahead if role == LATE else self.ahead
         looked_at = {self.ways.block[m] for m in told} | self.open
         here = self.ways.block[n]
         stack = [(here, n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
@@ -153,7 +173,9 @@ class Needs:
             for to, wrong, still in roads[number]:
                 if wrong & holds:
                     continue
-                there, rest = still & holds, live
+                there, rest = still & holds, live & ahead[to]
+                if not rest:
+                    continue
                 if to in seen:
                     known, held = seen[to]
                     if not rest & ~known and not held & ~there:

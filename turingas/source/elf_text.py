@@ -99,6 +99,7 @@ class ElfText:
         self.relocatable = False
         self._read(lines, filename)
         self.numbers = {name: n for n, name in enumerate(self.symbols, 1)}
+        self._named = {one.name: one for one in reversed(self.sections)}
         self.offsets = {name: at for one in self.sections for name, at in one.labels.items()}
 
     def _read(self, lines: Sequence[str], filename: str) -> None:
@@ -111,6 +112,13 @@ class ElfText:
                     raise AsmError("the second half of this word is missing", filename, n, text=lines[n - 1])
                 section.code[-1] = section.code[-1]._replace(word=int(high[1] + waiting, 16))
                 waiting = ""
+            elif "/*" in line and (match := CODE.match(line)):
+                if not section.name:
+                    section = Section(TEXT + "kern", "ax", "progbits", n, section.arch)
+                    self.sections.append(section)
+                section.code.append(Line(n, int(match[1], 16), match[2], None))
+                section.size = int(match[1], 16) + WORD_BYTES
+                waiting = match[3] or ""
             elif match := SECTION.match(line):
                 section = Section(match[1], match[2], match[3], n, section.arch)
                 self.sections.append(section)
@@ -129,13 +137,6 @@ class ElfText:
                 self._data(section, match, n)
             elif match := DIRECTIVE.match(line):
                 self._directive(section, match[1], match[2])
-            elif match := CODE.match(line):
-                if not section.name:
-                    section = Section(TEXT + "kern", "ax", "progbits", n, section.arch)
-                    self.sections.append(section)
-                section.code.append(Line(n, int(match[1], 16), match[2], None))
-                section.size = int(match[1], 16) + WORD_BYTES
-                waiting = match[3] or ""
         if waiting:
             raise AsmError("the second half of this word is missing", filename, len(lines), text=lines[-1])
 
@@ -175,7 +176,7 @@ class ElfText:
         return [one for one in self.sections if one.code and one.arch in (arch, "")]
 
     def named(self, name: str) -> Section | None:
-        return next((one for one in self.sections if one.name == name), None)
+        return self._named.get(name)
 
     def value(self, text: str, line: int) -> int | Place:
         """What the text of a number stands for; that of a symbol is one of ``numbers``. Raises Unclear."""

@@ -31,6 +31,9 @@ LABEL = re.compile(r"`\(([^()\s]+)\)")
 HALF = re.compile(r"32@(lo|hi)\(\(?([^()\s]+)(?: \+ ([^()\s]+))?\)?\)")
 FROM_START = re.compile(r"`\(\(\([^()]* - \.\) - 0x10\)\)")  # an indirect branch: counted from the function's first
 HIDDEN = re.compile(r"\[(R\d+)\.64(?=\]|\+-?0x)")  # an address whose descriptor nvdisasm does not print
+#: a NaN, of which the text does not say which; and FP32 arithmetic, whose result is the same with any
+NAN = re.compile(r"(?<![\w.])([-+]?)QNAN\b")
+ARITHMETIC = re.compile(r"(?:@!?U?P\w+\s+)?(?:MUFU|FADD|FMUL|FFMA|FSETP|FMNMX)\b")
 BANK = re.compile(r"\.nv\.constant(\d+)(?:\.(.+))?")
 VARIABLES = re.compile(r"\.nv\.(global(\.init)?|constant[1-9]\d*)")
 SHT = {"progbits": 0x1, "nobits": 0x8}
@@ -91,7 +94,11 @@ class _Maker:
         self.lines: list[tuple[int, str]] = []
         self.functions = {one.function: one for one in elf.texts(arch)}
         self.symbols: dict[str, str] = {}  # what is declared, and how
-        self.externs: set[str] = set()
+        #: constant banks of functions, but for that of the parameters
+        self.banks: dict[str, list[tuple[int, Section]]] = {}
+        for one in elf.sections:
+            if (match := BANK.fullmatch(one.name)) and match[2] and match[1] != "0":
+                self.banks.setdefault(match[2], []).append((int(match[1]), one))
 
     def source(self) -> Source:
         try:
@@ -124,7 +131,8 @@ class _Maker:
         for section in variables:
             for symbol in [one for one in section.symbols if one.name in section.labels]:
                 self.symbol(symbol, section)
-        code = [match[2] for one in self.functions.values() for line in one.code for match in HALF.finditer(line.text)]
+        code = [match[2] for one in self.functions.values() for line in one.code if "32@" in line.text
+                for match in HALF.finditer(line.text)]  # fmt: skip
         calls = [match[1] for one in self.functions.values() for line in one.code if CALL in line.text
                  for match in LABEL.finditer(line.text)]  # fmt: skip
         for name in dict.fromkeys([*(place.symbol for place in places), *code, *calls]):
@@ -212,10 +220,8 @@ class _Maker:
                 self.put(line, said)
         self.put(line, ".tail none")  # it is in the listing
         self.code(section, labels)
-        for bank in self.elf.sections:
-            match = BANK.fullmatch(bank.name)
-            if match and match[2] == name and match[1] != "0" and bank.arch in (self.arch, ""):
-                self.bank(bank, int(match[1]), section, labels)
+        for number, bank in self.banks.get(name, ()):
+            self.bank(bank, number, section, labels)
 
     def labels(self, section: Section) -> dict[int, str]:
         """Address -> a name, of all places in the code that anything refers to. AsmError where instructions are
@@ -230,14 +236,13 @@ class _Maker:
                 wanted |= set() if target is None else {target}
             elif line.word is None:
                 wanted |= {section.labels[name] for name in LABEL.findall(line.text) if name in section.labels}
-            for match in HALF.finditer(line.text):
+            for match in HALF.finditer(line.text) if "32@" in line.text else ():
                 wanted |= {self.offset(match[3], line)} if match[3] and match[2] in self.functions else set()
         for info in self.infos(".nv.info." + section.function):
             wanted |= {word for word, is_address in info.marked if is_address}
-        for one in self.elf.sections:
-            if (bank := BANK.fullmatch(one.name)) and bank[2] == section.function:
-                names = [text.removesuffix("@srel") for _, _, text, _ in one.rows]
-                wanted |= {section.labels[name] for name in names if name in section.labels}
+        for _, bank in self.banks.get(section.function, ()):
+            names = [text.removesuffix("@srel") for _, _, text, _ in bank.rows]
+            wanted |= {section.labels[name] for name in names if name in section.labels}
         inside = {at for at in wanted if 0 <= at < WORD_BYTES * len(section.code) and at % WORD_BYTES == 0}
         return {at: f"L_{at:04x}" for at in sorted(inside)}
 
@@ -302,13 +307,17 @@ class _Maker:
         for line, text in zip(section.code, texts):
             if line.address in labels:
                 self.put(line.line, labels[line.address] + ":")
-            for row in self.relocations(line, labels):
+            for row in self.relocations(line, labels) if "32@" in line.text or CALL in line.text else ():
                 self.put(line.line, row)
             self.put(line.line, text if text.startswith(".") else text + ";")
 
     def plain(self, line: Line, section: Section, labels: dict[int, str]) -> str:
         """The text of an instruction as source has it."""
         text = NOTE.sub("", NOTE.sub("", line.text)).strip()
+        if "QNAN" in text and ARITHMETIC.match(text):
+            text = NAN.sub(lambda found: "0xffc00000" if found[1] == "-" else "0x7fc00000", text)
+        if "`" not in text and "[" not in text and "32@" not in text:
+            return text
         text = HIDDEN.sub(r"[\1.64+URZ" if "LDGSTS" in text else r"[\1", text) if self.hidden else text
         text = FROM_START.sub(f"-{line.address + WORD_BYTES:#x}", HALF.sub("0x0", text))
 

@@ -20,6 +20,7 @@ from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
+from turingas.emulate.semantics.formats import unpadded
 from turingas.emulate.splits import LOADED, STORED
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
@@ -409,7 +410,9 @@ def query_space(i: Instruction, m: Maker) -> Step:
 @semantics("LDC", "ULDC", "LDCU")
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
-    target, source = i.operands
+    target, source, *more = i.operands
+    if more:
+        raise Unsupported(f"{i.text()}: a load from global memory (ld.proxy::readonly)")
     reg = _written(target)
     nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
@@ -586,10 +589,13 @@ def _some(k: Cohort) -> Rows:
 # ---- matrices of 8 x 8 halves ---------------------------------------------------------------------------------------
 
 
+PADDED = {"U4x16P64TO8": "E2M1", "U6x16P32TO8": "E2M3"}  # .b4x16_p64 and .b6x16_p32, by a format of such elements
+
+
 def _matrices(i: Instruction) -> tuple[int, bool]:
     """How many, and whether they are transposed."""
     count = next((int(mod) for mod in i.mods if mod in ("2", "4")), 1)
-    if "M88" in i.mods or "MT88" in i.mods:
+    if "M88" in i.mods or "MT88" in i.mods or "M816" in i.mods and not PADDED.keys().isdisjoint(i.mods):
         return count, "MT88" in i.mods
     raise Unsupported(f"the matrices of {i.name}")
 
@@ -603,10 +609,12 @@ def _turned(words: Array) -> Array:
 @semantics("LDSM")
 def load_matrices(i: Instruction, m: Maker) -> Step:
     """ldmatrix: lane 8 j + r has the address of row r of matrix j; lane l gets the word l % 4 of row l // 4 (PTX ISA,
-    "ldmatrix"). All lanes get words; addresses count of the lanes that the number of matrices needs."""
+    "ldmatrix"); of .m8n16, rows of 16 elements of 4 or 6 bits, these are bytes. All lanes get words; addresses count of
+    the lanes that the number of matrices needs."""
     target, mem = i.operands
     assert isinstance(mem, Mem)
     count, turn = _matrices(i)
+    padded = next((PADDED[mod] for mod in i.mods if mod in PADDED), None)
     get, first = narrow_address(mem), _written(target).index
 
     def step(k: Cohort) -> None:
@@ -617,6 +625,8 @@ def load_matrices(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, 8 * count) from None
         watch(k, i, "shared", _padded(address, k.count), _lanes(mask, k.count, count), 16, "read")
         rows = np.stack(words, axis=-1).reshape(k.count, count, 8, 4)
+        if padded is not None:
+            rows = unpadded(np.ascontiguousarray(rows), padded)
         for j in range(count):
             matrix = _turned(rows[:, j]) if turn else rows[:, j]
             k.set_r(first + j, matrix.reshape(k.count, 32))

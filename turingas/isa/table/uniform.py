@@ -190,6 +190,9 @@ ROWS = rows(
 
     ("LDCU{sizes}{texunpack} URdw, c[bank][cuat]",                            0x17AC, {24: "URZ", "cuat": bool, "guard": "UP"}, BLACKWELL),
     ("LDCU{sizes}{texunpack} URdw, c[bank][URa(cuoff)]",                      0x17AC, {"guard": "UP"}, BLACKWELL),
+    # of global memory that nobody writes (ld.proxy::readonly)
+    ("LDCU{sizes}{texunpack} URdw, [guat], !UPp",                             0x19AC, {24: "URZ", "guat": bool, "guard": "UP"}, BLACKWELL),
+    ("LDCU{sizes}{texunpack} URdw, [URa2(guoff)], !UPp",                      0x19AC, {"guard": "UP"}, BLACKWELL),
 
     # ---- the warp and its resources
     ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "UP"}, BLACKWELL),
@@ -246,7 +249,7 @@ ROWS = rows(
         "ip16": Enum(76, 3, (".U8", ".S8", ".U16", ".S16")), "ip2": Enum(76, 3, {4: ".U2", 5: ".S2"}),
         "ip4": Enum(76, 3, {6: ".U4", 7: ".S4"}), "at24": Enum(72, 2, {2: ".24"}), "at28": Enum(72, 2, {3: ".28"}),
         "ipsat": Enum(74, 2, ("", ".SAT", ".RELU")),
-        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17),
+        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17), "guat": Alone(38, 32, signed=True), "guoff": Offset(38, 32),
         "texunpack": flag(80, ".TEXUNPACK"), "cast": Enum(72, 1, (".SELFCAST", ".BROADCAST")), "URg": behind(24),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
@@ -272,7 +275,7 @@ OPS = {
     "UFFMA": uniform("uniform FFMA", "fma.rn.f32", "UFFMA UR4, UR5, UR6, UR7", kin="FFMA", traits="f32"),
     "UFADD": uniform("uniform FADD", "add.f32", "UFADD UR4, UR5, UR6", kin="FADD", traits="f32"),
     "UFMUL": uniform("uniform FMUL", "mul.f32", "UFMUL UR4, UR5, UR6", kin="FMUL", traits="f32"),
-    "UVIADD": uniform("uniform VIADD", "add.sat.s32", "UVIADD.S32.ISAT UR4, UR5, UR6", kin="VIADD", traits="sum"),
+    "UVIADD": uniform("uniform VIADD", "add.s32", "UVIADD.S32.ISAT UR4, UR5, UR6", kin="VIADD", traits="sum"),
     "UIABS": uniform("uniform IABS", "abs.s32", "UIABS UR4, UR5", kin="IABS"),
     "UI2I": uniform("uniform I2I", "cvt.sat.s8.s32", "UI2I.S8.S32.SAT UR4, UR5", kin="I2I"),
     "UI2IP": uniform("uniform I2IP", "cvt.pack.sat.s8.s32.b32", "UI2IP.S8.S32.SAT UR4, UR5, UR6, UR7", kin="I2IP"),
