@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from xml.sax.saxutils import escape
 
 import turingas
@@ -446,6 +447,64 @@ def fragments() -> str:
     return svg.text()
 
 
+# ---- codes that are filled in ------------------------------------------------------------------------------------
+
+SCALE = Path(__file__).parents[1] / "kernels_sass" / "learn" / "02_scale.sass"
+
+
+def loads_and_stores() -> tuple[list[int], list[int]]:
+    """The words of that block of a kernel that has most loads: with the codes of somebody who lets each instruction
+    wait for the one before it, and with those that are filled in."""
+    graph, rules = Graph(turingas.schedule(SCALE, arch=ARCH, keep=False).texts[0]), latencies(ARCH)
+    made = max((graph.kernel.words[b.start : b.end] for b in graph.blocks), key=lambda some: len(loads(some)))
+    careful, late = "", False  # late: the instruction before sets a scoreboard
+    for i in (i for word in made if (i := instruction(graph.isa, word))):
+        wait, late = "01" if late else "--", bool(rules.queue(i)) and i.base != "EXIT"
+        sets = ("-:0" if i.writes else "0:-") if late else "-:-"
+        careful += f"{wait}:{sets}:{'-:2' if late else 'Y:f'}  {i.text()};\n"
+    return turingas.encode(careful, arch=ARCH), made
+
+
+def loads(words: Iterable[int]) -> list[Instruction]:
+    isa = instruction_set(ARCH)
+    return [i for word in words if (i := instruction(isa, word)) is not None and i.base == "LDG"]
+
+
+def codes() -> str:
+    """A block before and after the scheduler."""
+    careful, made = loads_and_stores()
+    rules, step, x, cell = latencies(ARCH), 24, 408.0, 0.41
+    svg = Svg(940, 120 + 2 * step * len(made) + 60, "A block where everything waits, and with codes that are filled in")
+    y = 50.0
+    for title, words in (("Codes of somebody who does not count: each waits for the one before it", careful),
+                         ("As the scheduler fills them in", made)):  # fmt: skip
+        code = [i for word in words if (i := instruction(instruction_set(ARCH), word)) is not None]
+        times = issued(code)
+        svg.write(20, y - 14, title, 14, bold=True)
+        end = times[-1][1] + code[-1].control.stall
+        svg.write(x + end * cell + 8, y + len(code) * step - 8, f"{end} cycles", 12, BLUE, bold=True)
+        for n, (i, (could, at)) in enumerate(zip(code, times)):
+            row = y + n * step
+            svg.write(20, row + 16, control.show(words[n]), 12, BLUE, mono=True)
+            svg.write(126, row + 16, i.text(), 12, GREEN if rules.queue(i) and i.writes else INK, mono=True)
+            svg.box(x + at * cell, row + 7, i.control.stall * cell, step - 13, SAND)
+            if at > could:
+                svg.box(x + could * cell, row + 9, (at - could) * cell, step - 16, RED2)
+                if (at - could) * cell > 40:
+                    svg.write(x + (could + at) / 2 * cell, row + 17, "waits", 10.5, RED, "middle")
+            if i.control.write != control.NONE:
+                there = x + (at + expected(i)) * cell
+                svg.line(x + at * cell, row + step / 2, there, row + step / 2, GREEN, 2)
+                svg.dot(there, row + step / 2, GREEN)
+                svg.write(there + 8, row + step / 2 + 4, f"scoreboard {i.control.write}", 10.5, GREEN)
+            svg.box(x + at * cell, row + 4, 3, step - 8, BLUE)
+        svg.line(x, y, x, y + len(code) * step, LINE)
+        y += len(code) * step + 60
+    note = "Blue: issued. Sand: stalls. Green: a load is under way, for as long as one from the L2 is expected to be."
+    svg.write(20, svg.height - 16, note, 12, PALE)
+    return svg.text()
+
+
 # ---- another order -----------------------------------------------------------------------------------------------
 
 #: the examples of docs/reordering.md
@@ -584,5 +643,5 @@ def loads_of(source: str) -> list[tuple[int, int]]:
 
 PICTURES: dict[str, Callable[[], str]] = {
     "word": word, "stalls": stalls, "scoreboards": scoreboards, "reuse": reuse, "yields": yields,
-    "fragments": fragments, "order": order, "rounds": rounds,
+    "fragments": fragments, "codes": codes, "order": order, "rounds": rounds,
 }  # fmt: skip

@@ -33,8 +33,9 @@ TYPES = {"fp16": "F16", "bf16": "BF16", "tf32": "TF32", "fp32": "TF32"}
 ACTIVATIONS: Mapping[str | None, Mapping[str, int]] = {
     None: {}, "relu": {"relu": 1}, "gelu": {"gelu": 1}, "gelu_tanh": {"gelu": 2},
 }  # fmt: skip
-CLUSTER = 1
+CLUSTER = 1  # blocks that load B for each other; 2 is right on a card, and whether it pays has not been timed
 PROMOTED = 4  # steps of fp32 after which sums leave the tensor cores: more would not be exact to 1e-6
+GROUP = 16  # rows of tiles in a panel
 WIDTHS = (256, 192, 128, 64)
 STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by the width: what there is room for
 STARTED = 40  # what a tile takes besides, in columns' worth of time
@@ -145,7 +146,7 @@ def gemm(
     if slices:
         left, right, *low = (_batched(one) for one in (left, b.array, *low))
         moves = (int(one.shape[0] > 1) for one in (left, right))
-        tiling = replace(tiling, batched=1, **ending)
+        tiling = replace(tiling, cluster=1, batched=1, **ending)
         launched, more = hgemm.arguments(tiling, left, right, c, sizes, sms, low=low, bias=[*added, None][0],
                                          dtype=dtype, slices=(slices, *moves))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
@@ -153,12 +154,13 @@ def gemm(
         each = -(-steps // splits)
         count, pitch = -(-steps // each), flat.shape[1]
         parts = _new(left, (count, m, pitch), floats=True)
-        tiling = replace(tiling, shared_k=1, late=0)
+        tiling = replace(tiling, cluster=1, shared_k=1, late=0)
         launched, more = hgemm.arguments(tiling, left, b.array, parts, sizes, sms, low=low, dtype=dtype,
                                          slices=(count, each))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
         quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
-        last.launch((m, -(-quads // 256)), 256, parts, flat, quads, count, n, m, *added, **options)
+        inverse = min((1 << 32) // quads, (1 << 32) - 1)
+        last.launch(-(-m * quads // 256), 256, parts, flat, m * quads, quads, inverse, count, n, m, *added, **options)
     else:
         tiling = replace(tiling, **ending)
         launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, low=low, bias=[*added, None][0],
@@ -184,12 +186,19 @@ def tiles(
         rounds = -(-(-(-m // TILE_M) * -(-n // width) * count) // sms)
         return rounds * (width + STARTED)
 
+    def cluster(width: int) -> int:
+        """Not where one of two had no rows; of K rows of N, halves are whole boxes of 64 columns."""
+        return 1 if count > 1 or m <= TILE_M or tb and width % 128 else CLUSTER
+
+    def tiling(width: int) -> Tiling:
+        blocks, parts = cluster(width), {"parts": 3, "promote": PROMOTED} if precision == "fp32" else {}
+        return Tiling(
+            width, STAGES[width], blocks, GROUP // blocks, late=int(not wide), ta=int(ta), tb=int(tb),
+            type=TYPES[precision], **parts,
+        )  # fmt: skip
+
     wide = precision in ("tf32", "fp32")
-    width = min((w for w in WIDTHS if precision != "fp32" or w < 256), key=time)
-    return Tiling(
-        width, STAGES[width], CLUSTER, late=int(not wide), ta=int(ta), tb=int(tb), type=TYPES[precision],
-        parts=3 if precision == "fp32" else 1, promote=PROMOTED if precision == "fp32" else 0,
-    )  # fmt: skip
+    return tiling(min((w for w in WIDTHS if precision != "fp32" or w < 256), key=time))
 
 
 def shared(tiling: Tiling, m: int, n: int, steps: int, sms: int) -> int:

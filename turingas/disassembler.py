@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import repeat
 from operator import add
 from typing import TextIO
-from urllib.parse import quote
 
 from turingas import collector
 from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
@@ -28,8 +27,8 @@ from turingas.errors import AsmError
 from turingas.isa.arch import WORD_BYTES, arch
 from turingas.isa.isa import instruction_set
 from turingas.listing import PLAIN, Shown
+from turingas.source.listings import quoted
 
-SAFE = "_.$"  # in names, besides letters and digits
 ROW = 48  # bytes of data a line
 NAMES_A_LINE = 4  # of .order
 CODE_COLUMN = 55  # where the comment with the address stands
@@ -144,8 +143,8 @@ def _head(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addre
     isa = instruction_set(kernel.arch)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
-        "section": "" if kernel.own_section is None else _name(kernel.own_section),
-        "symbol": _name(kernel.symbol) if kernel.symbol else "",
+        "section": "" if kernel.own_section is None else quoted(kernel.own_section),
+        "symbol": quoted(kernel.symbol) if kernel.symbol else "",
         "flags": "" if kernel.flags == 6 else f"{kernel.flags:#x}",
         "align": "" if kernel.align == 128 else str(kernel.align),
         "link": "" if kernel.link == ".symtab" else _reference(kernel.link) or "0",
@@ -154,7 +153,7 @@ def _head(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addre
         "info": "" if kernel.section_info is None else f"{kernel.section_info:#x}",
     }
     head = ".kernel " if kernel.entry else ".function "
-    yield head + " ".join([_name(kernel.name)] + [f"{key}={value}" for key, value in options.items() if value])
+    yield head + " ".join([quoted(kernel.name)] + [f"{key}={value}" for key, value in options.items() if value])
     yield f".registers {kernel.registers}"
     if kernel.shared_bytes:
         yield f".shared {kernel.shared_bytes}" + (f" align={kernel.shared_align}" if kernel.shared_align != 16 else "")
@@ -219,7 +218,7 @@ def _code(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addre
     isa = instruction_set(kernel.arch)
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
-        parts = [".reloc", relocations.name(row.type), _name(row.symbol)]
+        parts = [".reloc", relocations.name(row.type), quoted(row.symbol)]
         if row.addend is not None:
             own = (row.address, row.type) in found.addends
             parts.append(labels[row.addend] if own else f"{row.addend:#x}")
@@ -273,7 +272,7 @@ def _section(section: RawSection, symbols: list[RawSymbol], names: Counter[str])
         if e.pack_relocations(rows, section.type == e.SHT_RELA) == section.data:
             for row in rows:
                 known = 0 < row.symbol <= len(symbols) and names[symbols[row.symbol - 1].name] == 1
-                symbol = _name(symbols[row.symbol - 1].name) if known else f"@{row.symbol}"
+                symbol = quoted(symbols[row.symbol - 1].name) if known else f"@{row.symbol}"
                 line = f".row {row.offset:#x} {relocations.name(row.type)} {symbol}"
                 yield line if row.addend is None else f"{line} {row.addend:#x}"
             return
@@ -299,7 +298,7 @@ def _symbol(symbol: RawSymbol, labels: dict[int, str], code: int) -> str:
         "bind": BIND_NAMES.get(symbol.bind, str(symbol.bind)) if symbol.bind else "",
         "other": f"{symbol.other:#x}" if symbol.other else "",
     }
-    return " ".join([".symbol", _name(symbol.name)] + [f"{key}={text}" for key, text in options.items() if text])
+    return " ".join([".symbol", quoted(symbol.name)] + [f"{key}={text}" for key, text in options.items() if text])
 
 
 def _data(data: e.Bytes) -> Iterator[str]:
@@ -337,16 +336,9 @@ def _bank(data: bytes, words: dict[int, int], labels: dict[int, str]) -> Iterato
         at = end
 
 
-@functools.lru_cache(1024)
-def _name(name: str) -> str:
-    """A name as a directive takes it: no character that the language uses, not a number."""
-    text = quote(name, safe=SAFE, errors="surrogateescape").replace("~", "%7E").replace("-", "%2D")
-    return f"%{ord(text[0]):02X}{text[1:]}" if text[:1].isdigit() else text or "-"
-
-
 def _key(name: str) -> str:
     base, mark, number = name.partition("\0")
-    return _name(base) + (f"@{number}" if mark else "")
+    return quoted(base) + (f"@{number}" if mark else "")
 
 
 def _reference(value: str | int) -> str:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from kernels_sass.conv import tuned
+from kernels_sass.conv import implicit, tuned
 from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
-from kernels_sass.conv.cost import sms, split
+from kernels_sass.conv.cost import FITTED, microseconds, sms, split
 from kernels_sass.conv.implicit import Implicit, Pair, pair, refused
 from kernels_sass.conv.launch import launches, pointers, transform
 from kernels_sass.conv.libraries import (
@@ -64,7 +64,7 @@ class Conv2d:
     kernel "hgmma": on H100 and H200 (sm_90a) and on the CPU device. Its strides are at most 8, a filter reaches 255
     pixels far. Its ``splits``, 1 to 16, are blocks that share channels and places of filters of a tile; y is then NHWC,
     with rows of 16 bytes. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
-    (TILE_N, STAGES, PROMOTE, GROUP, BUFFERS).
+    (TILE_N, STAGES, GROUP, BUFFERS).
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
@@ -147,6 +147,8 @@ class Conv2d:
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
         self._closed = False
+        self._free = kernel is None and schedule is None and arch is None and splits is None
+        self._beside: Implicit | None = None  # the layer by HGMMA, for shapes of x that are faster so
         self._plans: dict[tuple[int, Sizes], Plan] = {}  # by the place and the shape of x
         self._weight, self._bias = weight, bias
         if self.device is not None:
@@ -182,6 +184,8 @@ class Conv2d:
         if not source:
             source, _, number, _ = where("x", x)
         plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))
+        if plan.beside is not None:
+            return plan.beside(x, residual, out)
         added = target = 0
         if residual is not None:
             added = address_of("residual", residual, plan.y_shape, number)
@@ -191,6 +195,8 @@ class Conv2d:
             return self._on_host(library, plan, x, residual, out)
 
         place = plan.place or self._prepare(plan, number)
+        if plan.beside is not None:  # found just now
+            return plan.beside(x, residual, out)
         y = out
         if y is None:
             y, target = library.empty(x, plan.y_shape)
@@ -205,6 +211,9 @@ class Conv2d:
         number = x.gpu.number
         plan = self._plan(number, x.shape)
         place = plan.place or self._prepare(plan, number)
+        if plan.beside is not None:
+            plan.beside(x, None, y, stream)
+            return
         place.run(plan, library_of("x", x), x, x.address, y.address, 0, stream)
 
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
@@ -228,6 +237,8 @@ class Conv2d:
             self._plans.clear()
             for place in self._places.values():
                 place.close()
+            if self._beside is not None:
+                self._beside.close()
 
     def __enter__(self) -> Conv2d:
         return self
@@ -309,12 +320,22 @@ class Conv2d:
                     free = self.kernel is None and self.tuned and self.splits is None
                     every = kernels.every(sizes if free else None)
                 place = _Place(device, kernels.method, every, self._weight, self._bias, sizes)
+                if self._free and self._beside is None and device != CPU and _multiplies(device):
+                    self._beside = self._by_products()
                 if self.tuned and device != CPU:
                     others = {name: one for name, one in place.kernels.items() if name not in kernels.method.kernels}
                     found = self._tuned(device, kernels)
                     place.tuned = {shape: {**of, **others} for shape, of in found.items()}
                 self._places[number] = place
             return self._places[number]
+
+    def _by_products(self) -> Implicit:
+        """The layer by HGMMA."""
+        weight, relu = self._weight, self.activation == "relu"
+        if isinstance(weight, np.ndarray):  # a copy may be flat
+            weight = weight.reshape(self.filters, self.channels, 3, 3)
+        return Implicit(weight, self._bias, (1, 1), (self._pad, self._pad), (1, 1), relu, self.layout, self.device,
+                        "fp32", {}, None)  # fmt: skip
 
     def _tuned(self, device: str, kernels: Kernels) -> dict[Shape, Any]:
         """The kernels with schedules that a sweep found for shapes of this layer. A schedule that the source does not
@@ -350,7 +371,10 @@ class Conv2d:
     def _prepare(self, plan: Plan, number: int) -> _Place:
         """Find the kernels for it, and make their launches ready."""
         place = self._place(number)
-        place.prepare(plan, self.activation == "relu", self.splits is None)
+        if self._beside is not None and place.slower(plan.shape):
+            plan.beside = self._beside
+        else:
+            place.prepare(plan, self.activation == "relu", self.splits is None)
         return place
 
     def _through_buffers(self, x: Any, residual: Any, out: Any) -> Any:
@@ -383,6 +407,7 @@ class Plan:
         self.place: _Place | None = None
         self.queue: Queue = _unprepared
         self.floats = 0
+        self.beside: Implicit | None = None  # the layer by HGMMA, if it is faster for this shape
 
 
 def _unprepared(*given: Any) -> None:
@@ -484,6 +509,19 @@ class _Place:
         plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
         plan.place = self  # last: from here on other threads take it
 
+    def slower(self, shape: Shape) -> bool:
+        """Whether the kernels here are, by what the costs say, slower than products by HGMMA."""
+        if shape.layout == "CHWN" or any(replace(part, splits=1) in self.tuned for _, part in shape.parts()):
+            return False  # y in CHWN would be stored number by number
+        n, c, h, w, k, pads = shape.n, shape.c, shape.h, shape.w, shape.k, (shape.pad, shape.pad)
+        try:
+            other = implicit.Shape(n, c, h, w, k, 3, 3, (1, 1), pads, (1, 1), shape.layout)
+            other.check(4)
+        except LaunchError:  # too large for them
+            return False
+        mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
+        return implicit.microseconds(other, self.sms) < implicit.WINOGRAD * mine
+
     def run(self, plan: Plan, library: Library, like: Any, x: int, y: int, residual: int, stream: int) -> None:
         """Queue it all on a GPU. x, y, residual: addresses, 0: none. ``like``: x as an array of the library, which
         allocates what memory for partial results is not at hand."""
@@ -541,6 +579,12 @@ def beyond(filter: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair,
     if stride != (1, 1) or dilation != (1, 1):
         return f"a stride of {stride}" if stride != (1, 1) else f"a dilation of {dilation}"
     return "" if padding in ((0, 0), (1, 1)) else f"a padding of {padding}"
+
+
+def _multiplies(device: str) -> bool:
+    """Whether a GPU has HGMMA, and costs of different kernels may be compared there."""
+    gpu = cuda.device_named(device)
+    return gpu.runs(hgmma.ARCH) and arch_of(gpu) in FITTED
 
 
 def _device(device: Any, weight: int) -> str | None:

@@ -46,13 +46,16 @@ def fastest(
 ) -> Shape:
     """The shape with those of ``kernels`` and ``splits`` that take the least time on so many multiprocessors."""
 
-    def time(one: Shape) -> float:
-        turns, steps, seconds, sums = terms(one, sms)
-        cost = one.block.cost
-        return steps * cost.step + turns * cost.job + seconds * LAUNCH + sums * SUMS
-
     able = [one for one in ways(shape, kernels, splits) if 4 * one.floats < LIMIT]
-    return min(able or [replace(shape, kernel=kernels[0])], key=time)  # parts() has looked at this one
+    able = able or [replace(shape, kernel=kernels[0])]  # parts() has looked at this one
+    return min(able, key=lambda one: microseconds(one, sms))
+
+
+def microseconds(shape: Shape, sms: int) -> float:
+    """What it takes, about, on so many multiprocessors."""
+    turns, steps, seconds, sums = terms(shape, sms)
+    cost = shape.block.cost
+    return steps * cost.step + turns * cost.job + seconds * LAUNCH + sums * SUMS
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:

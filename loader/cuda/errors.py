@@ -8,7 +8,7 @@ LOST = {
     700: "the kernel used an address outside this GPU's memory",
     709: "", 710: "an assert in the kernel failed",
     714: "a call stack or a barrier was broken",
-    715: "the code has an instruction that this GPU does not know",
+    715: "the code has an instruction that this GPU does not know, or reaches the shared memory of another block",
     716: "an address was not a multiple of the size of the access",
     717: "a shared or local address was used where only a global one may stand, or the other way round",
     718: "the program counter left the code: no EXIT at the end, or a wrong branch",

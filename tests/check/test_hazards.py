@@ -666,3 +666,11 @@ def test_a_finding_names_both() -> None:
 def test_each_pair_once() -> None:
     text = "--:-:0:-:2 LDG.E.128.SYS R0, [R8]\n--:-:-:-:5 FFMA R4, R0, R1, R2\n--:-:-:-:5 MOV R5, R3"
     assert kinds(text) == [("raw", 1, 0), ("raw", 2, 0)]
+
+
+@pytest.mark.parametrize("arch", ["sm_103", "sm_110", "sm_120"])
+def test_doubles_come_at_no_fixed_time(arch: str) -> None:
+    """Where FP64 is slow its results have scoreboards: what ptxas 13.5 makes for sm_110 of random PTX."""
+    compare = "--:-:1:-:1 DSETP.MAX.AND P0, P3, RZ, R4, PT\n--:-:-:-:1 MOV R18, 0x80000"
+    assert kinds(f"{compare}\n02:-:-:-:1 SEL R6, RZ, R7, P0", arch) == []
+    assert kinds(f"{compare}\n--:-:-:-:1 SEL R6, RZ, R7, P0\n02:-:-:-:1 NOP", arch) == [("raw", 2, 0)]

@@ -171,3 +171,9 @@ top:
     (told,) = found(source, "spill")
     assert told.message == "1 load and 1 store of local memory in a loop of depth 1" and told.address == 0x20
     assert not found(source.replace("@P0 BRA top", "NOP"), "spill")
+
+
+@pytest.mark.parametrize("line", ["UP2UR UR4, UPR, URZ, 0x7f", "P2R R0, PR, RZ, 0x7f", "USEL UR4, UR5, URZ, UPT"])
+def test_what_need_not_be_written(line):
+    """All predicates are moved, whichever are needed; what is not selected does not matter (ptxas 13.5, sm_100a)."""
+    assert not found(f"--:-:-:-:8 {line};\n{STORE.replace('R0', 'RZ')}\n{EXIT}")

@@ -156,6 +156,19 @@ def out_of_bounds():
             run(source)
 
 
+def whose_memory():
+    """A block of a cluster stores as if there were none."""
+    source = f""".arch sm_90{HEAD}
+--:-:0:-:2 S2R R4, SR_TID.X;
+01:-:-:Y:8 IMAD.SHL.U32 R5, R4, 0x4, RZ;
+--:-:-:-:2 STS [R5], R4;
+{EXIT}"""
+    assert not errors(source)
+    run(source, 2)
+    with pytest.raises(DeviceError, match="in block 0 of the cluster"):
+        run(source, 2, cluster=2)
+
+
 def race_in_shared_memory():
     assert not errors(SHARED_RACE)
     assert run(SHARED_RACE, block=64, races=True).races
@@ -312,6 +325,7 @@ LINTER = {
     "uninitialised memory": never_stored,
     "uninitialised registers of device functions": unset_in_a_function,
     "accesses out of bounds or misaligned": out_of_bounds,
+    "an address of shared memory that lacks": whose_memory,
     "races in shared memory": race_in_shared_memory,
     "races in global memory": race_of_blocks,
     "blocks that wait for one another": waits_for_a_later_block,

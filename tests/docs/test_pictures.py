@@ -66,6 +66,20 @@ def test_the_orders_are_those_of_the_page():
     assert all(found[n + 3][0] < found[n][1] for n in range(5)) and found[8][0] < plain[3][0]
 
 
+def test_codes_that_are_filled_in():
+    """Those above let everything wait, and those below are right, too, says the linter; the block is the same."""
+    careful, made = pictures.loads_and_stores()
+    isa = pictures.instruction_set(pictures.ARCH)
+    code = [[pictures.instruction(isa, word) for word in words] for words in (careful, made)]
+    assert [i.text().replace(".reuse", "") for i in code[1]] == [i.text() for i in code[0]]
+    for words in (careful, made):
+        lines = "\n".join(f"{line};" for line in isa.lines(words))
+        found = turingas.lint(turingas.assemble(lines, arch=pictures.ARCH).to_bytes())
+        assert [one.kind for one in found if one.severity == "error"] == []
+    ends = [pictures.issued(some)[-1][1] for some in code]
+    assert ends[0] > 3 * ends[1] > 0 and len(pictures.loads(made)) == 3
+
+
 def test_two_warps():
     slots = pictures.two_warps(0, 26)
     assert slots == ["A"] * 13 + ["B"] * 13

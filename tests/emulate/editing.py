@@ -30,6 +30,7 @@ from turingas import collector
 from turingas.assembler.assembler import Assembler, parsed
 from turingas.emulate import launch
 from turingas.emulate.errors import DeviceError
+from turingas.emulate.report import Report
 from turingas.errors import AsmError, AsmWarning, LaunchError
 from turingas.source import parse
 
@@ -41,9 +42,11 @@ STACK = 256  # bytes, enough for all of them
 #: kernels that take long with all of their threads, and fewer that take the same ways: grid, block
 FEWER = {
     "atomics": ((1,), (9,)), "bitonic": ((1,), (256,)), "blelloch": ((1,), (32,)), "coalesced": ((1,), (32,)),
-    "editing.slow32": ((1,), (16,)), "fft": ((1,), (32,)), "handshake": ((1,), (64,)), "indirect": ((1,), (6,)),
-    "recursion": ((1,), (6,)), "reductions": ((1,), (32,)), "registers": ((1,), (32,)), "spin_lock": ((2,), (2,)),
-    "stack": ((1,), (32,)), "subwarps": ((1,), (32,)), "tiles": ((1,), (32,)), "warp_lock": ((2,), (2,)),
+    "editing.calls": ((1,), (8,)), "editing.recursion": ((1,), (4,)), "editing.slow32": ((1,), (16,)),
+    "fft": ((1,), (32,)), "handshake": ((1,), (64,)), "histogram": ((1,), (96,)), "indirect": ((1,), (6,)),
+    "matmul": ((3, 1), (16, 16)), "recursion": ((1,), (6,)), "reduction": ((1,), (192,)), "reductions": ((1,), (32,)),
+    "registers": ((1,), (32,)), "spin_lock": ((2,), (2,)), "stack": ((1,), (32,)), "subwarps": ((1,), (32,)),
+    "tiles": ((1,), (32,)), "warp_lock": ((2,), (2,)),
 }  # fmt: skip
 #: kernels in which a thread works on one element alone, and elements that together take all ways
 PICKED = {
@@ -73,10 +76,15 @@ class Subject:
 
     def run(self, data: bytes) -> list[np.ndarray | None]:
         """What a cubin leaves in the buffers; None for one that is not compared."""
-        args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in arguments(self)]
-        launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET, stack=STACK,
-               workers=1)  # fmt: skip
+        args, _ = self.launched(data)
         return [arg if wanted else None for arg, wanted in zip(args, self.compared)]
+
+    def launched(self, data: bytes) -> tuple[list[Any], Report]:
+        """The arguments behind a run of a cubin, and its report."""
+        args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in arguments(self)]
+        report = launch(data, self.kernel, self.grid, self.block, args, shared=self.shared, budget=BUDGET, stack=STACK,
+                        workers=1)  # fmt: skip
+        return args, report
 
 
 @functools.cache

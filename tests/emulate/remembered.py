@@ -1,181 +1,197 @@
-"""Arithmetic that is done once: the CPU device, which looks up what instructions made of the same registers before.
+"""Runs that are done once: the CPU device, which looks up what it came to before from the same state and words.
 
-For tests that run one kernel thousands of times, each time with another detail changed. What instructions of arithmetic
-leave follows from the registers that they read, and from shared and local memory where they are small and read or
-written; all bits of these are looked at, and whoever finds something else than ever before is computed. Global memory,
-control flow, and what an instruction says of its own place are never looked up.
+For tests that run one kernel thousands of times, each time with another detail changed. A wave runs in steps: who goes
+next is chosen, and runs until somebody else may have to go (``Wave.go``). What a step leaves follows from the *whole*
+state of the wave (every register, barrier and byte of memory, who stands where and waits for what) and from the words
+that it executes, at their addresses; all bits of both are looked at. Where a state and words meet that have met
+before, the next state is known; everything else is really run. So a cubin with another word differs from its
+neighbours from the first step on that executes the word, until it comes to a state that some other has been in.
+
+Kernels that read the time are not looked up at all, nor is what runs while asynchronous copies are under way.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from turingas.emulate.cohort import Cohort
+from turingas.emulate import device
 from turingas.emulate.machine import Wave
-from turingas.isa.instruction import ZEROS, Instruction
 
-PIPES = {"fma", "alu", "half", "fp64", "xu", "tensor", "uniform", "umove"}
-#: what reads more than its registers, or differs by its place; and copies, which are as quick themselves
-OTHERS = {"special", "place", "lanes", "asks"}
-FILES = ("R", "P", "UR", "UP")
-SMALL = {"LDS": "shared", "STS": "shared", "LDL": "local", "STL": "local"}
-FEW = 1 << 14  # bytes of a memory that is looked at
-MOST = 1 << 28  # bytes that are remembered
+MOST = 1 << 28  # bytes of states that are remembered
+OFTEN = 256  # steps after which the budget is looked at
+SHORT = 16  # instructions of a step
+SPLITS = ("warp", "pc", "mask", "state", "key", "need", "last")
+BARS = ("arrived", "true", "total", "result", "kind")
+MEETING = ("phase", "arrived", "since", "pending")
 
-Span = tuple[str, slice]  # some registers of a file
+Span = tuple[int, list[int]]  # words that were executed, and where the first one stands
 
 
-def _is_arithmetic(i: Instruction | None, memories: tuple[str, ...]) -> bool:
-    if i is None or SMALL.get(i.base) in memories:
-        return i is not None
-    return (
-        i.op.pipe in PIPES and not i.op.traits & OTHERS and not (i.op.space or i.op.opaque or i.shape.located)
-        and not (i.op.reads or i.op.writes) and all(a.file in FILES for a in (*i.reads, *i.writes))
-    )  # fmt: skip
+class State:
+    """One that some run was in: its bits, and what followed."""
 
+    __slots__ = ("arrays", "other", "steps")
 
-def _bytes(wave: Wave, memory: str) -> np.ndarray:
-    """All of the wave's shared or local memory."""
-    plane = wave.shared.plane if memory == "shared" else wave.local.plane
-    return plane.views[1]
+    def __init__(self, arrays: bytes, other: tuple[Any, ...]) -> None:
+        self.arrays, self.other = arrays, other
+        self.steps: list[tuple[list[Span], State, np.ndarray, int, int]] = []
 
-
-class Stretch:
-    """Instructions of arithmetic behind each other: which registers they read before they write them, and write."""
-
-    def __init__(self, code: list[Instruction]) -> None:
-        read: set[tuple[str, int]] = set()
-        written: set[tuple[str, int]] = set()
-        for i in code:
-            read |= _registers(i.reads) - (written if i.always else set())
-            written |= _registers(i.writes)
-        guarded = not all(i.always for i in code)
-        self.reads, self.writes = _spans(read | written if guarded else read), _spans(written)
-        self.both = _spans(read | written)
-        self.looks = sorted({SMALL[i.base] for i in code if i.base in SMALL})
-        self.stores = sorted({SMALL[i.base] for i in code if i.base in ("STS", "STL")})
-        self.known: dict[bytes, list[np.ndarray]] = {}
-
-
-def _registers(accesses: Any) -> set[tuple[str, int]]:
-    return {(a.file, n) for a in accesses for n in range(a.first, a.first + a.count) if n != ZEROS[a.file]}
-
-
-def _spans(registers: set[tuple[str, int]]) -> list[Span]:
-    found: list[Span] = []
-    for file, n in sorted(registers):
-        if found and found[-1][0] == file and found[-1][1].stop == n:
-            found[-1] = file, slice(found[-1][1].start, n + 1)
-        else:
-            found.append((file, slice(n, n + 1)))
-    return found
+    def after(self, words: list[int]) -> tuple[State, np.ndarray, int, int] | None:
+        """The next one in code with these ``words``, what each warp executed until then, and the sums of all."""
+        for spans, *rest in self.steps:
+            for n, executed in spans:
+                if words[n : n + len(executed)] != executed:
+                    break
+            else:
+                return rest  # type: ignore[return-value]
+        return None
 
 
 class Memory:
-    """What was computed, by the constants of the launch and the words of a stretch."""
+    """All states, by what does not change during a launch. ``made``: steps that were run, ``found``: looked up."""
 
     def __init__(self) -> None:
-        self.plans: dict[Any, list[tuple[int, int, Stretch | None]]] = {}
-        self.stretches: dict[Any, Stretch] = {}
-        self.banks: bytes = b""
+        self.worlds: dict[Any, dict[Any, State]] = {}
         self.size = self.found = self.made = 0
 
-    def plan(
-        self, words: tuple[int, ...], code: list[Any], small: tuple[str, ...]
-    ) -> list[tuple[int, int, Stretch | None]]:
-        """A run of plain instructions, in stretches of arithmetic and of others."""
-        parts: list[tuple[int, int, Stretch | None]] = []
-        at = 0
-        while at < len(code):
-            kind, end = _is_arithmetic(code[at], small), at + 1
-            while end < len(code) and _is_arithmetic(code[end], small) == kind:
-                end += 1
-            stretch = None
-            if kind:
-                key = self.banks, words[at:end]
-                stretch = self.stretches.get(key)
-                if stretch is None:
-                    stretch = self.stretches[key] = Stretch(code[at:end])
-            parts.append((at, end, stretch))
-            at = end
-        return parts
+    def world(self, wave: Wave) -> dict[Any, State]:
+        """The states of launches like that of ``wave``."""
+        image, options = wave.image, wave.options
+        banks = tuple((number, bank.tobytes()) for number, bank in sorted(image.banks.items()))
+        allocated = tuple((a.base, a.size, a.writeable) for a in image.memory._live)
+        facts = image.arch.name, image.registers, image.kernel.registers, image.local_bytes
+        outside = tuple(sorted(image.externals.items()))
+        return self.worlds.setdefault((facts, banks, allocated, outside, repr(options), wave.ctaid.tobytes()), {})
 
-    def straight(self, wave: Wave, k: Cohort, n: int, end: int, steps: list[Any], guards: list[Any]) -> None:
-        image = wave.image
-        if image.settled or image.moves or wave.stepwise:
-            PLAIN(wave, k, n, end, steps, guards)
-            return
-        words = tuple(image.words[n:end])
-        small = tuple(name for name in ("shared", "local") if _bytes(wave, name).size <= FEW)
-        parts = self.plans.get((words, small))
-        if parts is None:
-            parts = self.plans[words, small] = self.plan(words, image.instructions[n:end], small)
-        for start, stop, stretch in parts:
-            if stretch is None:
-                PLAIN(wave, k, n + start, n + stop, steps, guards)
-                continue
-            rows, active = k.rows, k.active
-            spans = stretch.reads if active is None else stretch.both
-            pieces = [getattr(wave, file)[which][:, rows].tobytes() for file, which in spans]
-            pieces.append(b"" if active is None else active.tobytes())
-            pieces.append(k.count.to_bytes(4, "little"))
-            if stretch.looks:  # which of the memory is whose
-                pieces += [_bytes(wave, name).tobytes() for name in stretch.looks]
-                pieces.append(k.warps.tobytes())
-            key = b"".join(pieces)
-            left = stretch.known.get(key)
-            if left is not None:
-                for (file, which), values in zip(stretch.writes, left):
-                    getattr(wave, file)[which][:, rows] = values
-                for name, values in zip(stretch.stores, left[len(stretch.writes) :]):
-                    _bytes(wave, name)[:] = values
-                wave._tick(k, n + start, n + stop)
-                self.found += 1
-                continue
-            PLAIN(wave, k, n + start, n + stop, steps, guards)
-            stretch.known[key] = left = [getattr(wave, file)[which][:, rows].copy() for file, which in stretch.writes]
-            left += [_bytes(wave, name).copy() for name in stretch.stores]
-            self.made += 1
-            self.size += len(key) + sum(array.nbytes for array in left)
+    def note(self, world: dict[Any, State], wave: Wave) -> State | None:
+        """The state that ``wave`` is in; None if it cannot be told."""
+        found = _state(wave)
+        if found is None:
+            return None
+        state = world.get(found)
+        if state is None:
+            self.size += len(found[0])
             if self.size > MOST:
-                self.forget()
-
-    def forget(self) -> None:
-        self.stretches.clear()
-        self.plans.clear()
-        self.size = 0
-
-    def constants(self, banks: dict[int, np.ndarray]) -> None:
-        """A launch with these constants begins."""
-        now = b"".join(number.to_bytes(1, "little") + bank.tobytes() for number, bank in sorted(banks.items()))
-        if now != self.banks:
-            self.plans.clear()  # they hold the stretches of other constants
-            self.banks = now
+                self.worlds.clear()
+                world.clear()
+                self.size = len(found[0])
+            state = world[found] = State(*found)
+        return state
 
 
-PLAIN = Wave._straight
+def _arrays(wave: Wave) -> list[np.ndarray]:
+    """All that a step may change and that keeps its size."""
+    bars, meeting, shared = wave.bars, wave.meeting, wave.shared
+    return [
+        wave.R, wave.P, wave.UR, wave.UP, wave.barriers, wave.has, wave.pool, wave.alive, wave.yields,
+        shared.array, shared.ended, wave.local.words,
+        *[getattr(bars, name) for name in BARS], *[getattr(meeting, name) for name in MEETING],
+        *[a.plane.views[1] for a in wave.memory._live if a.writeable],
+    ]  # fmt: skip
+
+
+def _state(wave: Wave) -> tuple[bytes, tuple[Any, ...]] | None:
+    """The state of a wave; None while operations are under way, whose ends are functions."""
+    late = wave.late
+    if late.flights or late.open or late.groups or late.sets or late.expected or "tensor" in vars(wave):
+        return None
+    arrays = _arrays(wave)
+    arrays += [np.ascontiguousarray(getattr(wave.splits, name)) for name in SPLITS]
+    other = len(wave.splits), wave.turn, wave.patience, wave.moved, tuple(wave.printed), tuple(wave.left.items())
+    return b"".join(arrays), other  # type: ignore[arg-type]
+
+
+def _restore(wave: Wave, state: State) -> None:
+    bits, at = np.frombuffer(state.arrays, np.uint8), 0
+    for array in _arrays(wave):
+        array.reshape(-1).view(np.uint8)[:] = bits[at : at + array.nbytes]
+        at += array.nbytes
+    count, wave.turn, wave.patience, wave.moved, printed, left = state.other
+    for name in SPLITS:
+        old = getattr(wave.splits, name)
+        size = count * old[:0].dtype.itemsize * int(np.prod(old.shape[1:]))
+        setattr(wave.splits, name, bits[at : at + size].copy().view(old.dtype).reshape(count, *old.shape[1:]))
+        at += size
+    wave.printed, wave.left = list(printed), dict(left)
+
+
+class Remembering(Wave):
+    """A wave that looks up its steps in ``past``."""
+
+    past: Memory
+    spans: list[Span] | None = None  # executed in this step; None: not to be told by words
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        if not (self.image.timed or self.image.moves or self.observers):
+            with np.errstate(all="ignore"):
+                self._follow(stop)
+        super().run(stop)  # what is left of it
+
+    def _follow(self, stop: Callable[[], bool]) -> None:
+        """To the end, or to where the state can no longer be told."""
+        memory, words = self.past, self.image.words
+        world = memory.world(self)
+        now, true = memory.note(world, self), True  # true: the wave itself is in that state
+        while now is not None and now.other[0]:
+            known = now.after(words)
+            if known is not None:
+                now, executed, all_, lanes = known
+                true = False
+                memory.found += 1
+                self.executed += executed
+                self.instructions += all_
+                self.lane_instructions += lanes
+                if memory.found % OFTEN or self.executed.max() <= self.options.budget:
+                    continue
+                _restore(self, now)
+                self._check_budget()
+            if not true:
+                _restore(self, now)
+            self.spans = []
+            before = self.executed.copy(), self.instructions, self.lane_instructions
+            if not self.go(stop):
+                return
+            memory.made += 1
+            old, now, true = now, memory.note(world, self), True
+            if self.spans is not None and now is not None:
+                step = self.executed - before[0], self.instructions - before[1], self.lane_instructions - before[2]
+                old.steps.append((self.spans, now, *step))
+        if now is not None and not true:
+            _restore(self, now)
+
+    def _choose(self) -> tuple[Any, int, int]:
+        """Short steps where nobody waits to join: of the words of a long one any might be another."""
+        chosen, n, limit = super()._choose()
+        return chosen, n, min(limit, n + SHORT) if self.alone else limit
+
+    def _straight(self, k: Any, n: int, end: int, *rest: Any) -> None:
+        self._executes(n, end)
+        super()._straight(k, n, end, *rest)
+
+    def _act(self, k: Any, n: int, act: Any, chosen: Any) -> bool:
+        """And a step for each round of a loop."""
+        self._executes(n, n + 1)
+        together = super()._act(k, n, act, chosen)
+        return together and not (self.alone and self.splits.pc[chosen[0]] <= n)
+
+    def _outside(self, *rest: Any) -> None:
+        self.spans = None
+        super()._outside(*rest)
+
+    def _executes(self, n: int, end: int) -> None:
+        if self.spans is not None:
+            self.spans.append((n, self.image.words[n:end]))
 
 
 @contextlib.contextmanager
 def remembering(memory: Memory) -> Iterator[None]:
-    """What is launched inside, on one thread, looks up arithmetic."""
-
-    def straight(wave: Wave, *rest: Any) -> None:
-        memory.straight(wave, *rest)
-
-    def run(wave: Wave, *rest: Any) -> None:
-        memory.constants(wave.image.banks)
-        RUN(wave, *rest)
-
-    Wave._straight, Wave.run = straight, run  # type: ignore[method-assign]
+    """What is launched inside, on one thread, looks up what it can."""
+    device.Wave = type("Remembered", (Remembering,), {"past": memory})  # type: ignore[misc]
     try:
         yield
     finally:
-        Wave._straight, Wave.run = PLAIN, RUN  # type: ignore[method-assign]
-
-
-RUN = Wave.run
+        device.Wave = Wave  # type: ignore[misc]

@@ -12,7 +12,9 @@ import pytest
 import turingas
 from tests.emulate import step
 from tests.kernels.cases import CASES, Case, difference
+from tests.tools import ptxas
 from turingas.emulate import launch
+from turingas.emulate.errors import DeviceError
 
 CHIPS = ("sm_100", "sm_120")
 RNG = np.random.default_rng(21)
@@ -180,3 +182,79 @@ UI2FP.F32.U32 UR14, UR12"""
     found = [np.uint32(out.ur(n)[0]).view(np.float32) for n in (8, 9, 10, 11, 13, 14)]
     assert found == [a - b, a * -b, np.float32(float(a) * float(b) + float(c)), b, -2.0, np.float32(2**32 - 2)]
     assert np.uint32(out.ur(12)[0]) == 2**32 - 2
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_120a"])
+@pytest.mark.parametrize("wanted", [0xFF, 0x65, 0x01, 0x80, 0x0F, 0xF0, 0x7F, 0xAA])
+def test_256_bits(wanted: int, arch: str) -> None:
+    """Words that PTX does not want get no register: ptxas packs the others, in two groups. Nothing else is written."""
+    names = [f"%r{n}" if wanted >> n & 1 else "_" for n in range(8)]
+    text = f"""
+.version 8.8
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{{
+ .reg .b32 %r<12>; .reg .b64 %d<4>;
+ ld.param.u64 %d0, [in]; ld.param.u64 %d1, [out];
+ mov.u32 %r8, %tid.x; mul.wide.u32 %d2, %r8, 32; add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2;
+ {" ".join(f"mov.b32 %r{n}, {n + 1};" for n in range(8))}
+ ld.global.v8.b32 {{{", ".join(names)}}}, [%d0];
+ st.global.v8.b32 [%d1], {{{", ".join(f"%r{n}" for n in range(8))}}};
+ ret;
+}}
+"""
+    code = ptxas.assemble_ptx(text, arch)
+    assert sum(".256" in line for line in turingas.disassemble(turingas.Cubin.from_bytes(code)).splitlines()) == 2
+    source, out = RNG.integers(0, 1 << 32, (32, 8), np.uint32), np.zeros((32, 8), np.uint32)
+    report = launch(code, "k", 1, 32, [out, source], strict=True, races="global", counters=True)
+    kept = np.array([wanted >> n & 1 for n in range(8)], bool)
+    assert (out == np.where(kept, source, np.arange(1, 9, dtype=np.uint32))).all()
+    assert not report.hazards and not report.races and report.counters is not None
+    assert report.counters.sectors.max() == 32  # a lane has one each
+    with pytest.raises(DeviceError, match="0 bytes behind the end"):
+        launch(code, "k", 1, 32, [out, source[:31]])
+
+
+def test_256_bits_may_need_no_more_than_their_words() -> None:
+    """Overwriting a register that a masked load leaves alone needs no wait; one that it loads does."""
+    load = "--:-:0:-:2  LDG.E.ENL2.256 R12, R8, desc[UR4][R2.64], 0x31;"  # words 0, 4 and 5: R8, R12, R13
+    for register, hazards in ((8, 1), (9, 0), (11, 0), (12, 1), (13, 1), (14, 0)):
+        lines = [
+            "--:-:1:-:1 LDC.64 R2, c[0x0][0x380];",
+            "--:-:1:-:1 LDCU.64 UR4, c[0x0][0x358];",
+            load.replace("--", "02", 1),
+            f"--:-:-:-:1 MOV R{register}, 0x1;",
+            "01:-:-:-:5 EXIT;",
+        ]
+        source = "\n".join(lines)
+        found = turingas.lint(turingas.assemble(source, "sm_100").to_bytes())
+        assert [f.kind for f in found if f.kind == "waw"] == ["waw"] * hazards, register
+
+
+@pytest.mark.parametrize("kind, dtype", [("32", np.uint32), ("64", np.uint64)])
+def test_stores_and_sums_of_a_warp(kind: str, dtype: type) -> None:
+    """st.async.mmio and red.async.mmio: ptxas makes a loop of them, in which the warp does them lane by lane."""
+    bits = f"b{kind}"
+    text = f"""
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in, .param .u64 sum)
+{{
+ .reg .b32 %t; .reg .{bits} %v; .reg .b64 %d<5>;
+ ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; ld.param.u64 %d4, [sum]; mov.u32 %t, %tid.x;
+ mul.wide.u32 %d2, %t, {int(kind) // 8}; add.u64 %d0, %d0, %d2; add.u64 %d1, %d1, %d2;
+ ld.global.{bits} %v, [%d1];
+ st.async.mmio.release.sys.global.{bits} [%d0], %v;
+ red.async.mmio.release.sys.global.add.u{kind} [%d4], %v;
+ ret;
+}}
+"""
+    code = ptxas.assemble_ptx(text, "sm_100a")
+    lines = turingas.disassemble(turingas.Cubin.from_bytes(code))
+    assert " USTGR." in lines and " UREDGR." in lines
+    source = RNG.integers(0, np.iinfo(dtype).max, 64, dtype)
+    out, total = np.zeros(64, dtype), np.zeros(1, dtype)
+    report = launch(code, "k", 1, 64, [out, source, total], races="global")
+    assert (out == source).all() and total[0] == source.sum(dtype=dtype) and not report.races

@@ -33,18 +33,22 @@ def as_c(form, values):
     return text.value.decode()
 
 
-@pytest.fixture(scope="module", params=["sm_75", "sm_90"])
-def kernels(request):
+def source():
     lines = [f'case {n}: result[0] = printf("{form}\\n", {args}); break;' for n, (form, args, _) in enumerate(FORMATS)]
-    source = f"""extern "C" __global__ void formats(int* result, int which, int a, float f) {{ switch (which) {{
+    return f"""extern "C" __global__ void formats(int* result, int which, int a, float f) {{ switch (which) {{
         {" ".join(lines)} }} }}
         extern "C" __global__ void order(int* x) {{
             if (threadIdx.x % 2) printf("%d.%d ", blockIdx.x, threadIdx.x);
             __syncthreads();
             x[threadIdx.x] = printf("");
             assert(x[3] == 0 && "three");
-            if (x[4]) x[5] = (int)(long long)malloc(4); }}"""
-    return loader.load(compile_source(source, request.param, ("-lineinfo",)), "cpu")
+            if (x[4]) x[5] = (int)(long long)malloc(4); }}
+        extern "C" __global__ void trap(int* x) {{ if (threadIdx.x == 3) __trap(); x[threadIdx.x] = 1; }}"""
+
+
+@pytest.fixture(scope="module", params=["sm_75", "sm_90"])
+def kernels(request):
+    return loader.load(compile_source(source(), request.param, ("-lineinfo",)), "cpu")
 
 
 @pytest.mark.parametrize("which", range(len(FORMATS)))
@@ -82,3 +86,9 @@ def test_other_functions_are_named(kernels):
     x[4] = 1
     with pytest.raises(DeviceError, match="calls malloc, which the CPU device does not have"):
         kernels.kernel("order").launch(1, 4, x)
+
+
+def test_a_trap(kernels):
+    with pytest.raises(DeviceError, match="the kernel trapped") as caught:
+        kernels.kernel("trap").launch(1, 32, np.zeros(32, np.int32))
+    assert caught.value.kind == "trap" and caught.value.thread == (3, 0, 0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.gpu import clusters, reach
 from tests.tools import nvrtc
 from turingas.emulate import DeviceError, launch
 from turingas.errors import LaunchError
@@ -165,3 +166,20 @@ def test_what_goes_wrong(cubin: bytes) -> None:
     old = nvrtc.compile_source('extern "C" __global__ void k() {}', "sm_89", (), name="k.cu")
     with pytest.raises(LaunchError, match="sm_89 has no clusters"):
         launch(old, "k", 2, 32, [], cluster=2)
+
+
+def test_an_address_says_whose_memory_it_is() -> None:
+    """Bits 24 and up: without them it is block 0's, which instructions of shared memory do not reach from block 1."""
+    made = reach.cubin()
+    for name in ("load", "store_matrices", "copy_16", "arrive"):
+        assert not isinstance(reach.run((name, 1, 1, 1), "cpu", made), str)
+        said = reach.run((name, 1, 0, 0), "cpu", made)
+        assert isinstance(said, str) and "in block 0 of the cluster: this instruction reaches its own" in said
+        assert "in block 1 of the cluster" in str(reach.run((name, 0, 1, 1), "cpu", made))
+    for name in reach.TWO:
+        assert not isinstance(reach.run((name, 1, 0, 1), "cpu", made), str), "copies reach others"
+
+
+def test_step_9_as_it_was() -> None:
+    """It stored without these bits: an illegal instruction on an H200, an error here."""
+    assert clusters.refused("cpu") == clusters.OK

@@ -13,6 +13,7 @@ from tests.emulate.test_utcmma import small, value
 from tests.tools import ptxas
 from turingas.emulate import launch
 from turingas.emulate.arrays import Array
+from turingas.emulate.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
 
@@ -147,6 +148,13 @@ def test_products(p: Product) -> None:
     launch(p.cubin(), "k", 1, 32, [out, source])
     wanted = left @ right.T + value("F32", c)
     assert (wanted.astype(np.float32) == wanted).all() and (out == wanted[row, column]).all()
+
+
+def test_the_order_of_columns_is_not_guessed() -> None:
+    """Elsewhere than in ptxas's functions for products of bits the order that MOVM.U4TO8 makes would show."""
+    code = turingas.assemble("--:-:0:-:1 MOVM.U4TO8.M832 R4, R2;\n01:-:-:-:5 EXIT;", "sm_100")
+    with pytest.raises(DeviceError, match="which lane gets which columns"):
+        launch(code, None, 1, 32, [])
 
 
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_120a"])

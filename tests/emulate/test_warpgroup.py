@@ -3,12 +3,16 @@ of tests/emulate/test_tensor.py; what goes wrong around them; registers that war
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import turingas
 from tests.emulate import wgmma
 from tests.emulate.test_tensor import FLOATS, core, exact
+from tests.gpu.test_warpgroup import WIDTHS
 from turingas.emulate import launch
 from turingas.emulate.errors import DeviceError
 
@@ -332,3 +336,12 @@ def test_collective() -> None:
     out = np.zeros(32, np.uint32)
     launch(turingas.assemble(COLLECTIVE), "k", 1, 32, [out])
     assert (out == np.arange(32) ^ 16).all()
+
+
+def test_what_a_card_has_seen() -> None:
+    """What an H200 made of all of them, and of all widths (tests/gpu/test_warpgroup.py): the same bits. How many there
+    are is in docs/emulator.md."""
+    found = json.loads((Path(__file__).parent / "products_sm90.json").read_text())["products"]
+    assert not any(one["random_codes"] or one["any_codes"] for one in found.values())
+    assert {f"{p.text} {p.swizzles}" for p in [*wgmma.PRODUCTS, *WIDTHS]} == set(found)
+    assert (len(found), round(sum(one["elements"] for one in found.values()) / 1e6, 1)) == (64, 13.7)

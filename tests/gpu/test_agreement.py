@@ -1,7 +1,7 @@
 """Every test kernel on a GPU (sm_90): it does what numpy says, the emulator leaves the same bits, and counts what
 Nsight Compute (ncu) counts.
 
-TURINGAS_RECORD names a file for the result, as kernels_sass/results/agreement_sm90.json keeps it.
+TURINGAS_RECORD names a file for the result, as kernels_sass/results/agreement_sm90.json keeps it; what it has is kept.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loader.bench import results as kept
 from tests.gpu.cuda import Gpu
+from tests.gpu.keep import keep
 from tests.kernels.cases import CASES, Case, difference, digest, largest
 from turingas.emulate import launch
 
@@ -37,14 +37,14 @@ def gpu() -> Iterator[Gpu]:
     found.call("cuDevicePrimaryCtxRelease", found.device)
 
 
-@pytest.fixture(scope="module")
-def results(gpu: Gpu) -> Iterator[dict[str, Any]]:
-    """What the tests find out, case by case; written down at the end where that is asked for."""
-    found: dict[str, Any] = {"cases": {}, "counters": {}}
-    yield found
-    if path := os.environ.get("TURINGAS_RECORD"):
-        facts = {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
-        Path(path).write_text(kept.text({**facts, **found}))
+def record(gpu: Gpu, part: str, name: str, found: Any) -> None:
+    """Of a case."""
+    keep("TURINGAS_RECORD", lambda: facts(gpu), {part: {name: found}})
+
+
+def facts(gpu: Gpu) -> dict[str, Any]:
+    """What a result is dated with."""
+    return {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
 
 
 def commit() -> str:
@@ -55,7 +55,7 @@ def commit() -> str:
 
 
 @pytest.mark.parametrize("case", HERE, ids=lambda case: case.name)
-def test_agreement(case: Case, gpu: Gpu, results: dict[str, Any]) -> None:
+def test_agreement(case: Case, gpu: Gpu) -> None:
     cubin = case.cubin("sm_90")
     on_gpu, truth = case.build()
     gpu.run(cubin, case.kernel, case.grid, case.block, on_gpu, case.shared)
@@ -66,7 +66,7 @@ def test_agreement(case: Case, gpu: Gpu, results: dict[str, Any]) -> None:
     on_cpu, _ = case.build()
     report = launch(cubin, case.kernel, case.grid, case.block, on_cpu, shared=case.shared)
     buffers = [(a, b) for a, b in zip(on_gpu, on_cpu) if isinstance(a, np.ndarray)]
-    results["cases"][case.name] = {
+    found = {
         "bit_equal": all(a.tobytes() == b.tobytes() for a, b in buffers),
         "largest_difference": max(largest(a, b) for a, b in buffers),
         "allowed": case.devices,
@@ -74,6 +74,7 @@ def test_agreement(case: Case, gpu: Gpu, results: dict[str, Any]) -> None:
         "cubin": hashlib.sha256(cubin).hexdigest()[:16],
         "gpu_left": digest([a for a, _ in buffers]),
     }
+    record(gpu, "cases", case.name, found)
     for a, b in buffers:
         assert not (problem := difference(b, a, case.devices, one_nan=False)), f"the emulator and the GPU: {problem}"
 
@@ -118,7 +119,7 @@ def profiled(report: Path, names: list[str]) -> Iterator[list[dict[str, int]]]:
     yield rows
 
 
-def test_counters(gpu: Gpu, results: dict[str, Any], tmp_path: Path) -> None:
+def test_counters(gpu: Gpu, tmp_path: Path) -> None:
     if shutil.which("ncu") is None:
         pytest.skip("ncu is not installed")
     counted = [case for case in HERE if case.name not in SPIN]
@@ -137,5 +138,5 @@ def test_counters(gpu: Gpu, results: dict[str, Any], tmp_path: Path) -> None:
             if not open_ and (different := np.flatnonzero(theirs != ours)).size:
                 n = int(different[0])
                 wrong.append(f"{case.name}: {name} at {16 * n:#x}: ncu {theirs[n]}, here {ours[n]} ({different.size})")
-        results["counters"][case.name] = totals
+        record(gpu, "counters", case.name, totals)
     assert wrong == []

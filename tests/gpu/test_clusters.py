@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from loader import cuda
@@ -9,12 +12,15 @@ from tests.gpu import clusters
 
 pytestmark = pytest.mark.gpu
 ARCHS = ("sm_90",)
-KNOWN = pytest.mark.xfail(strict=True, reason="an illegal instruction (715), whose cause is not known")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in clusters.probes() if name.startswith("cuda")] + [pytest.param("hgemm: as it is", marks=KNOWN)],
-)
+@pytest.mark.parametrize("name", clusters.probes())
 def test_clusters(name: str, gpu: cuda.Device) -> None:
     assert clusters.ask(name, str(gpu)) == clusters.OK
+
+
+def test_whose_memory_an_address_means(gpu: cuda.Device) -> None:
+    """What reaches the shared memory of the other block, and what does not."""
+    command = [sys.executable, "-m", "tests.gpu.reach", "--device", str(gpu)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr

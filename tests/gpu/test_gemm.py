@@ -3,6 +3,8 @@ Buffers of the loader; PyTorch's tensors and graphs."""
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -33,9 +35,11 @@ def error(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, b
     return off(c.numpy(), exact)
 
 
+@pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("precision", BOUNDS)
-def test_random_products(precision):
-    for _ in range(60):
+def test_random_products(precision, cluster, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "CLUSTER", cluster)
+    for _ in range(30):
         m, n, k = (int(one) for one in RANDOM.integers(1, (700, 700, 900)))
         ta, tb, bias, prepared = (bool(one) for one in RANDOM.integers(0, 2, 4))
         activation = (None, "relu")[RANDOM.integers(2)]

@@ -8,9 +8,6 @@ where no card has been asked yet (``textures.questions``).
 from __future__ import annotations
 
 import collections
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,7 @@ from loader import cuda
 from loader.bench import results as kept
 from loader.cuda import Buffer, CudaError
 from tests.emulate import textures
+from tests.gpu.keep import keep
 
 pytestmark = pytest.mark.gpu
 SURFACES = 300
@@ -50,13 +48,7 @@ def both(gpu: cuda.Device) -> Both:
 
 def record(found: dict[str, Any], raw: dict[str, np.ndarray[Any, Any]] | None = None) -> None:
     """Into the file that the environment names, beside what other tests have put there."""
-    if not (path := os.environ.get("TURINGAS_RECORD_TEXTURES")):
-        return
-    file = Path(path)
-    before = json.loads(file.read_text()) if file.exists() else kept.facts("textures", cuda.device(0), [])
-    file.write_text(kept.text({**before, **found}))
-    if raw is not None:
-        np.savez_compressed(path + ".npz", **raw)  # type: ignore[arg-type]
+    keep("TURINGAS_RECORD_TEXTURES", lambda: kept.facts("textures", cuda.device(0), []), found, raw)
 
 
 @pytest.mark.parametrize("filter", ["point", "linear"])

@@ -1,24 +1,20 @@
 """Products of warp groups on a GPU (sm_90a) and on the CPU device: the same bits.
 
 Every product of tests/emulate/wgmma.py and every width, on numbers near 1 and on any bits. TURINGAS_RECORD_PRODUCTS
-names a file for the result, one line a product. It has not run on a card yet.
+names a file for the result, one line a product; what it has is kept.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from loader.bench import results as kept
 from tests.emulate import wgmma
 from tests.gpu.cuda import Gpu
-from tests.gpu.test_agreement import commit
+from tests.gpu.keep import keep
+from tests.gpu.test_agreement import facts
 
 pytestmark = pytest.mark.gpu
 
@@ -34,21 +30,12 @@ def gpu() -> Iterator[Gpu]:
     found.call("cuDevicePrimaryCtxRelease", found.device)
 
 
-@pytest.fixture(scope="module")
-def record(gpu: Gpu) -> Iterator[dict[str, Any]]:
-    """What the tests find out, written down at the end where that is asked for."""
-    found: dict[str, Any] = {}
-    yield found
-    if path := os.environ.get("TURINGAS_RECORD_PRODUCTS"):
-        facts = {"date": datetime.date.today().isoformat(), "commit": commit(), **gpu.description()}
-        Path(path).write_text(kept.text({**facts, "products": dict(sorted(found.items()))}))
-
-
 @pytest.mark.parametrize("p", [*wgmma.PRODUCTS, *WIDTHS], ids=lambda p: p.text.replace(" ", "_"))
-def test_bits(p: wgmma.Product, gpu: Gpu, record: dict[str, Any]) -> None:
+def test_bits(p: wgmma.Product, gpu: Gpu) -> None:
     def on_gpu(cubin: bytes, blocks: int, args: list[np.ndarray]) -> None:
         gpu.run(cubin, "product", (blocks,), (wgmma.THREADS,), args)
 
     wrong = {codes.__name__: wgmma.differ(p, BLOCKS, codes, on_gpu) for codes in (wgmma.random_codes, wgmma.any_codes)}
-    record[f"{p.text} {p.swizzles}"] = {"elements": BLOCKS * 64 * p.columns, **wrong}
+    found = {f"{p.text} {p.swizzles}": {"elements": BLOCKS * 64 * p.columns, **wrong}}
+    keep("TURINGAS_RECORD_PRODUCTS", lambda: facts(gpu), {"products": found})
     assert not any(wrong.values()), wrong

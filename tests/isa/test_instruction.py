@@ -147,3 +147,11 @@ def test_two_groups_of_256_bits(text: str, written: set[int], read: set[int]) ->
     assert one is not None
     assert {a.first for a in one.writes if a.file == "R" and a.count == 4} == written == {a.first for a in one.writes}
     assert {a.first for a in one.reads if a.file == "R"} == read
+
+
+def test_tiles_of_16_rows() -> None:
+    """ldmatrix .m16n16 gives two registers for each matrix, .m8n16 one (PTX ISA)."""
+    isa = instruction_set("sm_120")
+    for tile, count in ((".8.MT1616", 2), (".U4x16P64TO8.MT1616.2", 4), (".U6x16P32TO8.M816.2", 2), (".16.MT88.4", 4)):
+        i = instruction(isa, isa.encode(f"LDSM{tile} R8, [R0]"))
+        assert i is not None and [(a.first, a.count) for a in i.writes] == [(8, count)]

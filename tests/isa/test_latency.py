@@ -170,6 +170,9 @@ def test_predicate_of_atom() -> None:
 def test_issue() -> None:
     text = "FFMA R4, R1, R2, R3"
     assert [latencies(arch).issue(decoded(text, arch)) for arch in ("sm_70", "sm_75", "sm_86", "sm_90")] == [2, 2, 1, 1]
+    moves = ("MOV R4, R1", "PRMT R4, R1, 0x5410, R2")
+    assert [latencies("sm_120").issue(decoded(text, "sm_120")) for text in moves] == [1, 2]
+    assert [latencies("sm_100").issue(decoded(text, "sm_100")) for text in moves] == [2, 2]
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -79,7 +79,7 @@ def test_everything_that_is_asked():
     assert len(settings) == 2 * 19 + 16 and {group for group, _ in settings.values()} == set(conv.GROUPS)
     assert settings["3 -> 64, 7x7/2, 224x224, N=32"] == ("start", Problem(32, 3, 224, 224, 64, 7, 7, 2, 3))
     rivals = [one.name for one in conv.every("fp32", settings["64 -> 64, 3x3/1, 56x56, N=32"][1])]
-    assert len(rivals) == len(set(rivals)) == 2 + 2 + 4 + 2 + 16
+    assert len(rivals) == len(set(rivals)) == 2 + 4 + 2 + 2 + 16
 
 
 def test_precisions_round(card):

@@ -345,7 +345,9 @@ def test_images_smaller_than_the_filter(standin):
 
 
 @pytest.fixture
-def driver(install, standin):  # noqa: F811
+def driver(install, standin, monkeypatch):  # noqa: F811
+    """With Winograd's kernels alone: the standin has no HGMMA."""
+    monkeypatch.setattr(conv2d, "_multiplies", lambda device: False)
     return install(Driver(major=9, minor=0))
 
 
@@ -612,6 +614,38 @@ def test_images_of_more_than_4_gib_on_a_gpu(driver, monkeypatch):
     y = case.conv()(Buffer.of(case.x), Buffer.of(case.residual))
     assert error(y.numpy(), case.y(residual=True)) < 1e-6
     assert [name for name, *_ in driver.launches] == ["filter_transform", "winograd", "winograd", "winograd"]
+
+
+def test_products_by_hgmma_where_they_are_faster(driver, monkeypatch):
+    """By what the costs say, for each shape of x; never where a kernel, a schedule or an order of sums is asked for."""
+    monkeypatch.setattr(conv2d, "_multiplies", lambda device: True)
+    said = []
+
+    class Beside:
+        def __init__(self, weight, bias, *rest):
+            assert weight.shape == (3, 2, 3, 3) and rest[2:] == ((1, 1), False, "NCHW", "cuda:0", "fp32", {}, None)
+
+        def __call__(self, x, residual, out, stream=None):
+            said.append((x.shape, residual, stream))
+            return "products"
+
+        def close(self):
+            said.append("closed")
+
+    monkeypatch.setattr(conv2d, "Implicit", Beside)
+    faster = {"n": 2}
+    monkeypatch.setattr(conv2d.implicit, "microseconds", lambda shape, sms: 0 if shape.n == faster["n"] else 1e9)
+    one, two = Case(1, 2, 6, 5, 3), Case(2, 2, 6, 5, 3)
+    layer = Conv2d(one.weight, device="cuda:0", padding=1)
+    for _ in range(2):
+        assert layer(Buffer.of(two.x)) == "products"
+        assert error(layer(Buffer.of(one.x)).numpy(), one.y()) < 1e-6
+    layer.queue(Buffer.of(two.x), Buffer(two.y().shape), 5)
+    assert said == [((2, 2, 6, 5), None, None)] * 2 + [((2, 2, 6, 5), None, 5)]
+    layer.close()
+    assert said[-1] == "closed"
+    for options in ({"kernel": "hopper"}, {"schedule": {}}, {"splits": 1}, {"arch": "sm_90"}):
+        assert Conv2d(one.weight, device="cuda:0", **options)._beside is None
 
 
 def test_close_frees_what_is_on_a_gpu(driver):

@@ -3,6 +3,7 @@ and what it refuses. Every launch is strict and looks for races."""
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
 
@@ -118,6 +119,32 @@ def test_shared_k(splits, sizes, precision, options, launches):
     a, b = random(5, 100), random(100, 9)
     one, two = (gemm(a, b, splits=4) for _ in range(2))
     assert (one.view("u4") == two.view("u4")).all() and off(one, gemm(a, b)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("sizes", "precision", "options"),
+    [
+        ((150, 72, 40), "fp16", {"tb": True, "bias": True, "activation": "relu"}),
+        ((260, 256, 72), "fp16", {"ta": True}),
+        ((150, 65, 33), "fp32", {"tb": True}),
+    ],
+)
+def test_clusters(sizes, precision, options, monkeypatch):
+    """Of two blocks, where there are rows for both, and neither batches nor shared K."""
+    module = importlib.import_module("kernels_sass.gemm")
+    monkeypatch.setattr(module, "CLUSTER", 2)
+    made, of = [], hgemm.arguments
+
+    def arguments(tiling, *args, **options):
+        made.append(tiling.cluster)
+        return of(tiling, *args, **options)
+
+    monkeypatch.setattr(hgemm, "arguments", arguments)
+    check(*sizes, precision, **options)
+    check(9, 20, 40, precision)
+    check(150, 20, 40, precision, batch=(2, 2))
+    check(150, 20, 300, precision, splits=2)
+    assert made == [2, 1, 1, 1]
 
 
 def test_what_is_prepared(launches):

@@ -264,18 +264,80 @@ def test_no_finding_in_any(name):
     precision = PRECISIONS[name]
     for width, stages in precision.widths:
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
-            made = hgmma.Tiling(precision.type, precision.parts, precision.promote, width, stages, direct=direct,
+            made = hgmma.Tiling(precision.type, width, stages, direct=direct,
                                 pairs=pairs, bias=1, residual=1, relu=1)  # fmt: skip
             assert not lint(hgmma.built(made))
 
 
 @pytest.mark.parametrize(("defines", "message"), [
-    ({"PARTS": 3}, "PARTS=3 with TF32"), ({"TILE_N": 100}, "there are 128, 256"),
-    ({"PROMOTE": 1, "TILE_N": 256}, "TILE_N up to 192"),
+    ({"TYPE": "FP32", "TILE_N": 256}, "TILE_N=128 and 64 with TYPE=FP32"), ({"TILE_N": 100}, "there are 128, 256"),
 ])  # fmt: skip
 def test_values_that_do_not_exist(defines, message):
     with pytest.raises(AsmError, match=message):
         turingas.assemble(hgmma.SOURCE.read_text(), "sm_90a", defines, [hgmma.FOLDER])
+
+
+# ---- float32 by parts of FP16 --------------------------------------------------------------------------------------
+
+
+def by_pixel(x, weight, **options):
+    """The relative L2 error of each pixel of a 1 x 1 convolution, x: pixels x channels."""
+    with Conv2d(weight[:, :, None, None], None, 0, layout="NHWC", device="cpu", **options) as layer:
+        y = layer(np.ascontiguousarray(x[None, None]))[0, 0]
+    exact = x.astype("f8") @ weight.T.astype("f8")
+    return np.linalg.norm(y - exact, axis=1) / np.linalg.norm(exact, axis=1)
+
+
+def test_each_pixel_and_filter_has_its_own_exponent():
+    """Pixels and filters of any size side by side, and channels that differ by 2^12."""
+    random = np.random.default_rng(5)
+    x, weight = (random.standard_normal(sizes, np.float32) for sizes in ((70, 72), (24, 72)))
+    x *= np.exp2(random.uniform(-12, 0, x.shape)).astype(np.float32)
+    weight *= np.exp2(random.uniform(-12, 0, weight.shape)).astype(np.float32)
+    pixels = np.exp2(np.linspace(-60, 60, len(x))).astype(np.float32)[:, None]
+    filters = np.exp2(np.linspace(-40, 40, len(weight))).astype(np.float32)[:, None]
+    assert by_pixel(x, weight).max() < 1e-6
+    with Conv2d((weight * filters)[:, :, None, None], None, 0, layout="NHWC", device="cpu") as layer:
+        y = layer((x * pixels)[None, None])[0, 0] / pixels / filters.T
+    exact = x.astype("f8") @ weight.T.astype("f8")
+    assert (np.linalg.norm(y - exact, axis=1) / np.linalg.norm(exact, axis=1)).max() < 1e-6
+    assert (np.linalg.norm(y - exact, axis=0) / np.linalg.norm(exact, axis=0)).max() < 1e-6
+
+
+def test_the_largest_and_the_smallest_numbers():
+    random = np.random.default_rng(6)
+    x, weight = (random.standard_normal(sizes, np.float32) for sizes in ((9, 40), (8, 40)))
+    for size in (2.0**-95, 2.0**120):
+        assert by_pixel(x * np.float32(size), weight).max() < 1e-6, size
+
+
+def test_what_is_not_finite_stays_with_its_pixel():
+    """A NaN or an infinity makes a NaN of what it goes into, and of nothing else."""
+    random = np.random.default_rng(7)
+    x, weight = (random.standard_normal(sizes, np.float32) for sizes in ((9, 40), (8, 40)))
+    x[2, 3], x[5, 39], x[7] = np.inf, np.nan, 0
+    weight[4, 0] = np.inf
+    with Conv2d(weight[:, :, None, None], None, 0, layout="NHWC", device="cpu") as layer:
+        y = layer(x[None, None])[0, 0]
+    finite = np.isfinite(y)
+    assert not finite[[2, 5]].any() and not finite[:, 4].any()
+    whole, filters = [0, 1, 3, 4, 6, 7, 8], [0, 1, 2, 3, 5, 6, 7]
+    assert finite[np.ix_(whole, filters)].all()
+    exact = x[whole].astype("f8") @ weight[filters].T.astype("f8")
+    assert np.linalg.norm(y[np.ix_(whole, filters)] - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+def test_filters_in_halves():
+    """Both parts together are the filters, times their power of two, in the order that a lane of the kernel wants."""
+    weight = np.random.default_rng(8).standard_normal((3, 64), np.float32) * np.float32([[1], [1e-20], [0]])
+    made, scales = hgmma.halves(weight)
+    parts = made.reshape(3, 2, 2, 2, 16).astype("f8")  # rows, 32 numbers, upper and lower, 16 of them
+    lane, half, one = np.ogrid[:4, :2, :2]
+    back = np.empty((3, 2, 2, 16))
+    back[..., (4 * lane + 2 * half + one).ravel()] = parts.sum(2)[..., (2 * lane + 8 * half + one).ravel()]
+    found = back.reshape(3, 64) * scales[:, None] / 2.0**hgmma.TOP
+    assert (np.abs(found - weight).max(1) <= 2.0**-22 * np.abs(weight).max(1)).all()
+    assert not made[2].any()
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------

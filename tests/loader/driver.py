@@ -6,6 +6,7 @@ fault at the next call, as a GPU does. ``calls`` are the names of the functions 
 
 from __future__ import annotations
 
+import bisect
 import collections
 import ctypes
 import threading
@@ -238,7 +239,8 @@ class Driver:
                    **more: Any) -> Any:  # fmt: skip
         interleave, swizzle, _, fill = (one.rpartition("_")[2].removesuffix("B") for one in last)
         (dtype,) = (name for name, (*_, theirs) in TYPES.items() if kind == "CU_TENSOR_MAP_DATA_TYPE_" + theirs)
-        layout = Layout(dtype, tuple(dims), tuple(strides), tuple(box), tuple(steps), _number(interleave),
+        strides = tuple(strides)[: len(dims) - 1]  # the driver wants one even where there is none
+        layout = Layout(dtype, tuple(dims), strides, tuple(box), tuple(steps), _number(interleave),
                         _number(swizzle), "zero" if fill == "NONE" else "nan", **more)  # fmt: skip
         try:
             layout.check()
@@ -263,18 +265,24 @@ class Driver:
     def do_cuMemFree(self, address: int) -> None:
         self.here().memory.remove(address)
 
+    def from_address(self, address: int) -> Any:
+        """From there to the end of the allocation."""
+        memory = self.here().memory
+        base = memory._bases[bisect.bisect_right(memory._bases, address) - 1]
+        return memory.view(base)[address - base :]
+
     def do_cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
         self.copying.add(stream)
-        self.here().memory.view(to)[:size] = np.frombuffer(ctypes.string_at(source, size), np.uint8)
+        self.from_address(to)[:size] = np.frombuffer(ctypes.string_at(source, size), np.uint8)
 
     def do_cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> None:
-        ctypes.memmove(to, self.here().memory.view(source)[:size].tobytes(), size)
+        ctypes.memmove(to, self.from_address(source)[:size].tobytes(), size)
 
     def do_cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
-        self.here().memory.view(to)[:size] = self.here().memory.view(source)[:size]
+        self.from_address(to)[:size] = self.from_address(source)[:size]
 
     def do_cuMemsetD8Async(self, to: int, byte: int, size: int, stream: int) -> None:
-        self.here().memory.view(to)[:size] = byte
+        self.from_address(to)[:size] = byte
 
     def do_cuPointerGetAttribute(self, kind: int, address: int) -> Any:
         for number, device in enumerate(self.devices):

@@ -38,6 +38,15 @@ def test_a_result_is_waited_for_as_long_as_the_table_says(arch):
     assert stalled(arch, "--:-:-:-:9 FADD R2, R3, R4", "NOP")[0] == 9  # the least that the line asks for
 
 
+def test_simple_arithmetic_of_sm_120_has_a_unit_of_its_own():
+    """As ptxas stalls: for 1 where one of two is simple, for 2 where none is; elsewhere they share one unit."""
+    code = ["MOV R2, R3", "MOV R4, R5", "PRMT R6, R7, 0x5410, R8", "MOV R9, R10",
+            "LOP3.LUT R11, R12, R13, RZ, 0xc0, !PT", "SHF.R.U32.HI R14, RZ, 0x1, R15", "EXIT"]  # fmt: skip
+    for arch, wanted in (("sm_120", [1, 1, 1, 1, 2]), ("sm_100", [2, 2, 2, 2, 2])):
+        made = turingas.schedule("\n".join(f"{line};" for line in code), arch)
+        assert [word >> 105 & 15 for word in made.texts[0].words][:5] == wanted
+
+
 def test_scoreboards_branches_and_barriers_take_their_time():
     assert stalled("sm_75", "--:-:3:-:* LDS R2, [R3]", "08:-:-:-:* NOP")[0] == 2  # a wait sees it two cycles later
     assert stalled("sm_75", "--:-:3:-:* LDS R2, [R3]", "04:-:-:-:* NOP")[0] == 1  # another scoreboard

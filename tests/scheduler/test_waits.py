@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 
 import pytest
 
@@ -18,8 +19,10 @@ from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
-from turingas.isa.given import Given, whole
+from turingas.isa.given import NOTHING, Given, whole
 from turingas.scheduler import boards
+from turingas.scheduler.codes import codes
+from turingas.scheduler.ways import Ways
 
 MORE = 1.08  # of the model's cycles with ptxas's codes
 
@@ -134,3 +137,54 @@ def tried(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_long_loops_take_no_longer_for_each_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried(400, monkeypatch) < 2 * tried(200, monkeypatch)
+
+
+def branchy(count: int) -> Kernel:
+    """Loads, branches around some of them, and loops, again and again."""
+    lines = []
+    for n in range(count):
+        a, b = 8 + 4 * (n % 20), 120 + 4 * (n % 24)
+        lines += [f"LDG.E R{a}, desc[UR4][R2.64+0x10];", f"LDG.E R{b}, desc[UR4][R2.64+0x18];",
+                  f"ISETP.NE.AND P0, PT, R{b}, R{a}, PT;", f"@P0 BRA skip{n};", f"LDG.E R{b + 1}, desc[UR4][R2.64];",
+                  f"skip{n}:", f"again{n}:", f"LDG.E R{a + 1}, desc[UR4][R2.64];",
+                  f"FFMA R{b}, R{a + 1}, R{b + 1}, R{b};", f"ISETP.NE.AND P1, PT, R{a + 1}, RZ, PT;",
+                  f"@P1 BRA again{n};", f"STG.E desc[UR4][R4.64], R{b};"]  # fmt: skip
+    return turingas.assemble("\n".join([*lines, "EXIT;"]), arch="sm_90").texts[0]
+
+
+def calls(kernel: Kernel) -> int:
+    """How many functions of ours are called to schedule a kernel: what takes time, whatever else the machine does."""
+    count = 0
+
+    def seen(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    nothing = [NOTHING] * len(kernel.words)
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        codes(kernel, nothing)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_time_grows_with_the_code_and_not_with_its_square() -> None:
+    assert calls(branchy(160)) < 2.2 * calls(branchy(80))
+
+
+def test_ways_through_a_kernel() -> None:
+    """Which blocks may follow, and from where loops are entered, as a plain search finds them."""
+    ways = Ways(Graph(branchy(12)))
+    for number in range(len(ways.next)):
+        found, left = {number}, [number]
+        while left:
+            new = [to for to in ways.next[left.pop()] if to not in found]
+            found.update(new)
+            left += new
+        assert ways.reach[number] == sum(1 << to for to in found)
+        for to, wrong, still in ways.roads[number]:
+            assert (still & 3 if not wrong & 3 else None) == ways.along(number, to, 3)
+    for loop, into in zip(ways.graph.loops, ways.into):
+        assert into == [n for n in range(len(ways.next)) if n not in loop.blocks and set(ways.next[n]) & loop.blocks]

@@ -21,7 +21,7 @@ import turingas
 from tests.isa.test_nvdisasm import expected, squeeze
 from tests.isa.words import PLAIN
 from tests.tools import nvdisasm
-from tests.tools.corpus import sources
+from tests.tools.corpus import share, sources
 from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError, CubinError
 from turingas.isa import control
@@ -31,12 +31,13 @@ CODES = "refused with its control code, else "
 BATCH = 20_000  # words that nvdisasm is asked at once
 
 
-def draw(paths: Iterable[Path], arch: str, count: int, each: int) -> tuple[list[int], int]:
-    """``count`` distinct words of code for ``arch``, and from how many cubins they are."""
+def draw(paths: Iterable[Path], arch: str, count: int, each: int, seed: str = "") -> tuple[list[int], int]:
+    """``count`` distinct words of code for ``arch``, and from how many cubins they are; another ``seed`` takes others,
+    and other words of them."""
     found: dict[int, None] = {}
     cubins = 0
     with tempfile.TemporaryDirectory() as folder:
-        for source in sources(paths, Path(folder)):
+        for source in sorted(sources(paths, Path(folder)), key=lambda source: share(seed + source.name)):
             if len(found) >= count:
                 break
             if not source.may_be([arch]):
@@ -49,7 +50,7 @@ def draw(paths: Iterable[Path], arch: str, count: int, each: int) -> tuple[list[
                 continue
             cubins += 1
             new = list({word: None for kernel in cubin.texts for word in kernel.words if word not in found})
-            found.update(dict.fromkeys(random.Random(source.name).sample(new, min(each, len(new)))))
+            found.update(dict.fromkeys(random.Random(seed + source.name).sample(new, min(each, len(new)))))
     return list(found)[:count], cubins
 
 
@@ -105,13 +106,14 @@ def main() -> int:
     parser.add_argument("--words", type=int, default=100_000, help="distinct words of each architecture")
     parser.add_argument("--each", type=int, default=2000, help="words of one cubin, at most")
     parser.add_argument("--flips", type=int, default=20_000, help="words of which a bit is flipped")
+    parser.add_argument("--seed", default="", help="any text: draws other cubins and words")
     parser.add_argument("--json", type=Path, help="where the figures go")
     options = parser.parse_args()
     figures: dict[str, dict[str, int]] = {}
     failed = False
     for arch in options.arch:
-        words, cubins = draw(options.paths, options.of or arch, options.words, options.each)
-        rng = random.Random(arch)
+        words, cubins = draw(options.paths, options.of or arch, options.words, options.each, options.seed)
+        rng = random.Random(options.seed + arch)
         flipped = [word ^ 1 << rng.randrange(128) for word in rng.sample(words, min(options.flips, len(words)))]
         row = figures[arch] = {"cubins": cubins, "words": len(words), "flipped": len(flipped)}
         for name, some in (("", words), ("flipped ", flipped)):

@@ -66,6 +66,11 @@ ISSUE = {
 }
 PAIRS = "sm_100,issue,,pairs,,2,ptxas: 2 in all of 3542 FFMA2 before an FFMA2 in libraries for CUDA 13"
 ISSUE["sm_100"].insert(2, PAIRS)
+LIGHT = (
+    "sm_120,issue,,alu.light,,1,ptxas: 1 between any two and never 1 between two others of alu "
+    "in 2500 kernels of cuSOLVER for CUDA 13"
+)
+ISSUE["sm_120"].insert(3, LIGHT)
 
 #: Products of tensor cores: where it is published how many multiply-adds a scheduler does in a cycle, by type; sparse
 #: ones are done twice as fast. NVIDIA gives them for an SM, as peaks of a chip, or for a tensor core; of GA10x and Ada

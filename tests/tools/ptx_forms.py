@@ -279,9 +279,11 @@ def assemble_forms(
             broken = find_broken(todo, arch, options, version)  # an error without a usable line
             if not broken:
                 raise
-            for number, reason in broken.items():
-                count.refused += len(todo.pop(number))
-                reasons[number] = reason
+            for number, block, reason in broken:
+                left = [other for other in todo[number] if other != block]
+                count.refused += len(todo[number]) - len(left)
+                todo[number], reasons[number] = left, reason
+            todo = {number: blocks for number, blocks in todo.items() if blocks}
         else:
             count.accepted += sum(map(len, todo.values()))
             for number in set(range(len(forms))) - set(todo):
@@ -290,16 +292,23 @@ def assemble_forms(
     return None
 
 
-def find_broken(todo: dict[int, list[str]], arch: str, options: Sequence[str], version: str) -> dict[int, str]:
-    """Return the forms that ptxas refuses when they stand alone, with its words."""
-    broken = {}
-    for number, blocks in todo.items():
+def find_broken(
+    todo: dict[int, list[str]], arch: str, options: Sequence[str], version: str
+) -> list[tuple[int, str, str]]:
+    """The variants that ptxas refuses when they stand alone, of the forms that it refuses so: the form, the variant and
+    its words."""
+
+    def refused(blocks: Sequence[str]) -> str:
         try:
-            text = HEADER.format(arch=arch, version=version) + "\n".join(kernel(number, blocks)) + "\n"
+            text = HEADER.format(arch=arch, version=version) + "\n".join(kernel(0, blocks)) + "\n"
             assemble_ptx(text, arch, options, 30)
         except (PtxasError, subprocess.TimeoutExpired) as error:
-            broken[number] = str(error)[-300:].replace("\n", " ")
-    return broken
+            return str(error)[-300:].replace("\n", " ")
+        return ""
+
+    bad = [number for number, blocks in todo.items() if refused(blocks)]
+    blocks = [(number, block) for number in bad for block in dict.fromkeys(todo[number])]
+    return [(number, block, why) for number, block in blocks if (why := refused([block]))]
 
 
 def main(arguments: Sequence[str]) -> None:

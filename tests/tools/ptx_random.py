@@ -4,7 +4,8 @@ uniform and divergent values in one instruction, fused operations, loops and bra
 The instructions are those of ptx_table.txt without addresses, textures and barriers. Every kernel keeps a pool of live
 registers of each kind, parts of it uniform (from parameters), and writes the pool to memory at its end.
 
-    python -m tests.tools.ptx_random OUT_FOLDER sm_75 ... [--seed=1] [--files=20] [--uniform=1] [-maxrregcount=24]
+    python -m tests.tools.ptx_random OUT_FOLDER sm_75 ... [--seed=1] [--files=20] [--uniform=1] [--version=8.8]
+                                                          [-maxrregcount=24]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ UNIFORM = re.compile(  # what the uniform datapath has
     r"^(add|sub|mul|mad|min|max|and|or|xor|not|lop3|shl|shr|shf|setp\.\w+(\.\w+)?\.[su](32|64)|selp|prmt|bfe|bfi|bmsk|popc|brev"
     r"|bfind|clz|mov|vote|cvt\.[us]\d+\.[us]|neg|abs|slct|szext)(?!.*(f16|f32|f64))"
 )
+REGISTERS = re.compile(r"%(b16|b32|b64|f32|f64|pred)_(\d+)")
 CONSTANT = {"b16": ("7", "-3"), "b32": ("5", "0x7fff0001", "-1", "31"), "b64": ("9", "0x123456789"),
             "f32": ("0f3F800000", "0f40490FDB", "0fBF000000"), "f64": ("0d3FF0000000000000",)}  # fmt: skip
 
@@ -189,13 +191,25 @@ class Kernel:
         ]
 
 
+def instead(lines: Sequence[str], number: int) -> str:
+    """What stands in the place of a line that ptxas refuses: zeros for the registers that it was to define, which would
+    be read unwritten else."""
+    start = max(n for n in range(number) if lines[n].startswith(".visible"))
+    before = " ".join(line for line in lines[start:number] if not line.startswith((".reg", ".visible")))
+    known = set(REGISTERS.findall(before))
+    new = [pair for pair in dict.fromkeys(REGISTERS.findall(lines[number])) if pair not in known]
+    zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}
+    return " ".join(f"mov.{kind} %{kind}_{index}, {zero.get(kind, '0')};" for kind, index in new)
+
+
 def make(
-    arch: str, forms: Sequence[Form], chance: random.Random, options: Sequence[str], uniform: bool, kernels: int = 24
+    arch: str, forms: Sequence[Form], chance: random.Random, options: Sequence[str], uniform: bool, version: str,
+    kernels: int = 24,
 ) -> bytes | None:
     """Assemble a file of random kernels, leaving out lines that ptxas refuses."""
     plain = [f for f in forms if not SOMETIMES.search(f.text)]
     rare = [f for f in forms if SOMETIMES.search(f.text)]
-    lines = [".version 8.8", f".target {arch}", ".address_size 64"]
+    lines = [f".version {version}", f".target {arch}", ".address_size 64"]
     for number in range(kernels):
         lines += Kernel(chance, plain, rare, number, chance.choice([30, 80, 160]), uniform).text()
     for _ in range(60):
@@ -205,11 +219,11 @@ def make(
             return None
         except PtxasError as error:
             bad = {int(n) for n in re.findall(r"line (\d+); *(?:error|fatal)", str(error))}
-            if not bad:
+            if not bad or min(bad) < 4:  # the head of the file
                 print(arch, str(error)[:300])
                 return None
             for number in bad:
-                lines[number - 1] = ""
+                lines[number - 1] = instead(lines, number - 1)
     return None
 
 
@@ -231,7 +245,8 @@ def main(arguments: Sequence[str]) -> None:
             forms = [f for f in forms if UNIFORM.search(f.text)]
         made = 0
         for number in range(files):
-            cubin = make(arch, forms, random.Random(f"{seed} {number} {arch}"), options, "uniform" in values)
+            cubin = make(arch, forms, random.Random(f"{seed} {number} {arch}"), options, "uniform" in values,
+                         values.get("version", "8.8"))  # fmt: skip
             if cubin:
                 tag = "".join(o.replace("=", "") for o in options)
                 out.joinpath(f"random{tag}_{seed}_{number:03}.cubin").write_bytes(cubin)

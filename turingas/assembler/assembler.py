@@ -38,7 +38,7 @@ from turingas.isa.table import OPS
 from turingas.packages import callers_level
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
-from turingas.source.lines import PlainLine, Source, decode, places
+from turingas.source.lines import PlainLine, Source, decode, places, split_text
 from turingas.source.parse import Directive, Instruction, Item, Label
 
 if TYPE_CHECKING:
@@ -102,10 +102,8 @@ def parsed(
 ) -> tuple[str, str, parse.Parsed]:
     """What ``Assembler`` takes: architecture, name of the default kernel, parsed lines."""
     if listings.is_listing(source):
-        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
-        hint = "add .param and .shared to what `turingas assemble -E` prints of it"
-        lacks = AsmError("a listing tells neither parameters nor shared memory", filename or UNNAMED, hint=hint)
-        warnings.warn(AsmWarning(lacks), stacklevel=callers_level())
+        told, items = _of_listing(source, architectures.arch(arch).name, filename or UNNAMED, default_control)
+        return told, kernel, items
     found = ARCH_LINE.search(source)
     try:
         facts = architectures.arch(found[1] if found else arch)
@@ -122,6 +120,18 @@ def parsed(
     return facts.name, kernel, read
 
 
+def _of_listing(source: str, arch: str, filename: str, default_control: str | None) -> tuple[str, parse.Parsed]:
+    """A listing: its architecture, and its lines as source."""
+    made = listings.to_source(source, arch, filename)
+    if not made.whole:
+        hint = "add .param and .shared to what `turingas assemble -E` prints of it; nvdisasm's of whole cubins has them"
+        lacks = AsmError("this listing tells neither parameters nor shared memory", filename, hint=hint)
+        warnings.warn(AsmWarning(lacks), stacklevel=callers_level())
+    place = Source(filename, split_text(source))
+    lines = [PlainLine(text, number, place) for number, text in made.lines]
+    return made.arch, parse.parse(lines, architectures.arch(made.arch).name, default_control)
+
+
 def expanded(
     source: str,
     arch: str = "sm_75",
@@ -133,7 +143,7 @@ def expanded(
     """``source`` as the assembler reads it: with what inline Python, includes and expressions stand for, without
     comments; a listing as source. It assembles to the same cubin. Raises AsmError with all mistakes."""
     if listings.is_listing(source):
-        source, arch = listings.to_source(source, architectures.arch(arch).name, filename or UNNAMED)
+        return "\n".join([*(text for _, text in listings.to_source(source, arch, filename or UNNAMED).lines), ""])
     found = ARCH_LINE.search(source)
     lines, errors = expand(source, filename, defines, include, allow_python, found[1] if found else arch)
     raise_all(errors)

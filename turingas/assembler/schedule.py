@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from turingas.assembler.assembler import Assembler, parsed
+from turingas.assembler.assembler import Assembler, expanded, parsed
 from turingas.assembler.directives import Pipelined
 from turingas.cubin import capsule, permuted
 from turingas.cubin.cubin import Cubin
@@ -24,7 +24,7 @@ from turingas.scheduler.order import put
 from turingas.scheduler.rebank import coded
 from turingas.scheduler.reorder import Result as Reordered
 from turingas.scheduler.reorder import reorder as reordered
-from turingas.source import parse, rotate
+from turingas.source import listings, parse, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import Origin, PlainLine, decode
 from turingas.source.parse import Instruction, place_of_code
@@ -143,7 +143,10 @@ def listing(
     pipeline: bool = False,
 ) -> tuple[str, list[str]]:
     """``source`` with every control code that was filled in, and notes of what could not be told. Comments and names
-    stay, and move with their lines. A source with inline Python or .include comes out as what they stand for."""
+    stay, and move with their lines. A source with inline Python or .include comes out as what they stand for, a listing
+    as source."""
+    if listings.is_listing(source):
+        source = expanded(source, arch, filename=filename)
     facts, name, lines = parsed(source, arch, defines, include, filename, kernel, allow_python, None)
     assembler = Assembler(facts, name, lines, keep, yields, reorder, rename, pipeline)
     assembler.run()

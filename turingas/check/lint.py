@@ -10,6 +10,8 @@ from turingas import collector
 from turingas.check import (  # noqa: F401 (their rules)
     asynchronous,
     banks,
+    behind,
+    clusters,
     hazards,
     resources,
     returns,

@@ -117,7 +117,7 @@ def iteration(graph: Graph, number: int) -> list[Issue]:
         conflict, cache = step(i, cache, arch)
         stall = max(i.control.stall, 1)
         # products of a warp and of a warp group are done by the same tensor cores
-        pipe = rules.pipe(i).replace("wgmma", "tensor")
+        pipe = rules.unit(i).replace("wgmma", "tensor")
         found.append(Issue(i.address // WORD_BYTES, cycle, stall, conflict, pipe, rules.issue(i), banks))
         cycle += stall + conflict
     return found

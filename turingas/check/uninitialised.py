@@ -30,10 +30,9 @@ from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
 
 START = reduce(int.__or__, FILES.values())  # what nothing has written when a kernel starts
 PREDICATES = FILES["P"] | FILES["UP"]
-WHOLE = ("P2R", "R2P")  # they move all predicates of a file, whichever are needed later
 SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
 MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
-ODD = frozenset([*WHOLE, *SELECTS, *MERGES, *("U" + base for base in MERGES)])
+ODD = frozenset(up + base for base in (*SELECTS, *MERGES) for up in ("", "U"))
 SHOWN = 6  # branches of a path
 
 #: literals that hold in every thread where some registers are unwritten -> these registers, as bits. (Few sets of
@@ -51,11 +50,11 @@ def check(graph: Graph) -> Iterator[Finding]:
 def _wanted(this: Effects) -> int:
     """The registers that an instruction needs, as bits."""
     mask = this.read & START
+    if this.i.shape.moves:  # all predicates of a file, whichever are needed later
+        return mask & ~PREDICATES
     if this.i.base not in ODD:
         return mask
-    if this.i.base in WHOLE:
-        mask &= ~PREDICATES
-    elif this.i.base.removeprefix("U") in MERGES:
+    if this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
     else:
         mask &= PREDICATES

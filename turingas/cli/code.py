@@ -48,7 +48,8 @@ def assemble(
 ) -> None:
     """Assemble a source FILE (- for stdin) into a cubin.
 
-    Listings of cuobjdump -sass and nvdisasm -hex are read, too: their code, from the words in their comments.
+    Listings of nvdisasm and cuobjdump -sass are read, too. Where no words stand in comments (nvdisasm without -hex),
+    control codes are filled in.
 
     \b
       turingas assemble gemm.sass

@@ -46,6 +46,7 @@ class Code:
         self.externals = externals
         self.local_bytes = local_bytes
         self.reserved: dict[str, int] = {}  # symbols of the system's shared memory, for tensor memory
+        self.any_order: list[range] = []  # bytes of functions for which the order of columns in MOVM.U4TO8 is no matter
         self.isa = instruction_set(kernel.arch)
         self.instructions: list[Instruction | None] = [decoded(self.isa, w, n * WORD) for n, w in enumerate(words)]
         self.bases = {i.base for i in self.instructions if i is not None}  # what it has at all

@@ -40,6 +40,8 @@ TOGETHER = 132 * 2048  # threads of a cooperative launch: what the SMs of an H20
 WORKSPACE = 64  # bytes behind %envreg1 and %envreg2
 LANES_WATCHED = 4096  # with --strict and --races, which keep more for each register, and for each byte
 LOCAL = 512 << 10  # bytes of local memory a thread: the CUDA C++ Programming Guide, Technical Specifications
+#: part of the names of ptxas's functions that multiply matrices of bits on Blackwell
+PRODUCTS_OF_BITS = "__cuda_sm_10x_mma_bit_internal_"
 #: what indirect calls of relocatable code for sm_90 add to a pointer: where the table of all functions begins that
 #: R_CUDA_UNIFIED relocations count from. Here they are the addresses themselves.
 UNIFIED_TABLES = ("__UFT_OFFSET", "__UDT_OFFSET")
@@ -64,18 +66,21 @@ class Device:
 
     def load(self, cubin: Cubin | bytes) -> Module:
         """Load a cubin. LaunchError when it is of another architecture; CubinError when it is none."""
-        return Module(self, cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin))
+        if isinstance(cubin, Cubin):
+            return Module(self, cubin)
+        return Module(self, Cubin.from_bytes(cubin), unchanged=True)
 
 
 class Module:
-    """A cubin on a device: its variables in global memory, its constants, its kernels by name."""
+    """A cubin on a device: its variables in global memory, its constants, its kernels by name. ``unchanged``: it is
+    known to be as it was read."""
 
-    def __init__(self, device: Device, cubin: Cubin) -> None:
+    def __init__(self, device: Device, cubin: Cubin, unchanged: bool = False) -> None:
         if chip(cubin.arch) != chip(device.arch.name):
             hint = f"open a device for {cubin.arch}"
             raise LaunchError(f"the cubin is for {cubin.arch}, the device is {device.arch.name}", hint)
-        data = cubin.to_bytes()
-        if data is not cubin.source:  # made or changed here: read as a driver would, but with what no file says
+        if not unchanged and (data := cubin.to_bytes()) is not cubin.source:
+            # made or changed here: read as a driver would, but with what no file says
             made = {text.name: text for text in cubin.texts}
             cubin = Cubin.from_bytes(data)
             for text in cubin.texts:
@@ -254,6 +259,10 @@ class Module:
                 bank[at : at + 8] = (added[-1] + first).to_bytes(8, "little")
         image = Image(facts, self.device.memory, kernel, placed, words, banks, local, externals)
         image.reserved = {s.name: s.value for s in self.symbols if s.name.startswith("__nv_reservedSMEM_t")}
+        for s in self.symbols:
+            if PRODUCTS_OF_BITS in s.name and s.section in starts:
+                start = starts[s.section] + s.value
+                image.any_order.append(range(start, start + s.size))
         return image
 
     def _groups(self, bank: bytearray, options: Options, added: list[int]) -> None:
@@ -514,4 +523,5 @@ def launch(
     """
     loaded = cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin)
     device = Device(loaded.arch, written=bool(options.get("written")))
-    return device.load(loaded).launch(kernel, grid, block, args, shared, progress, **options)
+    module = Module(device, loaded, unchanged=loaded is not cubin)
+    return module.launch(kernel, grid, block, args, shared, progress, **options)

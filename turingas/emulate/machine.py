@@ -30,6 +30,10 @@ from turingas.emulate.ready import ready
 from turingas.emulate.splits import LOADED, RUNNING
 from turingas.isa.effects import SCOREBOARDS
 
+COLUMNS_UNKNOWN = (
+    "MOVM.U4TO8: nothing public says which lane gets which columns; the CPU device runs it only within ptxas's "
+    "functions for products of bits, where any order gives the same"
+)
 SPARE = 2  # registers of a warp that the hardware uses itself (see check/resources.py)
 
 
@@ -45,6 +49,7 @@ class Image(Code):
         self.flow = [None if r is None else r.flow for r in self.ready]
         self.stalls = np.array([r.stall if r is not None else 1 for r in self.ready], np.int64)
         self.elapsed = [0, *np.cumsum(self.stalls).tolist()]
+        self.timed = False  # whether an instruction reads the time, or moves registers
         self.ends = self._ends()
         #: the highest register of each instruction
         self.highest = np.array([-1 if r is None else r.highest for r in self.ready]) if self.moves else np.zeros(0)
@@ -76,7 +81,7 @@ class Image(Code):
         for n in range(len(self.words) - 1, -1, -1):
             r = self.ready[n]
             if r is not None and r.solo:
-                ends[n], last = n + 1, n
+                ends[n], last, self.timed = n + 1, n, True
                 continue
             if self.flow[n] is not None:
                 last = n
@@ -91,6 +96,8 @@ class Image(Code):
         if r.highest >= self.registers:
             message = f"R{r.highest} is out of range: the kernel has {self.registers} registers"
             raise DeviceError("registers", message, self.place(n))
+        if "U4TO8" in r.instruction.mods and not any(n * WORD in function for function in self.any_order):
+            raise DeviceError("unsupported", COLUMNS_UNKNOWN, self.place(n))
         try:
             made = r.step(self)
             self.steps[n] = made = _behind(self.settled[n], made) if n in self.settled else made
@@ -131,56 +138,62 @@ class Wave(State):
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Run all blocks to their end. DeviceError for what they do wrong."""
         self.stepwise = any(observer.each for observer in self.observers)
-        image, splits = self.image, self.splits
-        steps, guards, ends = image.steps, image.guards, image.ends
-        size = len(image.words)
         with np.errstate(all="ignore"):
-            while len(splits):
-                if self.moved:
-                    self.moved = False
-                    flow.release(self)
-                chosen, n, limit = self._choose()
-                if not 0 <= n < size:
-                    if n in image.externals:
-                        k = self.cohort = self._cohort(chosen)
-                        self.turn += 1
-                        turn = flow.Turn(self, image.maker, k, None, n, chosen)  # type: ignore[arg-type]
-                        flow.back(turn, calls.call(k, image.externals[n]))
-                        continue
-                    row = int(np.flatnonzero(splits.mask[chosen[0]])[0])
-                    warp = int(splits.warp[chosen[0]])
-                    block, thread = self.who(warp, row)
-                    message = f"execution left the code: address {n * WORD:#x}"
-                    raise DeviceError("lost", message, image.place(n), block, thread)
-                k = self.cohort = self._cohort(chosen)
-                while True:
-                    end = min(ends[n], limit)
-                    if end > n:
-                        self._straight(k, n, end, steps, guards)
-                        n = end
-                        splits.pc[chosen] = n
-                        if n == limit or n >= size:
-                            break
-                        if image.flow[n] is None:
-                            continue
-                    act = image.flow[n]
-                    if act is None:  # it stands at the limit
-                        break
-                    self.turn += 1
-                    if stop():
-                        return
-                    if self.turn & 255 == 0:
-                        self._check_budget()
-                    if not self._act(k, n, act, chosen):
-                        break
-                    before = n
-                    n = int(splits.pc[chosen[0]])  # all went on to one place: perhaps no need to choose anew
-                    if not 0 <= n < limit or (n <= before and not self.alone):
-                        break
+            while len(self.splits):
+                if not self.go(stop):
+                    return
             self.late.finish()
         for observer in self.observers:
             observer.ended()
         self._check_budget()
+
+    def go(self, stop: Callable[[], bool]) -> bool:
+        """Choose who goes next, and run those until somebody else may have to go. False when ``stop`` says so."""
+        image, splits = self.image, self.splits
+        size = len(image.words)
+        if self.moved:
+            self.moved = False
+            flow.release(self)
+        chosen, n, limit = self._choose()
+        k = self.cohort = self._cohort(chosen)
+        if not 0 <= n < size:
+            self._outside(k, n, chosen)
+            return True
+        steps, guards, ends = image.steps, image.guards, image.ends
+        while True:
+            end = min(ends[n], limit)
+            if end > n:
+                self._straight(k, n, end, steps, guards)
+                n = end
+                splits.pc[chosen] = n
+                if n == limit or n >= size:
+                    return True
+                if image.flow[n] is None:
+                    continue
+            act = image.flow[n]
+            if act is None:  # it stands at the limit
+                return True
+            self.turn += 1
+            if stop():
+                return False
+            if self.turn & 255 == 0:
+                self._check_budget()
+            if not self._act(k, n, act, chosen):
+                return True
+            before = n
+            n = int(splits.pc[chosen[0]])  # all went on to one place: perhaps no need to choose anew
+            if not 0 <= n < limit or (n <= before and not self.alone):
+                return True
+
+    def _outside(self, k: Cohort, n: int, chosen: Array) -> None:
+        """There is no code at ``n``: a function of the driver's is called. DeviceError if there is none either."""
+        if n not in self.image.externals:
+            block, thread = self.who(int(k.warps[0]), int(np.flatnonzero(k.lanes[0])[0]))
+            message = f"execution left the code: address {n * WORD:#x}"
+            raise DeviceError("lost", message, self.image.place(n), block, thread)
+        self.turn += 1
+        turn = flow.Turn(self, self.image.maker, k, None, n, chosen)  # type: ignore[arg-type]
+        flow.back(turn, calls.call(k, self.image.externals[n]))
 
     def _choose(self) -> tuple[Array, int, int]:
         """The splits that go next, where they stand, and the next place where others wait to join."""
@@ -222,9 +235,7 @@ class Wave(State):
         mask = self.splits.mask[chosen]
         return Cohort(self, rows, count, None if mask.all() else mask)
 
-    def _straight(
-        self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]
-    ) -> None:
+    def _straight(self, k: Cohort, n: int, end: int, steps: list[Step | None], guards: list[Get | None]) -> None:
         """Run the plain instructions ``n`` to ``end``."""
         if self.image.moves:
             self._check_registers(k, n, end)

@@ -6,8 +6,8 @@ usually (n, 32), with a mask of the lanes that count (None: all), and work on al
 memory unless every lane of the mask may do it. A lane that may not raises ``BadAccess``, which the caller turns into a
 DeviceError with instruction, block and thread.
 
-Values are words: a list of uint32 arrays, one for up to 4 bytes (smaller ones extended by zeros), two for 8, four for
-16. An access must be aligned to its size, as the CUDA C++ Programming Guide demands ("Size and Alignment
+Values are words: a list of uint32 arrays, one for up to 4 bytes (smaller ones extended by zeros), two for 8, eight for
+32. An access must be aligned to its size, as the CUDA C++ Programming Guide demands ("Size and Alignment
 Requirement").
 """
 
@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,10 @@ ALIGN = 256  # of allocations, as cudaMalloc promises at least
 REMEMBERED = 1000  # allocations that are gone, so that using one can be told from a wild address
 RED_ZONE = 1 << 16  # bytes between allocations that belong to none
 
-ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # complex128: 16 bytes, only copied
-SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
-WRITTEN = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFF, 16: 0xFFFFFFFF}  # a word of a shadow, all bytes written
+#: complex128: 16 bytes, only copied
+ITEMS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128, 32: np.dtype("V32")}
+SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
+WRITTEN = {1: 0xFF, 2: 0xFFFF, **dict.fromkeys((4, 8, 16, 32), 0xFFFFFFFF)}  # a word of a shadow, all bytes written
 
 
 class BadAccess(Exception):
@@ -50,7 +52,7 @@ class BadAccess(Exception):
 
 
 class Plane:
-    """Bytes, seen as items of 1, 2, 4, 8 or 16 bytes; an index counts items. Items at the end that are not whole
+    """Bytes, seen as items of 1 to 32 bytes; an index counts items. Items at the end that are not whole
     do not exist."""
 
     __slots__ = ("views",)
@@ -370,7 +372,7 @@ class Shared:
         """Addresses of a cluster as addresses in one block, and these blocks, (n, lanes) or (n, 1)."""
         rank, own = (address >> RANK).astype(np.int64), blocks[:, None] % self.cluster
         owners = blocks[:, None] + (rank - own if reach else 0)
-        bad = rank >= self.cluster if reach else (rank != own) & (rank != 0)
+        bad = rank >= self.cluster if reach else rank != own
         if reach:
             owners = np.where(bad, blocks[:, None], owners)
             bad = bad | self.ended[owners]
@@ -385,9 +387,16 @@ class Shared:
             elif reach:
                 why = "it has ended (a barrier of the cluster at its end would hold it)"
             else:
-                why = "this instruction reaches its own block alone; LD, ST and ATOM reach others"
+                mine = int(np.broadcast_to(own, address.shape).flat[index])
+                who = f"its own block alone ({mine}: SR_CgaCtaId, in bits 24 and up)"
+                why = f"this instruction reaches {who}; LD, ST and ATOM reach others"
             raise BadAccess("out of bounds", f"{what}: {why}", index, at)
         return address & WITHIN, owners
+
+    def in_block(self, offset: Array, blocks: Array) -> Array:
+        """Addresses from offsets (n, lanes) in the memory of ``blocks`` (n,), as descriptors of matrices have them."""
+        rank = (blocks[:, None] % self.cluster).astype(np.uint32)
+        return offset.astype(np.uint32) | rank << RANK
 
     def _wrong(self, address: Array, nbytes: int, mask: Array | None) -> BadAccess:
         bad = (address & np.uint32(nbytes - 1) != 0) | (address.astype(np.int64) + nbytes > self.nbytes)

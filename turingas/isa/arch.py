@@ -248,8 +248,8 @@ _sm_103 = child(
     products_of_96=True,
 )  # fmt: skip
 _sm_110 = child(
-    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
-    max_blocks=24, compat=0,
+    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"),
+    queues=frozenset({"fp64"}), releases=frozenset(), max_warps=48, max_blocks=24, compat=0,
 )  # fmt: skip
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(

@@ -208,9 +208,12 @@ class Shape:
     the address, too.
     ``nbytes``: what an access moves for each lane;
     ``both``: places of registers that are read and written; ``halves``: whether two operands may be the halves of one
-    immediate; ``moves``: whether a mask says which predicates are operands."""
+    immediate; ``moves``: whether a mask says which predicates are operands; ``chosen``: whether one says which words of
+    memory are loaded."""
 
-    __slots__ = ("base", "both", "form", "halves", "located", "mods", "moves", "name", "nbytes", "op", "operands")
+    __slots__ = (
+        "base", "both", "chosen", "form", "halves", "located", "mods", "moves", "name", "nbytes", "op", "operands",
+    )  # fmt: skip
 
     def __init__(self, form: Form, word: int) -> None:
         self.form = form
@@ -222,6 +225,7 @@ class Shape:
         self.both = op.reads & op.writes
         self.halves = sum(isinstance(f, Float) for pattern in form.operands for f in pattern.fields) > 1
         self.moves = any(pattern.source in MASKED for pattern in form.operands)
+        self.chosen = any(pattern.source.startswith(CHOSEN) for pattern in form.operands)
         wide, clear = form.size.span(word) if form.size else 1, "CLEAR" in mods
         self.operands: list[tuple[int, Meanings]] = []
         for n, pattern in enumerate(form.operands):
@@ -326,6 +330,9 @@ def _meant(form: Form, word: int) -> Body:
         operands = _packed(operands)
     if shape.moves:
         found = [_moved(shape.op, one, operands[-1]) for one in found]
+    if shape.chosen:
+        found = _loaded(found)
+        operands = tuple([operand for operand, _, _ in found])
     reads = sum([read for _, read, _ in found], reads)
     writes = sum([written for _, _, written in found], ())
     if shape.both:
@@ -434,6 +441,23 @@ def _masked(file: str, mask: Operand) -> tuple[list[Access], list[Access]]:
     return moved
 
 
+def _loaded(found: list[Meaning]) -> list[Meaning]:
+    """Of a load of 256 bits: its registers have only the words that its mask wants, without gaps. The group that stands
+    first in the text (at bit 64) has those of the upper four, the other those of the lower four: what ptxas makes of
+    ``ld.global.v8.b32 {%r0, _, %r1, ...}``."""
+    mask = next(one for one, _, _ in found if isinstance(one, Imm))
+
+    def fewer(one: Meaning) -> Meaning:
+        operand, read, _ = one
+        if not isinstance(operand, Reg) or operand.file != "R" or not operand.write:
+            return one
+        count = (mask.bits >> (4 if operand.place == 64 else 0) & 15).bit_count()
+        operand = replace(operand, words=count)
+        return operand, read, _access(operand, "d") if count else ()
+
+    return [fewer(one) for one in found]
+
+
 def _packed(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """The operands with the two halves of a packed immediate, of which the upper one stands first, as one."""
     shown: list[Operand] = []
@@ -458,6 +482,7 @@ PLACES = {24: "a", 32: "b", 64: "c"}
 #: bit of a reuse flag -> its source
 SLOTS: dict[int | None, str] = {control.REUSE + n: slot for n, slot in enumerate("abc")}
 MASKED = {"PR": "P", "UPR": "UP"}  # operands that are as many predicates as the last operand says
+CHOSEN = "wanted"  # an operand that says which words of memory are loaded
 HALVES = ("f16", "bf16")
 FLOATS = {16: "f16", -16: "bf16", 32: "f32", 64: "f64"}
 

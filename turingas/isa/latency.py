@@ -25,6 +25,8 @@ from turingas.isa.table import OPS
 QUEUES = frozenset(["xu", "lsu", "constant", "special", "tex", "copy", "branch"])
 
 NONE = 7  # no scoreboard
+#: the unit of simple instructions of the ALU, where it has one (the row of its rate tells)
+LIGHT = "alu.light"
 #: what reads later than all else, and so may come earlier: "any" does not hold for these
 EARLY = frozenset(["wide.c.high", "tensor.c"])
 # Cycles of a stall of 0 with the yield flag: NVRTC writes it behind HMMA and IMMA in debug code, where nothing else
@@ -64,6 +66,7 @@ class Latencies:
         }
         self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
         self.overtaking = {second for hazard, file, _, second in self.cycles if (hazard, file) == ("war", "UR")}
+        self.light = ("issue", "", LIGHT, "") in self.cycles
         self._seen: dict[tuple[object, ...], int] = {}
 
     # -- what an instruction is
@@ -101,6 +104,11 @@ class Latencies:
     def pipe(self, i: Instruction) -> str:
         """The pipe that executes ``i``: see Op."""
         return OPS[i.base].pipe
+
+    def unit(self, i: Instruction) -> str:
+        """What of its pipe ``i`` keeps busy for ``issue`` cycles: the pipe, or a unit of its own."""
+        op = OPS[i.base]
+        return LIGHT if self.light and "light" in op.traits else op.pipe
 
     def queue(self, i: Instruction) -> str:
         """The queue that ``i`` waits in, or "". Instructions of one queue read their sources and deliver their results
@@ -164,9 +172,10 @@ class Latencies:
         return i.control.stall or (STALL_ZERO if i.control.yields else 1)
 
     def issue(self, i: Instruction) -> int:
-        """Cycles for which a warp instruction keeps its pipe in one scheduler busy: the next one of the same pipe
+        """Cycles for which a warp instruction keeps its unit in one scheduler busy: the next one of the same unit
         comes so much later."""
-        cycles = self.cycles.get(("issue", "", rate(i), ""), 1)
+        unit = self.unit(i)
+        cycles = self.cycles.get(("issue", "", unit if unit == LIGHT else rate(i), ""), 1)
         if OPS[i.base].pipe == "wgmma":  # the row is of 8 columns; the shape is 64xNxK
             return cycles * int(_shape(i).split("x")[1]) // 8
         return cycles

@@ -41,6 +41,7 @@ TRAITS = {
     "f32": "arithmetic on FP32, which does nothing else with its sources",
     "pairs": "does to two pairs of numbers what another instruction does to two numbers",
     "matrix": "a product of matrices of floating-point numbers",
+    "light": "begins every cycle, in a unit of its own, on architectures that have a rate for alu.light",
     "compare": "d = (a op b) joined with the last source, and a second predicate from the opposite of that",
 }
 

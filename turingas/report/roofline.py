@@ -72,7 +72,7 @@ def bounds(graph: Graph, counters: Counters, ceilings: Ceilings | None) -> dict[
         if i is None or not (warps := int(counters.warps[n := i.address // WORD_BYTES])):
             continue
         cycles["issue slots"] += warps
-        cycles[rules.pipe(i).replace("wgmma", "tensor")] += warps * rules.issue(i)
+        cycles[rules.unit(i).replace("wgmma", "tensor")] += warps * rules.issue(i)
         if (own := flops(i)) and (lanes := int(counters.lanes[n])):
             matrix = "matrix" in OPS[i.base].traits
             done += own * warps if matrix else own * lanes // WARP

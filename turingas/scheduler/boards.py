@@ -27,39 +27,38 @@ from turingas.scheduler.ways import Ways
 SOURCES, SHARED, GLOBAL, OTHER = 20, 30, 480, 25
 LONGEST = GLOBAL
 MOST_ISSUE = 16  # cycles that an instruction counts for at most
-SET_ASIDE = (0, 1, 2, 3)  # scoreboards for what is quick
+MOST_ASIDE = 3  # scoreboards for what is quick
 QUICK = 100  # cycles
 TOGETHER = 64  # events that are tried together
 SHARED_AT_ALL = 0.1  # rather not, where it costs nothing
 INFINITE = math.inf
 
 Chosen = dict[tuple[int, int], int]
-Key = tuple[tuple[int, ...], bool]
+Wait = tuple[float, float, int]  # when, how many cycles it takes longer, and where
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Held:
-    """An event on its scoreboard. ``spans``: where it is pending, first and last instruction, and around a loop from
-    the loop's start on; ``done``: when it is over; ``own``: when it is awaited first; ``round``: what is added to the
-    time of a place before it, behind a loop's end; ``key``: where it is awaited, and whether it is quick."""
+    """An event on its scoreboard, of instruction ``n``. ``spans``: where it is pending, first and last instruction,
+    and around a loop from the loop's start on; ``done``: when it is over; ``own``: when it is awaited first; ``round``:
+    what is added to the time of a place before it, behind a loop's end; ``at``: where it is awaited; ``kind``: a number
+    that all have that are awaited there and are as ``quick``."""
 
     event: Event
+    n: int
     spans: tuple[tuple[int, int], ...]
     done: float
     own: float
     round: float
-    key: Key
-
-    @property
-    def n(self) -> int:
-        return self.event.n
-
-    @property
-    def at(self) -> tuple[int, ...]:
-        return self.key[0]
+    at: tuple[int, ...]
+    quick: bool
+    kind: int
 
     def when(self, times: Sequence[float], m: int) -> float:
         return times[m] + (self.round if m <= self.n else 0)
+
+
+Other = tuple[int, _Held, float, float]  # where somebody is awaited too early, who, when, and how many cycles longer
 
 
 @dataclass
@@ -73,43 +72,44 @@ class _Costs:
 
 
 class _Board(_Costs):
-    """Who holds a scoreboard: in the order of the code (``held``, ``numbers``), and so that few are looked at where
-    many hold it. ``ends``: the last instructions of their spans; ``around``: those that are pending around a loop, by
-    when they begin before its end; ``places``: where they are awaited; ``who``: by whom; ``keys``: how many have
-    each."""
+    """Who holds a scoreboard, so that few are looked at where many hold it. ``ends``: the last instructions of their
+    spans; ``around``: those that are pending around a loop, by when they begin before its end; ``places``: where they
+    are awaited; ``who``: by which kinds; ``kinds``: how many have each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[_Held] = []
-        self.numbers: list[int] = []
+        #: what is quick, and what is not, each in the order of the code; and their instructions
+        self.held: tuple[list[_Held], list[_Held]] = ([], [])
+        self.numbers: tuple[list[int], list[int]] = ([], [])
         self.ends: list[int] = []
         self.around: list[tuple[float, int, int, _Held]] = []
         self.places: list[int] = []
-        self.who: dict[int, set[Key]] = {}
-        self.keys: Counter[Key] = Counter()
+        self.who: dict[int, set[int]] = {}
+        self.kinds: Counter[int] = Counter()
 
     def add(self, one: _Held, times: Sequence[float]) -> None:
-        self.held.append(one)
-        self.numbers.append(one.n)
+        self.held[not one.quick].append(one)
+        self.numbers[not one.quick].append(one.n)
         insort(self.ends, one.spans[0][1])
         if len(one.spans) > 1:
             insort(self.around, (times[one.n] - one.round, one.n, one.event.role, one))
-        for m in () if one.key in self.keys else one.at:
+        for m in () if one.kind in self.kinds else one.at:
             if m not in self.who:
                 self.who[m] = set()
                 insort(self.places, m)
-            self.who[m].add(one.key)
-        self.keys[one.key] += 1
+            self.who[m].add(one.kind)
+        self.kinds[one.kind] += 1
 
     def pending(self, n: int) -> int:
         return len(self.ends) - bisect_left(self.ends, n)
 
     def near(self, times: Sequence[float], m: int) -> Iterator[_Held]:
         """Those that may be under way at ``m``, and some more."""
-        for k in range(bisect_left(self.numbers, m) - 1, -1, -1):
-            if times[self.numbers[k]] + LONGEST <= times[m]:
-                break
-            yield self.held[k]
+        for numbers, held, longest in zip(self.numbers, self.held, (QUICK, LONGEST)):
+            for k in range(bisect_left(numbers, m) - 1, -1, -1):
+                if times[numbers[k]] + longest <= times[m]:
+                    break
+                yield held[k]
         for k in range(bisect_left(self.around, (times[m] - LONGEST,)), len(self.around)):
             began, n, _, one = self.around[k]
             if began > times[m]:
@@ -125,7 +125,7 @@ class _Board(_Costs):
                     continue
                 if this.when(times, m) >= min(this.own, this.done):
                     break
-                if self.who[m] != {this.key}:
+                if self.who[m] != {this.kind}:
                     yield m
 
 
@@ -172,24 +172,23 @@ class _Boards:
         blocks = ways.graph.blocks
         self.starts = [min(blocks[number].start for number in loop.blocks) for loop in ways.graph.loops]
         self.ends = [max(blocks[number].end for number in loop.blocks) - 1 for loop in ways.graph.loops]
+        self.kinds: dict[tuple[tuple[int, ...], bool], int] = {}
         self.held = [self._held(event) for event in ordered]
         self.boards = [_Board() for _ in range(SCOREBOARDS)]
-        self.known: dict[tuple[int, int, int], float] = {}
+        self.known: dict[tuple[_Held, int], float] = {}
+        self.seen: dict[tuple[_Held, int], tuple[list[Other], list[Wait]]] = {}  # ``_beside``, while boards stay
 
     def run(self) -> tuple[Chosen, float]:
         chosen: Chosen = {}
         cost = sum(cycles * self._often(whom, place) for place, whom, cycles in self.idle)
         for part in self._parts():
-            tries: list[_Try] = []
-            for aside in SET_ASIDE:
-                if aside and aside + 1 >= len(self.free):
-                    break
-                tries.append(self._greedy(part, aside))
-                if not tries[0].cost:
-                    break
-            best = min(tries, key=lambda one: one.cost)
+            best = self._greedy(part, 0)
+            for aside in range(1, min(MOST_ASIDE + 1, len(self.free) - 1)):
+                if best.cost:
+                    best = self._greedy(part, aside, best)
             cost += best.cost
             chosen |= best.chosen
+            self.seen.clear()
             for board, more in zip(self.boards, best.boards):
                 board.costs |= more.costs
                 board.dragged |= more.dragged
@@ -229,7 +228,9 @@ class _Boards:
         cycles = takes(self.ways, event.n, event.role)
         own = min(self.times[m] + (around if m <= event.n else 0) for m in event.at)
         done = self.times[event.n] + cycles
-        return _Held(event, spans, done, own, around, (tuple(sorted(event.at)), cycles < QUICK))
+        at, quick = tuple(sorted(event.at)), cycles < QUICK
+        kind = self.kinds.setdefault((at, quick), len(self.kinds))
+        return _Held(event, event.n, spans, done, own, around, at, quick, kind)
 
     def _spans(self, event: Event) -> tuple[tuple[tuple[int, int], ...], float]:
         """Where it is pending, in the order of the code: to its last wait, and around the loop if that is behind it;
@@ -258,8 +259,9 @@ class _Boards:
         if part:
             yield part
 
-    def _greedy(self, part: Sequence[_Held], aside: int) -> _Try:
-        """Scoreboards in the order of the code, the first ``aside`` to what is quick alone."""
+    def _greedy(self, part: Sequence[_Held], aside: int, known: _Try | None = None) -> _Try:
+        """Scoreboards in the order of the code, the first ``aside`` to what is quick alone; or what is known, if that
+        costs no more."""
         quick, slow = (self.free[:aside], self.free[aside:]) if aside else (self.free, self.free)
         boards = [_More(last=board.last) for board in self.boards]
         found = _Try(boards)
@@ -281,11 +283,13 @@ class _Boards:
                 board.costs |= places
                 board.dragged |= dragged
                 board.last = this.n
+                if known and found.cost >= known.cost:
+                    return known
         return found
 
     def _may(self, this: _Held, quick: Sequence[int], slow: Sequence[int]) -> Sequence[int]:
         """Those that are for it, of which it can get one; or any that it can get."""
-        wanted = quick if this.key[1] else slow
+        wanted = quick if this.quick else slow
         mask = self.among.get((this.n, this.event.role), 0)
         found = [[one for one in some if mask >> one & 1] for some in (wanted, self.free)]
         return found[0] or found[1] or wanted
@@ -294,25 +298,30 @@ class _Boards:
         """What it costs to share a scoreboard, with what was tried to add to it: the cycles; what its waits cost then,
         and who is awaited too early, and when. A wait is as long as its longest, and who was waited for is done."""
         board, times = self.boards[number], self.times
-        new = [other for other in more.held if other.key != this.key]
-        same = board.keys[this.key] + len(more.held) - len(new)
+        new = [other for other in more.held if other.kind != this.kind]
+        same = board.kinds[this.kind] + len(more.held) - len(new)
         pending = board.pending(this.n) + sum([other.spans[0][1] >= this.n for other in more.held])
         cost = SHARED_AT_ALL * pending - (1 + SHARED_AT_ALL) * same
         costs: dict[int, float] = {}
         dragged: dict[_Held, float] = {}
-        for m in this.at:
-            for other in (*board.near(times, m), *new):
-                if other.key == this.key or (m > other.n and times[m] >= other.done):
+        others, early = self._beside(this, number)
+        for m, other, now, longer in others:
+            known = more.dragged.get(other)
+            if now < (board.dragged.get(other, INFINITE) if known is None else known):
+                dragged[other] = min(now, dragged.get(other, INFINITE))
+                costs[m] = max(longer, costs.get(m, 0.0))
+        first = min(this.own, this.done)
+        waits: set[int] = set()
+        for other in new:
+            for m in this.at:
+                if m > other.n and times[m] >= other.done:
                     continue
                 now = other.when(times, m)
-                known = more.dragged.get(other, board.dragged.get(other, INFINITE))
-                if now < known and (longer := self._early(other, m)):
+                if now < more.dragged.get(other, INFINITE) and (longer := self._early(other, m)):
                     dragged[other] = min(now, dragged.get(other, INFINITE))
                     costs[m] = max(longer, costs.get(m, 0.0))
-        first = min(this.own, this.done)
-        waits = {m for other in new for m in other.at if m <= this.n or times[m] < first}
-        waits.update(board.waits(times, this))
-        early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
+            waits.update(m for m in other.at if m <= this.n or times[m] < first)
+        early = early + [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
         if early:
             now, longer, m = min(early)
             dragged[this] = now
@@ -323,9 +332,25 @@ class _Boards:
             costs[m] = max(longer, known)
         return cost, costs, dragged
 
+    def _beside(self, this: _Held, number: int) -> tuple[list[Other], list[Wait]]:
+        """Of those that hold a scoreboard: who would be awaited too early by waits for ``this``, and which of their
+        waits come too early for it."""
+        found = self.seen.get((this, number))
+        if found is None:
+            board, times = self.boards[number], self.times
+            others = [
+                (m, other, other.when(times, m), longer) for m in this.at for other in board.near(times, m)
+                if other.kind != this.kind and (m <= other.n or times[m] < other.done)
+                and (longer := self._early(other, m))
+            ]  # fmt: skip
+            waits = set(board.waits(times, this))
+            early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
+            found = self.seen[this, number] = others, early
+        return found
+
     def _early(self, this: _Held, m: int) -> float:
         """The cycles that a wait at ``m`` takes longer if it is for this event, too, times the weight of the place."""
-        key = this.event.n, this.event.role, m
+        key = this, m
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = self._longer(this, m)

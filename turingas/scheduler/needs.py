@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
@@ -76,7 +78,24 @@ class Needs:
             self.clears.append(cleared)
             self.passed.append((all_touched, all_cleared))
         self.open = {ways.block[n] for n in ways.open}
+        #: block -> registers that may be touched, or written, from its begin on; all where unknown code follows
+        self.ahead = self._ahead([touched for touched, _ in self.passed])
+        changes = [[this.changes for this in self.facts[block.start : block.end] if this] for block in self.blocks]
+        self.written_ahead = self._ahead([reduce(or_, some, 0) for some in changes])
         self.events = [event for event in self._events() if event.at]
+
+    def _ahead(self, of_blocks: list[int]) -> list[int]:
+        found = [-1 if number in self.open else mask for number, mask in enumerate(of_blocks)]
+        changed = True
+        while changed:
+            changed = False
+            for number in range(len(found) - 1, -1, -1):
+                mask = found[number]
+                for to in self.ways.next[number]:
+                    mask |= found[to]
+                if mask != found[number]:
+                    found[number], changed = mask, True
+        return found
 
     # -- what ends at no fixed time
 
@@ -137,7 +156,8 @@ class Needs:
         wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
         found: set[int] = set()
         seen: dict[int, tuple[int, int]] = {}
-        blocks, passed, following, along = self.blocks, self.passed, self.ways.next, self.ways.along
+        blocks, passed, roads = self.blocks, self.passed, self.ways.roads
+        ahead = self.written_ahead if role == LATE else self.ahead
         looked_at = {self.ways.block[m] for m in told} | self.open
         here = self.ways.block[n]
         stack = [(here, n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
@@ -150,11 +170,12 @@ class Needs:
                     continue
             else:
                 holds &= ~cleared
-            for to in following[number]:
-                there = along(number, to, holds)
-                if there is None:
+            for to, wrong, still in roads[number]:
+                if wrong & holds:
                     continue
-                rest = live
+                there, rest = still & holds, live & ahead[to]
+                if not rest:
+                    continue
                 if to in seen:
                     known, held = seen[to]
                     if not rest & ~known and not held & ~there:
@@ -308,8 +329,9 @@ class Needs:
             last: dict[str, tuple[int, int]] = {}  # pipe -> its last instruction, and how long that keeps it busy
             for m in range(block.start, block.end):
                 this = self.facts[m]
-                if this is None or (pipe := OPS[this.i.base].pipe) not in PACED:
+                if this is None or OPS[this.i.base].pipe not in PACED:
                     continue
+                pipe = self.lat.unit(this.i)
                 if pipe in last:
                     n, cycles = last[pipe]
                     if cycles <= LONGEST_PACE and sum(least[n:m]) < cycles:

@@ -79,7 +79,7 @@ class Model:
             cycles = self.lat.issue(i)
             if i.op.pipe == "lsu" and {"64", "128"} & set(i.mods):
                 cycles *= WIDE
-            self.pipe[n] = (self.lat.pipe(i), cycles)
+            self.pipe[n] = (self.lat.unit(i), cycles)
             self.least[n] = self.lat.behind(i)
             self.open[n] = [register for register in this.reads if register not in seen]
             for register, (access, role) in this.writes.items():

@@ -23,7 +23,7 @@ def stalls(steps: Sequence[Step], arch: str) -> None:
     noted: dict[int, int] = {}  # scoreboard -> cycle
     for step in steps:
         i, facts = step.i, Effects(step.i, rules)
-        pipe = rules.pipe(i)
+        pipe = rules.unit(i)
         soonest = at + (_least(before, rules.behind(before.i)) if before else 0)
         soonest = max([soonest, busy.get(pipe, 0)] + [cycle for sb, cycle in noted.items() if step.wait >> sb & 1])
         reads = [(register, access, rules.raw) for register, access in facts.reads.items()]

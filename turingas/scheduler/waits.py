@@ -63,36 +63,35 @@ def _hoisted(ways: Ways, event: Event, given: Given) -> Event:
 def in_front(ways: Ways, event: Event, given: Given, waited: bool = True) -> Event:
     """The event, awaited in front of the loops that it began before. ``waited``: those whose codes are given wait for
     it as they are."""
-    blocks, here = ways.graph.blocks, ways.block[event.n]
-    at = set(event.at)
-    reached: set[int] | None = None
-    for m in sorted(event.at):
-        there = ways.block[m]
-        around = [loop for loop in ways.graph.loops if there in loop.blocks and here not in loop.blocks]
+    loops, here = ways.graph.loops, ways.block[event.n]
+    known: dict[int, set[int] | None] = {}  # loop -> the places in front of it, if there is one on each way into it
+    gone: set[int] = set()
+    for m in event.at:
+        around = [number for number in ways.inside[ways.block[m]] if here not in loops[number].blocks]
         if not around or (waited and given(m) is not None):
             continue
-        outer = max(around, key=lambda loop: len(loop.blocks))
-        reached = _reached(ways, here) if reached is None else reached
-        places = set()
-        for number in sorted(reached - set(outer.blocks)):
-            if not set(ways.next[number]) & set(outer.blocks):
-                continue
-            start = event.n + 1 if number == here else blocks[number].start
-            found = [n for n in range(start, blocks[number].end) if _always(ways, n) and given(n) is None]
-            if not found:
-                break
-            places.add(found[-1])
-        else:
-            at = at - {m} | places
-    return replace(event, at=frozenset(at))
+        outer = max(around, key=lambda number: len(loops[number].blocks))
+        if outer not in known:
+            known[outer] = _places(ways, event.n, outer, given)
+        if known[outer] is not None:
+            gone.add(m)
+    if not gone:
+        return event
+    return replace(event, at=event.at - gone | {m for places in known.values() for m in places or ()})
 
 
-def _reached(ways: Ways, number: int) -> set[int]:
-    found, queue = {number}, [number]
-    while queue:
-        new = [to for to in ways.next[queue.pop()] if to not in found]
-        found.update(new)
-        queue += new
+def _places(ways: Ways, n: int, loop: int, given: Given) -> set[int] | None:
+    """Behind instruction ``n``, the last places in front of a loop where a wait holds; None where a way into it has
+    none."""
+    here, found = ways.block[n], set[int]()
+    for number in ways.into[loop]:
+        if ways.reach[here] >> number & 1:
+            block = ways.graph.blocks[number]
+            start = n + 1 if number == here else block.start
+            last = next((m for m in range(block.end - 1, start - 1, -1) if _always(ways, m) and given(m) is None), None)
+            if last is None:
+                return None
+            found.add(last)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, Guards, opposite, row
 from turingas.isa.effects import Effects
@@ -23,7 +25,6 @@ class Ways:
         for number, block in enumerate(blocks):
             if block.calls is not None:
                 callers.setdefault(block.calls, []).append(number)
-        self._known: dict[tuple[int, int], int] = {}  # way -> literals that hold on it, -1: no thread takes it
         self.next = [list(block.next) for block in blocks]
         self.open: set[int] = set()
         for number, block in enumerate(blocks):
@@ -55,17 +56,48 @@ class Ways:
         for number, block in enumerate(blocks):
             self.block[block.start : block.end] = [number] * (block.end - block.start)
 
+    @cached_property
+    def reach(self) -> list[int]:
+        """A mask of the blocks that may run from the begin of each block on, itself among them."""
+        reach = [1 << number for number in range(len(self.next))]
+        changed = True
+        while changed:
+            changed = False
+            for number in range(len(reach) - 1, -1, -1):
+                more = reach[number]
+                for to in self.next[number]:
+                    more |= reach[to]
+                if more != reach[number]:
+                    reach[number], changed = more, True
+        return reach
+
+    @cached_property
+    def into(self) -> list[list[int]]:
+        """Of each loop the blocks outside from which control may come into it."""
+        found: list[list[int]] = [[] for _ in self.graph.loops]
+        for number, following in enumerate(self.next):
+            for to in following:
+                for loop in self.inside[to]:
+                    if number not in self.graph.loops[loop].blocks and found[loop][-1:] != [number]:
+                        found[loop].append(number)
+        return found
+
+    @cached_property
+    def roads(self) -> list[list[tuple[int, int, int]]]:
+        """From each block: where to, the literals that are false on that way, and a mask of those that still hold
+        behind it. What a branch tells besides is not added: less would be waited for than the linter can follow."""
+        found: list[list[tuple[int, int, int]]] = []
+        for number, following in enumerate(self.next):
+            found.append([])
+            for to in following:
+                if to not in self.graph.blocks[number].next:
+                    found[-1].append((to, 0, 0))  # into a function or back: nothing is followed there
+                elif (known := self.guards.along(number, to)) != IMPOSSIBLE:
+                    found[-1].append((to, opposite(row(known, TRUE)), -1))
+        return found
+
     def along(self, number: int, to: int, holds: int) -> int | None:
         """What holds of ``holds`` behind the way from a block to a next one; None for a way that is not taken where
-        they hold. What a branch tells besides is not added: less would be waited for than the linter can follow."""
-        here = self._known.get((number, to))
-        if here is None:
-            if to in self.graph.blocks[number].next:
-                known = self.guards.along(number, to)
-                here = -1 if known == IMPOSSIBLE else row(known, TRUE)
-            else:
-                here = 0  # into a function or back: nothing is followed there
-            self._known[number, to] = here
-        if here <= 0:
-            return None if here else (holds if to in self.graph.blocks[number].next else 0)
-        return None if here & opposite(holds) else holds
+        they hold."""
+        road = next((road for road in self.roads[number] if road[0] == to), None)
+        return None if road is None or road[1] & holds else road[2] & holds

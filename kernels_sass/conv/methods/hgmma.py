@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
-SOURCE, PACK = FOLDER / "hgmma.sass", FOLDER / "pack.sass"
+SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
 PARTIAL = FOLDER.parent.parent / "partial.sass"
 TILE_M = 128  # pixels
 THREADS = 384
@@ -28,27 +28,35 @@ ROOM = 227 << 10  # bytes of dynamic shared memory
 MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that each has then at least
 #: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
 #: stage
-ADDING, MOVED = 500, 1600
-STARTED = 90  # what a tile of any width takes, in filters' worth of time: A is copied and read for each
-CUT, HALF = 0xFFFFE000, 0x1000  # what the tensor cores read of a float32, and half of the last bit of it
+ADDING, MOVED = 700, 2900
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
+
+
+FLOAT32 = "TF32", "FP32"  # types of the source whose elements are those
+STEP = 16  # k of an instruction with FP16
+TOP = 14  # numbers of a filter are brought to 2^TOP ... 2^(TOP + 1) at most
 
 
 @dataclass(frozen=True)
 class Precision:
-    """``dtype``: of x, weight and y. ``type``, ``parts``, ``promote``: as the source has them. ``widths``: filters of
-    a tile, and stages that there is room for."""
+    """``dtype``: of x, weight and y. ``type``: as the source has it. ``started``: what a stage of a tile of any width
+    takes, in filters' worth of time, as bench conv's times have it. ``widths``: filters of a tile, and stages that
+    there is room for."""
 
     dtype: str
     type: str
-    parts: int
-    promote: int
+    started: int
     widths: tuple[tuple[int, int], ...]
 
     @property
     def item(self) -> int:
         """Bytes of an element."""
-        return 4 if self.type == "TF32" else 2
+        return 4 if self.type in FLOAT32 else 2
+
+    @property
+    def halves(self) -> bool:
+        """Whether filters are two parts of FP16 each."""
+        return self.type == "FP32"
 
     @property
     def tile_k(self) -> int:
@@ -58,10 +66,10 @@ class Precision:
 
 ONE = ((256, 4), (192, 5), (128, 6), (64, 8))
 PRECISIONS = {
-    "fp32": Precision("float32", "TF32", 3, 2, ((128, 3), (64, 4))),
-    "tf32": Precision("float32", "TF32", 1, 0, ONE),
-    "fp16": Precision("float16", "F16", 1, 0, ONE),
-    "bf16": Precision("bfloat16", "BF16", 1, 0, ONE),
+    "fp32": Precision("float32", "FP32", 50, ((128, 6), (64, 8))),
+    "tf32": Precision("float32", "TF32", 25, ONE),
+    "fp16": Precision("float16", "F16", 25, ONE),
+    "bf16": Precision("bfloat16", "BF16", 25, ONE),
 }
 
 
@@ -77,12 +85,10 @@ class Tiling:
     """The parameters of the source."""
 
     type: str
-    parts: int
-    promote: int
     tile_n: int
     stages: int
     buffers: int = 1
-    group: int = 16
+    group: int = 1
     direct: int = 0
     pairs: int = 0
     bias: int = 0
@@ -93,44 +99,62 @@ class Tiling:
     @property
     def columns(self) -> int:
         """Of a box of results."""
-        return ROW // (4 if self.type == "TF32" or self.shared_k else 2)
+        return ROW // (4 if self.type in FLOAT32 or self.shared_k else 2)
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
-        stage = (TILE_M + self.tile_n) * ROW * (2 if self.parts > 1 else 1)
-        return 0x400 + self.stages * stage + 8 * self.buffers * 16 * ROW
+        return 0x400 + self.stages * (TILE_M + self.tile_n) * ROW + 8 * self.buffers * 16 * ROW
 
     def tiles(self, pixels: int, filters: int) -> int:
         """Of y."""
         return -(-pixels // TILE_M) * -(-filters // self.tile_n)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A layer as the kernel sees it: pixels of y, filters, stages of each tile."""
+
+    pixels: int
+    filters: int
+    stages: int
+
+    def each(self, splits: int) -> int:
+        """Stages of one of so many blocks that share a tile."""
+        return -(-self.stages // splits)
+
+    def rounds(self, width: int, splits: int, sms: int) -> int:
+        """Of tiles with so many filters, or parts of them, that a multiprocessor does one after the other."""
+        parts = -(-self.stages // self.each(splits))
+        return -(-(-(-self.pixels // TILE_M) * -(-self.filters // width) * parts) // sms)
+
+    def time(self, precision: Precision, width: int, splits: int, sms: int) -> float:
+        """In times of one filter's stage."""
+        added = ADDING + self.pixels * self.filters * splits / MOVED if self.each(splits) < self.stages else 0
+        return self.rounds(width, splits, sms) * self.each(splits) * (width + precision.started) + added
+
+    def best(self, precision: Precision, sms: int, splits: int | None = None) -> tuple[tuple[int, int], int]:
+        """Width and its stages, and how many blocks share a tile: what takes the least time; with ``splits`` blocks."""
+        counts = [splits] if splits else [
+            one for one in range(1, MOST_SPLITS + 1) if one == 1 or self.each(one) >= LEAST_STAGES]  # fmt: skip
+        return min(((one, count) for one in precision.widths for count in counts),
+                   key=lambda able: self.time(precision, able[0][0], able[1], sms))  # fmt: skip
+
+
 def tiling(
     precision: Precision, pixels: int, filters: int, stages: int, sms: int, splits: int | None = 1, **more: int
 ) -> tuple[Tiling, int]:
-    """What takes the least time, counted in stages of tiles that a multiprocessor does one after the other, and the
-    stages of each of the ``splits`` blocks that share a tile (None: as many as are best): all of them if none do.
-    Those who share write sums, which are added in the end. ``more``: other parameters."""
-
-    def each(splits: int) -> int:
-        return -(-stages // splits)
-
-    def time(able: tuple[tuple[int, int], int]) -> float:
-        (width, _), splits = able
-        parts = -(-stages // each(splits))
-        rounds = -(-(-(-pixels // TILE_M) * -(-filters // width) * parts) // sms)
-        added = ADDING + pixels * filters * parts / MOVED if parts > 1 else 0
-        return rounds * each(splits) * (width + STARTED) + added
-
-    counts = [splits] if splits else [one for one in range(1, MOST_SPLITS + 1) if one == 1 or each(one) >= LEAST_STAGES]
-    best, parts = min(((one, count) for one in precision.widths for count in counts), key=time)
-    return _tiling(precision, best, **more), each(parts)
+    """What takes the least time, and the stages of each of the ``splits`` blocks that share a tile (None: as many as
+    are best): all of them if none do. Those who share write sums, which are added in the end. ``more``: other
+    parameters."""
+    work = Work(pixels, filters, stages)
+    best, parts = work.best(precision, sms, splits)
+    return _tiling(precision, best, **more), work.each(parts)
 
 
 def _tiling(precision: Precision, one: tuple[int, int], **more: int) -> Tiling:
     """Of a width with its number of stages."""
-    made = Tiling(precision.type, precision.parts, precision.promote, *one, **more)
+    made = Tiling(precision.type, *one, **more)
     twice = Tiling(**{**vars(made), "buffers": 2})
     return twice if one[0] // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
 
@@ -144,7 +168,7 @@ def built(tiling: Tiling) -> Cubin:
 @functools.cache
 def adding(type: str, bias: int, residual: int, relu: int) -> Cubin:
     """The kernel that adds the sums of blocks that share tiles, assembled."""
-    given = {"TYPE": "F32" if type == "TF32" else type, "BIAS": bias, "RESIDUAL": residual, "RELU": relu}
+    given = {"TYPE": "F32" if type in FLOAT32 else type, "BIAS": bias, "RESIDUAL": residual, "RELU": relu}
     return turingas.assemble(PARTIAL.read_text(), ARCH, given, [PARTIAL.parent], filename=str(PARTIAL))
 
 
@@ -171,13 +195,22 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     return made.reshape(k, -1)
 
 
-def with_low(weight: Array) -> Array:
-    """Rows of float32, and below them as many with what the tensor cores do not read of them: rounded to the 19 bits
-    that they read; 0 of infinities."""
-    read = (weight.view(np.uint32) & np.uint32(CUT)).view(np.float32)
-    low = np.where(np.isfinite(weight), weight - np.where(np.isfinite(weight), read, 0), np.float32(0))
-    rounded = (low.view(np.uint32) + np.uint32(HALF) & np.uint32(CUT)).view(np.float32)
-    return np.concatenate([weight, rounded])
+def halves(weight: Array) -> tuple[Array, Array]:
+    """Rows of float32 as two parts of FP16 each, and of each row the power of two that its numbers were divided by: the
+    largest becomes 2^14 at least, so that what is 2^-17 of it still has 22 bits. Of 32 numbers of a row the upper parts
+    come first, then the lower ones; of 16 numbers in the order in which a lane of the kernel has those of x."""
+    finite = np.where(np.isfinite(weight), np.abs(weight), 0)
+    exponents = np.frexp(finite.max(axis=1, initial=0))[1] - 1  # of the largest number of a row
+    scaled = np.ldexp(weight, TOP - exponents[:, None])
+    with np.errstate(invalid="ignore"):  # infinities
+        upper = scaled.astype(np.float16)
+        lower = np.where(np.isfinite(weight), scaled - upper, 0).astype(np.float16)
+    lane, half, one = np.ogrid[:4, :2, :2]
+    order = np.empty(STEP, int)
+    order[(2 * lane + 8 * half + one).ravel()] = (4 * lane + 2 * half + one).ravel()
+    parts = np.stack([upper, lower], 1).reshape(len(weight), 2, -1, 2, STEP)[..., order]
+    rows = parts.transpose(0, 2, 1, 3, 4).reshape(len(weight), -1)
+    return np.ascontiguousarray(rows), np.ldexp(np.float32(1), exponents)
 
 
 def inverse(number: int) -> int:

@@ -8,7 +8,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.isa.instruction import Instruction
 
 MODULES = (
-    "bits", "convert", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp",
+    "bits", "convert", "packed", "floating", "halves", "mufu", "integer", "loads", "atomics", "bulk", "tensor", "warp",
     "warpgroup", "tiles", "tmem", "utcmma", "textures", "surfaces",
 )  # fmt: skip
 

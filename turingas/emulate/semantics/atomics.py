@@ -419,6 +419,41 @@ def atomic(i: Instruction, m: Maker) -> Step:
     return step
 
 
+@semantics("USTGR", "UREDGR")
+def of_a_warp(i: Instruction, m: Maker) -> Step:
+    """PTX st.async and red.async with .mmio: a warp stores, or adds, one value. It is done at once, which is one of the
+    times that PTX allows."""
+    mem, source = i.operands
+    assert isinstance(mem, Mem) and isinstance(source, Reg)
+    get, nbytes, adds = wide_address(mem, i), i.nbytes, "ADD" in i.mods
+    registers = [None if source.zero else source.index + j for j in range(max(1, nbytes // 4))]
+
+    def step(k: Cohort) -> None:
+        address = k.full(get(k))
+        words = [k.full(np.zeros((1, 1), np.uint32) if r is None else k.ur(r)) for r in registers]
+        one = k.lanes & (np.arange(32) == k.lanes.argmax(axis=1)[:, None])  # none of a warp that the guard leaves out
+        memory = k.wave.memory
+        try:
+            with memory.lock:
+                for row in one.any(axis=1).nonzero()[0]:
+                    rows = slice(row, row + 1)
+                    mine = [word[rows] for word in words]
+                    if adds:
+                        mine = _plus(memory.load(address[rows], nbytes, one[rows]), mine)
+                    memory.store(address[rows], nbytes, mine, one[rows])
+        except BadAccess as bad:
+            raise fault(k, i, bad, 32) from None
+        watch(k, i, "global", address, one, nbytes, "atomic" if adds else "write", None if adds else words)
+
+    return step
+
+
+def _plus(old: list[Array], words: list[Array]) -> list[Array]:
+    """Sums of integers of 32 bits, or of 64 as two words."""
+    low = old[0] + words[0]
+    return [low, *(a + b + (low < words[0]) for a, b in zip(old[1:], words[1:]))]
+
+
 def _spots(k: Cohort, space: str, address: Array, nbytes: int, mask: Array | None, reach: bool = False) -> list[Spots]:
     if space == "global":
         found = k.wave.memory.locate(address, nbytes, mask, write=True)

@@ -1,4 +1,4 @@
-"""Conversions between integers and floating-point formats, and packed ones.
+"""Conversions between integers and floating-point formats, and packed integers.
 
 All go through float64, which holds every value of the smaller formats exactly; 64-bit integers go through it rounded to
 odd (cut, and the lowest bit set where something was lost), so that the second rounding is still right.
@@ -298,134 +298,12 @@ def i2f(i: Instruction, m: Maker) -> Step:
     return step
 
 
-# ---- packed ------------------------------------------------------------------------------------------------------
+# ---- packed integers ---------------------------------------------------------------------------------------------
 
 
-def _eight_bits(exponent: int, mantissa: int) -> Array:
-    """The values of the codes 0 to 127 of an 8-bit format; infinities and NaN as the numbers that would stand there."""
-    bias = (1 << exponent - 1) - 1
-    codes = np.arange(128)
-    e, f = codes >> mantissa, (codes & (1 << mantissa) - 1).astype(np.float64)
-    return np.where(e > 0, (1 + f / 2**mantissa) * 2.0 ** (e - bias), f / 2**mantissa * 2.0 ** (1 - bias))
-
-
-#: of an 8-bit format: bits of mantissa, lowest exponent, values by code, code of the largest finite one, of overflow
-EIGHT = {
-    "E4M3": (3, -6, _eight_bits(4, 3), 0x7E, 0x7F),
-    "E5M2": (2, -14, _eight_bits(5, 2), 0x7B, 0x7C),
-}
-
-
-#: formats of Blackwell, and rounding by random bits: how a GPU treats their special values has not been seen
-NOT_CONVERTED = {"E2M1", "E2M3", "E3M2", "E8", "S2_6", "RS"}
-
-
-def to_eight(x: Array, kind: str, finite: bool) -> Array:
-    """float64 values rounded to an 8-bit format (codes, uint32); ``finite`` stops at its largest value."""
-    mantissa, lowest, values, largest, over = EIGHT[kind]
-    size = np.abs(x)
-    exponent = np.maximum(np.frexp(np.where(np.isfinite(size), size, 0))[1] - 1, lowest)
-    unit = np.ldexp(1.0, exponent - mantissa)
-    near = np.where(np.isfinite(size), np.rint(size / unit) * unit, np.inf)
-    code = np.where(near > values[largest], largest if finite else over, np.searchsorted(values, near))
-    code = np.where(np.signbit(x) & (code != 0x7F), code | 0x80, code)  # a NaN has no sign (measured on an H200)
-    return np.where(np.isnan(x), 0x7F, code).astype(np.uint32)
-
-
-def from_eight(kind: str) -> Array:
-    """The float64 values of all 256 codes of an 8-bit format."""
-    _, _, values, largest, over = EIGHT[kind]
-    half = values.copy()
-    half[largest + 1 :] = np.nan
-    if kind == "E5M2":
-        half[over] = np.inf
-    return np.concatenate([half, -half])
-
-
-def _clamped(x: Array, relu: bool) -> Array:
+def clamped(x: Array, relu: bool) -> Array:
     """With .RELU: negative values (and -0) become 0, NaN stays."""
     return np.where(x <= 0, 0.0, x) if relu else x
-
-
-def _finite(bits: Array, kind: str) -> Array:
-    """16-bit results of which infinities become the largest finite value of their sign."""
-    infinite = 0x7C00 if kind == "F16" else 0x7F80
-    return np.where((bits & 0x7FFF) == infinite, bits - np.uint32(1), bits)
-
-
-@semantics("F2FP", "UF2FP")
-def f2fp(i: Instruction, m: Maker) -> Step:
-    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with 8-bit formats
-    b (and a above it) below a half of c; .UNPACK_B takes two 8-bit floats apart; .PACK_B rounds one to TF32."""
-    mods = set(i.mods)
-    if mods & NOT_CONVERTED:
-        raise Unsupported(i.name)
-    d, *sources = i.operands
-    put, mode, relu, satfinite = m.put(d), mode_of(i), "RELU" in mods, "SATFINITE" in mods
-    eight = next((x for x in EIGHT if x in mods), None)
-    shift = np.uint32(16)
-
-    if "UNPACK_B" in mods:
-        if len(sources) > 1:
-            raise Unsupported(f"{i.name} with a scale")
-        assert eight is not None, i
-        to = "BF16" if "BF16" in mods else "F16"
-        codes = narrow(_clamped(from_eight(eight), relu), to)
-        half = upper_half(m, sources[0])
-
-        def unpack(k: Cohort) -> None:
-            bits = half(k)
-            put(k, codes[bits & 0xFF] | codes[bits >> 8] << shift)
-
-        return unpack
-    if "PACK_B" in mods:
-        get = m.f32(sources[0])
-        return lambda k: put(k, tf32(get(k), mode, relu))
-    if "UNPACK_B_MERGE_C" in mods:
-        raw, c = m.raw(sources[0]), upper_half(m, sources[1])
-        kind, of = eight or "", "BF16" if "BF16" in mods else "F16"
-
-        def repack(k: Cohort) -> None:
-            x = _clamped(from_half(split(raw(k), np.uint16), of), relu)
-            code = to_eight(x, kind, satfinite)
-            put(k, code[..., 0] | code[..., 1] << np.uint32(8) | c(k).astype(np.uint32) << shift)
-
-        return repack
-
-    kind = "BF16" if "BF16" in mods else "F16"
-
-    def rounded(o: Operand) -> Get:
-        if not (eight or relu or satfinite) and mode == "RN":
-            single = m.f32(o)
-            return lambda k: nearest16(single(k), kind)
-        get = source(m, o, "F32")
-        if eight:
-            return lambda k: to_eight(_clamped(get(k), relu), eight, satfinite)
-        if satfinite:
-            return lambda k: _finite(narrow(_clamped(get(k), relu), kind, mode), kind)
-        return lambda k: narrow(_clamped(get(k), relu), kind, mode)
-
-    if "PACK_AB" in mods:
-        a, b = (rounded(o) for o in sources)
-        return lambda k: put(k, a(k) << shift | b(k))
-    *floats, last = sources
-    parts, c = [rounded(o) for o in floats], upper_half(m, last)  # .MERGE_C has b, .PACK_AB_MERGE_C a and b
-
-    def merge(k: Cohort) -> None:
-        low = parts[-1](k)
-        if len(parts) > 1:
-            low = low | parts[0](k) << np.uint32(8)
-        put(k, low | c(k).astype(np.uint32) << shift)
-
-    return merge
-
-
-def tf32(x: Array, mode: str, relu: bool) -> Array:
-    """float32 rounded to 10 bits of mantissa, to even or (RZ) cut; the others are 0, of a NaN too (measured)."""
-    bits = x.view(np.uint32)
-    near = bits if mode == "RZ" else bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
-    value = np.where(np.isnan(x), np.uint32(NAN["F32"]), near) & np.uint32(0xFFFFE000)
-    return np.where((x <= 0), np.uint32(0), value) if relu else value
 
 
 def packed(parts: list[Array], c: Array, bits: int) -> Array:
@@ -442,14 +320,14 @@ def rest_of(m: Maker, c: Operand) -> Get:
     return (lambda k: raw(k) >> np.uint32(16)) if upper else raw
 
 
-@semantics("F2IP")
+@semantics("F2IP", "UF2IP")
 def f2ip(i: Instruction, m: Maker) -> Step:
     """Two floats as 8-bit integers, clamped: b, above it a, above them a half of c. .RELU makes NaN 0 too."""
     d, a, b, c = i.operands
     kind, mode, ntz, relu = integer_type(i), mode_of(i), "NTZ" in i.mods, "RELU" in i.mods
     gets, rest, put = [source(m, o, "F32") for o in (b, a)], rest_of(m, c), m.put(d)
     nan_zero = ntz or relu
-    return lambda k: put(k, packed([to_integer(_clamped(g(k), relu), kind, mode, nan_zero) for g in gets], rest(k), 8))
+    return lambda k: put(k, packed([to_integer(clamped(g(k), relu), kind, mode, nan_zero) for g in gets], rest(k), 8))
 
 
 def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
@@ -462,7 +340,7 @@ def clamp(i: Instruction, kind: str) -> Callable[[Array], Array]:
     return lambda value: np.clip(value, low, high)
 
 
-@semantics("I2I")
+@semantics("I2I", "UI2I")
 def i2i(i: Instruction, m: Maker) -> Step:
     """A 32-bit integer clamped to a smaller type; the bits above it are its sign's (measured on an H200)."""
     d, b = i.operands
@@ -471,11 +349,13 @@ def i2i(i: Instruction, m: Maker) -> Step:
     return lambda k: put(k, f(get(k).view(np.int32).astype(np.int64)).astype(np.uint32))
 
 
-@semantics("I2IP")
+@semantics("I2IP", "UI2IP")
 def i2ip(i: Instruction, m: Maker) -> Step:
     """Two 32-bit integers as smaller ones: b, above it a, above them the lowest bits of c (PTX cvt.pack)."""
     d, a, b, c = i.operands
     kind = i.mods[0]
+    if "RELU" in i.mods:  # of UI2IP, and no compiled code has it
+        raise Unsupported(i.name)
     f, bits = clamp(i, kind), limits(kind)[2]
     gets, rest, put = [m.raw(o) for o in (b, a)], rest_of(m, c), m.put(d)
     return lambda k: put(k, packed([f(g(k).view(np.int32).astype(np.int64)) for g in gets], rest(k), bits))

@@ -371,7 +371,7 @@ def order32(x: Array) -> Array:
     return mask
 
 
-@semantics("FMNMX", "FMNMX3")
+@semantics("FMNMX", "FMNMX3", "UFMNMX")
 def fmnmx(i: Instruction, m: Maker) -> Step:
     """The least (predicate true) or the greatest one of two, or three; -0 < +0. A number wins over a NaN, but with .NAN
     the NaN does. .XORSIGN gives the result the exclusive or of the signs that the registers have (PTX

@@ -243,7 +243,7 @@ def _shifted(f: Any, get: Get, by: int, dtype: Any) -> Get:
 PACKED = {"16x2": np.uint16, "S16x2": np.uint16, "U8x4": np.uint8, "S8x4": np.uint8}  # sums wrap: no signs
 
 
-@semantics("VIADD")
+@semantics("VIADD", "UVIADD")
 def viadd(i: Instruction, m: Maker) -> Step:
     """d = a + b, or each half or byte for itself."""
     only(i, "32", "S32", "ISAT", *PACKED)
@@ -447,7 +447,7 @@ def distance(a: Array, b: Array) -> Array:
 # ---- minimum, maximum, absolute value -----------------------------------------------------------------------------
 
 
-@semantics("IABS")
+@semantics("IABS", "UIABS")
 def iabs(i: Instruction, m: Maker) -> Step:
     """|b|; that of -2**31 is itself."""
     get = m.raw(i.operands[1])

@@ -20,6 +20,7 @@ from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import DeviceError, Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, BadAccess, Plane
+from turingas.emulate.semantics.formats import unpadded
 from turingas.emulate.splits import LOADED, STORED
 from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Const, Imm, Instruction, Mem, Name, Operand, Reg
@@ -30,6 +31,9 @@ TENSOR_STORE = "tensor store"  # of tmem: what FENCE waits for
 Words = list[Array]
 Load = Callable[[Cohort, Array, int, Array | None], Words]
 Store = Callable[[Cohort, Array, int, Words, Array | None], None]
+
+
+LARGE, EVERY = 32, 0xFF  # bytes of the accesses that have two groups of four registers, and the mask of all eight
 
 
 def _written(o: Operand) -> Reg:
@@ -226,23 +230,32 @@ def _extended(i: Instruction) -> Callable[[Array], Array] | None:
     return None if signed is None else lambda word: word.astype(signed).astype(np.int32)
 
 
-def _plain(i: Instruction) -> tuple[Reg, Mem]:
-    """Destination and address of a load. Unsupported for the predicates that can go with them."""
-    mem = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
-    others = [*i.operands[: mem - 1], *i.operands[mem + 1 :]]
+def _plain(i: Instruction) -> tuple[list[tuple[int, int]], Mem]:
+    """The registers of a load, each with the number of the word that it gets, and its address. Unsupported for the
+    predicates that can go with them."""
+    at = next(n for n, o in enumerate(i.operands) if isinstance(o, Mem))
+    first = at - (2 if i.nbytes == LARGE else 1)
+    others, words = [*i.operands[:first], *i.operands[at + 1 :]], list(range(max(1, i.nbytes // 4)))
+    if i.nbytes == LARGE:  # the upper four words go to the first group; a mask tells which of them are wanted
+        mask = others.pop(0)
+        assert isinstance(mask, Imm), i
+        words = [n for n in (4, 5, 6, 7, 0, 1, 2, 3) if mask.bits >> n & 1]
     if "ZD" in i.mods or any(not isinstance(o, Reg) or not o.zero or o.inv for o in others):
         raise Unsupported(f"the predicates of {i.base}: {i.text()}")
-    return _written(i.operands[mem - 1]), i.operands[mem]  # type: ignore[return-value]
+    targets = []
+    for group in map(_written, i.operands[first:at]):
+        mine, words = words[: group.words], words[group.words :]
+        targets += [] if group.zero else [(group.index + n, word) for n, word in enumerate(mine)]
+    return targets, i.operands[at]  # type: ignore[return-value]
 
 
 @semantics("LDG", "LDS", "LDL")
 def load(i: Instruction, m: Maker) -> Step:
     """Load from a memory that the mnemonic names."""
-    target, mem = _plain(i)
+    targets, mem = _plain(i)
     space, nbytes, extend = i.op.space, i.nbytes, _extended(i)
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
     read = LOADS[space]
-    first, zero = target.index, target.zero
 
     def step(k: Cohort) -> None:
         address, mask = some_lanes(k, get(k))
@@ -254,12 +267,10 @@ def load(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, address.shape[1]) from None
         if k.wave.observers:
             watch(k, i, space, address, mask, nbytes, "read")
-        if zero:
-            return
         if extend is not None:
             words = [extend(words[0])]
-        for j, word in enumerate(words):
-            k.set_r(first + j, word)
+        for register, n in targets:
+            k.set_r(register, words[n])
 
     return step
 
@@ -267,11 +278,17 @@ def load(i: Instruction, m: Maker) -> Step:
 @semantics("STG", "STS", "STL")
 def store(i: Instruction, m: Maker) -> Step:
     """Store to a memory that the mnemonic names."""
-    mem, source = i.operands
+    mem, source, *more = i.operands
     assert isinstance(mem, Mem)
     space, nbytes = i.op.space, i.nbytes
     get = wide_address(mem, i) if space == "global" else narrow_address(mem)
-    values = sources(source, nbytes)
+    if nbytes == LARGE:
+        upper, mask = more
+        if not isinstance(mask, Imm) or mask.bits != EVERY:
+            raise Unsupported(f"{i.name} with a mask, which no compiled code has")
+        values = [value for group in (source, upper) for value in sources(group, nbytes // 2)]
+    else:
+        values = sources(source, nbytes)
     write = STORES[space]
 
     def step(k: Cohort) -> None:
@@ -301,7 +318,7 @@ def _register(index: int, k: Cohort) -> Array:
 @semantics("LD")
 def load_generic(i: Instruction, m: Maker) -> Step:
     """Load from any memory: the address says which."""
-    target, mem = _plain(i)
+    targets, mem = _plain(i)
     nbytes, extend, get = i.nbytes, _extended(i), wide_address(mem, i)
 
     def step(k: Cohort) -> None:
@@ -320,9 +337,8 @@ def load_generic(i: Instruction, m: Maker) -> Step:
             words = [np.where(lanes, other, word) for word, other in zip(words, others)]  # type: ignore[arg-type]
         if extend is not None:
             words = [extend(words[0])]
-        if not target.zero:
-            for j, word in enumerate(words):
-                k.set_r(target.index + j, word)
+        for register, n in targets:
+            k.set_r(register, words[n])
 
     return step
 
@@ -394,7 +410,9 @@ def query_space(i: Instruction, m: Maker) -> Step:
 @semantics("LDC", "ULDC", "LDCU")
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
-    target, source = i.operands
+    target, source, *more = i.operands
+    if more:
+        raise Unsupported(f"{i.text()}: a load from global memory (ld.proxy::readonly)")
     reg = _written(target)
     nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
@@ -571,10 +589,13 @@ def _some(k: Cohort) -> Rows:
 # ---- matrices of 8 x 8 halves ---------------------------------------------------------------------------------------
 
 
+PADDED = {"U4x16P64TO8": "E2M1", "U6x16P32TO8": "E2M3"}  # .b4x16_p64 and .b6x16_p32, by a format of such elements
+
+
 def _matrices(i: Instruction) -> tuple[int, bool]:
     """How many, and whether they are transposed."""
     count = next((int(mod) for mod in i.mods if mod in ("2", "4")), 1)
-    if "M88" in i.mods or "MT88" in i.mods:
+    if "M88" in i.mods or "MT88" in i.mods or "M816" in i.mods and not PADDED.keys().isdisjoint(i.mods):
         return count, "MT88" in i.mods
     raise Unsupported(f"the matrices of {i.name}")
 
@@ -588,10 +609,12 @@ def _turned(words: Array) -> Array:
 @semantics("LDSM")
 def load_matrices(i: Instruction, m: Maker) -> Step:
     """ldmatrix: lane 8 j + r has the address of row r of matrix j; lane l gets the word l % 4 of row l // 4 (PTX ISA,
-    "ldmatrix"). All lanes get words; addresses count of the lanes that the number of matrices needs."""
+    "ldmatrix"); of .m8n16, rows of 16 elements of 4 or 6 bits, these are bytes. All lanes get words; addresses count of
+    the lanes that the number of matrices needs."""
     target, mem = i.operands
     assert isinstance(mem, Mem)
     count, turn = _matrices(i)
+    padded = next((PADDED[mod] for mod in i.mods if mod in PADDED), None)
     get, first = narrow_address(mem), _written(target).index
 
     def step(k: Cohort) -> None:
@@ -602,6 +625,8 @@ def load_matrices(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, 8 * count) from None
         watch(k, i, "shared", _padded(address, k.count), _lanes(mask, k.count, count), 16, "read")
         rows = np.stack(words, axis=-1).reshape(k.count, count, 8, 4)
+        if padded is not None:
+            rows = unpadded(np.ascontiguousarray(rows), padded)
         for j in range(count):
             matrix = _turned(rows[:, j]) if turn else rows[:, j]
             k.set_r(first + j, matrix.reshape(k.count, 32))

@@ -446,7 +446,8 @@ def movm(i: Instruction, m: Maker) -> Step:
 
     ``MOVM.U4TO8.M832 Rd, Ra``: a lane holds columns 8t to 8t + 7 of row g of 8x32 elements of 4 bits; the first
     register gets columns 4t to 4t + 3 as bytes, the second those 16 further on. ptxas makes products of bits (.b1)
-    with it, where any order of columns is right that A and B have in common: that it is this one is not known."""
+    with it, where any order of columns is right that A and B have in common. That it is this one is not known, so
+    ``machine.Image.step`` lets it run nowhere else."""
     if ".".join(i.mods) not in ("16.MT88", "U4TO8.M832"):
         raise Unsupported(f"{i.name} (only .16.MT88 and .U4TO8.M832)")
     d, a = i.operands

@@ -118,6 +118,8 @@ def _at(
 @semantics("LDTM")
 def load(i: Instruction, m: Maker) -> Step:
     """``LDTM.shape.xN Rd, tmem[UR + offset]``."""
+    if "STAT" in i.mods:
+        raise Unsupported(f"{i.name} (tcgen05.ld.red)")
     d, mem = i.operands
     assert isinstance(d, Reg) and isinstance(mem, Mem)
     find, threads = _at(i, m, mem, d.words)
@@ -296,7 +298,8 @@ def begun(
     land = marked(wave, land, touches)
     for blocks, at in reads if wave.late.watchers else ():
         with contextlib.suppress(BadAccess):  # an error when it is done
-            (spots,) = wave.shared.locate(at.reshape(len(at), -1).astype(np.uint32), blocks, PIECE)
+            inside = wave.shared.in_block(at.reshape(len(at), -1), blocks)
+            (spots,) = wave.shared.locate(inside, blocks, PIECE)
             touches.append(Touch("read", spots.index, PIECE))
     tensor = wave.tensor
     tensor.under_way = [flight for flight in tensor.under_way if flight.left]
@@ -384,7 +387,7 @@ def copy(i: Instruction, m: Maker) -> Step:
             at = pieces(described[which], row, piece, False)
             for part in all_blocks[which].T:
                 try:
-                    words = wave.shared.load(at.reshape(len(at), -1).astype(np.uint32), part, PIECE)
+                    words = wave.shared.load(wave.shared.in_block(at.reshape(len(at), -1), part), part, PIECE)
                 except BadAccess as bad:
                     warp = int(warps[which][bad.index // at[0].size])
                     raise wave.fault_of(i, bad.kind, f"the source: {bad}", warp, 0, bad.address) from None

@@ -308,7 +308,7 @@ def _shared(wave: State, i: Instruction, x: Operands, part: int, of: Described, 
     at = _pieces(x, of, which, rows)
     blocks = x.blocks[:, part]
     try:
-        words = wave.shared.load(at.reshape(len(at), -1).astype(np.uint32), blocks, PIECE)
+        words = wave.shared.load(wave.shared.in_block(at.reshape(len(at), -1), blocks), blocks, PIECE)
     except BadAccess as bad:
         warp = int(x.warps[bad.index // at[0].size])
         raise wave.fault_of(i, bad.kind, f"matrix {'AB'[which]}: {bad}", warp, 0, bad.address) from None

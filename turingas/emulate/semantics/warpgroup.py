@@ -284,9 +284,10 @@ class Matrix:
         """``do`` something to all warps of some groups where its pieces lie: addresses, blocks, bytes."""
         firsts = warps[::GROUP]
         places = pieces(descriptors & OF_WGMMA, self.outer, self.inner, self.turned)
-        at = places.reshape(len(firsts), -1).astype(np.uint32)
+        blocks = wave.block_of[firsts]
+        at = wave.shared.in_block(places.reshape(len(firsts), -1), blocks)
         try:
-            return do(at, wave.block_of[firsts], PIECE)
+            return do(at, blocks, PIECE)
         except BadAccess as bad:
             warp, message = int(firsts[bad.index // at.shape[1]]), f"the matrix of UR{self.index}: {bad}"
             raise wave.fault_of(self.i, bad.kind, message, warp, 0, bad.address) from None

@@ -420,7 +420,7 @@ OPS = {
                    "mov from %tid, %ctaid, %laneid, threadIdx, blockIdx", "S2R R0, SR_TID.X", opaque=True,
                    ordered=False, traits="special"),
     "CS2R": alu("reads a special register with fixed latency; SRZ is 0", "mov from %clock, %clock64, clock64",
-                "CS2R R0, SR_CLOCKLO", opaque=True, traits="special"),
+                "CS2R R0, SR_CLOCKLO", opaque=True, traits="special light"),
     "CS2UR": alu("reads a special register into a uniform register with fixed latency", "mov from %clock, %clock64",
                  "CS2UR UR4, SR_CLOCKLO", kin="CS2R", opaque=True, traits="special"),
     "S2UR": special("reads a special register into a uniform register", "mov from %ctaid, blockIdx",

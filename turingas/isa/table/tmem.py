@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turingas.isa.arch import B200, since
+from turingas.isa.arch import B200, B300, THOR, Archs, since
 from turingas.isa.fields import Alone, Enum, Number, Offset, flag
 from turingas.isa.grammar import OfArch, behind, register, rows
 from turingas.isa.op import op
@@ -28,7 +28,14 @@ LAYOUTS = {
     for name, (code, registers) in SHAPES.items() for n, times in TIMES.items() if registers << n <= 128
 }  # fmt: skip
 
+REDUCED = {  # of loads that also reduce what they load
+    name: row for name, row in LAYOUTS.items() if row[0] & 7 in (2, 4, 5) and row[1] > 1
+}
+
 FIELDS: dict[str, OfArch] = {
+    "reduced": Enum(((81, 2), (87, 1), (83, 3)), 6, {code: name for name, (code, _) in REDUCED.items()},
+                    spans={name: count for name, (_, count) in REDUCED.items()}),
+    "least": Enum(66, 2, (".MAX", ".MAXABS", ".MIN", ".MINABS")), "sort": Enum(64, 2, ("", ".S32", ".F32")), "nan": flag(68, ".NAN"),
     "layout": Enum(((81, 2), (87, 1), (83, 3)), 6, {code: name for name, (code, _) in LAYOUTS.items()},
                    spans={name: count for name, (_, count) in LAYOUTS.items()}),
     "pack": flag(80, ".PACK16BIT"), "expand": flag(80, ".EXPAND16BIT"), "far": Offset(((40, 24), (72, 8)), 32), "alone": Alone(((40, 24), (72, 8)), 32, signed=True),
@@ -48,10 +55,12 @@ FIELDS: dict[str, OfArch] = {
 }  # fmt: skip
 
 
-def placed(text: str, opcode: int, fixed: Mapping[Any, Any], pos: int) -> list[tuple[object, ...]]:
+def placed(
+    text: str, opcode: int, fixed: Mapping[Any, Any], pos: int, archs: Archs = B200
+) -> list[tuple[object, ...]]:
     """A row with an address in tensor memory; an offset without a register stands alone."""
     alone = re.sub(r"UR\w\(far\)", "alone", text)
-    return [(alone, opcode, {**fixed, pos: "URZ", "alone": bool}, B200), (text, opcode, fixed, B200)]
+    return [(alone, opcode, {**fixed, pos: "URZ", "alone": bool}, archs), (text, opcode, fixed, archs)]
 
 
 def products() -> Iterator[tuple[object, ...]]:
@@ -74,6 +83,7 @@ def products() -> Iterator[tuple[object, ...]]:
 ROWS = rows(
     # text                                                              opcode  fixed       architectures
     *placed("LDTM{layout}{pack} Rdw, tmem[URb(far)]",                   0x19EE, UP,         32),
+    *placed("LDTM.STAT{reduced}{least}{sort}{nan} Ra, Rdw, tmem[URb(far)]", 0x15EE, UP, 32, B300 | THOR),
     *placed("STTM{layout}{expand} tmem[URc(far)], Rbw",                 0x19ED, UP,         64),
     *placed("UTCCP.T.S{cta2}{copied}{spread} tmem[URa(far)], gdesc[URb2]", 0x19E7, {},      24),
     *placed("UTCSHIFT{cta2}.DOWN tmem[URa(far)]",                       0x19E6, {80: 1},    24),
@@ -98,7 +108,8 @@ lsu, copy = (functools.partial(op, pipe) for pipe in ("lsu", "copy"))
 product = functools.partial(copy, spans=lanes)
 
 OPS = {
-    "LDTM": lsu("loads from tensor memory", "tcgen05.ld", "LDTM.x4 R4, tmem[UR4]", opaque=True, kin="LDS"),
+    # .STAT: the least or the greatest of what it loads goes to the register that stands first (tcgen05.ld.red)
+    "LDTM": lsu("loads from tensor memory", "tcgen05.ld", "LDTM.x4 R4, tmem[UR4]", opaque=True, writes="R24", kin="LDS"),
     "STTM": lsu("stores to tensor memory", "tcgen05.st", "STTM.x4 tmem[UR4], R4", kin="STS"),
     "UTCCP": copy("copies from shared to tensor memory", "tcgen05.cp", "UTCCP.T.S.4x32dp128bit tmem[UR4], gdesc[UR8]"),
     "UTCSHIFT": copy("shifts rows of tensor memory down", "tcgen05.shift", "UTCSHIFT.DOWN tmem[UR4]"),

@@ -1,0 +1,133 @@
+"""Which instructions reach the shared memory of another block: ``python -m tests.gpu.reach [WORD ...] [--json FILE]``.
+
+An address of shared memory has the rank of its block in bits 24 and up, as compilers write them (SR_CgaCtaId). Each
+kernel of tests/kernels/reach.cu runs one instruction in one block of a cluster of two, with the bits of its own or of
+the other block; what both blocks have then, or the GPU's error, is compared with what the CPU device says. A line for
+each; exit code 1 if one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import loader
+from loader.cuda import Buffer
+from tests.gpu.apart import apart
+from tests.tools import nvrtc
+from turingas.emulate import DeviceError
+
+SOURCE = Path(__file__).parents[1] / "kernels" / "reach.cu"
+SHARED = (
+    "load", "store", "load_bytes", "load_4", "store_4", "atomic_add", "atomic_exchange", "reduce_add",
+    "compare_and_swap", "load_matrix", "load_matrices", "store_matrix", "store_matrices", "copy_4", "copy_16",
+    "arrive_behind_copies", "make_mbarrier", "test_mbarrier", "try_mbarrier", "arrive", "expect",
+    "arrive_in_cluster", "expect_in_cluster", "bulk_store", "bulk_reduce", "tile_store",
+)  # fmt: skip
+TWO = ("bulk_load", "bulk_copy", "tile_load")  # with a second address
+FAULT = r"CUDA_ERROR_\w+ \(7[01]\d\)"  # what the driver says of a kernel that ended with an error
+Case = tuple[str, int, int, int]  # kernel, the block that acts, whose bits its first and its second address have
+
+
+@functools.cache
+def cubin() -> bytes:
+    return nvrtc.compile_source(SOURCE.read_text(), "sm_90a", (), name="reach.cu")
+
+
+def cases() -> list[Case]:
+    one = [(name, acting, to, to) for name in SHARED for acting, to in ((1, 1), (1, 0), (0, 1))]
+    all_three = [three for three in itertools.product((0, 1), repeat=3) if three != (0, 0, 0)]
+    return one + [(name, *three) for name in TWO for three in all_three]
+
+
+def run(case: Case, device: str, made: bytes) -> list[int] | str:
+    """What lies in shared memory of both blocks and in global memory afterwards; "!" and a word of the error."""
+    name, acting, to, told = case
+    out, given = np.zeros((2, 192), np.uint32), np.arange(0x555000, 0x555080, dtype=np.uint32).reshape(4, 32)
+    tiled = name.startswith("tile")
+    try:
+        with loader.load(made, device) as module:
+            there = [out, given] if device == "cpu" else [Buffer.of(a, module.device) for a in (out, given)]
+            arguments = (loader.tensor_map(there[1], (4, 8)), there[0]) if tiled else (there[0], there[1])
+            module.kernel(name).launch(2, 32, *arguments, acting, to, told, cluster=2)
+            module.synchronize()
+            if device != "cpu":
+                out, given = (one.numpy() for one in there)
+    except DeviceError as error:
+        return "! " + str(error).splitlines()[0].split("error: ")[-1]
+    except Exception as error:
+        return "! " + " ".join(str(error).split())
+    return [int(n) for n in np.concatenate([out.reshape(-1), given.reshape(-1)])]
+
+
+def both(case: Case, device: str, made: bytes) -> list[list[int] | str]:
+    """On the CPU device and on the other one."""
+    return [run(case, "cpu", made), run(case, device, made)]
+
+
+def told(case: Case) -> str:
+    """In words."""
+    name, acting, *to = case
+    whose = ["its own" if one == acting else f"block {one}'s" for one in (to if name in TWO else to[:1])]
+    return f"{name}, block {acting}: {', '.join(whose)}"
+
+
+def where(case: Case, found: list[int] | str) -> str:
+    """Of what is to say whose memory was meant: what differs from doing nothing."""
+    if isinstance(found, str):
+        return found
+    rows = np.array(found[:384], np.uint32).reshape(2, 192)
+    news = []
+    for rank in (0, 1):
+        first = 0x1000 * (rank + 1) + np.arange(128)
+        changed = np.flatnonzero(rows[rank, :128] != first)
+        if changed.size:
+            news.append(f"block {rank}: {changed.size} words, {rows[rank, changed[0]]:#x} at {changed[0]}")
+        news.append(f"mbarrier {rank}: {rows[rank, 129]:08x}{rows[rank, 128]:08x}")
+        if rows[rank, 160:].any():
+            news.append(f"block {rank} loads {rows[rank, 160]:#x} {rows[rank, 161]:#x}")
+    given = np.array(found[384:], np.uint32)
+    if (given != np.arange(0x555000, 0x555080)).any():
+        news.append(f"global memory has {given[0]:#x}")
+    return "; ".join(news)
+
+
+def agree(ours: list[int] | str, theirs: list[int] | str) -> bool:
+    """The same words; or an error of the kernel's on both, which the driver's code tells from that nothing ran."""
+    return ours == theirs or (isinstance(ours, str) and isinstance(theirs, str) and bool(re.search(FAULT, theirs)))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.reach", description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="cases with one of these in their names; all without any")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--json", type=Path, help="file for what was found")
+    asked = parser.parse_args(words)
+    chosen = [case for case in cases() if not asked.words or any(word in told(case) for word in asked.words)]
+    made = cubin()
+    found = dict(apart(functools.partial(both, device=asked.device, made=made), chosen))
+    off = 0
+    for case in chosen:
+        ours, theirs = found[case] if isinstance(found[case], list) else (run(case, "cpu", made), found[case])
+        same = agree(ours, theirs)
+        off += not same
+        print(f"{'  ' if same else '! '}{told(case)}: {where(case, theirs)}")
+        if not same:
+            print(f"      the CPU device: {where(case, ours)}")
+    print(f"{off} of {len(chosen)} differ")
+    if asked.json:
+        said = [[*case, found[case][1] if isinstance(found[case], list) else found[case]] for case in chosen]
+        asked.json.write_text(json.dumps(said).replace("], [", "],\n["))
+    return int(off > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What must not follow too soon: anything behind a branch, tensor copies behind what renews their map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turingas.check.finding import Finding
+from turingas.check.report import at
+from turingas.check.rules import rule
+from turingas.flow.graph import Graph
+from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.instruction import Instruction, Mem
+from turingas.isa.latency import latencies
+from turingas.isa.table import OPS
+
+#: behind these no code of NVIDIA's libraries stalls for less than the rows "behind" of latency.csv say. (Behind CALL,
+#: BSYNC, EXIT, RET and WARPSYNC some does: a stall of 1 behind `@P0 CALL.REL.NOINC` in cuSOLVER and cuSPARSE.)
+PROVED = ("BRA", "BRX", "MEMBAR", "CCTL", "CGAERRBAR")
+USERS = ("UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF")  # their second operand is the address of a tensor map
+WAIT = "wait for its read scoreboard in the next instruction, as ptxas does"
+
+
+@rule("branch-stall", "A shorter stall than any compiled code has behind a branch or a fence")
+def branches(graph: Graph) -> Iterator[Finding]:
+    """A warning for each that can be reached: nobody has seen that less is enough."""
+    if not graph.mnemonics.intersection(PROVED):
+        return
+    rules = latencies(graph.kernel.arch)
+    for number in sorted(graph.reachable):
+        block = graph.blocks[number]
+        if block.next == [number] and block.end - block.start == 1:
+            continue  # the branch to itself behind the code: compilers let it stall for 0
+        for n in range(block.start, block.end):
+            i = graph.instructions[n]
+            if i is None or i.base not in PROVED:
+                continue
+            need = rules.behind(i)
+            if (passed := rules.stall(i)) < need:
+                message = f"{i.base} stalls for {passed}; compilers stall for {need} or more behind it"
+                yield at(graph, n, "branch-stall", "warning", message, f"stall {need - passed} more")
+
+
+@rule("map-pending", "A tensor copy that may still use the old tensor map")
+def maps(graph: Graph) -> Iterator[Finding]:
+    """An error for each copy that a way without a wait leads to from the UTMACCTL that has its map fetched anew."""
+    for n in graph.of("UTMACCTL"):
+        i = graph.instructions[n]
+        if i is not None and "PF" not in i.mods:
+            for m in sorted(_reached(graph, n, i)):
+                user = graph.instructions[m]
+                assert user is not None
+                message = f"{user.base} may still use the map that UTMACCTL renews: nothing waits for that"
+                yield at(graph, m, "map-pending", "error", message, WAIT, other=n)
+
+
+def _reached(graph: Graph, n: int, i: Instruction) -> set[int]:
+    """The copies by way of this map, or of any (IVALL), before anybody waits for instruction ``n``. Not followed: ways
+    on which the register of the map is written, and calls."""
+    board = i.control.read
+    own = {(a.file, a.first + word) for a in i.reads if a.file == "UR" for word in range(a.count)}
+    found, seen = set[int](), set[int]()
+    here = next(number for number, block in enumerate(graph.blocks) if block.start <= n < block.end)
+    stack = [(here, n + 1)]
+    while stack:
+        number, start = stack.pop()
+        block = graph.blocks[number]
+        for m in range(start, block.end):
+            facts, other = graph.effects[m], graph.instructions[m]
+            if facts is None or other is None or OPS[other.base].drains:
+                break
+            waits = board < SCOREBOARDS and board in {*facts.wait, *facts.waits}
+            if waits and (other.always or other.guard == i.guard):
+                break
+            if other.base in USERS and (not own or _map(other) in own):
+                found.add(m)
+                break
+            if any((a.file, a.first + word) in own for a in other.writes for word in range(a.count)):
+                break
+        else:
+            if block.calls is None:
+                new = [to for to in block.next if to not in seen]
+                seen.update(new)
+                stack += [(to, graph.blocks[to].start) for to in new]
+    return found
+
+
+def _map(i: Instruction) -> tuple[str, int] | None:
+    """The first register of the address of a tensor map."""
+    where = i.operands[1]
+    register = (where.ur or where.base) if isinstance(where, Mem) else None
+    return None if register is None else (register.file, register.index)
