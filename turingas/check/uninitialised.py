@@ -32,7 +32,8 @@ START = reduce(int.__or__, FILES.values())  # what nothing has written when a ke
 PREDICATES = FILES["P"] | FILES["UP"]
 SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
 MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
-ODD = frozenset(up + base for base in (*SELECTS, *MERGES) for up in ("", "U"))
+SPILLS = ("STL",)  # half of a pair that compilers put away may have no value
+ODD = frozenset(SPILLS) | frozenset(up + base for base in (*SELECTS, *MERGES) for up in ("", "U"))
 SHOWN = 6  # branches of a path
 
 #: literals that hold in every thread where some registers are unwritten -> these registers, as bits. (Few sets of
@@ -56,6 +57,8 @@ def _wanted(this: Effects) -> int:
         return mask
     if this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
+    elif this.i.base in SPILLS:
+        mask &= sum(touch.mask for touch in this.reading if touch.access.what == "address")
     else:
         mask &= PREDICATES
     return mask
