@@ -19,7 +19,8 @@ Self = TypeVar("Self", bound="Module")
 
 @dataclass(frozen=True)
 class Given:
-    """In the place of an argument of ``Kernel.prepare``: its number among those that are given each time, from 0."""
+    """In the place of an argument of ``Kernel.prepare``, an array or a tensor map: its number among those that are
+    given each time, from 0: an address, or the bytes of the map."""
 
     number: int
 

@@ -5,6 +5,7 @@ The GPU loader and the CPU device check with the same functions and so refuse wi
 
 from __future__ import annotations
 
+import functools
 import struct
 import warnings
 from collections.abc import Iterable, Sequence
@@ -168,17 +169,24 @@ def warn_of_bits(kernel: Kernel, number: int, param: Param, value: Any, name: st
         warnings.warn(LaunchWarning(message), stacklevel=callers_level())
 
 
-def float_parameters(kernel: Kernel) -> set[int]:
+def float_parameters(kernel: Kernel) -> frozenset[int]:
     """The parameters of 4 bytes that are read by FP32 arithmetic alone, by their numbers."""
-    isa, first = instruction_set(kernel.arch), kernel.facts.params_at(kernel.param_bytes)
-    places = {first + param.offset: number for number, param in enumerate(kernel.params) if param.size == 4}
+    first = kernel.facts.params_at(kernel.param_bytes)
+    places = tuple((first + param.offset, n) for n, param in enumerate(kernel.params) if param.size == 4)
+    return _read_as_floats(kernel.arch, places, tuple(kernel.code))
+
+
+@functools.lru_cache(64)
+def _read_as_floats(arch: str, numbers: tuple[tuple[int, int], ...], code: tuple[int, ...]) -> frozenset[int]:
+    """``numbers``: of parameters, by where they lie in constant bank 0."""
+    isa, places = instruction_set(arch), dict(numbers)
     floats: set[int] = set()
     others: set[int] = set()
     holders: dict[tuple[str, int], set[int]] = {}  # registers that hold parameters, in the order of the code
-    for at, word in enumerate(kernel.code):
+    for at, word in enumerate(code):
         i = instruction(isa, word, WORD_BYTES * at)
         if i is None:
-            return set()
+            return frozenset()
         constants = [o for o in i.operands if isinstance(o, (Const, Mem)) and _in_bank_0(o)]
         read = {places[o.offset] for o in constants if o.offset in places}
         held = {n for o in i.operands if isinstance(o, Reg) and not o.write for n in holders.get((o.file, o.index), ())}
@@ -192,7 +200,7 @@ def float_parameters(kernel: Kernel) -> set[int]:
                 holders.pop((access.file, access.first + n), None)
         if copied and i.writes:
             holders[i.writes[0].file, i.writes[0].first] = read | held
-    return floats - others
+    return frozenset(floats - others)
 
 
 def _in_bank_0(o: Const | Mem) -> bool:

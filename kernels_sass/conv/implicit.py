@@ -22,7 +22,7 @@ from kernels_sass.conv.shape import check_layout
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
-from loader.module import CPU
+from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
@@ -35,7 +35,7 @@ STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a s
 QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
-READY = 64  # launches that a plan remembers, by the addresses of their arrays
+MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
 ADDING_THREADS = 256
 #: Microseconds of an H200, in fp32, as 88 layers at random had them, to 4 % in the median: a launch; one filter's
 #: stage, and what a filter of a tile takes before and behind these; 2^20 numbers that pack.sass makes, or that lanes
@@ -254,9 +254,6 @@ def loaded(device: str, make: Callable[..., Cubin], *of: Any) -> Any:
     return _loaded(device if device == CPU else cuda.device_named(device), make, *of)
 
 
-Ready = Callable[[int], None]  # queues all on a stream
-
-
 class Implicit:
     """A layer, as ``Conv2d`` has it: y = act(conv(x, weight) + bias + residual)."""
 
@@ -317,8 +314,6 @@ class Implicit:
         if kept is None or kept.nbytes < count * self.precision.item:
             if kept is not None:
                 kept.free()
-                for plan in self.plans.values():
-                    plan.ready.clear()
             kept = self.kept[place] = library.empty(x, (count,))[0]
         return kept, kept.address
 
@@ -424,71 +419,81 @@ class _Plan:
         self.rows = -(-self.pixels // TILE_M) * TILE_M
         sums = self.splits * self.rows * shape.k * 4 // item if self.splits > 1 else 0
         self.scratch = math.prod(self.packed or (0,)) + sums
-        self.ready: dict[Sizes, Ready] = {}
+        self.residual = residual
+        self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
+        self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        key = x, y, residual, scratch
-        if key not in self.ready:
-            if len(self.ready) >= READY:
-                del self.ready[next(iter(self.ready))]
-            self.ready[key] = self._ready(x, y, residual, scratch)
-        self.ready[key](stream)
-
-    def _ready(self, x: int, y: int, residual: int, scratch: int) -> Ready:
-        """The launches for arrays at these addresses."""
-        launches = [self._pack(x, scratch)] if self.packed else []
-        source = scratch if self.packed else x
-        if self.splits > 1:
-            sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
-            launches += [self._main(sums, 0, source), self._add(sums, y, residual)]
-        else:
-            launches.append(self._main(y, residual, source))
+        sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
+        x_map = self._map(0, scratch if self.packed else x)
+        y_map = bytes(128) if self.tiling.direct else self._map(1, sums if self.splits > 1 else y)
+        values = x, y, residual, scratch, sums, x_map, y_map
         if self.place == HOST:
-            def run(stream: int) -> None:
-                for kernel, grid, threads, shared, args in launches:
-                    kernel.launch(grid, threads, *args, shared=shared)
+            for kernel, grid, threads, shared, args in self._launches(*values):
+                kernel.launch(grid, threads, *args, shared=shared)
+            return
+        if not self.queues:
+            for kernel, grid, threads, shared, args in self._launches(*map(Given, range(len(values)))):
+                count = 1 + max(one.number for one in args if isinstance(one, Given))
+                ready = kernel.prepare(grid, threads, *args, shared=shared)
+                self.queues.append((kernel.module.queue([ready], count), count))
+        for queue, count in self.queues:
+            queue(stream, *values[:count])
 
-            return run
-        queues = [kernel.module.queue([kernel.prepare(grid, threads, *args, shared=shared)])
-                  for kernel, grid, threads, shared, args in launches]  # fmt: skip
+    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, sums: Any, x_map: Any, y_map: Any) -> list[Any]:
+        """Kernel, grid, threads, shared memory and arguments of each."""
+        residual = residual if self.residual else 0
+        if self.splits > 1:
+            main = [self._main(x_map, y_map, 0, 0), self._add(sums, y, residual)]
+        else:
+            main = [self._main(x_map, y_map, residual, y if self.tiling.direct else 0)]
+        return [*([self._pack(x, scratch)] if self.packed else []), *main]
 
-        def queue(stream: int) -> None:
-            for one in queues:
-                one(stream)
+    def _map(self, which: int, address: int) -> Any:
+        """The tensor map of x (0) or y (1) at an address, made once: on a GPU its bytes."""
+        known = self.maps[which]
+        if address not in known:
+            if len(known) >= MAPS:
+                known.clear()
+            made = (self._x_map, self._y_map)[which](address)
+            known[address] = made if self.place == HOST else made.opaque
+        return known[address]
 
-        return queue
+    def _x_map(self, address: int) -> Any:
+        given, dtype = self.source, self.precision.dtype
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision)
 
-    def _array(self, address: int, shape: Sizes) -> Any:
-        """A pointer: the address, or on the CPU device an array."""
-        if self.place != HOST or not address:
+    def _y_map(self, address: int) -> Any:
+        """Of y, or the sums of those who share tiles."""
+        shared, tiling = self.splits > 1, self.tiling
+        sizes = (self.splits * self.rows if shared else self.pixels), self.shape.k
+        dtype, item = ("float32", 4) if shared else (self.precision.dtype, self.precision.item)
+        target = view(self.place, address, sizes, adjacent(sizes, item), dtype)
+        return loader.tensor_map(target, (16, tiling.columns), swizzle=hgmma.ROW, dtype=dtype)
+
+    def _array(self, address: Any, shape: Sizes) -> Any:
+        """A pointer: the address, or what is given in its place, or on the CPU device an array."""
+        if self.place != HOST or not address or isinstance(address, Given):
             return address
         return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
 
-    def _main(self, y: int, residual: int, source: int) -> tuple[Any, ...]:
-        """``y``: or the sums, where several blocks share a tile."""
+    def _main(self, x_map: Any, y_map: Any, residual: Any, y: Any) -> tuple[Any, ...]:
         shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
-        x_map = given.map(view(self.place, source, given.shape, given.strides, precision.dtype), precision)
         flat = self.pixels, shape.k
-        y_map: Any = bytes(128)
-        if not tiling.direct:
-            made = (self.splits * self.rows, shape.k) if tiling.shared_k else flat
-            dtype = "float32" if tiling.shared_k else precision.dtype
-            target = view(self.place, y, made, adjacent(made, 4 if tiling.shared_k else precision.item), dtype)
-            y_map = loader.tensor_map(target, (16, tiling.columns), swizzle=hgmma.ROW, dtype=dtype)
         reach, (rows, columns) = given.filter[1], given.dilation
         numbers = (
             *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
             shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
             *given.stride, *given.padding, *self.steps,
         )  # fmt: skip
-        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y if tiling.direct else 0))
+        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
         more = [_pointer(self.scales)] if precision.halves else []
         more += [self.tiles, self.each] if tiling.shared_k else []
         args = x_map, self.filters, y_map, *pointers, *numbers, *more
         return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
 
-    def _add(self, sums: int, y: int, residual: int) -> tuple[Any, ...]:
+    def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:
         """Adds what blocks have made that share tiles."""
         shape, quads = self.shape, self.shape.k // QUAD
         parts: Any = sums
@@ -496,7 +501,7 @@ class _Plan:
             made = self.splits * self.rows, shape.k
             parts = view(HOST, sums, made, adjacent(made, 4), "float32")
         more: list[Any] = [] if self.bias is None else [self._bias()]
-        more += [self._array(residual, shape.y_shape)] if residual else []
+        more += [self._array(residual, shape.y_shape)] if self.residual else []
         count = self.pixels * quads
         sizes = count, quads, hgmma.inverse(quads), self.splits, shape.k, self.rows
         args = parts, self._array(y, shape.y_shape), *sizes, *more
@@ -506,7 +511,7 @@ class _Plan:
     def _bias(self) -> Any:
         return _pointer(self.bias)
 
-    def _pack(self, x: int, target: int) -> tuple[Any, ...]:
+    def _pack(self, x: Any, target: Any) -> tuple[Any, ...]:
         shape, item = self.shape, self.precision.item
         steps = shape.strides(shape.x_shape, item)
         channels, columns, pad = self.source.packed

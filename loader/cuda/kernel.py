@@ -23,6 +23,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
 from turingas.launch import check_array, check_count, cluster_of, find, label, scalar, shape, warn_of_bits
+from turingas.tensor_map import NBYTES
 
 TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
@@ -170,7 +171,8 @@ class CudaKernel(Kernel):
         check_count(self.name, self.params, args)
         given = {n: value.number for n, value in enumerate(args) if isinstance(value, Given)}
         for n in given:
-            check_array(self._labels[n], self.params[n].size, self.params[n].type)
+            if self.params[n].size != NBYTES:  # or else the bytes of a tensor map are given
+                check_array(self._labels[n], self.params[n].size, self.params[n].type)
         rest = [n for n in range(len(args)) if n not in given]
         values = [args[n] for n in rest]
         area, packer = Area(self.params, self._code.param_bytes), self._packer(values, rest)

@@ -26,7 +26,7 @@ class Area:
     def __init__(self, params: Sequence[Param], nbytes: int) -> None:
         self.bytes = ctypes.create_string_buffer(max(1, nbytes))
         base = ctypes.addressof(self.bytes)
-        self.places = [base + param.offset for param in params]
+        self.places, self.sizes = [base + param.offset for param in params], [param.size for param in params]
         self._table = (ctypes.c_void_p * max(1, len(params)))(*self.places)
         self.table = ctypes.addressof(self._table)
 
@@ -69,18 +69,24 @@ Run = Callable[..., None]
 
 def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
     """Launches of kernels of one module, one behind the other: a function of the stream, as a number, and of what is
-    given, ``count`` addresses at least. These are packed once for all launches, into memory that all their parameters
-    point to."""
+    given, ``count`` addresses at least; in the place of an address, for a parameter that is a tensor map, its bytes.
+    These are packed once for all launches, into memory that all their parameters point to."""
     count = max([count, *(1 + number for one in launches for number in one.given.values())])
-    memory = ctypes.create_string_buffer(max(1, POINTER * count))
+    sizes = [POINTER] * count
+    for one in launches:
+        for n, number in one.given.items():
+            sizes[number] = one.area.sizes[n]
+    memory = ctypes.create_string_buffer(max(1, sum(sizes)))
     base, steps = ctypes.addressof(memory), list[tuple[Launched, Any, int]]()
+    there = [base + sum(sizes[:number]) for number in range(count)]
     memory.kept = []  # type: ignore[attr-defined]  # what has to live as long as the function does
     for one in launches:
-        places = [base + POINTER * one.given[n] if n in one.given else place for n, place in enumerate(one.area.places)]
+        places = [there[one.given[n]] if n in one.given else place for n, place in enumerate(one.area.places)]
         table = (ctypes.c_void_p * max(1, len(places)))(*places)
         memory.kept += one.area, table  # type: ignore[attr-defined]
         steps.append((one.kernel, configuration(one.kernel.gpu, one.sizes, one.attributes), ctypes.addressof(table)))
-    return runner(steps, struct.Struct(f"<{count}Q").pack_into, memory)
+    codes = ("Q" if size == POINTER else f"{size}s" for size in sizes)
+    return runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory)
 
 
 def runner(

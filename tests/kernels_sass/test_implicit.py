@@ -15,6 +15,7 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer
+from loader.cuda.kernel import CudaKernel
 from loader.reference.problem import arrange, relative_error
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
@@ -193,6 +194,25 @@ def test_buffers(gpu, precision, layout, c):
     assert maps == (1, 1 if layout == "NCHW" else 2)
     names = ["pack", "hgmma"] if layout == "NCHW" else ["hgmma"]
     assert [name for name, *_ in gpu.launches] == 3 * names
+
+
+def test_launches_are_made_ready_once(gpu, monkeypatch):
+    """Whatever addresses come: only tensor maps are made of new ones, each once, and right for each array."""
+    prepared, prepare = [], CudaKernel.prepare
+    monkeypatch.setattr(CudaKernel, "prepare", lambda self, *args, **more: (prepared.append(self.name),
+                                                                            prepare(self, *args, **more))[1])  # fmt: skip
+    random = np.random.default_rng(0)
+    xs, more = (random.standard_normal((3, 1, 2, 3, 8), np.float32) for _ in range(2))
+    w = random.standard_normal((8, 8, 1, 1), np.float32)
+    there = [[Buffer.of(one, "cuda:0") for one in some] for some in (xs, more)]
+    ys = [Buffer((1, 2, 3, 8), np.float32, "cuda:0") for _ in range(2)]
+    with Conv2d(w, None, 0, None, "NHWC", "cuda:0") as layer:
+        for turn in range(6):
+            layer(there[0][turn % 3], there[1][turn % 3], out=ys[turn % 2])
+            exact = np.einsum("nhwc,kc->nhwk", xs[turn % 3].astype("f8"), w[:, :, 0, 0]) + more[turn % 3]
+            assert relative_error(ys[turn % 2].numpy(), exact) < 1e-6
+    assert prepared == ["hgmma"]
+    assert (gpu.calls["cuTensorMapEncodeIm2col"], gpu.calls["cuTensorMapEncodeTiled"]) == (3, 1 + 2)
 
 
 def test_weights_on_a_gpu(gpu):
