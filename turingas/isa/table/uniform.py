@@ -107,6 +107,11 @@ ROWS = rows(
     ("UFRND{ftz}{frnd} URd, f32",                                 0x185D, {75: 2, 84: 2}, RTX),
     ("UF2I{ftz}{toint}{fromhalf}{frnd}{ntz} URd, -|URb|",         0x125C, {}, RTX),
     ("UF2I{ftz}{toint}{frnd}{ntz} URd, f32",                      0x185C, {84: 2}, RTX),
+    ("UF2I{ftz}{toint}.F16{frnd}{ntz} URd, f16lo",                0x185C, {84: 1}, RTX),
+    ("UF2I{ftz}{toint}.BF16{frnd}{ntz} URd, bf16lo",              0x185C, {84: 4}, RTX),
+    *((f"UFRND{{ftz}}.{half}{{frnd}} URd, {half.lower()}lo",      0x185D, {75: code, 84: code}, RTX) for half, code in (("F16", 1), ("BF16", 4))),
+    *((f"UF2F{{ftz}}.{to}.{half}{{rnd}} URd, {half.lower()}lo",   0x185B, {75: code, 84: of}, RTX)
+      for to, half, code, of in (("F16", "BF16", 1, 4), ("F32", "F16", 2, 1), ("F32", "BF16", 2, 4), ("BF16", "F16", 4, 1))),
     ("UF2IP{u8}.F32{trunc}{ntz74}{relu75} URd, URa, URb, URc{h1}", 0x1259, {}, RTX),
     ("UF2IP{u8}.F32{trunc}{ntz74}{relu75} URd, URa, f32, URc{h1}", 0x1859, {}, RTX),
     ("UI2I{i2i}.S32.SAT URd, URb",                                0x124E, {}, RTX),
