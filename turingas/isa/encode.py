@@ -138,13 +138,17 @@ class Encoder:
             guard, uniform = GUARDS.get(name, NO_GUARD)
             name, _, tail = tail.partition(" ")
         kinds = self._entries.get(name)
-        entry = kinds.get(_kind(tail)) if kinds is not None else None
-        if entry is None or uniform is not None and uniform != entry.form.guard:
+        if kinds is None:
             return None
-        parts = tail.split(", ")
         try:
+            entry = kinds.get(tail.encode().translate(None, UNTOLD))
+            if entry is None:
+                return None
+            parts = tail.split(", ")
             bits = reduce(or_, map(getitem, entry.tables, parts), entry.bits | guard)
         except ValueError:
+            return None
+        if uniform is not None and uniform != entry.form.guard:
             return None
         if entry.careful and (entry.target is not None or not entry.allows(parts, bits)):
             return None
