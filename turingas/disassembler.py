@@ -7,6 +7,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import repeat
+from operator import add
 from typing import TextIO
 
 from turingas import collector
@@ -23,7 +25,7 @@ from turingas.cubin.split import differences, split
 from turingas.cubin.write import build, combine
 from turingas.errors import AsmError
 from turingas.isa.arch import WORD_BYTES, arch
-from turingas.isa.isa import Isa, instruction_set
+from turingas.isa.isa import instruction_set
 from turingas.listing import PLAIN, Shown
 from turingas.source.listings import quoted
 
@@ -92,7 +94,11 @@ def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
             labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
             sizes[at] = len(kernel.code)
             yield ""
-            yield from _kernel(kernel, words, labels[at], found, shown)
+            yield from _head(kernel, words, labels[at], found)
+            yield from _code(kernel, words, labels[at], found, shown)
+            for bank, data in kernel.constants.items():
+                yield f".bank {bank}"
+                yield from _bank(bytes(data), found.words if bank == addresses.TABLE_BANK else {}, labels[at])
     if parts.sections or parts.dropped or parts.symbols:
         yield ""
         yield "# What else the file holds"
@@ -132,9 +138,8 @@ def _batches(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
     yield some
 
 
-def _kernel(
-    kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses, shown: Shown
-) -> Iterator[str]:
+def _head(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses) -> Iterator[str]:
+    """What stands before the instructions."""
     isa = instruction_set(kernel.arch)
     options = {
         "bind": "" if kernel.bind == e.STB_GLOBAL else BIND_NAMES.get(kernel.bind, str(kernel.bind)),
@@ -170,10 +175,6 @@ def _kernel(
     if tail(isa, kernel.facts, words):
         yield ".tail none"
     yield " ".join([f".layout {len(kernel.code):#x}", *(labels[WORD_BYTES * n] for n in sorted(found.unknown))])
-    yield from _code(kernel, words, isa, labels, found, shown)
-    for bank, data in kernel.constants.items():
-        yield f".bank {bank}"
-        yield from _bank(bytes(data), found.words if bank == addresses.TABLE_BANK else {}, labels)
 
 
 def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses) -> dict[int, str]:
@@ -212,9 +213,9 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(
-    kernel: Kernel, words: list[int], isa: Isa, labels: dict[int, str], found: Addresses, shown: Shown
-) -> Iterator[str]:
+def _code(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses, shown: Shown) -> list[str]:
+    """The instructions, with labels and relocations."""
+    isa = instruction_set(kernel.arch)
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
         parts = [".reloc", relocations.name(row.type), quoted(row.symbol)]
@@ -228,21 +229,21 @@ def _code(
     texts = isa.lines(words, 0, True, labels)
     for n, text in special.items():
         texts[n] = text
-    lines = [
-        (text if text[0] == "." else text + ";").ljust(CODE_COLUMN) + comment  # an opaque word is no instruction
-        for text, comment in zip(texts, _comments(-len(texts) // AT_ONCE * -AT_ONCE))
-    ]
+    ended = [text + ";" if text[0] != "." else text for text in texts]  # an opaque word is no instruction
+    comments = _comments(-len(texts) // AT_ONCE * -AT_ONCE)
+    lines = list(map(add, map(str.ljust, ended, repeat(CODE_COLUMN)), comments))
     before = {at: [label + ":"] for at, label in labels.items()}
     for at, rows in relocated.items():
         before.setdefault(at, []).extend(rows)
     if shown != PLAIN:
         shown.annotate(kernel, words, lines, before)
+    whole: list[str] = []
     done = 0
     for at in sorted(before):
-        yield from lines[done : at // WORD_BYTES]
-        yield from before[at]
+        whole += lines[done : at // WORD_BYTES]
+        whole += before[at]
         done = at // WORD_BYTES
-    yield from lines[done:]
+    return whole + lines[done:]
 
 
 @functools.lru_cache(2)

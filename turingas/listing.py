@@ -9,11 +9,7 @@ from dataclasses import dataclass
 
 from turingas.cubin.model import Kernel, Parts
 from turingas.errors import AsmError
-from turingas.flow.graph import Graph
-from turingas.flow.known import told
-from turingas.flow.live import FILES, Lives
 from turingas.isa.arch import WORD_BYTES
-from turingas.isa.effects import register_of
 
 DEBUG = (".debug", ".nv_debug")  # how the names of sections of debuggers begin, behind .rel and .rela
 AGAIN = 40  # instructions behind which the heads of columns are repeated
@@ -67,6 +63,9 @@ class Shown:
                 if n % AGAIN == 0 or WORD_BYTES * n in before:
                     before.setdefault(WORD_BYTES * n, []).extend(f"#{head:>{width + len(head)}}" for head in heads)
         if self.descriptors:
+            from turingas.flow.graph import Graph  # a plain listing needs none of it
+            from turingas.flow.known import told
+
             for n, every in told(Graph(kernel)).items():
                 before.setdefault(WORD_BYTES * n, []).extend(f"# {of}: {text}" for of, text in every)
         if self.source:
@@ -84,6 +83,10 @@ def debugs(section: str) -> bool:
 def _life(kernel: Kernel) -> tuple[list[str], list[str]]:
     """Heads of the columns, and the columns of each instruction: of each file of registers how many are taken, and a
     character for each that the kernel uses."""
+    from turingas.flow.graph import Graph
+    from turingas.flow.live import FILES, Lives
+    from turingas.isa.effects import register_of
+
     lives = Lives(Graph(kernel))
     used = {file: found for file in FILES if (found := lives.used(file))}
     rows = []

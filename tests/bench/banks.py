@@ -18,7 +18,7 @@ from tests.kernels.cases import ARCHS, CASES
 from tests.tools.schedule_libraries import draw
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
-from turingas.scheduler.given import NOTHING, YIELD
+from turingas.isa.given import NOTHING, YIELD
 from turingas.scheduler.rebank import coded, cost
 
 

@@ -40,8 +40,8 @@ from turingas.cubin.model import Code
 from turingas.errors import AsmError, raise_all
 from turingas.flow.graph import Graph
 from turingas.isa.arch import WORD_BYTES
+from turingas.isa.given import NOTHING, whole
 from turingas.scheduler.codes import codes
-from turingas.scheduler.given import NOTHING, whole
 from turingas.scheduler.needs import Needs
 
 RULES = ("ptxas", "natural", "every:4", "every:8")

@@ -666,3 +666,21 @@ def test_a_finding_names_both() -> None:
 def test_each_pair_once() -> None:
     text = "--:-:0:-:2 LDG.E.128.SYS R0, [R8]\n--:-:-:-:5 FFMA R4, R0, R1, R2\n--:-:-:-:5 MOV R5, R3"
     assert kinds(text) == [("raw", 1, 0), ("raw", 2, 0)]
+
+
+@pytest.mark.parametrize("arch", ["sm_103", "sm_110", "sm_120"])
+def test_doubles_come_at_no_fixed_time(arch: str) -> None:
+    """Where FP64 is slow its results have scoreboards: what ptxas 13.5 makes for sm_110 of random PTX."""
+    compare = "--:-:1:-:1 DSETP.MAX.AND P0, P3, RZ, R4, PT\n--:-:-:-:1 MOV R18, 0x80000"
+    assert kinds(f"{compare}\n02:-:-:-:1 SEL R6, RZ, R7, P0", arch) == []
+    assert kinds(f"{compare}\n--:-:-:-:1 SEL R6, RZ, R7, P0\n02:-:-:-:1 NOP", arch) == [("raw", 2, 0)]
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_stall_0_without_scoreboards(arch: str) -> None:
+    """The code of ptxas 13.5 with -O0: each instruction begins when the one before is done."""
+    code = "--:-:-:{} LDG.E R2, desc[UR4][R4.64]\n--:-:-:Y:0 IADD3 R2, R2, 0x3, RZ\n"
+    code += "--:-:-:Y:0 STG.E desc[UR4][R4.64], R2"
+    code = code if arch == "sm_90" else code.replace("IADD3 R2,", "IADD3 R2, PT, PT,")
+    assert kinds(code.format("Y:0"), arch) == []
+    assert ("no-scoreboard", 1, 0) in kinds(code.format("Y:5"), arch)

@@ -177,3 +177,10 @@ top:
 def test_what_need_not_be_written(line):
     """All predicates are moved, whichever are needed; what is not selected does not matter (ptxas 13.5, sm_100a)."""
     assert not found(f"--:-:-:-:8 {line};\n{STORE.replace('R0', 'RZ')}\n{EXIT}")
+
+
+def test_half_of_a_pair_that_is_put_away():
+    """ptxas spills pairs of which it has written one half (13.5, sm_120a, -maxrregcount=24)."""
+    code = "--:-:-:-:8 MOV R4, 0x1;\n--:-:-:-:8 MOV R1, 0x8;\n--:-:-:-:1 STL.64 [R1+0x20], R4;\n"
+    assert not found(code + EXIT)
+    assert found(code.replace("[R1", "[R7") + EXIT)

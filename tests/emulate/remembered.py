@@ -21,7 +21,7 @@ import numpy as np
 from turingas.emulate import device
 from turingas.emulate.machine import Wave
 
-MOST = 1 << 28  # bytes of states that are remembered
+MOST = 1 << 27  # bytes of states that are remembered
 OFTEN = 256  # steps after which the budget is looked at
 SHORT = 16  # instructions of a step
 SPLITS = ("warp", "pc", "mask", "state", "key", "need", "last")

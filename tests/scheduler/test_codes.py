@@ -20,8 +20,8 @@ from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
 from turingas.errors import AsmError
 from turingas.isa import control
+from turingas.isa.given import NOTHING, Given, given, whole
 from turingas.scheduler.codes import codes, yield_rule
-from turingas.scheduler.given import NOTHING, Given, given, whole
 
 VECTORS = """
 .kernel add

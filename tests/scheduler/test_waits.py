@@ -19,9 +19,9 @@ from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
+from turingas.isa.given import NOTHING, Given, whole
 from turingas.scheduler import boards
 from turingas.scheduler.codes import codes
-from turingas.scheduler.given import NOTHING, Given, whole
 from turingas.scheduler.ways import Ways
 
 MORE = 1.08  # of the model's cycles with ptxas's codes

@@ -34,9 +34,9 @@ from turingas.cubin.model import Code, Kernel
 from turingas.errors import AsmError, CubinError
 from turingas.flow.graph import Graph
 from turingas.isa import control
+from turingas.isa.given import NOTHING, whole
 from turingas.isa.latency import STALL_ZERO
 from turingas.scheduler.codes import codes
-from turingas.scheduler.given import NOTHING, whole
 from turingas.scheduler.order import put
 from turingas.scheduler.reorder import reorder
 

@@ -28,8 +28,15 @@ class Mistake(Exception):
 
 def split(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The words of a directive: plain ones, and KEY=VALUE."""
-    plain = [word for word in args if "=" not in word]
-    return plain, dict(word.split("=", 1) for word in args if "=" in word)
+    plain: list[str] = []
+    options: dict[str, str] = {}
+    for word in args:
+        key, equals, value = word.partition("=")
+        if equals:
+            options[key] = value
+        else:
+            plain.append(word)
+    return plain, options
 
 
 def one(args: list[str], what: str) -> str:
@@ -97,7 +104,7 @@ def choice(text: str, known: Mapping[str, int], bits: int = 0) -> int:
 
 def name(text: str) -> str:
     """A name as it is written: %23 stands for #, - alone for no name."""
-    return "" if text == "-" else unquote(text, errors="surrogateescape")
+    return "" if text == "-" else unquote(text, errors="surrogateescape") if "%" in text else text
 
 
 def key(text: str) -> str:

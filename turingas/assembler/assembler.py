@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import operator
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turingas import collector
 from turingas.assembler import arguments as arg
@@ -18,27 +21,29 @@ from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.kinds import other
-from turingas.cubin.model import Code, Constant, RawSection, packed
+from turingas.cubin.model import Code, CodeRelocation, Constant, RawSection, packed
 from turingas.cubin.moved import Moves
 from turingas.cubin.nvinfo import Info
 from turingas.cubin.write import Numbers, combine
 from turingas.errors import UNNAMED, AsmError, AsmWarning, EncodeError, LaunchError, UnknownLabel, raise_all
-from turingas.flow.graph import Graph
 from turingas.isa import arch as architectures
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.form import WORD
+from turingas.isa.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
 from turingas.isa.instruction import Label as Place
 from turingas.isa.instruction import Reg, instruction
 from turingas.isa.isa import Isa
 from turingas.isa.table import OPS
 from turingas.packages import callers_level
-from turingas.scheduler.given import NEUTRAL, NOTHING, YIELD, Given, given, whole
-from turingas.scheduler.pipeline import Pipelined as Overlapping
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import PlainLine, Source, decode, places, split_text
 from turingas.source.parse import Directive, Instruction, Item, Label
+
+if TYPE_CHECKING:
+    from turingas.flow.graph import Graph
+    from turingas.scheduler.pipeline import Pipelined as Overlapping
 
 ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
@@ -109,7 +114,7 @@ def parsed(
         text = source[found.start() :].partition("\n")[0]
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
     read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
-    if any(rotate.is_marker(item) for item in read.items if type(item) is Directive):
+    if any(map(rotate.is_marker, read.schedules)):
         rotations, errors = rotate.find(read.items)
         read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
     return facts.name, kernel, read
@@ -166,20 +171,19 @@ class Assembler(Directives):
         """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
         parsed = self.parsed
         self.whole = parsed.whole
-        for item in parsed.items:
-            try:
-                if isinstance(item, Instruction):
-                    draft = self.draft or self._code()
-                    draft.lines.append(item)
-                    if draft.waiting:
-                        self._relocate()
-                elif isinstance(item, Label):
-                    draft = self._code()
-                    draft.labels[item.name] = draft.address
-                else:
-                    self._directive(item)
-            except Mistake as mistake:
-                self._report(item, mistake)
+        for kind, some in itertools.groupby(parsed.items, type):
+            if kind is Instruction:
+                self._instructions([item for item in some if isinstance(item, Instruction)])
+                continue
+            for item in some:
+                try:
+                    if isinstance(item, Label):
+                        draft = self._code()
+                        draft.labels[item.name] = draft.address
+                    elif isinstance(item, Directive):
+                        self._directive(item)
+                except Mistake as mistake:
+                    self._report(item, mistake)
         for draft in self.drafts:
             self._finish(draft)
         self._finish_data()
@@ -195,6 +199,19 @@ class Assembler(Directives):
         for warning in self.warnings:
             warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
+
+    def _instructions(self, some: list[Instruction]) -> None:
+        """Instructions that follow one another."""
+        try:
+            draft = self._code()
+        except Mistake as mistake:
+            for item in some:
+                self._report(item, mistake)
+            return
+        if draft.waiting:
+            draft.lines.append(some.pop(0))
+            self._relocate()
+        draft.lines += some
 
     # -- the end
 
@@ -220,7 +237,8 @@ class Assembler(Directives):
             if text not in labels:
                 self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
-            kernel.relocations[at] = replace(kernel.relocations[at], addend=labels[text])
+            row = kernel.relocations[at]
+            kernel.relocations[at] = CodeRelocation(row.address, row.type, row.symbol, labels[text])
         kernel.code = Code(packed(words))
         kernel.lines = places([NOWHERE if isinstance(line, int) else line.line for line in draft.lines])
         self._resources(draft, used)
@@ -245,39 +263,38 @@ class Assembler(Directives):
     def _encoded(self, draft: Draft) -> tuple[list[int], dict[int, Given], int]:
         """The words of a kernel, too few if there are mistakes; the control codes that are to be filled in, and what is
         given of them; the number of registers."""
-        labels = draft.labels
-        needs, join = self.isa.needs, self.isa.join
-        words: list[int] = []
         gaps: dict[int, Given] = {}
-        used = 0  # bits that tell how many registers (``Isa.needs``)
-        for at, line in enumerate(draft.lines):
-            if isinstance(line, int):
-                words.append(line)
-                continue
-            text, body, known = line.statement
-            if known is not None:
-                used |= known
-                words.append(known & WORD)
-                continue
-            try:
-                if not text or "?" in text:
-                    gaps[at] = given(text)
-                    code = NEUTRAL
-                else:
-                    code = control.parse(text)
-                immediate = 0
-                if "32@" in body or START in body:
-                    body, immediate = evaluate(body, WORD_BYTES * at, labels)
-                found = needs(body, WORD_BYTES * at, labels)
-                used |= found
-                word = found & WORD | code
-                words.append((join(found & WORD, code) if word & control.REUSE_MASK else word) | immediate)
-            except EncodeError as error:
-                if self.whole or not isinstance(error, UnknownLabel):
-                    self.errors.append(line.error(error.message, error.position, error.hint))
-            except control.ControlError as error:
-                self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
-        return words, gaps, max(used >> 128, 1).bit_length() - 1
+        found = [line if isinstance(line, int) else line.statement[2] for line in draft.lines]
+        for at, bits in enumerate(found):
+            if bits is None:
+                line = draft.lines[at]
+                assert isinstance(line, Instruction)
+                try:
+                    found[at] = self._bits(line, at, draft.labels, gaps)
+                except EncodeError as error:
+                    if self.whole or not isinstance(error, UnknownLabel):
+                        self.errors.append(line.error(error.message, error.position, error.hint))
+                except control.ControlError as error:
+                    self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
+        told = [bits for bits in found if bits is not None]
+        used = functools.reduce(operator.or_, told, 0) >> 128  # bits that tell how many registers (``Isa.needs``)
+        return [bits & WORD for bits in told], gaps, max(used, 1).bit_length() - 1
+
+    def _bits(self, line: Instruction, at: int, labels: Mapping[str, int], gaps: dict[int, Given]) -> int:
+        """What ``Isa.needs`` gives, with the control code, of instruction number ``at``, which may be a branch."""
+        text, body, _ = line.statement
+        if not text or "?" in text:
+            gaps[at] = given(text)
+            code = NEUTRAL
+        else:
+            code = control.parse(text)
+        immediate = 0
+        if "32@" in body or START in body:
+            body, immediate = evaluate(body, WORD_BYTES * at, labels)
+        bits = self.isa.needs(body, WORD_BYTES * at, labels)
+        if (bits | code) & control.REUSE_MASK:
+            self.isa.join(bits & WORD, code)
+        return bits | code | immediate
 
     def _preloaded(self, draft: Draft, item: Directive) -> None:
         """Constants become uniform registers, which are loaded ahead of the first instruction."""
@@ -419,7 +436,7 @@ class Assembler(Directives):
 
     def _resources(self, draft: Draft, used: int) -> None:
         kernel = draft.kernel
-        opaque = {line & ~control.MASK for line in draft.lines if type(line) is int}
+        opaque = {line & ~control.MASK for line in draft.lines if type(line) is int} if draft.numbers else set()
         used = max([used, *map(self.isa.registers, opaque)])
         least = used_barriers(self.isa, kernel.code)
         kernel.registers = min(used + architectures.SPARE_REGISTERS, self.facts.max_registers)

@@ -228,7 +228,7 @@ class Directives:
         if len(args) not in (1, 2):
             raise Mistake("write .param [NAME] SIZE|TYPE [offset=N]")
         params, name = self._code().kernel.params, args[:-1]
-        known, end = type_size(args[-1]), self._code().kernel.param_bytes
+        known, end = type_size(args[-1]), params[-1].offset + params[-1].size if params else 0
         size = arg.size(args[-1]) if known is None else known
         align = max(min(size & -size, NATURAL_ALIGN), 1)
         offset = arg.size(options["offset"]) if "offset" in options else -(-end // align) * align
@@ -253,8 +253,9 @@ class Directives:
     def _reloc(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if len(args) not in (2, 3):
             raise Mistake("write .reloc TYPE SYMBOL [ADDEND]")
-        self._code().waiting.append((arg.relocation(args[0]), arg.name(args[1]), args[2] if len(args) == 3 else None))
-        self._code().references.append((item, arg.name(args[1])))
+        draft, symbol = self._code(), arg.name(args[1])
+        draft.waiting.append((arg.relocation(args[0]), symbol, args[2] if len(args) == 3 else None))
+        draft.references.append((item, symbol))
 
     def _layout(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         if not args:

@@ -18,8 +18,8 @@ from turingas.cubin.write import build, combine
 from turingas.errors import AsmError, raise_all
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
+from turingas.isa.given import NOTHING, YIELD, Given, whole
 from turingas.isa.isa import Isa, instruction_set
-from turingas.scheduler.given import NOTHING, YIELD, Given, whole
 from turingas.scheduler.order import put
 from turingas.scheduler.rebank import coded
 from turingas.scheduler.reorder import Result as Reordered

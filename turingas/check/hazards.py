@@ -66,6 +66,18 @@ MOST_SETS = 63  # DEPBAR counts no further
 Told = tuple[dict[tuple[str, int, int | None], Finding], int, list[tuple[int, list[int]]]]
 
 
+class Passed(NamedTuple):
+    """What comes of a block alone: ``out`` is under way behind it; ``waited`` and ``idle`` as in ``Told``. Instructions
+    are counted from its start."""
+
+    out: State
+    waited: int
+    idle: list[tuple[int, list[int]]]
+
+
+_PASSED: dict[tuple[object, ...], Passed] = {}
+
+
 class Walk:
     """Passes over the graph until nothing changes. What the last one of each block has found stands: it began with all
     that may be under way there."""
@@ -136,7 +148,7 @@ class Walk:
             queued.discard(number)
             block = blocks[number]
             self._start_telling()
-            out = Pass(self, number, self.at[number]).run()
+            out = self._through(number)
             self.told[number] = self.found, self.waited, self.idle
             if block.calls is not None:
                 after[number] = out
@@ -157,6 +169,26 @@ class Walk:
                     if returned[entry] is not before:
                         for caller in callers.get(entry, ()):
                             come_back(caller)
+
+    def _through(self, number: int) -> State:
+        """Through a block. Where nothing is under way before it and nothing is wrong, what comes of it is the same
+        wherever it stands under the same predicates, and is remembered."""
+        state, stretch = self.at[number], self.stretches[number]
+        if self.counts or not state.empty:
+            return Pass(self, number, state).run()
+        start, end = self.graph.blocks[number].start, self.graph.blocks[number].end
+        key = stretch, number in self.from_start, *self.guards.ways[start:end], *self.guards.runs[start:end]
+        known = _PASSED.get(key)
+        if known is None:
+            out = Pass(self, number, state).run()
+            if not self.found:
+                if len(_PASSED) >= REMEMBERED:
+                    _PASSED.clear()
+                idle = [(n - start, boards) for n, boards in self.idle]
+                _PASSED[key] = Passed(out.moved(-start), self.waited >> start, idle)
+            return out
+        self.waited, self.idle = known.waited << start, [(start + n, boards) for n, boards in known.idle]
+        return known.out.moved(start)
 
     def _always(self, block: Block) -> bool:
         i = self.graph.instructions[block.end - 1]

@@ -72,6 +72,8 @@ class State:
 
     def joined(self, other: State) -> State:
         """With what is under way in ``other``; itself where that is no news. States share parts, and do not change."""
+        if self is NOTHING and (other.results or other.fixed or other.sources):  # as mostly
+            return other
         pending = [one | more for one, more in zip(self.pending, other.pending)]
         new = State(
             _joined(self.fixed, other.fixed, _sooner),
@@ -89,6 +91,24 @@ class State:
             if (both := _joined(mine, covers, and_)) is not mine:
                 new.covers = {**new.covers, queue: both}
         return new if any(getattr(new, part) is not getattr(self, part) for part in self.__slots__) else self
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is under way, and no scoreboard is set."""
+        return not (self.fixed or self.results or self.sources or self.covers or any(self.pending))
+
+    def moved(self, by: int) -> State:
+        """The same ``by`` instructions further on, where DEPBAR does not count."""
+        more = key_of(by, 0)
+        results, sources, holds = (
+            {key + more: value for key, value in part.items()} for part in (self.results, self.sources, self.holds)
+        )
+        return State(
+            {(register, key + more): begun for (register, key), begun in self.fixed.items()}, results, sources, holds,
+            {queue: {key + more: mask for key, mask in live.items()} for queue, live in self.covers.items()},
+            [mask << by if by > 0 else mask >> -by for mask in self.pending],
+            {(sb, n + by): cycles for (sb, n), cycles in self.fresh.items()}, {}, {},
+        )  # fmt: skip
 
 
 NOTHING = State({}, {}, {}, {}, {}, [0] * SCOREBOARDS, {}, {}, {})

@@ -32,7 +32,8 @@ START = reduce(int.__or__, FILES.values())  # what nothing has written when a ke
 PREDICATES = FILES["P"] | FILES["UP"]
 SELECTS = ("SEL", "FSEL")  # what they do not take does not matter
 MERGES = ("PRMT", "LOP3")  # they may replace some bits of a register: the others may be anything
-ODD = frozenset(up + base for base in (*SELECTS, *MERGES) for up in ("", "U"))
+SPILLS = ("STL",)  # half of a pair that compilers put away may have no value
+ODD = frozenset(SPILLS) | frozenset(up + base for base in (*SELECTS, *MERGES) for up in ("", "U"))
 SHOWN = 6  # branches of a path
 
 #: literals that hold in every thread where some registers are unwritten -> these registers, as bits. (Few sets of
@@ -56,6 +57,8 @@ def _wanted(this: Effects) -> int:
         return mask
     if this.i.base.removeprefix("U") in MERGES:
         mask &= ~this.written
+    elif this.i.base in SPILLS:
+        mask &= sum(touch.mask for touch in this.reading if touch.access.what == "address")
     else:
         mask &= PREDICATES
     return mask
@@ -144,7 +147,8 @@ class _Walk:
         self.graph, self.suspects = graph, suspects
         self.guards = guards(graph)
         self.at: dict[int, State] = {}
-        self.came: dict[tuple[int, int], int] = {}  # block, register -> the block that it came unwritten from first
+        #: block -> registers, as bits, and the block that they came unwritten from first
+        self.came: dict[int, list[tuple[int, int]]] = {}
         self.found: dict[int, int] = {}  # register -> the first instruction that reads it
         #: of each block the instructions that matter, and the registers that they need and write
         self.steps: list[list[tuple[int, Effects, int, int]]] = []
@@ -222,8 +226,7 @@ class _Walk:
         before = self.at.get(to, {})
         joined = _joined(before, state)
         if joined != before:
-            for register in bits(_registers(joined) & ~_registers(before)):
-                self.came[to, register] = number
+            self.came.setdefault(to, []).append((_registers(joined) & ~_registers(before), number))
             self.at[to] = joined
             self.todo.append(to)
 
@@ -251,7 +254,10 @@ class _Walk:
     def _on_a_path(self, register: int, n: int) -> Finding:
         graph, name = self.graph, register_name(register)
         path = [graph.block_of(n)]
-        while path[0] and (before := self.came.get((path[0], register))) is not None and before not in path:
+        while path[0]:
+            came = (before for registers, before in self.came.get(path[0], ()) if registers >> register & 1)
+            if (before := next(came, None)) is None or before in path:
+                break
             path.insert(0, before)
         steps = []
         for one, to in zip(path, path[1:]):

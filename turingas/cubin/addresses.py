@@ -85,9 +85,14 @@ class _Search:
         self.end = WORD_BYTES * len(words)
         self.found = Addresses()
         self.flow: dict[int, Instruction] = {}
+        self.branches: set[int] = set()  # to a place that they name: they are looked at when one comes by
         if kernel.code.having(self.isa.opcodes(*ELSEWHERE)):
-            wanted = self.isa.opcodes(*FLOW)
-            self.flow = {n: i for n in kernel.code.having(wanted) if (i := self._at(n))}
+            elsewhere, branch = self.isa.opcodes(*ELSEWHERE), self.isa.decoder.branch
+            for n in kernel.code.having(self.isa.opcodes(*FLOW)):
+                if words[n] & OPCODE not in elsewhere and branch(words[n]):
+                    self.branches.add(n)
+                elif i := self._at(n):
+                    self.flow[n] = i
         self.targets = branch_tables(kernel)
         self._relocated(names)
         calls = [n for n, i in self.flow.items() if i.base == "CALL"]
@@ -101,6 +106,10 @@ class _Search:
 
     def _at(self, n: int) -> Instruction | None:
         return instruction(self.isa, self.words[n], WORD_BYTES * n)
+
+    def _flow(self, n: int) -> Instruction | None:
+        """Instruction ``n`` if control may go on elsewhere behind it."""
+        return self._at(n) if n in self.branches else self.flow.get(n)
 
     # -- relocations
 
@@ -130,7 +139,7 @@ class _Search:
         reaching: dict[int, list[tuple[int, frozenset[Key]]]] = defaultdict(list)
         subtracted: dict[int, list[int]] = defaultdict(list)
         either = {*behind, *own}
-        for n in [n for n, word in enumerate(self.words) if word >> 32 & 0xFFFFFFFF in either]:
+        for n in [n for n, value in enumerate(self.kernel.code.immediates()) if value in either]:
             value, i = _immediate(self.words[n]), self._at(n)
             if i is None or not _is_move(i) or n in self.by_relocation:
                 continue
@@ -197,7 +206,7 @@ class _Search:
         return holders - set(written) | joined if i.always else holders | joined
 
     def _next(self, n: int) -> list[int]:
-        i = self.flow.get(n)
+        i = self._flow(n)
         if i is None or i.base in ("CALL", "LEPC"):
             return [n + 1]
         after = [n + 1] if not i.always or not i.guard_decides else []
@@ -212,7 +221,7 @@ class _Search:
         label = _label(self.flow[call])
         if label is None or label.base is not None or call in self.by_relocation:
             return True
-        behind = self.flow.get(call + 1)
+        behind = self._flow(call + 1)
         if behind and behind.base == "BRA" and behind.always and label.address == WORD_BYTES * (call + 2):
             return False
         stack, seen = [label.address // WORD_BYTES], set[int]()
@@ -220,7 +229,7 @@ class _Search:
             n = stack.pop()
             while n not in seen and 0 <= n < len(self.words):
                 seen.add(n)
-                i = self.flow.get(n)
+                i = self._flow(n)
                 if i is not None:
                     if i.base == "RET":
                         return True

@@ -46,8 +46,8 @@ class Code:
     def __init__(self, data: Bytes = b"", words: Sequence[int] | None = None) -> None:
         self._data = data
         self._words = None if words is None else list(words)
-        self._lowest: array[int] | None = None  # of bytes, which do not change: bits 0 to 15 of each word
-        self._present: set[int] = set()  # these, each once
+        self._lowest: bytes | None = None  # of bytes, which do not change: the two lowest of each word
+        self._present: set[bytes] = set()  # these, each once
         self._having: dict[frozenset[int], list[int]] = {}  # ``having``, likewise of bytes
 
     @property
@@ -86,21 +86,36 @@ class Code:
         found = self._having.get(opcodes)
         if found is not None:
             return found
-        if self._lowest is None:
-            halves = array("H", bytes(self._data))
-            if sys.byteorder == "big":
-                halves.byteswap()
-            self._lowest = halves[:: WORD_BYTES // 2]
-            self._present = set(self._lowest)
-        wanted = {bits for bits in self._present if bits & 0xFFF in opcodes}
-        found = [at for at, bits in enumerate(self._lowest) if bits in wanted] if wanted else []
+        lowest = self._lowest
+        if lowest is None:
+            halves = array("H", bytes(self._data))[:: WORD_BYTES // 2]
+            self._present = {bits.to_bytes(2, sys.byteorder) for bits in set(halves)}
+            lowest = self._lowest = halves.tobytes()
+        found = []
+        for bits in self._present:
+            if int.from_bytes(bits, "little") & 0xFFF in opcodes:  # of those that are asked for there are few
+                at = lowest.find(bits)
+                while at >= 0:
+                    if at % 2 == 0:
+                        found.append(at // 2)
+                    at = lowest.find(bits, at + 1)
+        found.sort()
         self._having[opcodes] = found
         return found
+
+    def immediates(self) -> Sequence[int]:
+        """Bits 32 to 63 of the words, where immediates stand."""
+        quarters = array("I", bytes(self.data))
+        if sys.byteorder == "big":
+            quarters.byteswap()
+        return quarters[1 :: WORD_BYTES // quarters.itemsize]
 
     def opcodes(self) -> set[int]:
         """Bits 0 to 11 of the words, each once."""
         self.having(frozenset())
-        return {bits & 0xFFF for bits in (self._present if self._words is None else self._words)}
+        if self._words is not None:
+            return {word & 0xFFF for word in self._words}
+        return {int.from_bytes(bits, "little") & 0xFFF for bits in self._present}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))

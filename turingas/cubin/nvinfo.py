@@ -78,7 +78,7 @@ class Info:
     @property
     def name(self) -> str:
         """EIATTR_... without its prefix, or the code in hexadecimal."""
-        return NAMES.get(self.code, f"0x{self.code:02x}")
+        return NAMES.get(self.code) or f"0x{self.code:02x}"
 
     @property
     def words(self) -> tuple[int, ...]:

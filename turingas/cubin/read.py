@@ -141,20 +141,20 @@ def _attributes(kernel: Kernel, section: Section) -> None:
     kernel.stack_bytes = None
     kernel.registers = section.info >> 24
     for info in kernel.attributes:
-        words = info.words
-        if info.name == "REGCOUNT" and len(words) > 1:
+        name, words = info.name, info.words
+        if name == "REGCOUNT" and len(words) > 1:
             kernel.registers = words[1]
-        elif info.name == "FRAME_SIZE" and len(words) > 1:
+        elif name == "FRAME_SIZE" and len(words) > 1:
             kernel.frame_bytes = words[1]
-        elif info.name == "MIN_STACK_SIZE" and len(words) > 1:
+        elif name == "MIN_STACK_SIZE" and len(words) > 1:
             kernel.stack_bytes = words[1]
-        elif info.name == "MAX_STACK_SIZE" and len(words) > 1:
+        elif name == "MAX_STACK_SIZE" and len(words) > 1:
             kernel.max_stack_bytes = words[1]
-        elif info.name == "NUM_BARRIERS" and isinstance(info.value, int):
+        elif name == "NUM_BARRIERS" and isinstance(info.value, int):
             kernel.barriers = info.value & 0xFF
-        elif info.name == "KPARAM_INFO" and len(words) > 2:
+        elif name == "KPARAM_INFO" and len(words) > 2:
             kernel.params.append(Param(words[1] >> 16, words[2] >> 18))
-        elif info.name == "KPARAM_INFO_V2" and len(words) > 2:
+        elif name == "KPARAM_INFO_V2" and len(words) > 2:
             kernel.params.append(Param(words[1] >> 16, words[2]))
     kernel.params.sort(key=lambda param: param.offset)
     if kernel.param_bytes > MOST_PARAMS:

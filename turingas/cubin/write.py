@@ -349,11 +349,12 @@ def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
         infos.append(Info(BVAL, CODES["VRC_CTA_INIT_COUNT"], 0))
     if cubin.header.abi_version >= 8 and kernel.barriers:
         infos.append(Info(BVAL, CODES["NUM_BARRIERS"], kernel.barriers))
-    exits, third = seen_in_code(kernel)
-    if exits and kernel.entry:
-        infos.append(sval("EXIT_INSTR_OFFSETS", *exits))
-    if third and kernel.entry and not facts.newer_elf:
-        infos.append(Info(NVAL, CODES["CTAIDZ_USED"], 0))
+    if kernel.entry:
+        exits = kernel.code.having(instruction_set(kernel.arch).opcodes("EXIT"))
+        if exits:
+            infos.append(sval("EXIT_INSTR_OFFSETS", *[WORD_BYTES * at for at in exits]))
+        if not facts.newer_elf and reads_third(kernel):
+            infos.append(Info(NVAL, CODES["CTAIDZ_USED"], 0))
     return infos
 
 
@@ -370,16 +371,11 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
             yield sval("KPARAM_INFO", 0, param.offset << 16 | ordinal, param.size << 18 | 0x1F000)
 
 
-def seen_in_code(kernel: Kernel) -> tuple[list[int], bool]:
-    """Where the EXIT instructions of a kernel stand, and whether it reads blockIdx.z."""
+def reads_third(kernel: Kernel) -> bool:
+    """Whether a kernel reads blockIdx.z."""
     isa = instruction_set(kernel.arch)
-    ends, readers = isa.opcodes("EXIT"), isa.opcodes(*SPECIAL)
-    either = ends | readers
-    found = kernel.code.having(either)
-    opcodes = [kernel.code[at] & 0xFFF for at in found]
-    exits = [WORD_BYTES * at for at, opcode in zip(found, opcodes) if opcode in ends]
-    asking = {kernel.code[at] for at, opcode in zip(found, opcodes) if opcode in readers}
-    return exits, any("SR_CTAID.Z" in text for text in isa.lines(asking))
+    asking = {kernel.code[at] for at in kernel.code.having(isa.opcodes(*SPECIAL))}
+    return any("SR_CTAID.Z" in text for text in isa.lines(asking))
 
 
 def relocation_rows(rows: Iterable[CodeRelocation], addends: bool, numbers: Numbers) -> bytes:

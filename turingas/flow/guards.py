@@ -194,7 +194,6 @@ class Guards:
 
     def __init__(self, graph: Graph, facts: list[Effects | None]) -> None:
         self.graph, self.facts = graph, facts
-        self._rules: dict[int, list[Rule]] = {}
         self.at = [IMPOSSIBLE] * len(graph.blocks)
         self.clobbered = {entry: self._written(members) for entry, members in graph.inside().items()}
         self.out = [IMPOSSIBLE] * len(graph.blocks)
@@ -258,70 +257,11 @@ class Guards:
 
     def _through(self, number: int, known: int) -> int:
         """Through a block; notes what holds at each of its instructions."""
-        block, ways, runs = self.graph.blocks[number], self.ways, self.runs
-        start, end, holds = block.start, block.end, row(known, TRUE)
-        ways[start:end] = runs[start:end] = [holds] * (end - start)
-        for at, this in _predicated(self.graph.stretches[number]):
-            n = start + at
-            if this.guard is not None:
-                guard = literal(*this.guard)
-                runs[n] = holds | row(known, guard) | 1 << guard
-            if this.clears:
-                known = self._write(this, known)
-                if row(known, TRUE) != holds:
-                    holds = row(known, TRUE)
-                    ways[n + 1 : end] = runs[n + 1 : end] = [holds] * (end - n - 1)
-        return known
-
-    def _write(self, this: Effects, known: int) -> int:
-        if known == IMPOSSIBLE:
-            return known
-        told = self._rules.get(this.i.word)
-        if told is None:
-            told = self._rules[this.i.word] = rules(this.i)
-        gone = this.clears
-        if not told:
-            return self._perhaps(this, known, forget(known, gone), []) if this.guard else forget(known, gone)
-        new = []  # literal, and what follows from it
-        for rule in told:
-            true, false = (closure(known, mask) & ~gone for mask in (rule.true, rule.false))
-            new.append((rule.number, true | rule.apart << 1, rule.never))
-            new.append((rule.number + 1, false, 0))
-        after = forget(known, gone)
-        if this.guard:
-            return self._perhaps(this, known, after, new)
-        for number, follows, never in new:
-            if never:
-                after = learn(after, TRUE, opposite(never))
-            if follows:
-                after = learn(after, number, follows)
-        return after
-
-    def _perhaps(self, this: Effects, known: int, after: int, new: list[tuple[int, int, int]]) -> int:
-        """Behind a guarded write: a literal follows from another if it does of the new value where the guard holds, and
-        did of the old one where it does not."""
-        assert this.guard is not None
-        guard = literal(*this.guard)
-        runs, rests = (row(known, g) | 1 << g | row(known, TRUE) for g in (guard, guard ^ 1))
-        never = sum(mask for *_, mask in new)
-        excluded = {number: follows & ~this.clears for number, follows, _ in new}  # where the new value cannot be so
-        learned = []
-        for value in _bits(this.clears):
-            for other in range(TRUE + 1):
-                if this.clears >> other & 1:
-                    continue
-                here = row(known, other) | (1 << other if other < TRUE else 0)
-                if not (
-                    never >> (value ^ 1) & 1
-                    or opposite(here) >> guard & 1
-                    or opposite(here | runs) & excluded.get(value ^ 1, 0)
-                ):
-                    continue
-                if (here | rests) >> value & 1 or here >> guard & 1:
-                    learned.append((other, 1 << value))
-        for other, more in learned:
-            after = learn(after, other, more)
-        return after
+        block = self.graph.blocks[number]
+        out, self.ways[block.start : block.end], self.runs[block.start : block.end] = _through(
+            self.graph.stretches[number], known
+        )
+        return out
 
     def _written(self, members: set[int]) -> int:
         mask = 0
@@ -336,9 +276,82 @@ class Guards:
 
 
 @lru_cache(REMEMBERED)
+def _through(stretch: Stretch, known: int) -> tuple[int, list[int], list[int]]:
+    """What is known behind a block; and of each of its instructions the literals that hold on all ways to it, and where
+    its guard lets it run."""
+    end, holds = len(stretch.effects), row(known, TRUE)
+    ways, runs = [holds] * end, [holds] * end
+    for n, this in _predicated(stretch):
+        if this.guard is not None:
+            guard = literal(*this.guard)
+            runs[n] = holds | row(known, guard) | 1 << guard
+        if this.clears:
+            known = _write(this, known)
+            if row(known, TRUE) != holds:
+                holds = row(known, TRUE)
+                ways[n + 1 :] = runs[n + 1 :] = [holds] * (end - n - 1)
+    return known, ways, runs
+
+
+@lru_cache(REMEMBERED)
 def _predicated(stretch: Stretch) -> list[tuple[int, Effects]]:
     """The instructions of a block that have a guard or write predicates."""
     return [(n, this) for n, this in enumerate(stretch.effects) if this is not None and (this.guard or this.clears)]
+
+
+@lru_cache(REMEMBERED)
+def _rules(this: Effects) -> list[Rule]:
+    return rules(this.i)
+
+
+def _write(this: Effects, known: int) -> int:
+    """What is known behind an instruction that writes predicates."""
+    if known == IMPOSSIBLE:
+        return known
+    told, gone = _rules(this), this.clears
+    if not told:
+        return _perhaps(this, known, forget(known, gone), []) if this.guard else forget(known, gone)
+    new = []  # literal, and what follows from it
+    for rule in told:
+        true, false = (closure(known, mask) & ~gone for mask in (rule.true, rule.false))
+        new.append((rule.number, true | rule.apart << 1, rule.never))
+        new.append((rule.number + 1, false, 0))
+    after = forget(known, gone)
+    if this.guard:
+        return _perhaps(this, known, after, new)
+    for number, follows, never in new:
+        if never:
+            after = learn(after, TRUE, opposite(never))
+        if follows:
+            after = learn(after, number, follows)
+    return after
+
+
+def _perhaps(this: Effects, known: int, after: int, new: list[tuple[int, int, int]]) -> int:
+    """Behind a guarded write: a literal follows from another if it does of the new value where the guard holds, and did
+    of the old one where it does not."""
+    assert this.guard is not None
+    guard = literal(*this.guard)
+    runs, rests = (row(known, g) | 1 << g | row(known, TRUE) for g in (guard, guard ^ 1))
+    never = sum(mask for *_, mask in new)
+    excluded = {number: follows & ~this.clears for number, follows, _ in new}  # where the new value cannot be so
+    learned = []
+    for value in _bits(this.clears):
+        for other in range(TRUE + 1):
+            if this.clears >> other & 1:
+                continue
+            here = row(known, other) | (1 << other if other < TRUE else 0)
+            if not (
+                never >> (value ^ 1) & 1
+                or opposite(here) >> guard & 1
+                or opposite(here | runs) & excluded.get(value ^ 1, 0)
+            ):
+                continue
+            if (here | rests) >> value & 1 or here >> guard & 1:
+                learned.append((other, 1 << value))
+    for other, more in learned:
+        after = learn(after, other, more)
+    return after
 
 
 @lru_cache(1)

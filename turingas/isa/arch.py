@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,9 +166,10 @@ class Arch:
         """Address of the first of ``size`` bytes of parameters."""
         return self.param_base if size <= 4096 else self.wide_param_base
 
-    def lacks(self, text: str) -> bool:
-        """Whether a row with this text is gone, here or on an architecture that this one descends from."""
-        return any(re.search(gone, text) for name in self.line for gone in ARCHS[name].gone)
+    def kept(self, texts: Iterable[str]) -> list[bool]:
+        """Of the texts of rows, which are not gone, here or on an architecture that this one descends from."""
+        gone = [re.compile(gone) for name in self.line for gone in ARCHS[name].gone]
+        return [not any(one.search(text) for one in gone) for text in texts]
 
 
 #: all architectures by name: what has a table
@@ -247,8 +248,8 @@ _sm_103 = child(
     products_of_96=True,
 )  # fmt: skip
 _sm_110 = child(
-    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"), max_warps=48,
-    max_blocks=24, compat=0,
+    "sm_110", _sm_100, gone=(r"^F(ADD|MUL|FMA)2", r"^VHMNMX", r"^VI(MNMX|ADD)", r"\.RS ", r"^CREDUX"),
+    queues=frozenset({"fp64"}), releases=frozenset(), max_warps=48, max_blocks=24, compat=0,
 )  # fmt: skip
 # GeForce's has neither tensor memory nor its products, and integers of 64 bits and FP32 in uniform registers instead
 _sm_120 = child(

@@ -103,7 +103,7 @@ class Distances:
 
     def __init__(self, lat: Latencies) -> None:
         self.lat = lat
-        self.manners: dict[tuple[Shape, bool], Manner] = {}
+        self.manners: dict[tuple[Shape, bool, bool], Manner] = {}
         self.kinds: dict[tuple[object, ...], int] = {}
         self.most: dict[int, int] = {}  # kind of a write -> cycles that anybody has to keep behind it
         self._seen: dict[int, Effects] = {}
@@ -146,11 +146,12 @@ distances = functools.cache(Distances)
 
 class Manner:
     """What all instructions of one shape have in common, whatever their registers; products of the tensor cores with
-    scoreboards of their own, and without, are two."""
+    scoreboards of their own, and without, are two, and so are those that nothing follows before they are ``done``."""
 
     def __init__(self, i: Instruction, of: Distances) -> None:
         lat = of.lat
         self.of, self.lat = of, lat
+        self.done = _done(i)
         self.queue, self.in_order, self.flushes = lat.queue(i), lat.in_order(i), lat.flushes(i)
         self.product = i.mods[:1] if lat.pipe(i) == "wgmma" else None
         self.reads: dict[Access, Touch] = {}
@@ -165,7 +166,7 @@ class Manner:
         if self.lat.is_overtaken(i, access):
             as_source = sources_of(access)
             also = _touch(as_source, FIXED, self._most(i, as_source, kind), kind)
-        role = LATE if self.lat.late(i, access) else FIXED
+        role = LATE if self.lat.late(i, access) and not self.done else FIXED
         found = self.reads[access] = _touch(access, role, 0, kind, also)
         return found
 
@@ -173,7 +174,7 @@ class Manner:
         """What ``i`` does to the registers that it writes."""
         lat, role, kind = self.lat, FIXED, self._kind(i, access, writer)
         also = _touch(sources_of(access), FIXED, 0, kind) if lat.overtakes(i, access) else None
-        if lat.variable(i, access):
+        if lat.variable(i, access) and not self.done:
             role = WITH_SOURCES if lat.with_read(i, access) else VARIABLE
         most = self._most(i, access, kind) if role == FIXED else 0
         found = self.writes[access] = _touch(access, role, most, kind, also)
@@ -194,6 +195,13 @@ class Manner:
         if found is None:
             found = self.of.most[kind] = self.lat.most(i, access)
         return found
+
+
+def _done(i: Instruction) -> bool:
+    """Whether the next instruction comes when this one is done, whatever it is: that of stall 0 without scoreboards.
+    ptxas 13.5 writes nothing else with -O0, and does not wait for loads."""
+    control = i.control
+    return not control.stall and control.yields and control.write == NONE and control.read == NONE
 
 
 def _touch(access: Access, role: int, most: int, kind: int, also: Touch | None = None) -> Touch:
@@ -245,7 +253,8 @@ class Effects:
 
     def __init__(self, i: Instruction, lat: Latencies) -> None:
         control, of = i.control, distances(lat)
-        key = i.shape, i.shape.op.pipe == "tensor" and (control.write != NONE or control.read != NONE)
+        boards = control.write != NONE or control.read != NONE
+        key = i.shape, i.shape.op.pipe == "tensor" and boards, not control.stall and _done(i)
         manner = of.manners.get(key)
         if manner is None:
             manner = of.manners[key] = Manner(i, of)

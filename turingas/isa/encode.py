@@ -87,7 +87,7 @@ class Encoder:
     def read(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The same, and above the 128 bits of the word those that tell which general registers it uses
         (``Register.end``)."""
-        found = (self._branch(text, address, labels) if labels else None) or self.quick(text, address, labels)
+        found = (self.branch(text, address, labels) if labels else None) or self.quick(text, address, labels)
         if found is not None:
             return found
         guard, uniform, rest, before = 0x7000, None, text, ""
@@ -117,8 +117,8 @@ class Encoder:
                     return self.read(tidy, address, labels)
             raise
 
-    def _branch(self, text: str, address: int, labels: Mapping[str, int]) -> tuple[int, Form] | None:
-        """The same of a branch to a label, if another one was seen that differs in the label alone."""
+    def branch(self, text: str, address: int, labels: Mapping[str, int]) -> tuple[int, Form] | None:
+        """What ``read`` gives, of a branch to a label, if another one was seen that differs in the label alone."""
         before, _, name = text.rpartition(" ")
         known = self._branches.get(before)
         if known is None or name not in labels or name[0] in REGISTERS:
@@ -137,11 +137,16 @@ class Encoder:
         if text[:1] == "@":
             guard, uniform = GUARDS.get(name, NO_GUARD)
             name, _, tail = tail.partition(" ")
+        kinds = self._entries.get(name)
+        if kinds is None:
+            return None
         try:
-            entry = self._entries[name][tail.encode().translate(None, UNTOLD)]
+            entry = kinds.get(tail.encode().translate(None, UNTOLD))
+            if entry is None:
+                return None
             parts = tail.split(", ")
             bits = reduce(or_, map(getitem, entry.tables, parts), entry.bits | guard)
-        except (KeyError, ValueError):
+        except ValueError:
             return None
         if uniform is not None and uniform != entry.form.guard:
             return None

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 
 Place = int | tuple[tuple[int, int], ...]
+REMEMBERED = 1 << 14  # distances of branches
 
 
 class Unprintable(Exception):
@@ -612,12 +613,19 @@ class Target(Field):
     def __init__(self, pos: Place, width: int = 0, scale: int = 1, relative: bool = True) -> None:
         super().__init__(pos, width)
         self.scale, self.relative = scale, relative
+        self._distances: dict[int, int] = {}  # bits -> bytes, for many words of a cubin are asked for more than once
 
     def address(self, word: int, address: int) -> int:
-        value = self.get(word)
-        if value >> self.width - 1:
-            value -= 1 << self.width
-        return value * self.scale + (address + 16 if self.relative else 0)
+        bits = word & self.mask
+        distance = self._distances.get(bits)
+        if distance is None:
+            value = self.get(bits)
+            if value >> self.width - 1:
+                value -= 1 << self.width
+            if len(self._distances) >= REMEMBERED:
+                self._distances.clear()
+            distance = self._distances[bits] = value * self.scale
+        return distance + address + 16 if self.relative else distance
 
     def at(self, target: int, address: int) -> int:
         units, rest = divmod(target - (address + 16 if self.relative else 0), self.scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Collection, Iterator
 
@@ -43,7 +44,8 @@ class Forms:
     def __init__(self, arch: Arch) -> None:
         self.name, self.arch = arch.name, arch
         here = functools.cache(lambda archs: arch in archs)
-        self.rows = [row for row in table.ROWS if here(row.archs) and not arch.lacks(row.text)]
+        rows = [row for row in table.ROWS if here(row.archs)]
+        self.rows = list(itertools.compress(rows, arch.kept([row.text for row in rows])))
         self.rows += grammar.own(arch)
         table.OPS.update(arch.ops)
         self.sources = set(arch.sources)
@@ -60,6 +62,7 @@ class Forms:
         self.buckets: dict[int, _Bucket] = {}
         self.anywhere = _Anywhere(self)
         self._leads: dict[str, bool] = {}  # mnemonic without modifiers -> ``leads``
+        self._targets: dict[grammar.Row, bool] = {}  # ``has_target``
         self._shared = Shared()
         self._lock = threading.RLock()
         self._made_fields: dict[int, Field] = {}
@@ -149,8 +152,11 @@ class Forms:
 
     def has_target(self, row: grammar.Row) -> bool:
         """Whether an operand of a row is a branch target."""
-        operands = grammar.operands(row, 0)
-        return any(isinstance(self.field(row, name), Target) for text in operands for name in names_in(text))
+        found = self._targets.get(row)
+        if found is None:
+            names = [name for text in grammar.operands(row, 0) for name in names_in(text)]
+            found = self._targets[row] = any(isinstance(self.field(row, name), Target) for name in names)
+        return found
 
     def leads(self, name: str) -> bool:
         """Whether an instruction with this mnemonic may have a branch target."""

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from turingas.isa.arch import ARCHS, Arch, Archs, since
@@ -81,10 +82,9 @@ Shape = tuple[int, str]
 def own(arch: Arch) -> list[Row]:
     """The rows that an architecture, and those it descends from, say themselves."""
     named = [ARCHS[name] for name in arch.line]
-    return [
-        row(text, opcode, fixed, since(of.name), *fields)
-        for of in named for text, opcode, fixed, *fields in of.rows if not arch.lacks(text)
-    ]  # fmt: skip
+    rows = [(of.name, *given) for of in named for given in of.rows]
+    kept = compress(rows, arch.kept([text for _, text, *_ in rows]))
+    return [row(text, opcode, fixed, since(name), *fields) for name, text, opcode, fixed, *fields in kept]
 
 
 @functools.cache

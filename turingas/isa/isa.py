@@ -58,19 +58,6 @@ class Isa:
                 self._needs[text] = found
         return found
 
-    def known(self, text: str) -> int | None:
-        """The same of an instruction whose like was seen before, if it means the same everywhere; None of others, right
-        or wrong."""
-        found = self._needs.get(text)
-        if found is None:
-            found = self.encoder.known(text)
-            if found is None:
-                return None
-            if len(self._needs) >= SEEN:
-                self._needs.clear()
-            self._needs[text] = found
-        return found
-
     def whole(self, bits: int, code: int) -> int | None:
         """What ``needs`` gave, with a control code; None where ``join`` is to tell whether the two go together."""
         word = bits | code

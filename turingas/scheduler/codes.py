@@ -16,12 +16,12 @@ from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, register_name
+from turingas.isa.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.isa.instruction import Name
 from turingas.isa.latency import STALL_ZERO
 from turingas.isa.table import OPS
 from turingas.scheduler import rounds
 from turingas.scheduler.boards import assign, takes
-from turingas.scheduler.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.least import solve
 from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs

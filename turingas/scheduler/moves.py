@@ -19,11 +19,11 @@ from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.given import MOST_KEPT, Given, whole
 from turingas.isa.instruction import Label
 from turingas.isa.table import OPS
 from turingas.scheduler.codes import MOST_STALL, codes
 from turingas.scheduler.depends import depends, named
-from turingas.scheduler.given import MOST_KEPT, Given, whole
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.ways import Ways
 

@@ -39,11 +39,11 @@ from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
 from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
+from turingas.isa.given import NEUTRAL, NOTHING
 from turingas.isa.instruction import Instruction, Label
 from turingas.isa.table import OPS
 from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import expected, is_wall, named
-from turingas.scheduler.given import NEUTRAL, NOTHING
 from turingas.scheduler.modulo import ISSUE, START, Arc, Modulo
 from turingas.scheduler.rename import Value, live, values
 from turingas.scheduler.reorder import Model

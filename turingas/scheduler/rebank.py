@@ -16,9 +16,9 @@ from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
 from turingas.isa.banks import walk
+from turingas.isa.given import Given
 from turingas.isa.instruction import Instruction, instruction
 from turingas.scheduler.codes import Result, codes
-from turingas.scheduler.given import Given
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.rename import Value, live, values
 from turingas.scheduler.reorder import bare

@@ -18,8 +18,8 @@ from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
+from turingas.isa.given import NEUTRAL
 from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named
-from turingas.scheduler.given import NEUTRAL
 from turingas.scheduler.rename import renamed
 from turingas.scheduler.ways import Ways
 

@@ -145,7 +145,9 @@ def column_in(written: str, plain: str, position: int) -> int:
 
 def split_text(text: str) -> list[str]:
     """The lines of ``text``, broken as an editor breaks them (str.splitlines also breaks at form feeds and others)."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.split("\n")
 
 
 def decode(data: bytes, filename: str) -> str:

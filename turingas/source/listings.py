@@ -8,6 +8,7 @@ Each line of the source comes from a line of the listing, and what is said of it
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from turingas.source.elf_text import ElfText, Line, Place, Section, Symbol, Uncl
 
 #: of nvdisasm and cuobjdump, and of no source
 MARKS = re.compile(r"^\s*(\.(headerflags|sectioninfo|elftype)\b|Function : \S)", re.MULTILINE)
+MARKED = (".headerflags", ".sectioninfo", ".elftype", "Function : ")  # one is in what MARKS finds, and sooner seen
 WORD = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/.*/\* 0x[0-9a-f]{16} \*/\s*$", re.MULTILINE)
 REGISTERS = re.compile(r"SHI_REGISTERS=(\d+)")
 BARRIERS = re.compile(r"SHF_BARRIERS=(\d+)")
@@ -59,7 +61,9 @@ class Source(NamedTuple):
 
 def is_listing(text: str) -> bool:
     """Whether nvdisasm or cuobjdump printed it."""
-    return MARKS.search(text) is not None or "/* 0x" in text and WORD.search(text) is not None
+    if any(mark in text for mark in MARKED) and MARKS.search(text):
+        return True
+    return "/* 0x" in text and WORD.search(text) is not None
 
 
 def to_source(text: str, arch: str, filename: str = "") -> Source:
@@ -79,6 +83,7 @@ def to_source(text: str, arch: str, filename: str = "") -> Source:
     return _Maker(elf, wanted, filename, lines).source()
 
 
+@functools.lru_cache(1024)
 def quoted(name: str) -> str:
     """A name as a directive takes it: no character that the language uses, not a number."""
     text = quote(name, safe="_.$", errors="surrogateescape").replace("~", "%7E").replace("-", "%2D")

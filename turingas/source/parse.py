@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from os import PathLike
 from typing import NamedTuple
 
@@ -115,13 +116,18 @@ class Directive(NamedTuple):
 
     name: str
     args: tuple[str, ...]
-    origin: Origin
+    line: PlainLine
+
+    @property
+    def origin(self) -> Origin:
+        return self.line.origin
 
     def error(self, message: str, hint: str = "", at: str = "") -> AsmError:
         """A diagnostic at the argument ``at``, or at the directive."""
         return self.origin.error_at(message, hint, at or self.name)
 
 
+_label, _directive = maker(Label), maker(Directive)
 Item = Instruction | Label | Directive
 
 
@@ -131,6 +137,7 @@ class Parsed(NamedTuple):
     items: list[Item]
     errors: list[AsmError]
     whole: bool = True  # False when inline Python or an include failed: what they would have defined is missing
+    schedules: Sequence[Directive] = ()  # those of the items that are .schedule
 
 
 def read(
@@ -145,7 +152,7 @@ def read(
     """Source text -> items, and everything that is wrong with it."""
     lines, errors = expand(source, filename, defines, include, allow_python, arch)
     parsed = parse(lines, arch, default_control)
-    return Parsed(parsed.items, errors + parsed.errors, not errors)
+    return Parsed(parsed.items, errors + parsed.errors, not errors, parsed.schedules)
 
 
 def parse(lines: Sequence[PlainLine], arch: str = "sm_75", default_control: str | None = None) -> Parsed:
@@ -174,6 +181,7 @@ class _Parser:
                 raise AsmError(f"default control code: {error.message}", hint=error.hint) from None
         self.items: list[Item] = []
         self.errors: list[AsmError] = []
+        self.schedules: list[Directive] = []
         self.constants: list[Directive] = []  # bank 3, which the kernels of a file share
         self.constant_end = 0
         self.blocks = False  # there are blocks of TuringAs
@@ -189,7 +197,7 @@ class _Parser:
         for section in sections:
             self.statements(section, dialect)
         self.errors.sort(key=lambda error: error.line)
-        return Parsed(self.items, self.errors)
+        return Parsed(self.items, self.errors, True, self.schedules)
 
     # Blocks and sections
 
@@ -248,21 +256,21 @@ class _Parser:
             elif block == "params":
                 parts = [part.strip() for part in text.split(",")]
                 offset = names.parameter(parts, line)
-                section.blocks.append(Directive("param", (*parts[:2], f"offset={offset}"), line.origin))
+                section.blocks.append(Directive("param", (*parts[:2], f"offset={offset}"), line))
             elif block == "consts":
                 declared, equals, values = text.partition("=")
                 parts = [part.strip() for part in declared.split(",")]
                 offset = names.constant(parts, line, self.constant_end)
                 self.constant_end = offset + number(parts[1])
-                self.constants.append(Directive("constant", (*parts[:2], f"offset={offset}"), line.origin))
+                self.constants.append(Directive("constant", (*parts[:2], f"offset={offset}"), line))
                 if equals:
-                    self.constants.append(Directive("long", tuple(words(values, number(parts[1]))), line.origin))
+                    self.constants.append(Directive("long", tuple(words(values, number(parts[1]))), line))
             else:
                 if section.shared is not None:
                     raise NameProblem("duplicate <smem>", "", f"first at line {section.shared.origin.line}")
                 number(text)
                 section.shared = line
-                section.blocks.append(Directive("shared", (text,), line.origin))
+                section.blocks.append(Directive("shared", (text,), line))
         except NameProblem as error:
             self.errors.append(problem(error, line))
 
@@ -277,20 +285,23 @@ class _Parser:
         labels: dict[str, PlainLine] = {}
         turingas = self.turingas
         quick = not (resolve or turingas)
-        seen = self.isa.statements if quick else {}
-        plain: list[tuple[Statement, PlainLine, None]] = []  # instructions since the last item
-        for line in section.lines:
-            text = line.text
-            known = seen.get(text)
-            if known is None and quick and text[-1] != ":":
+        seen: dict[str, Statement] = self.isa.statements if quick else {}
+        lines = section.lines
+        texts = [line.text for line in lines]
+        plain: list[Statement] = []  # of the lines since the last item
+        for at, (text, known) in enumerate(zip(texts, map(seen.get, texts))):
+            bare = known is None and (text[-1] == ":" and " " not in text or text[0] == "." and ":" not in text)
+            if known is None and quick and not bare:
                 known = self.plain(text)
             if known is not None:
-                plain.append((known, line, None))
+                plain.append(known)
                 continue
-            items += map(_instruction, plain)
-            plain.clear()
+            if plain:
+                items += map(_instruction, zip(plain, lines[at - len(plain) : at], repeat(None)))
+                plain = []
+            line = lines[at]
             statement, _, rest = text.partition(";")
-            start = head(statement) if text[-1] != ":" or " " in text else None
+            start = None if bare else head(statement)  # bare: a label or a directive alone
             if start is None:
                 self.other(line, section, labels, dialect)
                 continue
@@ -314,6 +325,10 @@ class _Parser:
                 self.errors.append(problem(error, line))
                 continue
             body = _body(guard, mnemonic, operands, repair)
+            same = quick and body == _body(guard, written, operands, None)
+            if same and repair and not self.isa.forms.leads(mnemonic):
+                with contextlib.suppress(EncodeError):  # the next of its like is known to be right as it stands
+                    self.isa.needs(body, 0, {})
             if control is None:
                 control = self.default_control or ""  # the assembler works it out
             else:
@@ -325,7 +340,7 @@ class _Parser:
                 if turingas and control[:2].isdecimal() and control[0] != "0":
                     control = f"0x{int(control[:2]):02x}{control[2:]}"
             items.append(Instruction((control, body, None), line, names))
-        items += map(_instruction, plain)
+        items += map(_instruction, zip(plain, lines[len(lines) - len(plain) :], repeat(None)))
 
     def plain(self, text: str) -> Statement | None:
         """A line that needs no more than to be taken apart, as all of a listing: with a control code that was seen
@@ -338,11 +353,12 @@ class _Parser:
         if code is None or rest and not rest.isspace():
             return None
         body, isa = body.strip(), self.isa
-        bits = isa.known(body)
+        bits = isa.encoder.known(body)
         if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
             if len(isa.statements) >= SEEN:
                 isa.statements.clear()
-            found = isa.statements[text] = control, body, isa.whole(bits, code)
+            whole = isa.whole(bits, code) if (bits | code) & control_codes.REUSE_MASK else bits | code
+            found = isa.statements[text] = control, body, whole
             return found
         mnemonic, _, operands = body.partition(" ")
         if mnemonic[:1] == "@":
@@ -358,7 +374,7 @@ class _Parser:
     def other(self, line: PlainLine, section: _Section, labels: dict[str, PlainLine], dialect: Dialect) -> None:
         """A line that does not start as an instruction: a label, a directive, or nonsense."""
         text = line.text
-        label = _LABEL.match(text)
+        label = _LABEL.match(text) if ":" in text else None
         if label:
             name = label[1]
             if name in labels:
@@ -369,7 +385,7 @@ class _Parser:
                 self.errors.append(line.origin.error_at(message, "rename one of them", name))
             else:
                 labels[name] = line
-                self.items.append(Label(name, line))
+                self.items.append(_label((name, line)))
             if label.end() == len(text):
                 return
             rest = line._replace(text=text[label.end() :])
@@ -384,9 +400,12 @@ class _Parser:
         if directive is None:
             self.errors.append(_nonsense(line))
             return
-        arguments = text[directive.end() :]
-        args = tuple(_ARGUMENT.findall(arguments.rstrip(" ;")))
-        self.items.append(Directive(directive[1], args, line.origin))
+        arguments = text[directive.end() :].rstrip(" ;")
+        args = _ARGUMENT.findall(arguments) if '"' in arguments else arguments.replace(",", " ").split()
+        item = _directive((directive[1], tuple(args), line))
+        self.items.append(item)
+        if item.name == "schedule":
+            self.schedules.append(item)
         if directive[1] in _SECTIONS:
             self.items += section.blocks
 

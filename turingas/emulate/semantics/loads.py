@@ -410,7 +410,9 @@ def query_space(i: Instruction, m: Maker) -> Step:
 @semantics("LDC", "ULDC", "LDCU")
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
-    target, source = i.operands
+    target, source, *more = i.operands
+    if more:
+        raise Unsupported(f"{i.text()}: a load from global memory (ld.proxy::readonly)")
     reg = _written(target)
     nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]

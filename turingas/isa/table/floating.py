@@ -95,7 +95,7 @@ ROWS = rows(
     ("MUFU{func} Rd, -|Fb|",                                           0x108, {}, TURING),
     *((f"MUFU{{hfunc}}{name} Rd, {source}", opcode, {bit: 1}, archs)
       for name, bit, archs in ((".F16", 73, TURING - HOPPER), (".F16", 72, HOPPER), (".BF16", 73, HOPPER))
-      for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08))),
+      for source, opcode in (("half_r", 0x308), ("half_c", 0xB08), ("half_u", 0x1D08), ("half_x", 0x1B08), (f"{name[1:].lower()}lo", 0x908))),
     # ---- FP64
     ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {}, ALL - RTX),
     ("DFMA{rnd} Rd2, -|Ra2|, -|Db|, -|Dc|",                            0x02B, {"reuse": False}, RTX),

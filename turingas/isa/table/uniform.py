@@ -91,7 +91,9 @@ ROWS = rows(
     ("UFSET.BF{fcmp}{ftz}{fbool} URd, -|URa|, f32, !UPp",         0x1852, {}, RTX),
     ("UFSETP{fcmp}{ftz}{fbool} UPu, UPv, -|URa|, -|URb|, !UPp",   0x1253, {}, RTX),
     ("UFSETP{fcmp}{ftz}{fbool} UPu, UPv, -|URa|, f32, !UPp",      0x1853, {}, RTX),
-    ("UI2F{tofloat}{fromint}{rnd} URd, URb",                      0x125A, {}, RTX),
+    ("UI2F{tofloat}{from8}{rnd} URd, URb{b60}",                   0x125A, {}, RTX),
+    ("UI2F{tofloat}{from16}{rnd} URd, URb{h60}",                  0x125A, {}, RTX),
+    ("UI2F{tofloat}{from32}{rnd} URd, URb",                       0x125A, {}, RTX),
     ("UI2F{tofloat}.U32{rnd} URd, imm",                           0x185A, {85: 1}, RTX),
     ("UI2F{tofloat}{rnd} URd, simm",                              0x185A, {74: 1, 85: 1}, RTX),
     ("UI2FP.F32{fp32}{rz78} URd, URb",                            0x125E, {76: 1}, RTX),
@@ -105,6 +107,11 @@ ROWS = rows(
     ("UFRND{ftz}{frnd} URd, f32",                                 0x185D, {75: 2, 84: 2}, RTX),
     ("UF2I{ftz}{toint}{fromhalf}{frnd}{ntz} URd, -|URb|",         0x125C, {}, RTX),
     ("UF2I{ftz}{toint}{frnd}{ntz} URd, f32",                      0x185C, {84: 2}, RTX),
+    ("UF2I{ftz}{toint}.F16{frnd}{ntz} URd, f16lo",                0x185C, {84: 1}, RTX),
+    ("UF2I{ftz}{toint}.BF16{frnd}{ntz} URd, bf16lo",              0x185C, {84: 4}, RTX),
+    *((f"UFRND{{ftz}}.{half}{{frnd}} URd, {half.lower()}lo",      0x185D, {75: code, 84: code}, RTX) for half, code in (("F16", 1), ("BF16", 4))),
+    *((f"UF2F{{ftz}}.{to}.{half}{{rnd}} URd, {half.lower()}lo",   0x185B, {75: code, 84: of}, RTX)
+      for to, half, code, of in (("F16", "BF16", 1, 4), ("F32", "F16", 2, 1), ("F32", "BF16", 2, 4), ("BF16", "F16", 4, 1))),
     ("UF2IP{u8}.F32{trunc}{ntz74}{relu75} URd, URa, URb, URc{h1}", 0x1259, {}, RTX),
     ("UF2IP{u8}.F32{trunc}{ntz74}{relu75} URd, URa, f32, URc{h1}", 0x1859, {}, RTX),
     ("UI2I{i2i}.S32.SAT URd, URb",                                0x124E, {}, RTX),
@@ -190,6 +197,9 @@ ROWS = rows(
 
     ("LDCU{sizes}{texunpack} URdw, c[bank][cuat]",                            0x17AC, {24: "URZ", "cuat": bool, "guard": "UP"}, BLACKWELL),
     ("LDCU{sizes}{texunpack} URdw, c[bank][URa(cuoff)]",                      0x17AC, {"guard": "UP"}, BLACKWELL),
+    # of global memory that nobody writes (ld.proxy::readonly)
+    ("LDCU{sizes}{texunpack} URdw, [guat], !UPp",                             0x19AC, {24: "URZ", "guat": bool, "guard": "UP"}, BLACKWELL),
+    ("LDCU{sizes}{texunpack} URdw, [URa2(guoff)], !UPp",                      0x19AC, {"guard": "UP"}, BLACKWELL),
 
     # ---- the warp and its resources
     ("UVIRTCOUNT.DEALLOC.SMPOOL imm",                             0x084C, {"guard": "UP"}, BLACKWELL),
@@ -217,7 +227,9 @@ ROWS = rows(
         "fbool": Enum(74, 2, (".AND", ".OR", ".XOR")),
         "scale": Enum(84, 3, (None, ".D8", ".D4", ".D2", "", ".M2", ".M4", ".M8")),
         "tofloat": Enum(75, 3, {1: ".F16", 2: "", 4: ".BF16"}),
-        "fromint": Enum(((74, 1), (84, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
+        "from8": Enum(((74, 1), (84, 2)), 3, {0: ".U8", 1: ".S8"}), "b60": Enum(60, 2, ("", ".B1", ".B2", ".B3")),
+        "from16": Enum(((74, 1), (84, 2)), 3, {2: ".U16", 3: ".S16"}), "h60": flag(60, ".H1"),
+        "from32": Enum(((74, 1), (84, 2)), 3, {4: ".U32", 5: ""}),
         "toint": Enum(((72, 1), (75, 2)), 3, (".U8", ".S8", ".U16", ".S16", ".U32", "")),
         "fromfloat": Enum(((75, 3), (84, 3)), 6, {1 | 2 << 3: ".F16.F32", 4 | 2 << 3: ".BF16.F32"}),
         "fromhalves": Enum(((75, 3), (84, 3)), 6, {
@@ -246,7 +258,7 @@ ROWS = rows(
         "ip16": Enum(76, 3, (".U8", ".S8", ".U16", ".S16")), "ip2": Enum(76, 3, {4: ".U2", 5: ".S2"}),
         "ip4": Enum(76, 3, {6: ".U4", 7: ".S4"}), "at24": Enum(72, 2, {2: ".24"}), "at28": Enum(72, 2, {3: ".28"}),
         "ipsat": Enum(74, 2, ("", ".SAT", ".RELU")),
-        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17),
+        "cuat": Alone(37, 17, signed=True), "cuoff": Offset(37, 17), "guat": Alone(38, 32, signed=True), "guoff": Offset(38, 32),
         "texunpack": flag(80, ".TEXUNPACK"), "cast": Enum(72, 1, (".SELFCAST", ".BROADCAST")), "URg": behind(24),
         "byte": Enum(76, 2, ("", ".B1", ".B2", ".B3")), "upmask": Number(32, 32, default=0xFF),
         "vote": Enum(72, 2, (".ALL", ".ANY", ".EQ", None)),
