@@ -33,7 +33,7 @@ TYPES = {"fp16": "F16", "bf16": "BF16", "tf32": "TF32", "fp32": "TF32"}
 ACTIVATIONS: Mapping[str | None, Mapping[str, int]] = {
     None: {}, "relu": {"relu": 1}, "gelu": {"gelu": 1}, "gelu_tanh": {"gelu": 2},
 }  # fmt: skip
-CLUSTER = 1  # blocks that load B for each other; 2 is right on a card, and whether it pays has not been timed
+CLUSTER = 1  # blocks that load B for each other: 2 is right on a card, and no faster than without (docs/gemm.md)
 PROMOTED = 4  # steps of fp32 after which sums leave the tensor cores: more would not be exact to 1e-6
 GROUP = 16  # rows of tiles in a panel
 WIDTHS = (256, 192, 128, 64)

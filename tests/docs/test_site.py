@@ -51,7 +51,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site") / "site"
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment)
     assert done.returncode == 0, done.stderr
     assert "SassLexer" not in done.stderr  # our lexer read every listing
     return folder

@@ -53,7 +53,7 @@ def test_textures(module: loader.Module) -> None:
 def test_as_a_card_does(module: loader.Module) -> None:
     """What an H200 gave where the guide leaves something open (tests/gpu/test_textures.py): the same bits."""
     recorded = np.load(textures.CARD)
-    for name, case in textures.probes().items():
+    for name, case in (textures.probes() | textures.questions()).items():
         chosen, wanted = recorded[name + ".places"], recorded[name + ".card"]
         case.places, case.layers = np.ascontiguousarray(case.places[:, chosen]), case.layers[chosen]
         got = case.run(module, loader.texture(case.array, **case.options()))[:, 0]

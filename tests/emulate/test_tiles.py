@@ -88,14 +88,15 @@ def test_as_a_card_did(seeds: Sequence[int]) -> None:
 @pytest.mark.parametrize("name", sorted(RECORDED["answers"].keys() & tiles.PROBES.keys()))
 def test_as_a_card_answered(name: str) -> None:
     """What no documentation says: the bytes of the map, all shared memory behind the copy, and of how many bytes the
-    mbarrier hears."""
+    mbarrier hears, where that was recorded. Interleaved tensors are refused still: interleaved_sm90.npz has the memory
+    that a card left."""
     answer = RECORDED["answers"][name]
     module = loader.load(tiles.cubin(), "cpu")
-    if "refused" in answer:
+    if "refused" in answer or name.startswith("slices."):
         with pytest.raises((LaunchError, DeviceError)):
             tiles.probed(module, name)
         return
-    found = tiles.probed(module, name, heard=answer.get("heard", 0))
+    found = tiles.probed(module, name, heard=answer.get("heard", tiles.PROBES[name].nbytes()))
     assert tiles.digest(found["got"]) == answer["got"]
     assert found["told"][0] == 1 if "told" in found else tiles.PROBES[name].store
     written = np.frombuffer(bytes.fromhex(answer["map"]), np.uint32).copy()

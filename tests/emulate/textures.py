@@ -149,10 +149,9 @@ class Case:
         elif self.kind.endswith("ARRAY"):
             chosen = last(layer, self.array.shape[0])
         scaled: list[Fraction] = []
-        for x, n, mode in zip(place, sizes, self.address):
-            cube = self.kind.startswith("CUBE")
-            bits = 21 if cube or mode in ("wrap", "mirror") else 22
-            whole = self.normalized or cube
+        for x, n in zip(place, sizes):
+            bits = 21 if n <= 1 << 15 else 22
+            whole = self.normalized or self.kind.startswith("CUBE")
             x = 0.0 if abs(x) < 2.0**-126 else x
             scaled.append(Fraction(math.floor(Fraction(x) * 2**bits), 2**bits) * n if whole else Fraction(x))
         if "gather" in self.reader:
@@ -322,16 +321,19 @@ def random_cases(filter: str) -> list[Case]:
 
 
 def main(arrays: str, records: list[str]) -> None:
-    """Draws ``CARD`` from a record's .npz, and the words of random cases that records (.json) say."""
+    """Draws ``CARD`` from a record's .npz, and the words of random cases that records (.json) say; without records
+    those that it has stay."""
     rng, found = np.random.default_rng(0), {}
     with np.load(arrays) as all_:
-        for name in probes():
+        for name in probes() | questions():
             card = all_[name + ".card"][:, 0]
             off = np.flatnonzero(card != all_[name + ".ours"][:, 0])[: SOME // 2]  # where the device was wrong then
             drawn = rng.choice(len(card), min(SOME, len(card)), replace=False)
             found[name + ".places"] = chosen = np.union1d(off, drawn).astype(np.uint32)
             found[name + ".card"] = card[chosen]
-    words = []
+    words: list[Any] = []
+    if not records:
+        words = np.load(CARD)["random"].tolist()
     for number, filter in enumerate(FILTERS):
         cases = random_cases(filter)
         for text in (text for record in records for text in json.loads(Path(record).read_text())[filter]["first"]):
@@ -360,8 +362,8 @@ def _probe(reader: str, array: Any, places: list[Any], **more: Any) -> Case:
 
 
 def questions() -> dict[str, Case]:
-    """What no card has been asked: of how many bits of coordinates each address mode takes notice, at each size (places
-    where 22 and 21 bits give other weights); what the lowest of int16 is; denormal coordinates."""
+    """Of how many bits of coordinates each address mode takes notice, at each size (places where 22 and 21 bits give
+    other weights); what the lowest of int16 is; denormal coordinates."""
     found: dict[str, Case] = {}
     parts = np.arange(1, 1 << 22, 2)
     for n in (6, 7, 100, 1000, 40000):

@@ -238,6 +238,11 @@ class Probe:
         copy[:] = self.whole
         return copy
 
+    def nbytes(self) -> int:
+        """Of a tile, or of an im2col copy's columns."""
+        extents = self.options.get("box") or (self.options["pixels"], self.options["channels"])
+        return int(np.prod(extents)) * self.whole.itemsize
+
     def tensor(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.lib.stride_tricks.as_strided(memory, self.shape, self.strides) if self.shape else memory
 

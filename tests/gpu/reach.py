@@ -3,7 +3,7 @@
 An address of shared memory has the rank of its block in bits 24 and up, as compilers write them (SR_CgaCtaId). Each
 kernel of tests/kernels/reach.cu runs one instruction in one block of a cluster of two, with the bits of its own or of
 the other block; what both blocks have then, or the GPU's error, is compared with what the CPU device says. A line for
-each; exit code 1 if one differs.
+each as it is known; exit code 1 if one differs.
 """
 
 from __future__ import annotations
@@ -113,19 +113,19 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     chosen = [case for case in cases() if not asked.words or any(word in told(case) for word in asked.words)]
     made = cubin()
-    found = dict(apart(functools.partial(both, device=asked.device, made=made), chosen))
     off = 0
-    for case in chosen:
-        ours, theirs = found[case] if isinstance(found[case], list) else (run(case, "cpu", made), found[case])
+    said: list[list[object]] = []
+    for case, found in apart(functools.partial(both, device=asked.device, made=made), chosen):
+        ours, theirs = found if isinstance(found, list) else (run(case, "cpu", made), found)
         same = agree(ours, theirs)
         off += not same
-        print(f"{'  ' if same else '! '}{told(case)}: {where(case, theirs)}")
+        print(f"{'  ' if same else '! '}{told(case)}: {where(case, theirs)}", flush=True)
         if not same:
-            print(f"      the CPU device: {where(case, ours)}")
+            print(f"      the CPU device: {where(case, ours)}", flush=True)
+        said.append([*case, theirs])
+        if asked.json:  # after each, for a run that is cut short
+            asked.json.write_text(json.dumps(said).replace("], [", "],\n["))
     print(f"{off} of {len(chosen)} differ")
-    if asked.json:
-        said = [[*case, found[case][1] if isinstance(found[case], list) else found[case]] for case in chosen]
-        asked.json.write_text(json.dumps(said).replace("], [", "],\n["))
     return int(off > 0)
 
 

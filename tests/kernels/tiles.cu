@@ -99,7 +99,9 @@ STORES(1, "1d", C1) STORES(2, "2d", C2) STORES(3, "3d", C3) STORES(4, "4d", C4) 
             for (; polls && !done; polls--)                                                                            \
                 asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"  \
                              : "=r"(done) : "r"(b) : "memory");                                                        \
-            told[0] = done, told[1] = polls, told[2] = (u32)bar, told[3] = (u32)(bar >> 32);                           \
+            u64 word; /* not bar: for all that C++ shows it is never written, and one card's answers had 0 of it */    \
+            asm volatile("ld.shared.b64 %0, [%1];" : "=l"(word) : "r"(b) : "memory");                                  \
+            told[0] = done, told[1] = polls, told[2] = (u32)word, told[3] = (u32)(word >> 32);                         \
         }                                                                                                              \
         __syncthreads();                                                                                               \
         for (u32 n = threadIdx.x; n < dump / 4; n += blockDim.x) out[n] = tile[n];                                     \

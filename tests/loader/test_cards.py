@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,3 +103,20 @@ def test_several_processes_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = json.loads(path.read_text())
     assert found == {"head": "first", "rows": {f"{n:02}": n for n in range(4)}} and list(found["rows"])[0] == "00"
     assert sorted(np.load(f"{path}.npz")) == [str(n) for n in range(4)]
+
+
+def test_what_is_known_of_reach_stays_when_it_is_cut_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each case is printed, and in the file, before the next is asked."""
+
+    def interrupted(work: Any, items: Any) -> Iterator[tuple[Any, Any]]:
+        yield items[1], "! hangs"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reach, "cubin", lambda: b"")
+    monkeypatch.setattr(reach, "apart", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reach.main(["load,", "--json", str(tmp_path / "reach.json")])
+    assert capsys.readouterr().out.startswith("! load, block 1: block 0's: ! hangs\n")
+    assert json.loads((tmp_path / "reach.json").read_text()) == [["load", 1, 0, 0, "! hangs"]]

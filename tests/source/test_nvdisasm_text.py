@@ -16,6 +16,7 @@ from tests.kernels import cases
 from tests.kernels.cases import CASES, Case, difference
 from tests.tools import nvrtc
 from tests.tools.nvdisasm import program_path
+from turingas.assembler import schedule
 from turingas.assembler.assembler import assemble, expanded
 from turingas.cubin.model import Kernel
 from turingas.emulate import launch
@@ -117,6 +118,15 @@ def test_with_words_all_of_it_comes_back(source: str, tmp_path: Path) -> None:
     for kernel in before.texts:
         again = next(one for one in after.texts if one.name == kernel.name)
         assert again.words == kernel.words and resources(again) == resources(kernel)
+
+
+@needs_tools
+def test_schedule_makes_a_source_of_it(tmp_path: Path) -> None:
+    """With the codes in it, and all that the listing tells of the kernels."""
+    text = listing(cases.cubin("control.cu", "sm_75"), tmp_path)
+    source, _ = schedule.listing(text, "sm_75")
+    assert ".headerflags" not in source and re.search(r"^01:.*;$", source, re.MULTILINE)
+    assert assemble(source).to_bytes() == assemble(text).to_bytes()
 
 
 @needs_tools

@@ -26,7 +26,7 @@ from turingas.emulate.arrays import Array
 from turingas.texture import Bound, Image, Sampler
 
 WEIGHT = 256  # a weight is counted in these parts
-COORDINATE, PERIODIC = 2.0**22, 2.0**21  # of a normalized coordinate these parts count
+SMALL = 1 << 15  # texels up to which 21 bits of a normalized coordinate count, then 22; asked: 1,000 and 40,000
 TINY = float(np.finfo(np.float32).tiny)  # a coordinate below is 0
 FAR = 2.0**20  # a coordinate that is
 DIGITS = {"float16": 11, "float32": 24}
@@ -167,9 +167,9 @@ def _scaled(bound: Bound, place: Sequence[Array]) -> list[Array]:
     for x, n, mode in zip(place, image.sizes, sampler.address):
         x = np.where(abs(x) < TINY, 0.0, x)
         if sampler.normalized or image.cube:
-            parts = COORDINATE
+            parts = 2.0**21 if n <= SMALL else 2.0**22
             if mode in ("wrap", "mirror") or image.cube:
-                x, parts = np.where(abs(x) < FAR, x, x - 2 * np.floor(x / 2)), PERIODIC
+                x = np.where(abs(x) < FAR, x, x - 2 * np.floor(x / 2))
             x = np.floor(x * parts) / parts * n
         found.append(np.clip(np.where(np.isnan(x), 0.0, x), -FAR * n, FAR * n))
     return found

@@ -313,14 +313,12 @@ class _Boards:
         first = min(this.own, this.done)
         waits: set[int] = set()
         for other in new:
-            for m in this.at:
-                if m > other.n and times[m] >= other.done:
-                    continue
+            for m in self._within(this.at, other, other.done):
                 now = other.when(times, m)
                 if now < more.dragged.get(other, INFINITE) and (longer := self._early(other, m)):
                     dragged[other] = min(now, dragged.get(other, INFINITE))
                     costs[m] = max(longer, costs.get(m, 0.0))
-            waits.update(m for m in other.at if m <= this.n or times[m] < first)
+            waits.update(self._within(other.at, this, first))
         early = early + [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
         if early:
             now, longer, m = min(early)
@@ -331,6 +329,16 @@ class _Boards:
             cost += max(0.0, longer - known)
             costs[m] = max(longer, known)
         return cost, costs, dragged
+
+    def _within(self, places: tuple[int, ...], one: _Held, end: float) -> Iterator[int]:
+        """The places, which are in order, where an event may be pending: behind it until ``end``, and around a loop."""
+        start = bisect_right(places, one.n)
+        for m in places[start:]:
+            if self.times[m] >= end:
+                break
+            yield m
+        if len(one.spans) > 1:
+            yield from places[:start]
 
     def _beside(self, this: _Held, number: int) -> tuple[list[Other], list[Wait]]:
         """Of those that hold a scoreboard: who would be awaited too early by waits for ``this``, and which of their
@@ -357,7 +365,8 @@ class _Boards:
         return known
 
     def _longer(self, this: _Held, m: int) -> float:
-        if not any(first <= m <= last for first, last in this.spans) or m == this.event.n:
+        first, last = this.spans[m <= this.n and len(this.spans) > 1]
+        if not first <= m <= last or m == this.n:
             return 0.0
         now = this.when(self.times, m)
         if now >= this.own or now >= this.done:
