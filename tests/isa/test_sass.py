@@ -60,7 +60,7 @@ def test_every_common_mnemonic_has_a_line():
         arch, lines, _ = valid_lines(path)
         named = {re.sub(r"^\S+\s+(@\S+ )?", "", line).partition(" ")[0].partition(".")[0].rstrip(";") for line in lines}
         missing = set(instruction_set(arch).mnemonics()) - named
-        assert len(missing) < 25, f"{path.name} has no line for {sorted(missing)}"
+        assert len(missing) < 32, f"{path.name} has no line for {sorted(missing)}"
 
 
 def invalid_lines() -> Iterator[tuple[str, str, int, str, str]]:

@@ -199,8 +199,12 @@ def test_buffers(gpu, precision, layout, c):
 def test_launches_are_made_ready_once(gpu, monkeypatch):
     """Whatever addresses come: only tensor maps are made of new ones, each once, and right for each array."""
     prepared, prepare = [], CudaKernel.prepare
-    monkeypatch.setattr(CudaKernel, "prepare", lambda self, *args, **more: (prepared.append(self.name),
-                                                                            prepare(self, *args, **more))[1])  # fmt: skip
+
+    def noted(self, *args, **more):
+        prepared.append(self.name)
+        return prepare(self, *args, **more)
+
+    monkeypatch.setattr(CudaKernel, "prepare", noted)
     random = np.random.default_rng(0)
     xs, more = (random.standard_normal((3, 1, 2, 3, 8), np.float32) for _ in range(2))
     w = random.standard_normal((8, 8, 1, 1), np.float32)

@@ -13,10 +13,10 @@ from turingas.isa.instruction import Instruction, Mem
 from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
 
-#: behind these no code of NVIDIA's libraries stalls for less than the rows "behind" of latency.csv say. (Behind CALL,
+#: Behind these no code of NVIDIA's libraries stalls for less than the rows "behind" of latency.csv say. (Behind CALL,
 #: BSYNC, EXIT, RET and WARPSYNC some does: a stall of 1 behind `@P0 CALL.REL.NOINC` in cuSOLVER and cuSPARSE.)
-PROVED = ("BRA", "BRX", "MEMBAR", "CCTL", "CGAERRBAR")
-USERS = ("UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF")  # their second operand is the address of a tensor map
+PROVED = frozenset(name for name, op in OPS.items() if "stalls" in op.traits)
+USERS = frozenset(name for name, op in OPS.items() if "mapped" in op.traits)
 WAIT = "wait for its read scoreboard in the next instruction, as ptxas does"
 
 

@@ -18,9 +18,10 @@ from turingas.flow.graph import Graph
 from turingas.flow.live import FILES, ways
 from turingas.isa.effects import FIRST
 from turingas.isa.instruction import GUARD, Access, Const, Imm, Instruction, Label, Mem, Name
+from turingas.isa.table import OPS
 
 BARRIERS = ("UCGABAR_ARV", "UCGABAR_WAIT")
-OWN = ("LDS", "STS", "ATOMS", "LDSM", "STSM")  # reach the memory of their own block alone
+OWN = frozenset(name for name, op in OPS.items() if op.space == "shared")  # reach the memory of their own block alone
 RANK = 24
 PLAIN = ("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_LANEID")
 ALL = FILES["R"] | FILES["UR"]

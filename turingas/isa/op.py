@@ -42,6 +42,8 @@ TRAITS = {
     "pairs": "does to two pairs of numbers what another instruction does to two numbers",
     "matrix": "a product of matrices of floating-point numbers",
     "light": "begins every cycle, in a unit of its own, on architectures that have a rate for alu.light",
+    "mapped": "its second operand is the address of a tensor map",
+    "stalls": "no compiled code stalls behind it for less than the rows `behind` of latency.csv say",
     "compare": "d = (a op b) joined with the last source, and a second predicate from the opposite of that",
 }
 

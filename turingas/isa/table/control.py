@@ -358,9 +358,9 @@ goes = functools.partial(branch, sets="")
 
 OPS = {
     "BRA": goes("branches; a predicate or a uniform register may make it conditional besides the guard", "bra",
-                "BRA 0x100", flow="jump"),
+                "BRA 0x100", flow="jump", traits="stalls"),
     "BRX": goes("branches to an address in a register, relative", "brx.idx", "BRX R2 -0x100", flow="indirect",
-                relative=True),
+                relative=True, traits="stalls"),
     "BRXU": branch("branches to an address in a uniform register, relative", "brx.idx", "BRXU UR4 -0x100",
                    flow="indirect", relative=True, kin="BRX"),
     "JMP": branch("jumps to an absolute address", "", "JMP 0x100", flow="jump"),
@@ -391,7 +391,7 @@ OPS = {
                    opaque=True),
     "R2B": special("writes a barrier", "", "R2B 0x1, R0"),
     "CGAERRBAR": lsu("waits until errors of the cluster are known", "part of fence.acq_rel.cluster", "CGAERRBAR",
-                     kin="ERRBAR", traits="fence"),
+                     kin="ERRBAR", traits="fence stalls"),
     "PREEXIT": branch("lets dependent grids start",
                       "griddepcontrol.launch_dependents, cudaTriggerProgrammaticLaunchCompletion", "PREEXIT"),
     "ACQBULK": branch("waits for the grids that this one depends on",
