@@ -74,6 +74,7 @@ class Conv2d:
     ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.
+    On H100 and H200 it may be "hgmma" too, but in CHWN: products of FP16 parts, with errors of 2.3e-7.
     "hopper" multiplies on tensor cores, in three parts of TF32 and with relative errors of 5e-7; {"MATH": "ffma"} makes
     its products those of float32. Its blocks have 64 filters or 32, which gives the same bits: whichever is faster,
     unless FILTERS says so.
@@ -194,13 +195,14 @@ class Conv2d:
         if number == HOST:
             return self._on_host(library, plan, x, residual, out)
 
-        place = plan.place or self._prepare(plan, number)
+        stream = library.kind.current(number)
+        place = plan.place or self._prepare(plan, number, stream)
         if plan.beside is not None:  # found just now
             return plan.beside(x, residual, out)
         y = out
         if y is None:
             y, target = library.empty(x, plan.y_shape)
-        place.run(plan, library, x, source, target, added, library.kind.current(number))
+        place.run(plan, library, x, source, target, added, stream)
         return y
 
     def queue(self, x: Buffer, y: Buffer, stream: int) -> None:
@@ -210,7 +212,7 @@ class Conv2d:
             return
         number = x.gpu.number
         plan = self._plan(number, x.shape)
-        place = plan.place or self._prepare(plan, number)
+        place = plan.place or self._prepare(plan, number, stream)
         if plan.beside is not None:
             plan.beside(x, None, y, stream)
             return
@@ -368,10 +370,12 @@ class Conv2d:
             self._plans.clear()
         return self._plans.setdefault((number, given), Plan(shape))
 
-    def _prepare(self, plan: Plan, number: int) -> _Place:
-        """Find the kernels for it, and make their launches ready."""
+    def _prepare(self, plan: Plan, number: int, stream: int = 0) -> _Place:
+        """Find the kernels for it, and make their launches ready. While a graph is recorded nothing is loaded, and
+        nothing copied to the GPU: then they are those that are there."""
         place = self._place(number)
-        if self._beside is not None and place.slower(plan.shape):
+        recorded = place.shared is not None and place.shared.recorded(stream)
+        if self._beside is not None and not recorded and place.slower(plan.shape):
             plan.beside = self._beside
         else:
             place.prepare(plan, self.activation == "relu", self.splits is None)

@@ -39,11 +39,14 @@ class Partial:
 
     def at(self, stream: int) -> int:
         """The address of PIECE floats for kernels that are queued on the stream now; 0: the caller must allocate."""
-        if stream not in DEFAULT and (stream == OF_EACH_THREAD or self._recorded(stream)):
+        if self.recorded(stream):
             return 0
         return self._pieces.get(stream) or self._piece(stream)
 
-    def _recorded(self, stream: int) -> bool:
+    def recorded(self, stream: int) -> bool:
+        """Whether what is queued on the stream now is, or may be, recorded into a graph."""
+        if stream in DEFAULT or stream == OF_EACH_THREAD:
+            return stream == OF_EACH_THREAD
         error, status = self.gpu.driver.cuStreamIsCapturing(stream)
         if error:  # as without a context: what makes one current takes longer
             status = self.gpu.call("cuStreamIsCapturing", stream)

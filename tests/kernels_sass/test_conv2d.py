@@ -644,6 +644,9 @@ def test_products_by_hgmma_where_they_are_faster(driver, monkeypatch):
     assert said == [((2, 2, 6, 5), None, None)] * 2 + [((2, 2, 6, 5), None, 5)]
     layer.close()
     assert said[-1] == "closed"
+    layer = Conv2d(two.weight, device="cuda:0", padding=1)
+    monkeypatch.setattr("kernels_sass.conv.partial.Partial.recorded", lambda self, stream: True)
+    assert error(layer(Buffer.of(two.x)).numpy(), two.y()) < 1e-6  # nothing is loaded while a graph is recorded
     for options in ({"kernel": "hopper"}, {"schedule": {}}, {"splits": 1}, {"arch": "sm_90"}):
         assert Conv2d(one.weight, device="cuda:0", **options)._beside is None
 
