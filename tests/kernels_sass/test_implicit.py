@@ -294,7 +294,8 @@ def test_no_finding_in_any(name):
 
 
 @pytest.mark.parametrize(("defines", "message"), [
-    ({"TYPE": "FP32", "TILE_N": 256}, "TILE_N=128 and 64 with TYPE=FP32"), ({"TILE_N": 100}, "there are 128, 256"),
+    ({"TYPE": "FP32", "TILE_N": 256}, "TILE_N=128 and 64 and at least 4 STAGES with TYPE=FP32"),
+    ({"TYPE": "FP32", "STAGES": 3}, "at least 4 STAGES with TYPE=FP32"), ({"TILE_N": 100}, "there are 128, 256"),
 ])  # fmt: skip
 def test_values_that_do_not_exist(defines, message):
     with pytest.raises(AsmError, match=message):
