@@ -159,8 +159,8 @@ def gemm(
                                          slices=(count, each))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
         quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
-        inverse = min((1 << 32) // quads, (1 << 32) - 1)
-        last.launch(-(-m * quads // 256), 256, parts, flat, m * quads, quads, inverse, count, n, m, *added, **options)
+        numbers = m * quads, quads, hgmma.inverse(quads), count, n, m
+        last.launch(-(-m * quads // 256), 256, parts, flat, *numbers, *added, **options)
     else:
         tiling = replace(tiling, **ending)
         launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, low=low, bias=[*added, None][0],

@@ -148,7 +148,6 @@ class Conv2d:
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
         self._closed = False
-        self._free = kernel is None and schedule is None and arch is None and splits is None
         self._beside: Implicit | None = None  # the layer by HGMMA, for shapes of x that are faster so
         self._plans: dict[tuple[int, Sizes], Plan] = {}  # by the place and the shape of x
         self._weight, self._bias = weight, bias
@@ -318,11 +317,11 @@ class Conv2d:
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
                 kernels, sizes = self._kernels(device), self._sizes()
                 every = {kernels.main: kernels}
+                free = device != CPU and self.kernel is None and self.tuned and self.splits is None
                 if device != CPU:
-                    free = self.kernel is None and self.tuned and self.splits is None
                     every = kernels.every(sizes if free else None)
                 place = _Place(device, kernels.method, every, self._weight, self._bias, sizes)
-                if self._free and self._beside is None and device != CPU and _multiplies(device):
+                if free and self.arch is None and self._beside is None and _multiplies(device):
                     self._beside = self._by_products()
                 if self.tuned and device != CPU:
                     others = {name: one for name, one in place.kernels.items() if name not in kernels.method.kernels}

@@ -25,6 +25,7 @@ from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
+from turingas.tensor_map import NBYTES
 
 Pair = tuple[int, int]
 Sizes = tuple[int, ...]
@@ -427,7 +428,7 @@ class _Plan:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
         sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
         x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(128) if self.tiling.direct else self._map(1, sums if self.splits > 1 else y)
+        y_map = bytes(NBYTES) if self.tiling.direct else self._map(1, sums if self.splits > 1 else y)
         values = x, y, residual, scratch, sums, x_map, y_map
         if self.place == HOST:
             for kernel, grid, threads, shared, args in self._launches(*values):
