@@ -16,13 +16,13 @@ from turingas.check.rules import rule
 from turingas.cubin.model import Kernel
 from turingas.flow.graph import Graph
 from turingas.flow.live import FILES, ways
+from turingas.isa.arch import RANK_BIT
 from turingas.isa.effects import FIRST
 from turingas.isa.instruction import GUARD, Access, Const, Imm, Instruction, Label, Mem, Name
 from turingas.isa.table import OPS
 
 BARRIERS = ("UCGABAR_ARV", "UCGABAR_WAIT")
 OWN = frozenset(name for name, op in OPS.items() if op.space == "shared")  # reach the memory of their own block alone
-RANK = 24
 PLAIN = ("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_LANEID")
 ALL = FILES["R"] | FILES["UR"]
 HINT = "add SR_CgaCtaId << 24, as compilers do: without it the address is that of block 0"
@@ -48,7 +48,7 @@ def check(graph: Graph) -> Iterator[Finding]:
 def _lacks(i: Instruction, state: int) -> bool:
     """Whether nothing of its address may have a rank. Not @!PT, which ptxas writes to wait."""
     mem = next((o for o in i.operands if isinstance(o, Mem)), None)
-    if mem is None or mem.offset >> RANK or i.word & GUARD == GUARD:
+    if mem is None or mem.offset >> RANK_BIT or i.word & GUARD == GUARD:
         return False
     return not any(state & _bits(one) for one in i.reads if one.what == "address")
 
@@ -100,5 +100,5 @@ def _bits(one: Access) -> int:
 def _may(o: object) -> bool:
     """Whether a rank may come from there."""
     if isinstance(o, Imm):
-        return o.kind != "int" or not -1 << RANK < (o.value + (1 << 31)) % (1 << 32) - (1 << 31) < 1 << RANK
+        return o.kind != "int" or not -1 << RANK_BIT < (o.value + (1 << 31)) % (1 << 32) - (1 << 31) < 1 << RANK_BIT
     return isinstance(o, (Const, Mem, Label)) or isinstance(o, Name) and o.text not in PLAIN

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from turingas.emulate.arrays import LANES, Array, Rows, spread
+from turingas.isa.arch import RANK_BIT
 
 # Generic addresses: shared and local memory appear in windows of 4 GB each, whose upper halves these are. Compilers
 # take them from constant bank 0, SHARED_WINDOW << 32 as 8 bytes at 0x18 (up to sm_89) and LOCAL_WINDOW << 32 at 0x20
@@ -30,7 +31,7 @@ from turingas.emulate.arrays import LANES, Array, Rows, spread
 SHARED_WINDOW = 0x7E01
 LOCAL_WINDOW = 0x7E02
 
-RANK, WITHIN = np.uint32(24), np.uint32(0xFFFFFF)  # of an address of shared memory: the block's rank, the rest
+RANK, WITHIN = np.uint32(RANK_BIT), np.uint32((1 << RANK_BIT) - 1)  # the rank of a shared address, and the rest
 
 FIRST = 0x7F00_0000_0000  # where global memory begins
 ALIGN = 256  # of allocations, as cudaMalloc promises at least

@@ -23,6 +23,7 @@ from turingas.errors import AsmError
 KB = 1024
 CUDA_13_0 = 130
 WORD_BYTES = 16  # of an instruction, since sm_70
+RANK_BIT = 24  # from here on an address of shared memory is the rank of its block in the cluster
 SPARE_REGISTERS = 2  # Volta and later need two registers beyond the highest that is named
 
 
