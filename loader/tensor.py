@@ -44,8 +44,8 @@ def tensor_map(
     ``swizzle``: 0, 32, 64 or 128 bytes. ``interleave``: 0, or 16 or 32 bytes that the innermost dimension then has, a
     slice of channels: of images (N, C/8, H, W, 8), NC/8HWC8, the tensor has the dimensions (N, C/8, H, W), in slices,
     and so have ``box`` and ``steps``. A copy takes one slice of channels, whatever the box says of C/8. ``fill``:
-    "zero" or "nan", for elements outside. ``l2``: bytes that L2 fetches at once (0, 64, 128, 256); nothing comes of it on
-    the CPU device.
+    "zero" or "nan", for elements outside. ``l2``: bytes that L2 fetches at once (0, 64, 128, 256); nothing comes of it
+    on the CPU device.
 
     With ``pixels`` and ``channels`` instead of ``box`` an im2col map: pixels of a column, channels of a pixel, and
     ``lower`` and ``upper`` corner of the box of pixels, offsets from the first and the last pixel in the dimensions
