@@ -258,3 +258,33 @@ def test_stores_and_sums_of_a_warp(kind: str, dtype: type) -> None:
     out, total = np.zeros(64, dtype), np.zeros(1, dtype)
     report = launch(code, "k", 1, 64, [out, source, total], races="global")
     assert (out == source).all() and total[0] == source.sum(dtype=dtype) and not report.races
+
+
+@pytest.mark.parametrize("mask", [0xFFFF, 0x0001, 0x8000, 0x5A3C, 0])
+def test_bytes_of_a_bulk_copy(mask: int) -> None:
+    """cp.async.bulk with .cp_mask: bit n says whether byte n of every 16 is written; nothing else is."""
+    text = f"""
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{{
+ .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .b16 %h; .reg .pred %p;
+ .shared .align 16 .b8 tile[512];
+ ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; mov.u32 %r0, %tid.x; mul.wide.u32 %d2, %r0, 4;
+ add.u64 %d1, %d1, %d2; ld.global.b32 %r1, [%d1]; mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 4, %r2;
+ st.shared.b32 [%r3], %r1; fence.proxy.async.shared::cta; bar.sync 0;
+ setp.ne.u32 %p, %r0, 0; @%p bra END;
+ mov.b16 %h, {mask};
+ cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d0], [%r2], 512, %h;
+ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+END:
+ ret;
+}}
+"""
+    code = ptxas.assemble_ptx(text, "sm_100a")
+    source, out = RNG.integers(0, 256, 512, np.uint8), RNG.integers(0, 256, 512, np.uint8)
+    kept = np.array([mask >> n % 16 & 1 for n in range(512)], bool)
+    wanted = np.where(kept, source, out)
+    report = launch(code, "k", 1, 128, [out, source], strict=True, races="global", stale=True)
+    assert (out == wanted).all() and not report.hazards and not report.races
