@@ -109,6 +109,33 @@ def test_copies_to_several_blocks(cubin: bytes, size: int, mask: int) -> None:
     assert (out[:, 2] == np.where(last, 2, 1) * np.arange(64)).all()
 
 
+TAIL = """
+extern "C" __global__ void __cluster_dims__(2, 1, 1) tail(int waits) {
+    __shared__ __align__(8) unsigned long long bar;
+    unsigned b = __cvta_generic_to_shared(&bar), rank, there, done = 0;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(b));
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(b), "r"(rank ^ 1));
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(there) : "memory");
+    while (waits && !done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(b) : "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("waits", [1, 0])
+def test_a_block_that_others_have_yet_to_tell(waits: int) -> None:
+    """A block that ends must know of all arrivals at its mbarriers: the tail of CUTLASS' producers waits for them."""
+    made = nvrtc.compile_source(TAIL, "sm_90", (), name="tail.cu")
+    races = launch(made, "tail", 2, 32, [np.int32(waits)], races=True).races
+    assert [race.kind for race in races] == ([] if waits else ["END"])
+    assert waits or "a barrier of the cluster" in races[0].remedy and "ARRIVE" in races[0].first.text
+
+
 def inc(old: Any, limit: Any) -> Any:
     return np.where(old >= limit, 0, old + 1)
 

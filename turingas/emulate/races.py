@@ -12,7 +12,7 @@ What is reported, each pair of instructions once:
 * WAW within one instruction: lanes of one or several warps that write different values to one place.
 * The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
-  may still use its memory.
+  may still use its memory, or have yet to arrive at its mbarriers.
 * In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
   are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
 * Atomics, asynchronous ones too, do not race with atomics, nor with the load that belongs to a compare-and-swap loop
@@ -111,6 +111,8 @@ class Races(Order):
         self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
+        self.abroad: dict[tuple[int, int], tuple[int, int]] = {}  # of a piece and a warp of another block: the clock
+        # and the number of its last arrival at the mbarrier there
 
     def tell(self, report: Report) -> None:
         report.races += [race for race in self.findings if race not in report.races]
@@ -119,6 +121,8 @@ class Races(Order):
         """Warps use mbarriers: they must know that these were made."""
         hit = self._hit(i, warps, cells * 8, 8)
         self.cells[hit.piece] = True
+        for n in np.flatnonzero(self.wave.block_of[hit.warp] != hit.piece // self.stride).tolist():
+            self.abroad[int(hit.piece[n]), int(hit.warp[n])] = int(hit.clock[n]), hit.number
         hit.report("RAW", hit.unknown(self.write) & ~self.atomic[hit.piece], self.write)
 
     # -- asynchronous operations
@@ -172,6 +176,7 @@ class Races(Order):
         operations = self.operations
         if not operations.count and self.wave.shared.cluster == 1:
             return
+        nothing = np.full(self.stride, -1)
         for block in range(self.wave.shared.blocks):
             warps = np.flatnonzero(self.wave.block_of == block)
             known = self.clocks[0, warps].max(axis=0)  # by the last of its warps that ends
@@ -190,7 +195,11 @@ class Races(Order):
             for member in abroad.tolist() if self.wave.shared.cluster > 1 else ():
                 reader = np.full(self.stride, self.team[warps[0]] * self.members + member)
                 late = self.read[pieces, member] > known[member]
-                self._ends(block, warps, late, self.reader[pieces, member], reader, np.full(self.stride, -1))
+                self._ends(block, warps, late, self.reader[pieces, member], reader, nothing)
+            for (piece, user), (at, number_) in self.abroad.items():
+                if piece // self.stride == block and known[self.own[user]] < at:
+                    one = np.arange(self.stride) == piece % self.stride
+                    self._ends(block, warps, one, np.full(self.stride, number_), np.full(self.stride, user), nothing)
 
     def _ends(self, block: int, warps: Array, late: Array, numbers: Array, users: Array, operations: Array) -> None:
         """Report pieces of a block, (stride,), that are used when it ends."""
