@@ -96,6 +96,26 @@ def test_bytes_and_saturation():
     assert out.r(11).tolist() == np.minimum(x.view(np.uint8), y.view(np.uint8)).view(np.uint32).tolist()
 
 
+PARTS = {
+    "S32": np.int32, "32": np.uint32, "16x2": np.uint16, "S16x2": np.int16, "U8x4": np.uint8, "S8x4": np.int8
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype"), PARTS.items())
+def test_sums_of_parts(name: str, dtype: type) -> None:
+    """Of either sign; saturated where sm_120 does so. ptxas 13.5 makes this of add.sat, sub.sat and neg.u8x4."""
+    x, y = WORDS[:2]
+    x[:4], y[:4] = (0, 1 << 31, 0x80008000, 0xFFFFFFFF), (1 << 31, 1, 0xFFFF8000, 0x00010001)
+    ends = np.iinfo(dtype)
+    for saturates in ("", ".ISAT") if "8x4" not in name else ("",):
+        for a, b in ((1, 1), (1, -1), (-1, 1)):
+            text = f"VIADD.{name}{saturates} R8, {'-' * (a < 0)}R2, {'-' * (b < 0)}R3"
+            found = step.run(text, "sm_120", regs=bits(x, y)).r(8)
+            exact = a * x.view(dtype).astype(np.int64) + b * y.view(dtype).astype(np.int64)
+            wanted = np.clip(exact, ends.min, ends.max) if saturates else exact
+            assert found.view(dtype).tolist() == wanted.astype(dtype).tolist(), text
+
+
 def test_least_and_greatest_of_a_warp():
     x = A.copy()
     x[5], x[40] = np.nan, -np.inf
