@@ -210,6 +210,10 @@ def test_times_scales(kind, clamp, finite):
     text = f"F2FP.{finite}{clamp}BF16.{kind}.UNPACK_B R4, R0{{}}, R1.{{}}"
     same(run(text.format("", "H0"), "sm_100", regs={0: source, 1: pair}).r(4), want)
     second = ".B2" if bits == 4 else ".H1"
+    one_scale = run(text.replace("R1.{}", "2e-43.H0").format(""), "sm_100", regs={0: source}).r(4)  # 0x8f
+    pair[:] = 0x8F
+    same(one_scale, run(text.format("", "H0"), "sm_100", regs={0: source, 1: pair}).r(4).tolist())
+    pair = array([s | t << 8 for s, t in scales], "F32")
     shifted = {0: source << np.uint32(16), 1: pair << np.uint32(16)}
     same(run(text.format(second, "H1"), "sm_100", regs=shifted).r(4), want)
 

@@ -306,7 +306,7 @@ class GlobalRaces(Races):
 
     def _read_global(self, past: _Past, hit: _Hit, i: Instruction) -> None:
         self._check(past, hit)
-        if "CONSTANT" in i.mods:
+        if "CONSTANT" in i.mods or i.op.space == "constant":
             stale = np.flatnonzero(past.last.warp[hit.piece] >= 0)
             if len(stale):
                 self._report("CONSTANT", past, hit, stale, past.last)

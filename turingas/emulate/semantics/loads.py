@@ -412,8 +412,6 @@ def query_space(i: Instruction, m: Maker) -> Step:
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
     target, source, *more = i.operands
-    if more:
-        raise Unsupported(f"{i.text()}: a load from global memory (ld.proxy::readonly)")
     reg = _written(target)
     nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
@@ -423,6 +421,8 @@ def load_constant(i: Instruction, m: Maker) -> Step:
     if isinstance(source, Const):
         return _fixed_constant(source, m, puts, nbytes, extend)
     assert isinstance(source, Mem)
+    if more:
+        return _read_only(i, source, more, puts, extend)
     if source.space != "c" or any(mod in ("IL", "IS", "ISL") for mod in i.mods):
         raise Unsupported(f"the address of {i.text()}")
     if all(reg is None or reg.zero for reg in (source.base, source.ur)):
@@ -446,6 +446,32 @@ def load_constant(i: Instruction, m: Maker) -> Step:
         if extend is not None:
             words = [extend(words[0])]
         for put, word in zip(puts, words):
+            put(k, word)
+
+    return step
+
+
+def _read_only(
+    i: Instruction,
+    source: Mem,
+    more: list[Operand],
+    puts: list[Callable[[Cohort, Array], None]],
+    extend: Callable[[Array], Array] | None,
+) -> Step:
+    """``LDCU UR4, [UR6+offset], !UPT``: from global memory that nobody writes (PTX: ld.proxy::readonly)."""
+    if any(not isinstance(o, Reg) or not o.zero or not o.inv for o in more):
+        raise Unsupported(f"the predicates of {i.base}: {i.text()}")
+    pair = [] if source.ur is None or source.ur.zero else [_uniform_pair(source.ur.index)]
+    get, nbytes = _sum(pair, source.offset, np.zeros((1, 1), np.uint64)), i.nbytes
+
+    def step(k: Cohort) -> None:
+        address, mask = some_lanes(k, get(k))
+        try:
+            words = load_global(k, address, nbytes, mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, address.shape[1]) from None
+        watch(k, i, "global", address, mask, nbytes, "read")
+        for put, word in zip(puts, [extend(words[0])] if extend else words):
             put(k, word)
 
     return step

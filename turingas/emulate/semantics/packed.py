@@ -290,7 +290,7 @@ def _unpack(i: Instruction, m: Maker) -> Step:
             put(k, codes[low] | codes[high] << shift)
 
         return plain
-    part = getattr(scales[0], "suffix", "")
+    part = getattr(scales[0], "suffix", ".H0")  # a number has its lower half
     if not part.startswith(".H"):
         raise Unsupported(f"{i.name} with one scale ({part})")
     satfinite, scale = "SATFINITE" in mods, upper_half(m, scales[0])
