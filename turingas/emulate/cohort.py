@@ -176,6 +176,10 @@ class Observer:
     def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps have found a phase over, of one mbarrier each."""
 
+    def tensor_map(self, k: Cohort, i: Instruction, row: int, lane: int, address: int | None) -> None:
+        """A warp (``row`` of k) reads a tensor map in global memory; UTMACCTL: it forgets what it knows of the map at
+        ``address``, or of all (None)."""
+
     def dependency(self, warps: Array) -> None:
         """Warps have waited for the launches before this one (ACQBULK)."""
 

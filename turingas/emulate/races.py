@@ -49,6 +49,7 @@ NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of 
 KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
+    "MAP": "use of a tensor map that the kernel has written, and not renewed",
     "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"

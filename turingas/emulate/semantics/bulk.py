@@ -610,7 +610,27 @@ def wait_for_grids(i: Instruction, m: Maker) -> Step:
     return step
 
 
-@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "PREEXIT", "CGAERRBAR")
+@semantics("UTMACCTL")
+def of_maps(i: Instruction, m: Maker) -> Step:
+    """Maps are read when they are used; only races can tell whether that of ``.IV [UR4]``, or all, are renewed."""
+    if not {"IV", "IVALL"} & set(i.mods):
+        return nothing(i, m)
+    mem = i.operands[0] if i.operands else None
+    first = mem.ur.index if isinstance(mem, Mem) and isinstance(mem.ur, Reg) else None
+
+    def step(k: Cohort) -> None:
+        lanes = k.lanes
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist() if k.wave.observers else ():
+            address = None
+            if first is not None:
+                address = int(k.ur(first)[row, 0]) | int(k.ur(first + 1)[row, 0]) << 32
+            for observer in k.wave.observers:
+                observer.tensor_map(k, i, row, int(lanes[row].argmax()), address)
+
+    return step
+
+
+@semantics("UBLKPF", "UTMAPF", "PREEXIT", "CGAERRBAR")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Prefetches, and what orders grids and clusters."""
     return lambda k: None

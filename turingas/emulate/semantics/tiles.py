@@ -149,6 +149,8 @@ class Copy:
             try:
                 where = int(k.ur(self.map)[row, 0]) | int(k.ur(self.map + 1)[row, 0]) << 32
                 address, layout = self.read(k, where)
+                for observer in k.wave.observers:
+                    observer.tensor_map(k, self.i, row, lane % 32, where)
                 begin = self.first + self.front
                 start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.coordinates)]
                 self.legal(layout, start)
