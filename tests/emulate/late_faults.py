@@ -244,8 +244,12 @@ def faults(code: list[Instruction | None], stage: int) -> Iterator[Fault]:
         elif i.base == "UCGABAR_WAIT":
             yield Fault("wait", n, i.base, "NOP")
         elif stage and i.base == "LDS" and isinstance(mem := i.operands[-1], Mem):
-            old = f"{mem.offset:+#x}]" if mem.offset else "]"
-            yield Fault("stage", n, i.base, text.replace(old, f"{mem.offset + stage:+#x}]"))
+            yield Fault("stage", n, i.base, text.replace(_tail(mem.offset), _tail(mem.offset + stage)))
+
+
+def _tail(offset: int) -> str:
+    """The end of an address, as texts have it."""
+    return f"+{offset:#x}]" if offset else "]"
 
 
 def _beside(code: list[Instruction | None]) -> Callable[[Instruction, str], list[str]]:
@@ -265,8 +269,7 @@ def _beside(code: list[Instruction | None]) -> Callable[[Instruction, str], list
     def other(i: Instruction, text: str) -> list[str]:
         registers, offset = place(i)
         there = sorted(used[registers] - {offset}, key=lambda at: (abs(at - offset), at))[:1]
-        old = f"{offset:+#x}]" if offset else "]"
-        return [text.replace(old, f"{at:+#x}]" if at else "]") for at in there]
+        return [text.replace(_tail(offset), _tail(at)) for at in there]
 
     return other
 

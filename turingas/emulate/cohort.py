@@ -146,7 +146,7 @@ class Observer:
         words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
         """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
-        ``what`` is "read", "write" (of ``words``) or "atomic" (on global memory ``words`` are the lanes in which a
+        ``what`` is "read", "write" (of ``words``) or "atomic" (``words`` are the lanes in which a
         compare-and-swap was done); ``owners`` (n, 32) are the blocks of the wave whose shared memory it is (None: each
         its own)."""
 

@@ -197,7 +197,7 @@ class GlobalRaces(Races):
                 team = int(self.teams[warp])
                 mine = self.ledger.fenced[row, team : team + self.members]
                 np.maximum(mine, known[: len(mine)], out=mine)
-        self._tick(warps)
+        super().membar(warps, wide)
 
     def invalidate(self, warps: Array) -> None:
         self.clocks[KNOWN, warps] = np.maximum(self.clocks[KNOWN, warps], self.clocks[SEEN, warps])
