@@ -11,8 +11,8 @@ and FP4). FP6 has its bits as FP8 (PTX); FP16 and BF16 below their normal number
 ptxas makes four numbers by two instructions, of which the second one's last source is what the first one gave: so each
 takes the upper bits of it, and moves the lower ones up.
 
-Not done: numbers below -127/64 to S2_6, where PTX leaves open whether they become -127/64 or -128/64; FP4 merged with
-anything but RZ (without .RS), and the scales of one byte, which no compiled code has.
+Not done: numbers below -127/64 to S2_6, where PTX leaves open whether they become -127/64 or -128/64; scales of one
+byte, which no compiled code has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from turingas.emulate.semantics.convert import (
     source,
     upper_half,
 )
-from turingas.isa.instruction import Instruction, Operand, Reg
+from turingas.isa.instruction import Instruction, Operand
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,9 @@ def _finite(bits: Array, kind: str) -> Array:
 
 @semantics("F2FP", "UF2FP")
 def f2fp(i: Instruction, m: Maker) -> Step:
-    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with formats of 8 bits and
-    fewer b (and a above it) below a half of c; .UNPACK_B takes two such apart; .PACK_B rounds one to TF32."""
+    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with formats of 8 and 6
+    bits b (and a above it) below a half of c, with FP4 below its lower three bytes (ptxas makes a register of eight
+    numbers so); .UNPACK_B takes two such apart; .PACK_B rounds one to TF32."""
     mods = set(i.mods)
     if "RS" in mods:
         return _random(i, m)
@@ -147,19 +148,17 @@ def f2fp(i: Instruction, m: Maker) -> Step:
         raise Unsupported(f"{i.name} without .SATFINITE")
     width = np.uint32(NARROW[small].packs if small in NARROW else 8)
     *floats, last = sources
-    if width < 8 and not (isinstance(last, Reg) and last.zero):
-        raise Unsupported(f"{i.name} with a last source that is not RZ")
 
     def code(x: Array) -> Array:
         if small == "E8":
             return to_scale(x, mode == "RP", satfinite)
         return encode(clamped(x, relu), small, satfinite, mode)
 
-    c, both = upper_half(m, last), _two(i, m, floats)
+    c, both = (upper_half(m, last) if width == 8 else m.raw(last)), _two(i, m, floats)
 
     def merge(k: Cohort) -> None:
         low, high = both(k)
-        put(k, code(low) | code(high) << width | c(k).astype(np.uint32) << np.uint32(16))
+        put(k, code(low) | code(high) << width | c(k).astype(np.uint32) << 2 * width)
 
     return merge
 
