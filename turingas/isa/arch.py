@@ -243,8 +243,8 @@ _sm_100 = child(
     param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370,
     stack_pointer=0x37C, shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0,
     kept_at=0x16C,
-    # Code reads these 0xa0 bytes times SR_CgaSize before the places that stand here. Two such tables have room: it is no
-    # size, but may tell which of two sizes a cluster has (preferred ones). Here it is 0, the table that %nsmid is in.
+    # Code reads these 0xa0 bytes times SR_CgaSize before the places that stand here. Two such tables have room: it is
+    # no size, but may tell which of two sizes a cluster has (preferred ones). Here it is 0, where %nsmid is, too.
     dynamic_at=0x2AC, explicit_cluster_at=0x36C, cluster_at=(0x2A0, 0x2B0, 0x2C0), cluster_size_at=0x2CC,
     all_shared_at=0x2BC, workspace_at=0x254,
 )  # fmt: skip
