@@ -279,7 +279,7 @@ SPECIAL: dict[str, Get] = {
     "SR_SWINHI": _fixed(memory.SHARED_WINDOW),
     "SR_LWINHI": _fixed(memory.LOCAL_WINDOW),
     "SR_LMEMHIOFF": _fixed(0),  # where the stack ends: ptxas' code at -O0 traps when R1 falls below it
-    "SR_CgaSize": lambda k: np.full((1, 1), k.wave.options.together, np.uint32),
+    "SR_CgaSize": _fixed(0),  # isa/arch.py says what of
     "SR_CgaCtaId": lambda k: k.wave.rank[k.rows],
     "SR_CLOCK": _clock(0),
     "SR_CLOCKLO": _clock(0),
