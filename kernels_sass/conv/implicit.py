@@ -32,7 +32,9 @@ Sizes = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
+MOST_PIXELS = 1024  # of a copy
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
+ROWS = hgmma.ROW // 16  # a row of shared memory, as descriptors count
 QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
@@ -184,8 +186,23 @@ class Source:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
 
-    def map(self, array: Any, precision: Precision) -> Any:
-        """The tensor map of the array that has it."""
+    def window(self, shape: Shape) -> hgmma.Window | None:
+        """For tiles that see it through windows; None if none can: strides, dilations, a filter of one place."""
+        (r, s), (down, across) = self.filter, self.padding
+        steps = *self.stride, *self.dilation
+        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(shape.h, shape.w) < 2:
+            return None
+        rows, columns = shape.h + down, shape.w + across
+        pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
+        seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
+        return hgmma.Window(columns, rows, pixels, seen) if seen <= MOST_PIXELS and pixels < LIMIT - TILE_M else None
+
+    def map(self, array: Any, precision: Precision, window: hgmma.Window | None) -> Any:
+        """The tensor map of the array that has it; through a window, if any."""
+        if window is not None:
+            lower = [-one for one in self.padding]
+            return loader.tensor_map(array, channels=precision.tile_k, pixels=window.seen, lower=lower, upper=(0, 0),
+                                     swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
         return loader.tensor_map(
@@ -398,7 +415,12 @@ class _Plan:
                                   f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
             splits = 1
         size = self.pixels, shape.k, stages
+        self.window = self.source.window(shape) if copied and splits == 1 and not precision.halves else None
         made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
+        if self.window is not None:
+            width = next(one for one in (64, 128) if one == 128 or shape.k <= one)
+            made = self.window.tiling(precision, width, shape.k, stages, pairs=int(pairs))
+            self.pixels = self.window.pixels
         self.splits = -(-stages // self.each)
         more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.splits > 1 else ending
         self.tiling, self.ending = replace(made, **{**more, **layer.schedule}), ending
@@ -463,11 +485,17 @@ class _Plan:
 
     def _x_map(self, address: int) -> Any:
         given, dtype = self.source, self.precision.dtype
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision)
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.window)
 
     def _y_map(self, address: int) -> Any:
         """Of y, or the sums of those who share tiles."""
-        shared, tiling = self.splits > 1, self.tiling
+        shared, tiling, window = self.splits > 1, self.tiling, self.window
+        if window is not None:
+            shape, item = self.shape, self.precision.item
+            target = view(self.place, address, shape.y_shape, adjacent(shape.y_shape, item), self.precision.dtype)
+            return loader.tensor_map(target, channels=tiling.columns, pixels=16, lower=(0, 0),
+                                     upper=(window.rows - shape.p, window.columns - shape.q),
+                                     swizzle=hgmma.ROW, dtype=self.precision.dtype)  # fmt: skip
         sizes = (self.splits * self.rows if shared else self.pixels), self.shape.k
         dtype, item = ("float32", 4) if shared else (self.precision.dtype, self.precision.item)
         target = view(self.place, address, sizes, adjacent(sizes, item), dtype)
@@ -483,15 +511,21 @@ class _Plan:
         shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
         flat = self.pixels, shape.k
         reach, (rows, columns) = given.filter[1], given.dilation
+        to_next, per_image, per_row = (rows << 8) - reach * columns, shape.p * shape.q, shape.q
+        seen: list[int] = []
+        if self.window is not None:
+            per_row, per_image = self.window.columns, self.window.rows * self.window.columns
+            to_next = (per_row - reach) * ROWS
+            seen = [shape.p, shape.q, math.prod(given.filter), given.filter[0] * per_row * ROWS]
         numbers = (
-            *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
-            shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
+            *flat, given.stages(precision), given.channels(precision), reach, columns, to_next,
+            per_image, hgmma.inverse(per_image), per_row, hgmma.inverse(per_row),
             *given.stride, *given.padding, *self.steps,
         )  # fmt: skip
         pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
         more = [_pointer(self.scales)] if precision.halves else []
         more += [self.tiles, self.each] if tiling.shared_k else []
-        args = x_map, self.filters, y_map, *pointers, *numbers, *more
+        args = x_map, self.filters, y_map, *pointers, *numbers, *more, *seen
         return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
 
     def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:

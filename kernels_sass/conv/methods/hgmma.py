@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that e
 #: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
 #: stage
 ADDING, MOVED = 700, 2900
+WINDOWS, RING = (3, 2), (8, 7, 6, 5, 4, 3)  # windows, and stages of B behind them, that are best
+MOST_RESIDENT = 27  # stages: mbarriers that there are
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -95,6 +97,9 @@ class Tiling:
     residual: int = 0
     relu: int = 0
     shared_k: int = 0
+    window: int = 0
+    windows: int = 1
+    resident: int = 0
 
     @property
     def columns(self) -> int:
@@ -104,11 +109,30 @@ class Tiling:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
-        return 0x400 + self.stages * (TILE_M + self.tile_n) * ROW + 8 * self.buffers * 16 * ROW
+        rows = self.stages * (self.tile_n + (0 if self.window else TILE_M)) + 8 * self.buffers * 16
+        return 0x400 + (rows + self.windows * self.window) * ROW
 
     def tiles(self, pixels: int, filters: int) -> int:
         """Of y."""
         return -(-pixels // TILE_M) * -(-filters // self.tile_n)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A layer as windows see it (hgmma_window.sass): rows of ``columns`` pixels, images of ``rows`` rows; so many pixels from
+    the first of y to the last, those included that are none; pixels of a window, in eights."""
+
+    columns: int
+    rows: int
+    pixels: int
+    seen: int
+
+    def tiling(self, precision: Precision, width: int, filters: int, stages: int, **more: int) -> Tiling | None:
+        """For tiles of so many filters, with B resident if there is room; None if there is none for windows."""
+        many = Tiling(precision.type, width, stages, window=self.seen, windows=WINDOWS[-1], resident=1, **more)
+        able = [replace(many, windows=count) for count in WINDOWS] if filters <= width and stages <= MOST_RESIDENT else []
+        able += [replace(many, windows=count, stages=ring, resident=0) for count in WINDOWS for ring in RING if ring < stages]
+        return next((one for one in able if one.shared <= ROOM), None)
 
 
 @dataclass(frozen=True)
