@@ -32,9 +32,8 @@ Sizes = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
-MOST_PIXELS = 1024  # of a copy
+MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter that hgmma_window.sass has
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
-ROWS = hgmma.ROW // 16  # a row of shared memory, as descriptors count
 QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
@@ -186,22 +185,21 @@ class Source:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
 
-    def window(self, shape: Shape) -> hgmma.Window | None:
-        """For tiles that see it through windows; None if none can: strides, dilations, a filter of one place."""
-        (r, s), (down, across) = self.filter, self.padding
-        steps = *self.stride, *self.dilation
-        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(shape.h, shape.w) < 2:
+    def windows(self, shape: Shape) -> hgmma.Windows | None:
+        """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
+        (r, s), (down, across), steps = self.filter, self.padding, (*self.stride, *self.dilation)
+        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(r, s) > MOST_PLACES:
             return None
         rows, columns = shape.h + down, shape.w + across
         pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
         seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
-        return hgmma.Window(columns, rows, pixels, seen) if seen <= MOST_PIXELS and pixels < LIMIT - TILE_M else None
+        return hgmma.Windows(columns, rows, pixels, seen) if seen <= MOST_PIXELS and pixels < LIMIT - TILE_M else None
 
-    def map(self, array: Any, precision: Precision, window: hgmma.Window | None) -> Any:
-        """The tensor map of the array that has it; through a window, if any."""
-        if window is not None:
+    def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
+        """The tensor map of the array that has it; for windows of it, if there are any."""
+        if windows is not None:
             lower = [-one for one in self.padding]
-            return loader.tensor_map(array, channels=precision.tile_k, pixels=window.seen, lower=lower, upper=(0, 0),
+            return loader.tensor_map(array, channels=precision.tile_k, pixels=windows.seen, lower=lower, upper=(0, 0),
                                      swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
@@ -389,6 +387,16 @@ class Implicit:
             self.kept.clear()
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A layer through windows: its kernel, how many blocks share the tiles of the same filters, and how many blocks."""
+
+    windows: hgmma.Windows
+    kernel: hgmma.Windowed
+    step: int
+    blocks: int
+
+
 class _Plan:
     """What x of a shape takes on a device. ``aligned``: x begins where copies can; ``pairs``: so do y and residual."""
 
@@ -414,25 +422,26 @@ class _Plan:
                 raise LaunchError(f"splits={splits}, for y in {shape.layout} with {shape.k} filters",
                                   f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
             splits = 1
-        size = self.pixels, shape.k, stages
-        self.window = self.source.window(shape) if copied and splits == 1 and not precision.halves else None
-        made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
-        if self.window is not None:
-            width = next(one for one in (64, 128) if one == 128 or shape.k <= one)
-            made = self.window.tiling(precision, width, shape.k, stages, pairs=int(pairs))
-            self.pixels = self.window.pixels
+        windows = self.source.windows(shape) if copied and splits in (None, 1) and not layer.schedule else None
+        self.seen = windows and self._windowed(windows, several, ending)
+        self.ending, self.tiling, self.each = ending, None, stages
+        if self.seen is None:
+            size = self.pixels, shape.k, stages
+            made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
+            more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.each < stages else ending
+            self.tiling = replace(made, **{**more, **layer.schedule})
+            if self.tiling.shared > hgmma.ROOM:
+                raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
+                                  f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
         self.splits = -(-stages // self.each)
-        more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.splits > 1 else ending
-        self.tiling, self.ending = replace(made, **{**more, **layer.schedule}), ending
-        if self.tiling.shared > hgmma.ROOM:
-            raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
-                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        tiles = self.tiling.tiles(self.pixels, shape.k)
-        self.tiles, self.blocks = tiles, min(several, tiles * self.splits)
+        kernel = self.seen.kernel if self.seen else self.tiling
+        self.tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else 0
+        self.blocks = self.seen.blocks if self.seen else min(several, self.tiles * self.splits)
+        self.by_lanes = self.tiling is None or bool(self.tiling.direct)  # who store y
         dtype = "float16" if precision.halves else precision.dtype
-        box = self.tiling.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
+        box = kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
-        self.module = loaded(self.device, hgmma.built, self.tiling)
+        self.module = loaded(self.device, hgmma.built, kernel)
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack.sass makes
         if self.source.packed:
@@ -450,7 +459,7 @@ class _Plan:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
         sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
         x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(NBYTES) if self.tiling.direct else self._map(1, sums if self.splits > 1 else y)
+        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, sums if self.splits > 1 else y)
         values = x, y, residual, scratch, sums, x_map, y_map
         if self.place == HOST:
             for kernel, grid, threads, shared, args in self._launches(*values):
@@ -470,7 +479,7 @@ class _Plan:
         if self.splits > 1:
             main = [self._main(x_map, y_map, 0, 0), self._add(sums, y, residual)]
         else:
-            main = [self._main(x_map, y_map, residual, y if self.tiling.direct else 0)]
+            main = [self._main(x_map, y_map, residual, y if self.by_lanes else 0)]
         return [*([self._pack(x, scratch)] if self.packed else []), *main]
 
     def _map(self, which: int, address: int) -> Any:
@@ -485,17 +494,12 @@ class _Plan:
 
     def _x_map(self, address: int) -> Any:
         given, dtype = self.source, self.precision.dtype
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.window)
+        windows = self.seen and self.seen.windows
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, windows)
 
     def _y_map(self, address: int) -> Any:
         """Of y, or the sums of those who share tiles."""
-        shared, tiling, window = self.splits > 1, self.tiling, self.window
-        if window is not None:
-            shape, item = self.shape, self.precision.item
-            target = view(self.place, address, shape.y_shape, adjacent(shape.y_shape, item), self.precision.dtype)
-            return loader.tensor_map(target, channels=tiling.columns, pixels=16, lower=(0, 0),
-                                     upper=(window.rows - shape.p, window.columns - shape.q),
-                                     swizzle=hgmma.ROW, dtype=self.precision.dtype)  # fmt: skip
+        shared, tiling = self.splits > 1, self.tiling
         sizes = (self.splits * self.rows if shared else self.pixels), self.shape.k
         dtype, item = ("float32", 4) if shared else (self.precision.dtype, self.precision.item)
         target = view(self.place, address, sizes, adjacent(sizes, item), dtype)
@@ -509,24 +513,36 @@ class _Plan:
 
     def _main(self, x_map: Any, y_map: Any, residual: Any, y: Any) -> tuple[Any, ...]:
         shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
+        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
+        if tiling is None:
+            return self._through_windows(x_map, pointers)
         flat = self.pixels, shape.k
         reach, (rows, columns) = given.filter[1], given.dilation
-        to_next, per_image, per_row = (rows << 8) - reach * columns, shape.p * shape.q, shape.q
-        seen: list[int] = []
-        if self.window is not None:
-            per_row, per_image = self.window.columns, self.window.rows * self.window.columns
-            to_next = (per_row - reach) * ROWS
-            seen = [shape.p, shape.q, math.prod(given.filter), given.filter[0] * per_row * ROWS]
         numbers = (
-            *flat, given.stages(precision), given.channels(precision), reach, columns, to_next,
-            per_image, hgmma.inverse(per_image), per_row, hgmma.inverse(per_row),
+            *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
+            shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
             *given.stride, *given.padding, *self.steps,
         )  # fmt: skip
-        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
         more = [_pointer(self.scales)] if precision.halves else []
         more += [self.tiles, self.each] if tiling.shared_k else []
-        args = x_map, self.filters, y_map, *pointers, *numbers, *more, *seen
+        args = x_map, self.filters, y_map, *pointers, *numbers, *more
         return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
+
+    def _windowed(self, windows: hgmma.Windows, several: int, ending: dict[str, int]) -> _Seen | None:
+        """How windows see the layer, if filters have room beside them."""
+        source, k = self.source, self.shape.k
+        found = hgmma.windowed(self.precision, windows, source.filter, k, source.shape[3], several, **ending)
+        return None if found is None else _Seen(windows, *found, found[1] * -(-k // found[0].tile_n))
+
+    def _through_windows(self, x_map: Any, pointers: tuple[Any, ...]) -> tuple[Any, ...]:
+        shape, seen = self.shape, self.seen
+        assert seen is not None
+        rows, columns = seen.windows.rows, seen.windows.columns
+        numbers = (
+            seen.windows.pixels, shape.k, self.source.channels(self.precision), seen.step, rows * columns,
+            hgmma.inverse(rows * columns), columns, hgmma.inverse(columns), *self.source.padding, shape.p, shape.q, *self.steps[:2],
+        )  # fmt: skip
+        return self.module.kernel(), seen.blocks, hgmma.THREADS, seen.kernel.shared, (x_map, self.filters, *pointers, *numbers)
 
     def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:
         """Adds what blocks have made that share tiles."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
+WINDOW = FOLDER / "hgmma_window.sass"
 PARTIAL = FOLDER.parent.parent / "partial.sass"
 TILE_M = 128  # pixels
 THREADS = 384
@@ -29,8 +30,6 @@ MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that e
 #: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
 #: stage
 ADDING, MOVED = 700, 2900
-WINDOWS, RING = (3, 2), (8, 7, 6, 5, 4, 3)  # windows, and stages of B behind them, that are best
-MOST_RESIDENT = 27  # stages: mbarriers that there are
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -97,9 +96,6 @@ class Tiling:
     residual: int = 0
     relu: int = 0
     shared_k: int = 0
-    window: int = 0
-    windows: int = 1
-    resident: int = 0
 
     @property
     def columns(self) -> int:
@@ -109,8 +105,7 @@ class Tiling:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
-        rows = self.stages * (self.tile_n + (0 if self.window else TILE_M)) + 8 * self.buffers * 16
-        return 0x400 + (rows + self.windows * self.window) * ROW
+        return 0x400 + self.stages * (TILE_M + self.tile_n) * ROW + 8 * self.buffers * 16 * ROW
 
     def tiles(self, pixels: int, filters: int) -> int:
         """Of y."""
@@ -118,21 +113,51 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A layer as windows see it (hgmma_window.sass): rows of ``columns`` pixels, images of ``rows`` rows; so many pixels from
-    the first of y to the last, those included that are none; pixels of a window, in eights."""
+class Windows:
+    """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of ``columns`` and
+    images of ``rows`` rows, those included that are none of y; ``seen``: pixels of a window, in eights."""
 
     columns: int
     rows: int
     pixels: int
     seen: int
 
-    def tiling(self, precision: Precision, width: int, filters: int, stages: int, **more: int) -> Tiling | None:
-        """For tiles of so many filters, with B resident if there is room; None if there is none for windows."""
-        many = Tiling(precision.type, width, stages, window=self.seen, windows=WINDOWS[-1], resident=1, **more)
-        able = [replace(many, windows=count) for count in WINDOWS] if filters <= width and stages <= MOST_RESIDENT else []
-        able += [replace(many, windows=count, stages=ring, resident=0) for count in WINDOWS for ring in RING if ring < stages]
-        return next((one for one in able if one.shared <= ROOM), None)
+
+@dataclass(frozen=True)
+class Windowed:
+    """The parameters of hgmma_window.sass."""
+
+    type: str
+    tile_n: int
+    filter: str
+    chunks: int
+    window: int
+    windows: int
+    bias: int = 0
+    residual: int = 0
+    relu: int = 0
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: mbarriers, windows, B, results on their way out."""
+        r, s = map(int, self.filter.split("x"))
+        return 0x400 + (self.windows * self.window + r * s * self.chunks * self.tile_n + 8 * 16) * ROW
+
+
+def windowed(
+    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, sms: int, **more: int
+) -> tuple[Windowed, int] | None:
+    """Those with the fewest rounds of tiles of which there is room for B, and how many blocks share the tiles of the same
+    filters. None: there is no room."""
+    chunks, able = -(-channels // precision.tile_k), []
+    for tile_n in (64, 128):
+        across, down = -(-filters // tile_n), -(-windows.pixels // TILE_M)
+        step = min(sms // across, down)
+        for count in (3, 2):
+            made = Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more)
+            if made.shared <= ROOM and step:
+                able.append((-(-down // step) * tile_n, -count, made, step))
+    return min(able, key=lambda one: one[:2])[2:] if able else None
 
 
 @dataclass(frozen=True)
@@ -184,9 +209,10 @@ def _tiling(precision: Precision, one: tuple[int, int], **more: int) -> Tiling:
 
 
 @functools.cache
-def built(tiling: Tiling) -> Cubin:
+def built(tiling: Tiling | Windowed) -> Cubin:
     """The kernel, assembled."""
-    return _assembled(SOURCE, {name.upper(): value for name, value in vars(tiling).items()})
+    source = SOURCE if isinstance(tiling, Tiling) else WINDOW
+    return _assembled(source, {name.upper(): value for name, value in vars(tiling).items()})
 
 
 @functools.cache
