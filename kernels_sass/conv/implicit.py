@@ -193,7 +193,9 @@ class Source:
         rows, columns = shape.h + down, shape.w + across
         pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
         seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
-        return hgmma.Windows(columns, rows, pixels, seen) if seen <= MOST_PIXELS and pixels < LIMIT - TILE_M else None
+        if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
+            return None
+        return hgmma.Windows(columns, rows, pixels, seen, pixels / (shape.n * shape.p * shape.q) - 1)
 
     def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
         """The tensor map of the array that has it; for windows of it, if there are any."""
@@ -389,12 +391,10 @@ class Implicit:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer through windows: its kernel, how many blocks share the tiles of the same filters, and how many blocks."""
+    """A layer through windows, and the kernel for it."""
 
     windows: hgmma.Windows
     kernel: hgmma.Windowed
-    step: int
-    blocks: int
 
 
 class _Plan:
@@ -423,7 +423,8 @@ class _Plan:
                                   f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
             splits = 1
         windows = self.source.windows(shape) if copied and splits in (None, 1) and not layer.schedule else None
-        self.seen = windows and self._windowed(windows, several, ending)
+        found = windows and hgmma.windowed(precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)
+        self.seen = _Seen(windows, found) if windows and found else None
         self.ending, self.tiling, self.each = ending, None, stages
         if self.seen is None:
             size = self.pixels, shape.k, stages
@@ -436,7 +437,7 @@ class _Plan:
         self.splits = -(-stages // self.each)
         kernel = self.seen.kernel if self.seen else self.tiling
         self.tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else 0
-        self.blocks = self.seen.blocks if self.seen else min(several, self.tiles * self.splits)
+        self.blocks = min(several, -(-windows.pixels // TILE_M) if self.seen and windows else self.tiles * self.splits)
         self.by_lanes = self.tiling is None or bool(self.tiling.direct)  # who store y
         dtype = "float16" if precision.halves else precision.dtype
         box = kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
@@ -528,21 +529,15 @@ class _Plan:
         args = x_map, self.filters, y_map, *pointers, *numbers, *more
         return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
 
-    def _windowed(self, windows: hgmma.Windows, several: int, ending: dict[str, int]) -> _Seen | None:
-        """How windows see the layer, if filters have room beside them."""
-        source, k = self.source, self.shape.k
-        found = hgmma.windowed(self.precision, windows, source.filter, k, source.shape[3], several, **ending)
-        return None if found is None else _Seen(windows, *found, found[1] * -(-k // found[0].tile_n))
-
     def _through_windows(self, x_map: Any, pointers: tuple[Any, ...]) -> tuple[Any, ...]:
         shape, seen = self.shape, self.seen
         assert seen is not None
         rows, columns = seen.windows.rows, seen.windows.columns
         numbers = (
-            seen.windows.pixels, shape.k, self.source.channels(self.precision), seen.step, rows * columns,
+            seen.windows.pixels, shape.k, self.source.channels(self.precision), rows * columns,
             hgmma.inverse(rows * columns), columns, hgmma.inverse(columns), *self.source.padding, shape.p, shape.q, *self.steps[:2],
         )  # fmt: skip
-        return self.module.kernel(), seen.blocks, hgmma.THREADS, seen.kernel.shared, (x_map, self.filters, *pointers, *numbers)
+        return self.module.kernel(), self.blocks, hgmma.THREADS, seen.kernel.shared, (x_map, self.filters, *pointers, *numbers)
 
     def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:
         """Adds what blocks have made that share tiles."""

@@ -30,6 +30,7 @@ MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that e
 #: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
 #: stage
 ADDING, MOVED = 700, 2900
+WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -115,12 +116,14 @@ class Tiling:
 @dataclass(frozen=True)
 class Windows:
     """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of ``columns`` and
-    images of ``rows`` rows, those included that are none of y; ``seen``: pixels of a window, in eights."""
+    images of ``rows`` rows, those included that are none of y; ``waste``: how many these are for each that is one; ``seen``:
+    pixels of a window, in eights."""
 
     columns: int
     rows: int
     pixels: int
     seen: int
+    waste: float
 
 
 @dataclass(frozen=True)
@@ -145,19 +148,15 @@ class Windowed:
 
 
 def windowed(
-    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, sms: int, **more: int
-) -> tuple[Windowed, int] | None:
-    """Those with the fewest rounds of tiles of which there is room for B, and how many blocks share the tiles of the same
-    filters. None: there is no room."""
-    chunks, able = -(-channels // precision.tile_k), []
-    for tile_n in (64, 128):
-        across, down = -(-filters // tile_n), -(-windows.pixels // TILE_M)
-        step = min(sms // across, down)
-        for count in (3, 2):
-            made = Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more)
-            if made.shared <= ROOM and step:
-                able.append((-(-down // step) * tile_n, -count, made, step))
-    return min(able, key=lambda one: one[:2])[2:] if able else None
+    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, **more: int
+) -> Windowed | None:
+    """With as many windows as there is room for beside all filters. None: there is none, or more pixels of windows are none of
+    y than windows are worth."""
+    chunks, tile_n = -(-channels // precision.tile_k), 64 if filters <= 64 else 128
+    if filters > tile_n or windows.waste > WASTE:
+        return None
+    able = [Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more) for count in (3, 2)]
+    return next((one for one in able if one.shared <= ROOM), None)
 
 
 @dataclass(frozen=True)
