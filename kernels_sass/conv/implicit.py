@@ -34,11 +34,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
 MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter that hgmma_window.sass has
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
-QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
-ADDING_THREADS = 256
 #: Microseconds of an H200, in fp32, as 88 layers at random had them, to 4 % in the median: a launch; one filter's
 #: stage, and what a filter of a tile takes before and behind these; 2^20 numbers that pack.sass makes, or that lanes
 #: store one by one in NHWC. Winograd's kernels took 1.1 times what their own model says.
@@ -217,9 +215,9 @@ def microseconds(shape: Shape, sms: int) -> float:
     source = Source.of(shape, precision, True)
     work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    (width, _), splits = work.best(precision, sms, None if copied else 1)
-    found = LAUNCHED + STAGE * work.time(precision, width, splits, sms)
-    found += TILE * width * work.rounds(width, splits, sms)
+    (width, _), cluster = work.best(precision, sms)
+    found = LAUNCHED + STAGE * work.time(precision, width, cluster, sms)
+    found += TILE * width * sum(work.rounds(width, cluster, sms))
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
@@ -282,8 +280,8 @@ class Implicit:
         self.precision, self.relu, self.layout = hgmma.precision_of(precision), relu, layout
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
-        if splits is not None and (isinstance(splits, bool) or splits not in range(1, hgmma.MOST_SPLITS + 1)):
-            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has 1 to {hgmma.MOST_SPLITS}")
+        if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
+            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has " + ", ".join(map(str, hgmma.CLUSTERS)))
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
@@ -416,28 +414,26 @@ class _Plan:
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         stages = self.source.stages(precision)
-        splits = layer.splits or (1 if self.device == CPU or layer.schedule else None)
-        if not copied:
-            if layer.splits not in (None, 1):
-                raise LaunchError(f"splits={splits}, for y in {shape.layout} with {shape.k} filters",
-                                  f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
-            splits = 1
-        windows = self.source.windows(shape) if copied and splits in (None, 1) and not layer.schedule else None
+        cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
+        windows = self.source.windows(shape) if copied and layer.splits in (None, 1) and not layer.schedule else None
         found = windows and hgmma.windowed(precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)
         self.seen = _Seen(windows, found) if windows and found else None
-        self.ending, self.tiling, self.each = ending, None, stages
+        self.tiling: hgmma.Tiling | None = None
         if self.seen is None:
-            size = self.pixels, shape.k, stages
-            made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
-            more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.each < stages else ending
-            self.tiling = replace(made, **{**more, **layer.schedule})
+            made = hgmma.tiling(precision, self.pixels, shape.k, stages, several, cluster, direct=int(not copied), pairs=int(pairs))
+            self.tiling = replace(made, **{**ending, **layer.schedule})
             if self.tiling.shared > hgmma.ROOM:
                 raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
                                   f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        self.splits = -(-stages // self.each)
+            if self.tiling.cluster > stages:
+                raise LaunchError(f"splits={self.tiling.cluster}, for a layer with {stages} stages",
+                                  "each of the blocks that share a tile must have one")  # fmt: skip
         kernel = self.seen.kernel if self.seen else self.tiling
-        self.tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else 0
-        self.blocks = min(several, -(-windows.pixels // TILE_M) if self.seen and windows else self.tiles * self.splits)
+        self.cluster = self.tiling.cluster if self.tiling else 1
+        most = max(1, several // self.cluster) * self.cluster
+        tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else -(-windows.pixels // TILE_M)
+        self.blocks = most if self.cluster > 1 else min(most, tiles)
+        self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
         self.by_lanes = self.tiling is None or bool(self.tiling.direct)  # who store y
         dtype = "float16" if precision.halves else precision.dtype
         box = kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
@@ -448,40 +444,32 @@ class _Plan:
         if self.source.packed:
             channels, columns, _ = self.source.packed
             self.packed = n, h, columns, channels
-        # behind it, for those who share tiles: sums, of whole tiles each
-        self.rows = -(-self.pixels // TILE_M) * TILE_M
-        sums = self.splits * self.rows * shape.k * 4 // item if self.splits > 1 else 0
-        self.scratch = math.prod(self.packed or (0,)) + sums
+        self.scratch = math.prod(self.packed or (0,))
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
         x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, sums if self.splits > 1 else y)
-        values = x, y, residual, scratch, sums, x_map, y_map
+        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, y)
+        values = x, y, residual, scratch, x_map, y_map
         if self.place == HOST:
-            for kernel, grid, threads, shared, args in self._launches(*values):
-                kernel.launch(grid, threads, *args, shared=shared)
+            for kernel, grid, threads, args, options in self._launches(*values):
+                kernel.launch(grid, threads, *args, **options)
             return
         if not self.queues:
-            for kernel, grid, threads, shared, args in self._launches(*map(Given, range(len(values)))):
+            for kernel, grid, threads, args, options in self._launches(*map(Given, range(len(values)))):
                 count = 1 + max(one.number for one in args if isinstance(one, Given))
-                ready = kernel.prepare(grid, threads, *args, shared=shared)
+                ready = kernel.prepare(grid, threads, *args, **options)
                 self.queues.append((kernel.module.queue([ready], count), count))
         for queue, count in self.queues:
             queue(stream, *values[:count])
 
-    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, sums: Any, x_map: Any, y_map: Any) -> list[Any]:
-        """Kernel, grid, threads, shared memory and arguments of each."""
-        residual = residual if self.residual else 0
-        if self.splits > 1:
-            main = [self._main(x_map, y_map, 0, 0), self._add(sums, y, residual)]
-        else:
-            main = [self._main(x_map, y_map, residual, y if self.by_lanes else 0)]
-        return [*([self._pack(x, scratch)] if self.packed else []), *main]
+    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
+        """Kernel, grid, threads, arguments and options of each."""
+        main = self._main(x_map, y_map, residual if self.residual else 0, y if self.by_lanes else 0)
+        return [*([self._pack(x, scratch)] if self.packed else []), main]
 
     def _map(self, which: int, address: int) -> Any:
         """The tensor map of x (0) or y (1) at an address, made once: on a GPU its bytes."""
@@ -499,12 +487,10 @@ class _Plan:
         return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, windows)
 
     def _y_map(self, address: int) -> Any:
-        """Of y, or the sums of those who share tiles."""
-        shared, tiling = self.splits > 1, self.tiling
-        sizes = (self.splits * self.rows if shared else self.pixels), self.shape.k
-        dtype, item = ("float32", 4) if shared else (self.precision.dtype, self.precision.item)
-        target = view(self.place, address, sizes, adjacent(sizes, item), dtype)
-        return loader.tensor_map(target, (16, tiling.columns), swizzle=hgmma.ROW, dtype=dtype)
+        assert self.tiling is not None
+        sizes = self.pixels, self.shape.k
+        target = view(self.place, address, sizes, adjacent(sizes, self.precision.item), self.precision.dtype)
+        return loader.tensor_map(target, (16, self.tiling.columns), swizzle=hgmma.ROW, dtype=self.precision.dtype)
 
     def _array(self, address: Any, shape: Sizes) -> Any:
         """A pointer: the address, or what is given in its place, or on the CPU device an array."""
@@ -525,9 +511,10 @@ class _Plan:
             *given.stride, *given.padding, *self.steps,
         )  # fmt: skip
         more = [_pointer(self.scales)] if precision.halves else []
-        more += [self.tiles, self.each] if tiling.shared_k else []
+        more += [self.whole] if self.cluster > 1 else []
         args = x_map, self.filters, y_map, *pointers, *numbers, *more
-        return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
+        options = {"shared": tiling.shared, "cluster": self.cluster} if self.cluster > 1 else {"shared": tiling.shared}
+        return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
 
     def _through_windows(self, x_map: Any, pointers: tuple[Any, ...]) -> tuple[Any, ...]:
         shape, seen = self.shape, self.seen
@@ -537,22 +524,8 @@ class _Plan:
             seen.windows.pixels, shape.k, self.source.channels(self.precision), rows * columns,
             hgmma.inverse(rows * columns), columns, hgmma.inverse(columns), *self.source.padding, shape.p, shape.q, *self.steps[:2],
         )  # fmt: skip
-        return self.module.kernel(), self.blocks, hgmma.THREADS, seen.kernel.shared, (x_map, self.filters, *pointers, *numbers)
-
-    def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:
-        """Adds what blocks have made that share tiles."""
-        shape, quads = self.shape, self.shape.k // QUAD
-        parts: Any = sums
-        if self.place == HOST:
-            made = self.splits * self.rows, shape.k
-            parts = view(HOST, sums, made, adjacent(made, 4), "float32")
-        more: list[Any] = [] if self.bias is None else [self._bias()]
-        more += [self._array(residual, shape.y_shape)] if self.residual else []
-        count = self.pixels * quads
-        sizes = count, quads, hgmma.inverse(quads), self.splits, shape.k, self.rows
-        args = parts, self._array(y, shape.y_shape), *sizes, *more
-        adder = loaded(self.device, hgmma.adding, self.precision.type, *self.ending.values())
-        return adder.kernel(), -(-count // ADDING_THREADS), ADDING_THREADS, 0, args
+        args = x_map, self.filters, *pointers, *numbers
+        return self.module.kernel(), self.blocks, hgmma.THREADS, args, {"shared": seen.kernel.shared}
 
     def _bias(self) -> Any:
         return _pointer(self.bias)
@@ -571,7 +544,7 @@ class _Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
-        return packer.kernel(), grid, PACK_THREADS, 0, args
+        return packer.kernel(), grid, PACK_THREADS, args, {}
 
 
 def _pointer(array: Any) -> Any:

@@ -21,15 +21,13 @@ ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
 WINDOW = FOLDER / "hgmma_window.sass"
-PARTIAL = FOLDER.parent.parent / "partial.sass"
 TILE_M = 128  # pixels
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
-MOST_SPLITS, LEAST_STAGES = 16, 4  # blocks that share a tile, and stages that each has then at least
-#: What it takes to add their sums, by an estimate: a second launch, and sums that are moved in the time of one filter's
-#: stage
-ADDING, MOVED = 700, 2900
+CLUSTERS, LEAST_STAGES = (1, 2, 4, 8), 4  # blocks that share the last tiles, and stages that each has then at least
+#: What it takes to add up a tile that is shared, in the time of one filter's stage: by an estimate
+SHARING = 500
 WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
@@ -96,12 +94,12 @@ class Tiling:
     bias: int = 0
     residual: int = 0
     relu: int = 0
-    shared_k: int = 0
+    cluster: int = 1
 
     @property
     def columns(self) -> int:
         """Of a box of results."""
-        return ROW // (4 if self.type in FLOAT32 or self.shared_k else 2)
+        return ROW // (4 if self.type in FLOAT32 else 2)
 
     @property
     def shared(self) -> int:
@@ -167,37 +165,41 @@ class Work:
     filters: int
     stages: int
 
-    def each(self, splits: int) -> int:
-        """Stages of one of so many blocks that share a tile."""
-        return -(-self.stages // splits)
+    def tiles(self, width: int) -> int:
+        """Of y, with so many filters each."""
+        return -(-self.pixels // TILE_M) * -(-self.filters // width)
 
-    def rounds(self, width: int, splits: int, sms: int) -> int:
-        """Of tiles with so many filters, or parts of them, that a multiprocessor does one after the other."""
-        parts = -(-self.stages // self.each(splits))
-        return -(-(-(-self.pixels // TILE_M) * -(-self.filters // width) * parts) // sms)
+    def each(self, cluster: int) -> int:
+        """Stages of one of so many blocks that share a tile, at most."""
+        return -(-self.stages // cluster)
 
-    def time(self, precision: Precision, width: int, splits: int, sms: int) -> float:
+    def rounds(self, width: int, cluster: int, sms: int) -> tuple[int, int]:
+        """Tiles that a multiprocessor makes one after the other: alone, and of those that clusters share."""
+        blocks, tiles = max(1, sms // cluster) * cluster, self.tiles(width)
+        if cluster == 1:
+            return -(-tiles // sms), 0
+        return tiles // blocks, -(-(tiles % blocks) // (blocks // cluster))
+
+    def time(self, precision: Precision, width: int, cluster: int, sms: int) -> float:
         """In times of one filter's stage."""
-        added = ADDING + self.pixels * self.filters * splits / MOVED if self.each(splits) < self.stages else 0
-        return self.rounds(width, splits, sms) * self.each(splits) * (width + precision.started) + added
+        alone, shared = self.rounds(width, cluster, sms)
+        return (alone * self.stages + shared * self.each(cluster)) * (width + precision.started) + shared * SHARING
 
-    def best(self, precision: Precision, sms: int, splits: int | None = None) -> tuple[tuple[int, int], int]:
-        """Width and its stages, and how many blocks share a tile: what takes the least time; with ``splits`` blocks."""
-        counts = [splits] if splits else [
-            one for one in range(1, MOST_SPLITS + 1) if one == 1 or self.each(one) >= LEAST_STAGES]  # fmt: skip
+    def best(self, precision: Precision, sms: int, cluster: int | None = None) -> tuple[tuple[int, int], int]:
+        """Width and its stages, and how many blocks share the last tiles: what takes the least time; with ``cluster`` blocks."""
+        counts = [cluster] if cluster else [
+            one for one in CLUSTERS if one == 1 or one <= sms and self.each(one) >= LEAST_STAGES]  # fmt: skip
         return min(((one, count) for one in precision.widths for count in counts),
                    key=lambda able: self.time(precision, able[0][0], able[1], sms))  # fmt: skip
 
 
 def tiling(
-    precision: Precision, pixels: int, filters: int, stages: int, sms: int, splits: int | None = 1, **more: int
-) -> tuple[Tiling, int]:
-    """What takes the least time, and the stages of each of the ``splits`` blocks that share a tile (None: as many as
-    are best): all of them if none do. Those who share write sums, which are added in the end. ``more``: other
-    parameters."""
-    work = Work(pixels, filters, stages)
-    best, parts = work.best(precision, sms, splits)
-    return _tiling(precision, best, **more), work.each(parts)
+    precision: Precision, pixels: int, filters: int, stages: int, sms: int, cluster: int | None = 1, **more: int
+) -> Tiling:
+    """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best). ``more``:
+    other parameters."""
+    best, count = Work(pixels, filters, stages).best(precision, sms, cluster)
+    return _tiling(precision, best, cluster=count, **more)
 
 
 def _tiling(precision: Precision, one: tuple[int, int], **more: int) -> Tiling:
@@ -212,13 +214,6 @@ def built(tiling: Tiling | Windowed) -> Cubin:
     """The kernel, assembled."""
     source = SOURCE if isinstance(tiling, Tiling) else WINDOW
     return _assembled(source, {name.upper(): value for name, value in vars(tiling).items()})
-
-
-@functools.cache
-def adding(type: str, bias: int, residual: int, relu: int) -> Cubin:
-    """The kernel that adds the sums of blocks that share tiles, assembled."""
-    given = {"TYPE": "F32" if type in FLOAT32 else type, "BIAS": bias, "RESIDUAL": residual, "RELU": relu}
-    return turingas.assemble(PARTIAL.read_text(), ARCH, given, [PARTIAL.parent], filename=str(PARTIAL))
 
 
 @functools.cache
