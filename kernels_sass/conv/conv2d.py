@@ -180,7 +180,7 @@ class Conv2d:
         if self._implicit is not None:
             return self._implicit(x, residual, out)
         library = LIBRARIES.get(type(x)) or library_of("x", x)
-        source, number = library.seen(x)
+        source, number = library.seen(x, "float32")
         if not source:
             source, _, number, _ = where("x", x)
         plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))

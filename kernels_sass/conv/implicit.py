@@ -15,7 +15,7 @@ import numpy as np
 
 import loader
 from kernels_sass.conv.cost import sms
-from kernels_sass.conv.libraries import Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
 from kernels_sass.conv.shape import check_layout
@@ -289,6 +289,7 @@ class Implicit:
         self.device = device
         self.lock = threading.RLock()
         self.plans: dict[Any, _Plan] = {}
+        self.usual: dict[Any, _Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie
         self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
         self.closed = False
@@ -297,23 +298,25 @@ class Implicit:
 
     def __call__(self, x: Any, residual: Any, out: Any, stream: int | None = None) -> Any:
         """As ``Conv2d`` has it. ``stream``: on a GPU another than the caller's current one."""
-        library, dtype = library_of("x", x), self.precision.dtype
+        library, dtype = LIBRARIES.get(type(x)) or library_of("x", x), self.precision.dtype
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
-        source, _, place, _ = where("x", x, dtype=dtype)
-        shape = self.shape(tuple(map(int, x.shape)))
-        if self.device is not None and called(place) != self.device:
-            raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
-        added = 0 if residual is None else address_of("residual", residual, shape.y_shape, place, dtype=dtype)
-        sizes = tuple(self.precision.item * math.prod(one) for one in (shape.x_shape, shape.y_shape))
+        source, place = library.seen(x, dtype)
+        if not source:
+            source, _, place, _ = where("x", x, dtype=dtype)
+        plan = self.usual.get((x.shape, place, residual is None))
+        if plan is None or source % UNIT or self.closed:
+            plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
+        added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
         if out is None:
-            y, target = library.empty(x, shape.y_shape)
+            y, target = library.empty(x, plan.y_shape)
         else:
-            y, target = out, written_to(out, shape.y_shape, place, source, added, (sizes[0], sizes[1]), dtype)
+            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
+        if (target | added) % UNIT:
+            plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            plan = self._plan(shape, place, source % UNIT == 0, target % UNIT == 0 and added % UNIT == 0, bool(added))
             if stream is None:
                 stream = 0 if place == HOST else library.kind.current(place)
             more, at = self._scratch(library, x, plan.scratch, place) if plan.scratch else (None, 0)
@@ -343,12 +346,21 @@ class Implicit:
         return Shape(sizes["N"], c, sizes["H"], sizes["W"], k, r, s, self.stride, self.padding, self.dilation,
                      self.layout)  # fmt: skip
 
-    def _plan(self, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
-        key = shape, place, aligned, pairs, residual
-        if key not in self.plans:
-            supported(called(place))
-            self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
-        return self.plans[key]
+    def _plan(self, given: Sizes, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
+        """For x with these sizes. LaunchError."""
+        with self.lock:
+            if self.closed:
+                raise LaunchError("the layer is closed")
+            key = given, place, aligned, pairs, residual
+            if key not in self.plans:
+                shape = self.shape(given)
+                if self.device is not None and called(place) != self.device:
+                    raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
+                supported(called(place))
+                self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
+                if aligned and pairs:
+                    self.usual[given, place, not residual] = self.plans[key]
+            return self.plans[key]
 
     def filters_for(self, source: Source, place: int) -> tuple[Any, ...]:
         """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie."""
@@ -380,6 +392,7 @@ class Implicit:
         with self.lock:
             self.closed = True
             self.plans.clear()
+            self.usual.clear()
             for one in (*(one for made in self.filters.values() for one in made), *self.kept.values()):
                 if isinstance(one, Buffer):
                     one.free()
@@ -406,6 +419,8 @@ class _Plan:
         item = precision.item
         self.source = Source.of(shape, precision, aligned)
         self.weight, self.scales, self.bias = layer.filters_for(self.source, place)
+        self.y_shape = shape.y_shape
+        self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
         self.steps = steps["N"], steps["W"], steps["C"]
         copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies

@@ -167,6 +167,7 @@ class CudaKernel(Kernel):
         *args: Any,
         shared: int = 0,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
     ) -> Prepared:
         check_count(self.name, self.params, args)
         given = {n: value.number for n, value in enumerate(args) if isinstance(value, Given)}
@@ -182,7 +183,7 @@ class CudaKernel(Kernel):
             self._explain(values, rest)
             raise
         numbers = self._sizes(grid, block, shared)
-        return Prepared(self, numbers, self._attributes(numbers, early, None, False), area, given)
+        return Prepared(self, numbers, self._attributes(numbers, early, cluster, False), area, given)
 
     # -- preparation
 
