@@ -523,7 +523,7 @@ class _Place:
         except LaunchError:  # too large for them
             return False
         mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
-        return implicit.microseconds(other, self.sms) < implicit.WINOGRAD * mine
+        return implicit.microseconds(other, implicit.room(self.device)) < implicit.WINOGRAD * mine
 
     def run(self, plan: Plan, library: Library, like: Any, x: int, y: int, residual: int, stream: int) -> None:
         """Queue it all on a GPU. x, y, residual: addresses, 0: none. ``like``: x as an array of the library, which

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import loader
+import turingas
 from kernels_sass.conv.cost import sms
 from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
 from kernels_sass.conv.methods import hgmma
@@ -209,20 +210,35 @@ class Source:
         )  # fmt: skip
 
 
-def microseconds(shape: Shape, sms: int) -> float:
+def microseconds(shape: Shape, room: hgmma.Room) -> float:
     """What a layer in fp32 takes, about, by the kernels here."""
     precision = hgmma.PRECISIONS["fp32"]
     source = Source.of(shape, precision, True)
     work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    (width, _), cluster = work.best(precision, sms)
-    found = LAUNCHED + STAGE * work.time(precision, width, cluster, sms)
-    found += TILE * width * sum(work.rounds(width, cluster, sms))
+    (width, _), cluster = work.best(precision, room)
+    found = LAUNCHED + STAGE * work.time(precision, width, cluster, room)
+    found += TILE * width * sum(work.rounds(width, cluster, room))
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
         found += ONE_BY_ONE * work.pixels * work.filters / (1 << 20)
     return found
+
+
+def room(device: str) -> hgmma.Room:
+    """Clusters of 1, 2, ... blocks of the kernel that a device runs at once."""
+    several = sms(device)
+    if device == CPU:
+        return {one: max(1, several // one) for one in hgmma.CLUSTERS}
+    return {1: several, **_clusters(cuda.device_named(device))}
+
+
+@functools.cache
+def _clusters(gpu: cuda.Device) -> hgmma.Room:
+    """As the driver tells of a kernel that takes all shared memory of a multiprocessor."""
+    kernel = loader.load(turingas.assemble(f".arch {ARCH}\n.kernel full\nEXIT;\n"), str(gpu)).kernel()
+    return {one: kernel.clusters(one, hgmma.THREADS, hgmma.ROOM) for one in hgmma.CLUSTERS[1:]}
 
 
 def _stages(places: int, channels: int, precision: Precision) -> int:
@@ -425,7 +441,7 @@ class _Plan:
         self.steps = steps["N"], steps["W"], steps["C"]
         copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies
         self.pixels = shape.n * shape.p * shape.q
-        several = sms(self.device)
+        there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         stages = self.source.stages(precision)
@@ -435,7 +451,7 @@ class _Plan:
         self.seen = _Seen(windows, found) if windows and found else None
         self.tiling: hgmma.Tiling | None = None
         if self.seen is None:
-            made = hgmma.tiling(precision, self.pixels, shape.k, stages, several, cluster, direct=int(not copied), pairs=int(pairs))
+            made = hgmma.tiling(precision, self.pixels, shape.k, stages, there, cluster, direct=int(not copied), pairs=int(pairs))
             self.tiling = replace(made, **{**ending, **layer.schedule})
             if self.tiling.shared > hgmma.ROOM:
                 raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
@@ -445,7 +461,7 @@ class _Plan:
                                   "each of the blocks that share a tile must have one")  # fmt: skip
         kernel = self.seen.kernel if self.seen else self.tiling
         self.cluster = self.tiling.cluster if self.tiling else 1
-        most = max(1, several // self.cluster) * self.cluster
+        most = there[self.cluster] * self.cluster
         tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else -(-windows.pixels // TILE_M)
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone

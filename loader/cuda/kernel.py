@@ -185,6 +185,13 @@ class CudaKernel(Kernel):
         numbers = self._sizes(grid, block, shared)
         return Prepared(self, numbers, self._attributes(numbers, early, cluster, False), area, given)
 
+    def clusters(self, cluster: int, block: int | Sequence[int], shared: int = 0) -> int:
+        """Clusters of so many blocks that the GPU runs at the same time (cuOccupancyMaxActiveClusters). LaunchError,
+        CudaError."""
+        numbers = self._sizes(cluster, block, shared)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, False, cluster, False))
+        return int(self.gpu.call("cuOccupancyMaxActiveClusters", self.handle, config, kernel=self.name))
+
     # -- preparation
 
     def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Run, Packer]:

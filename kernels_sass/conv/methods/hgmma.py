@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same time
 
 NAME = "hgmma"
 ARCH = "sm_90a"
@@ -26,6 +28,7 @@ THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
 CLUSTERS, LEAST_STAGES = (1, 2, 4, 8), 4  # blocks that share the last tiles, and stages that each has then at least
+MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
 #: What it takes to add up a tile that is shared, in the time of one filter's stage: by an estimate
 SHARING = 500
 WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
@@ -151,7 +154,7 @@ def windowed(
     """With as many windows as there is room for beside all filters. None: there is none, or more pixels of windows are none of
     y than windows are worth."""
     chunks, tile_n = -(-channels // precision.tile_k), 64 if filters <= 64 else 128
-    if filters > tile_n or windows.waste > WASTE:
+    if precision.halves or filters > tile_n or windows.waste > WASTE:
         return None
     able = [Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more) for count in (3, 2)]
     return next((one for one in able if one.shared <= ROOM), None)
@@ -173,32 +176,33 @@ class Work:
         """Stages of one of so many blocks that share a tile, at most."""
         return -(-self.stages // cluster)
 
-    def rounds(self, width: int, cluster: int, sms: int) -> tuple[int, int]:
-        """Tiles that a multiprocessor makes one after the other: alone, and of those that clusters share."""
-        blocks, tiles = max(1, sms // cluster) * cluster, self.tiles(width)
+    def rounds(self, width: int, cluster: int, room: Room) -> tuple[int, int]:
+        """Tiles that a block makes one after the other: alone, and of those that clusters share."""
+        tiles = self.tiles(width)
         if cluster == 1:
-            return -(-tiles // sms), 0
-        return tiles // blocks, -(-(tiles % blocks) // (blocks // cluster))
+            return -(-tiles // room[1]), 0
+        blocks = room[cluster] * cluster
+        return tiles // blocks, -(-(tiles % blocks) // room[cluster])
 
-    def time(self, precision: Precision, width: int, cluster: int, sms: int) -> float:
+    def time(self, precision: Precision, width: int, cluster: int, room: Room) -> float:
         """In times of one filter's stage."""
-        alone, shared = self.rounds(width, cluster, sms)
+        alone, shared = self.rounds(width, cluster, room)
         return (alone * self.stages + shared * self.each(cluster)) * (width + precision.started) + shared * SHARING
 
-    def best(self, precision: Precision, sms: int, cluster: int | None = None) -> tuple[tuple[int, int], int]:
+    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[tuple[int, int], int]:
         """Width and its stages, and how many blocks share the last tiles: what takes the least time; with ``cluster`` blocks."""
         counts = [cluster] if cluster else [
-            one for one in CLUSTERS if one == 1 or one <= sms and self.each(one) >= LEAST_STAGES]  # fmt: skip
-        return min(((one, count) for one in precision.widths for count in counts),
-                   key=lambda able: self.time(precision, able[0][0], able[1], sms))  # fmt: skip
+            one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
+        return min(((one, count) for one in precision.widths for count in counts if one[0] * count <= MOST_SENT),
+                   key=lambda able: self.time(precision, able[0][0], able[1], room))  # fmt: skip
 
 
 def tiling(
-    precision: Precision, pixels: int, filters: int, stages: int, sms: int, cluster: int | None = 1, **more: int
+    precision: Precision, pixels: int, filters: int, stages: int, room: Room, cluster: int | None = 1, **more: int
 ) -> Tiling:
     """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best). ``more``:
     other parameters."""
-    best, count = Work(pixels, filters, stages).best(precision, sms, cluster)
+    best, count = Work(pixels, filters, stages).best(precision, room, cluster)
     return _tiling(precision, best, cluster=count, **more)
 
 
