@@ -33,15 +33,14 @@ Sizes = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
-MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter that hgmma_window.sass has
+MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
-#: Microseconds of an H200, in fp32, as 88 layers at random had them, to 4 % in the median: a launch; one filter's
-#: stage, and what a filter of a tile takes before and behind these; 2^20 numbers that pack.sass makes, or that lanes
-#: store one by one in NHWC. Winograd's kernels took 1.1 times what their own model says.
-LAUNCHED, STAGE, TILE, PACKED, ONE_BY_ONE, WINOGRAD = 3.8, 0.00305, 0.028, 4.7, 3.9, 1.1
+#: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
+#: kernels took 1.1 times what their own model says.
+PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
 KNOBS = ("tile_n", "stages", "group", "buffers")  # of a Tiling, that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
@@ -216,9 +215,8 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     source = Source.of(shape, precision, True)
     work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    (width, _), cluster = work.best(precision, room)
-    found = LAUNCHED + STAGE * work.time(precision, width, cluster, room)
-    found += TILE * width * sum(work.rounds(width, cluster, room))
+    width, cluster = work.best(precision, room)
+    found = work.time(width, cluster, room)
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
@@ -237,7 +235,7 @@ def room(device: str) -> hgmma.Room:
 @functools.cache
 def _clusters(gpu: cuda.Device) -> hgmma.Room:
     """As the driver tells of a kernel that takes all shared memory of a multiprocessor."""
-    kernel = loader.load(turingas.assemble(f".arch {ARCH}\n.kernel full\nEXIT;\n"), str(gpu)).kernel()
+    kernel: Any = loader.load(turingas.assemble(f".arch {ARCH}\n.kernel full\nEXIT;\n"), str(gpu)).kernel()
     return {one: kernel.clusters(one, hgmma.THREADS, hgmma.ROOM) for one in hgmma.CLUSTERS[1:]}
 
 
@@ -297,7 +295,8 @@ class Implicit:
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
         if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
-            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has " + ", ".join(map(str, hgmma.CLUSTERS)))
+            able = ", ".join(map(str, hgmma.CLUSTERS))
+            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has {able}")
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
@@ -416,14 +415,6 @@ class Implicit:
             self.kept.clear()
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A layer through windows, and the kernel for it."""
-
-    windows: hgmma.Windows
-    kernel: hgmma.Windowed
-
-
 class _Plan:
     """What x of a shape takes on a device. ``aligned``: x begins where copies can; ``pairs``: so do y and residual."""
 
@@ -445,31 +436,25 @@ class _Plan:
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         stages = self.source.stages(precision)
-        cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
-        windows = self.source.windows(shape) if copied and layer.splits in (None, 1) and not layer.schedule else None
-        found = windows and hgmma.windowed(precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)
-        self.seen = _Seen(windows, found) if windows and found else None
-        self.tiling: hgmma.Tiling | None = None
-        if self.seen is None:
-            made = hgmma.tiling(precision, self.pixels, shape.k, stages, there, cluster, direct=int(not copied), pairs=int(pairs))
-            self.tiling = replace(made, **{**ending, **layer.schedule})
-            if self.tiling.shared > hgmma.ROOM:
-                raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
-                                  f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-            if self.tiling.cluster > stages:
-                raise LaunchError(f"splits={self.tiling.cluster}, for a layer with {stages} stages",
-                                  "each of the blocks that share a tile must have one")  # fmt: skip
-        kernel = self.seen.kernel if self.seen else self.tiling
-        self.cluster = self.tiling.cluster if self.tiling else 1
+        free = copied and layer.splits in (None, 1) and not layer.schedule
+        self.windows = self.source.windows(shape) if free else None
+        found = self.windows and hgmma.windowed(
+            precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
+        self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
+            layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        if isinstance(self.kernel, hgmma.Tiling):
+            self.windows, self.cluster, tiles = None, self.kernel.cluster, self.kernel.tiles(self.pixels, shape.k)
+        else:
+            assert self.windows is not None
+            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)
         most = there[self.cluster] * self.cluster
-        tiles = self.tiling.tiles(self.pixels, shape.k) if self.tiling else -(-windows.pixels // TILE_M)
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
-        self.by_lanes = self.tiling is None or bool(self.tiling.direct)  # who store y
+        self.by_lanes = self.windows is not None or not copied  # who store y
         dtype = "float16" if precision.halves else precision.dtype
-        box = kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
+        box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
-        self.module = loaded(self.device, hgmma.built, kernel)
+        self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack.sass makes
         if self.source.packed:
@@ -479,6 +464,19 @@ class _Plan:
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
+
+    def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
+        """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+        cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
+        made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
+        tiling = replace(made, **layer.schedule)
+        if tiling.shared > hgmma.ROOM:
+            raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
+                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
+        if tiling.cluster > stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
+                              "each of the blocks that share a tile has one at least")  # fmt: skip
+        return tiling
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
@@ -514,14 +512,13 @@ class _Plan:
 
     def _x_map(self, address: int) -> Any:
         given, dtype = self.source, self.precision.dtype
-        windows = self.seen and self.seen.windows
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, windows)
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.windows)
 
     def _y_map(self, address: int) -> Any:
-        assert self.tiling is not None
+        assert isinstance(self.kernel, hgmma.Tiling)
         sizes = self.pixels, self.shape.k
         target = view(self.place, address, sizes, adjacent(sizes, self.precision.item), self.precision.dtype)
-        return loader.tensor_map(target, (16, self.tiling.columns), swizzle=hgmma.ROW, dtype=self.precision.dtype)
+        return loader.tensor_map(target, (16, self.kernel.columns), swizzle=hgmma.ROW, dtype=self.precision.dtype)
 
     def _array(self, address: Any, shape: Sizes) -> Any:
         """A pointer: the address, or what is given in its place, or on the CPU device an array."""
@@ -530,33 +527,26 @@ class _Plan:
         return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
 
     def _main(self, x_map: Any, y_map: Any, residual: Any, y: Any) -> tuple[Any, ...]:
-        shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
+        shape, precision, given, inverse = self.shape, self.precision, self.source, hgmma.inverse
         pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
-        if tiling is None:
-            return self._through_windows(x_map, pointers)
-        flat = self.pixels, shape.k
-        reach, (rows, columns) = given.filter[1], given.dilation
-        numbers = (
-            *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
-            shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
-            *given.stride, *given.padding, *self.steps,
-        )  # fmt: skip
-        more = [_pointer(self.scales)] if precision.halves else []
-        more += [self.whole] if self.cluster > 1 else []
-        args = x_map, self.filters, y_map, *pointers, *numbers, *more
-        options = {"shared": tiling.shared, "cluster": self.cluster} if self.cluster > 1 else {"shared": tiling.shared}
+        channels, (n, w, c) = given.channels(precision), self.steps
+        args: tuple[Any, ...]
+        if self.windows is not None:
+            columns, image = self.windows.columns, self.windows.rows * self.windows.columns
+            args = (
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels, image, inverse(image), columns,
+                inverse(columns), *given.padding, shape.p, shape.q, n, w,
+            )  # fmt: skip
+        else:
+            reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q
+            args = (
+                x_map, self.filters, y_map, *pointers, self.pixels, shape.k, given.stages(precision), channels, reach,
+                across, (down << 8) - reach * across, image, inverse(image), shape.q, inverse(shape.q),
+                *given.stride, *given.padding, n, w, c, *([_pointer(self.scales)] if precision.halves else []),
+                *([self.whole] if self.cluster > 1 else []),
+            )  # fmt: skip
+        options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
         return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
-
-    def _through_windows(self, x_map: Any, pointers: tuple[Any, ...]) -> tuple[Any, ...]:
-        shape, seen = self.shape, self.seen
-        assert seen is not None
-        rows, columns = seen.windows.rows, seen.windows.columns
-        numbers = (
-            seen.windows.pixels, shape.k, self.source.channels(self.precision), rows * columns,
-            hgmma.inverse(rows * columns), columns, hgmma.inverse(columns), *self.source.padding, shape.p, shape.q, *self.steps[:2],
-        )  # fmt: skip
-        args = x_map, self.filters, *pointers, *numbers
-        return self.module.kernel(), self.blocks, hgmma.THREADS, args, {"shared": seen.kernel.shared}
 
     def _bias(self) -> Any:
         return _pointer(self.bias)

@@ -28,10 +28,10 @@ ASK = 0, 0
 class Library:
     """What is done with arrays of one library. ``dtypes``: its own for float32, float16 and bfloat16 (of which numpy
     has the bits, as uint16). ``empty(x, shape)`` makes an array like x, and tells its address; ``seen(array,
-    dtype)``, for each call, is where one of a dtype lies that ``where`` would not refuse for its type, order or use; ``check(array,
-    use)`` raises LaunchError, without the array's name, for one that cannot be used so (``where``); ``staged``: copied
-    to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since allocating it anew would
-    wait for the GPU."""
+    dtype)``, for each call, is where one of a dtype lies that ``where`` would not refuse for its type, order or use;
+    ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so (``where``);
+    ``staged``: copied to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since
+    allocating it anew would wait for the GPU."""
 
     kind: Kind
     dtypes: Mapping[str, Any]
