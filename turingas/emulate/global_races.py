@@ -125,7 +125,6 @@ class Ledger:
         self.known: set[tuple[str, int, int, bool]] = set()
         self.fenced = np.zeros((2, warps), np.int32)  # of each warp: the time behind which a wide, a narrow fence stood
 
-
     def earlier(self, allocation: Allocation) -> _Past | None:
         """What the launch before did to the same array: it had another address there."""
         if allocation.base not in self.same:
