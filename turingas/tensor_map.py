@@ -111,7 +111,7 @@ class Layout:
         if not least <= rank <= MAX_RANK:
             why = "an im2col map" if self.im2col else "with interleave" if self.interleave else "a tensor map"
             raise LaunchError(f"{why}: {rank} dimensions; there must be {least} to {MAX_RANK}")
-        _each("strides", self.strides, rank - 1, 1, 2**40 - 1)
+        _each("strides", self.strides, rank - 1, 0, 2**40 - 1)  # 0: of CUTLASS, for a batch of one
         for n, stride in enumerate(self.strides):
             if stride % unit:
                 hint = f"pad the rows: the bytes of a row must be a multiple of {unit}"

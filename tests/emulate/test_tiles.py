@@ -333,6 +333,16 @@ def test_arrays_that_do_not_fit() -> None:
         loader.tensor_map(np.zeros((64, 64), np.int32), (8, 8), fill="nan")
 
 
+def test_a_stride_of_nothing() -> None:
+    """CUTLASS gives a batch of one the stride 0."""
+    a = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
+    out, at = np.zeros((4, 8, 32), np.float32), np.array([0, 4, 0, 0, 0], np.int32).tobytes()
+    made = loader.tensor_map(np.broadcast_to(a, (1, 16, 32)), (4, 8, 32))
+    assert made.layout.strides == (128, 0)
+    kernel("load3").launch(1, 64, made, out, at, 0, 0, 0, out.nbytes, shared=out.nbytes + 1024)
+    assert (out[0] == a[4:12]).all() and not out[1:].any()
+
+
 def test_what_a_kernel_may_not_do() -> None:
     a, out = np.zeros((8, 8, 8), np.float32), np.zeros(256, np.uint8)
     case = tiles.Case("float32", a.shape, a.shape, (0, 0, 0), 0, "zero", (1, 8, 8), (1, 1, 1))

@@ -25,7 +25,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS
-from turingas.emulate.semantics.bulk import POISON, Change, places, under_way
+from turingas.emulate.semantics.bulk import POISON, UNIT, Change, places, under_way
 from turingas.emulate.semantics.loads import fault
 from turingas.errors import LaunchError
 from turingas.isa.instruction import Instruction, Mem, Reg
@@ -53,8 +53,6 @@ def _tf32(bits: Array) -> Array:
 LOADED: dict[str, Callable[[Array], Array]] = {"tf32": _tf32, "tf32.ftz": _tf32}
 TILE = 128  # alignment of a tile in shared memory
 
-
-UNIT = 16  # bytes: what the engine copies at least
 UNKNOWN = "nothing public tells where its slices go, and no card was asked; tiles are loaded and stored"
 
 
@@ -151,6 +149,8 @@ class Copy:
             try:
                 where = int(k.ur(self.map)[row, 0]) | int(k.ur(self.map + 1)[row, 0]) << 32
                 address, layout = self.read(k, where)
+                for observer in k.wave.observers:
+                    observer.tensor_map(k, self.i, row, lane % 32, where)
                 begin = self.first + self.front
                 start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.coordinates)]
                 self.legal(layout, start)
