@@ -62,8 +62,8 @@ class Conv2d:
     Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
     those beside it, on all architectures. All others, and the other precisions, are matrix products by HGMMA, the
     kernel "hgmma": on H100 and H200 (sm_90a) and on the CPU device. Its strides are at most 8, a filter reaches 255
-    pixels far. Its ``splits``, 1, 2, 4 or 8, are blocks of a cluster that share channels and places of filters of the last
-    tiles. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
+    pixels far. Its ``splits``, 1, 2, 4 or 8, are blocks of a cluster that share channels and places of filters
+    of the last tiles. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
     (TILE_N, STAGES, GROUP, BUFFERS).
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
