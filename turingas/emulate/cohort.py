@@ -237,6 +237,7 @@ class State:
         self.UP = np.zeros((8, warps, 1), bool)
         self.UP[Z_P] = True
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
+        self.Rpc = np.zeros((2, warps, 32), np.uint32)  # lower and upper half
         #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
         self.left: dict[tuple[int, int, int], int] = {}
         self.has = np.full(warps, -(-image.kernel.registers // REGISTERS) * REGISTERS)  # registers that each warp has

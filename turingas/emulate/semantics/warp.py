@@ -212,6 +212,25 @@ def elect(i: Instruction, m: Maker) -> Step:
     return step
 
 
+@semantics("RPCMOV")
+def rpcmov(i: Instruction, m: Maker) -> Step:
+    """``RPCMOV.32 Rpc.LO, Rb`` and ``RPCMOV.32 Rd, Rpc.LO``: each thread's Rpc, by its name a return address. What
+    ptxas keeps there, short of registers, it takes back before any call."""
+    d, source = i.operands
+    if "64" in i.mods:
+        raise Unsupported(f"{i.name} (only 32 bits of Rpc)")
+    half = int(any(isinstance(o, Name) and o.text == "Rpc.HI" for o in (d, source)))
+    if isinstance(source, Name):
+        put = m.put(d)
+        return lambda k: put(k, k.wave.Rpc[half, k.rows])
+    get = m.raw(source)
+
+    def step(k: Cohort) -> None:
+        k.wave.Rpc[half, k.rows] = np.where(k.lanes, get(k), k.wave.Rpc[half, k.rows])
+
+    return step
+
+
 # ---- special registers -----------------------------------------------------------------------------------------------
 
 
