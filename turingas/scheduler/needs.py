@@ -25,6 +25,9 @@ LONGEST_PACE = 8  # cycles: what takes longer is left to the hardware
 SCOREBOARD, PACE = -1, -2  # what a distance may be for besides a register
 
 MOST_BLOCKS = 128  # that ways come through before what is asked for is waited for where they meet
+MANY_BLOCKS = 8 * MOST_BLOCKS  # ... and before calls are not told apart
+MOST_CALLS = 2
+UNSEEN = (0, -1)
 FAR = 500  # instructions: behind so many anything is done
 
 
@@ -174,11 +177,15 @@ class Needs:
     def _first(self, n: int, this: Effects, role: int, registers: int, told: frozenset[int]) -> frozenset[int]:
         """The instructions that must wait because of ``registers`` (a mask), the first on each way. Those of ``told``
         wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
-        walk = _Walk(this, role, told, [m for m in told if self._always(m)], set())
+        stops = [m for m in told if self._always(m)]
+        walk = _Walk(this, role, told, stops, set())
         if not self._follow(n, registers, walk, MOST_BLOCKS):
             far = self._far(n)
-            walk = walk._replace(stops=[*walk.stops, *far], found=set())
-            self._follow(n, registers, walk, None)
+            stops += far
+            walk.found.clear()
+            if not far or not self._follow(n, registers, walk, MANY_BLOCKS):
+                walk.found.clear()
+                self._follow(n, registers, walk, None)
         return frozenset(walk.found)
 
     def _far(self, n: int) -> list[int]:
@@ -197,19 +204,15 @@ class Needs:
         return []
 
     def _follow(self, n: int, registers: int, walk: _Walk, most: int | None) -> bool:
-        """All ways behind instruction ``n``; or False, if these come through more than ``most`` blocks."""
+        """All ways behind instruction ``n``; or False, if these come through more than ``most`` blocks. Without such a
+        limit it is not followed which call a function returns to."""
         blocks, roads, ways, late = self.blocks, self.ways.roads, self.ways, walk.role == LATE
         touches, ahead = (self.overwritten, self.written_ahead) if late else (self.touches, self.ahead)
         looked_at = {ways.block[m] for m in walk.stops} | self.open
         seen: dict[tuple[int, Calls], tuple[int, int]] = {}
         nowhere: Calls = ()
+        deep = 0 if most is None else MOST_CALLS
         stack = [(ways.block[n], n + 1, registers, ways.guards.runs[n] & ~walk.this.clears, nowhere)]
-
-        def onward(to: int, rest: int, holds: int, calls: Calls) -> None:
-            known, held = seen.get((to, calls), (0, -1))
-            if rest & ~known or held & ~holds:
-                seen[to, calls] = rest | known, holds & held
-                stack.append((to, blocks[to].start, rest | known, holds & held, calls))
 
         while stack:
             number, start, live, holds, calls = stack.pop()
@@ -219,13 +222,18 @@ class Needs:
                     continue
             else:
                 holds &= ~self.cleared[number]
-            for to, wrong in roads[number]:
-                if live & ahead[to] and not wrong & holds:
-                    onward(to, live & ahead[to], holds, calls)
-            if self.crosses[number]:
-                for to, within in ways.across(number, calls):
-                    if live & ahead[to]:
-                        onward(to, live & ahead[to], 0, within)
+            onward = [(to, holds, calls) for to, wrong in roads[number] if not wrong & holds]
+            if self.crosses[number]:  # what holds is not followed there
+                onward += [(to, 0, within) for to, within in ways.across(number, calls, deep)]
+            for to, there, within in onward:
+                rest = live & ahead[to]
+                if not rest:
+                    continue
+                known, held = seen.get((to, within), UNSEEN)
+                if rest & ~known or held & ~there:
+                    rest, there = rest | known, there & held
+                    seen[to, within] = rest, there
+                    stack.append((to, blocks[to].start, rest, there, within))
             if most is not None and len(seen) > most:
                 return False
         return True

@@ -11,7 +11,6 @@ from turingas.isa.latency import latencies
 
 #: the blocks with the calls that a way is in, the last one inmost; of others nothing is known
 Calls = tuple[int, ...]
-MOST_CALLS = 2  # that are followed; deeper, a function may return behind any of its callers
 
 
 class Ways:
@@ -88,7 +87,10 @@ class Ways:
         (its immediate post-dominator; Cooper, Harvey, Kennedy 2001); None where there is none."""
         blocks = self.graph.blocks
         last = len(blocks)  # where all ways end
-        onward = [[to for to in block.next if blocks[to].next] or [last] for block in blocks]
+        onward = []
+        for block, inner in zip(blocks, self.inner):
+            through = block.calls is None or block.calls in self.returning
+            onward.append([to for to in (block.next if through else [block.calls, *inner]) if self.next[to]] or [last])
         before: list[list[int]] = [[] for _ in range(last + 1)]
         for number, following in enumerate(onward):
             for to in following:
@@ -153,14 +155,14 @@ class Ways:
         wrong = next((wrong for there, wrong in self.roads[number] if there == to), None)
         return None if wrong is None or wrong & holds else holds
 
-    def across(self, number: int, calls: Calls) -> list[tuple[int, Calls]]:
+    def across(self, number: int, calls: Calls, deep: int) -> list[tuple[int, Calls]]:
         """The ways from a block into the function that it calls, and out of its own: where to, and the calls that they
         are in. ``calls``: those that a way to the block is in. A function that was called on the way returns there and
-        nowhere else."""
+        nowhere else; in more than ``deep`` calls it may return behind any of its callers."""
         entry, back = self.graph.blocks[number].calls, self.back[number]
         found: list[tuple[int, Calls]] = []
         if entry in self.returning:
-            found.append((entry, (*calls, number) if len(calls) < MOST_CALLS else ()))
+            found.append((entry, (*calls, number) if len(calls) < deep else ()))
         elif entry is not None:  # as good as a branch
             found.append((entry, calls))
         if calls and back:
