@@ -227,3 +227,27 @@ def test_an_address_says_whose_memory_it_is() -> None:
 def test_step_9_as_it_was() -> None:
     """It stored without these bits: an illegal instruction on an H200, an error here."""
     assert clusters.refused("cpu") == clusters.OK
+
+
+PEEK = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void __cluster_dims__(2, 1, 1) peek(int* out, int stays) {
+    __shared__ int x;
+    cg::cluster_group c = cg::this_cluster();
+    x = 5;
+    c.sync();
+    volatile int* there = c.map_shared_rank(&x, c.block_rank() ^ 1);
+    if (threadIdx.x == 0) out[blockIdx.x] = *there;
+    if (stays) c.sync();
+}
+"""
+
+
+@pytest.mark.parametrize("stays", [1, 0])
+def test_a_block_that_others_still_read(stays: int) -> None:
+    """By strong loads, too, which do not race with strong stores."""
+    made, out = nvrtc.compile_source(PEEK, "sm_90", (), name="peek.cu"), np.zeros(2, np.int32)
+    races = launch(made, "peek", 2, 32, [out, np.int32(stays)], races=True).races
+    assert (out == 5).all() and [race.kind for race in races] == ([] if stays else ["END"])
+    assert stays or "STRONG" in races[0].first.text

@@ -115,7 +115,7 @@ class Races(Order):
         self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
         self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
         self.sums: Array | None = None  # and of asynchronous atomics, which do not race with each other
-        self.spun: Array | None = None  # clocks of strong loads, and their instructions: (2, pieces, members)
+        self.spun: tuple[Array, Array] | None = None  # the same two of strong loads
         self.behind: dict[int, tuple[Array, bool]] = {}  # of a warp: what its last fence releases, and whether widely
         self.told: dict[int, dict[int, Array]] = {}  # of a piece, by block (-1: any): what its last strong write tells
         self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one, or strong
@@ -131,6 +131,10 @@ class Races(Order):
         for warp in warps.tolist():
             self.behind[warp] = self.clocks[:, warp].copy(), wide
         self._tick(warps)
+
+    def _reads(self) -> list[tuple[Array, Array]]:
+        """The tables of reads, strong ones last: clocks and instructions by piece and warp."""
+        return [(self.read, self.reader), *([] if self.spun is None else [self.spun])]
 
     def _reads_strongly(self, hit: _Hit) -> None:
         """Who reads what another has released knows what that one knew."""
@@ -236,8 +240,9 @@ class Races(Order):
             abroad = np.setdiff1d(np.arange(self.members), self.own[warps])
             for member in abroad.tolist() if self.wave.shared.cluster > 1 else ():
                 reader = np.full(self.stride, self.team[warps[0]] * self.members + member)
-                late = self.read[pieces, member] > known[member]
-                self._ends(block, warps, late, self.reader[pieces, member], reader, nothing)
+                for read, by in self._reads():
+                    late = read[pieces, member] > known[member]
+                    self._ends(block, warps, late, by[pieces, member], reader, nothing)
             for (piece, user), (at, number_) in self.abroad.items():
                 if piece // self.stride == block and known[self.own[user]] < at:
                     one = np.arange(self.stride) == piece % self.stride
@@ -314,12 +319,10 @@ class Races(Order):
         if number in self.swaps:
             return  # the compare-and-swap that follows speaks for it
         own = self.own[hit.warp]
-        if strong:
-            if self.spun is None:
-                self.spun = np.zeros((2, self.pieces, self.members), np.int32)
-            self.spun[:, hit.piece, own] = hit.clock, np.full(len(own), number)
-            return
-        self.read[hit.piece, own], self.reader[hit.piece, own] = hit.clock, number
+        if strong and self.spun is None:
+            self.spun = np.zeros_like(self.read), np.zeros_like(self.reader)
+        read, reader = self._reads()[-1] if strong else (self.read, self.reader)
+        read[hit.piece, own], reader[hit.piece, own] = hit.clock, number
 
     def _write(
         self, hit: _Hit, number: int, atomic: bool, values: Array | None, syncs: bool, done: Array | None
@@ -435,10 +438,7 @@ class _Hit:
         races, mine = self.races, self.warp[:, None]
         team = races.team[self.warp] * races.members  # warps before it
         if len(self.piece) and self.piece[0] < races.pieces:  # who reads tensor memory is asynchronous
-            tables = [(races.read, races.reader)]
-            if races.spun is not None and not strong:
-                tables.append((races.spun[0], races.spun[1]))
-            for read, number in tables:
+            for read, number in races._reads()[: 1 if strong else 2]:
                 late = read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
                 late &= np.arange(races.members) != races.own[mine]
                 at, reader = np.nonzero(late)
