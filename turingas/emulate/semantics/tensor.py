@@ -22,6 +22,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import fma64
 from turingas.emulate.semantics import formats
 from turingas.emulate.semantics.sums import Combine, adder
+from turingas.isa.arch import BLACKWELL
 from turingas.isa.instruction import Imm, Instruction, Reg
 
 Load = Callable[[Cohort], Array]
@@ -260,6 +261,8 @@ def _addend(i: Instruction, m: Maker, c: Reg, kind: str) -> Load:
     up = next((o for o in i.operands[4:] if isinstance(o, Reg) and o.file == "UP"), None)
     if up is None or up.zero and not up.inv:
         return load
+    if m.arch not in BLACKWELL:
+        raise Unsupported(f"{i.name} under a uniform predicate (no compiled code before sm_100 has it)")
     adds = m.pred(up)
 
     def added(k: Cohort) -> Array:
