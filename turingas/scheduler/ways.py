@@ -87,10 +87,11 @@ class Ways:
         (its immediate post-dominator; Cooper, Harvey, Kennedy 2001); None where there is none."""
         blocks = self.graph.blocks
         last = len(blocks)  # where all ways end
-        onward = []
+        onward: list[list[int]] = []
         for block, inner in zip(blocks, self.inner):
-            through = block.calls is None or block.calls in self.returning
-            onward.append([to for to in (block.next if through else [block.calls, *inner]) if self.next[to]] or [last])
+            entry = block.calls
+            following = block.next if entry is None or entry in self.returning else [entry, *inner]
+            onward.append([to for to in following if self.next[to]] or [last])
         before: list[list[int]] = [[] for _ in range(last + 1)]
         for number, following in enumerate(onward):
             for to in following:
