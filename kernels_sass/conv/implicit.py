@@ -385,7 +385,7 @@ class Implicit:
             made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
             if self.precision.halves:
                 made, scales = hgmma.halves(made)
-            found: tuple[Any, ...] = made, scales, self.bias
+            found: tuple[Any, ...] = made, _filled(scales), _filled(self.bias)
             if place != HOST:
                 gpu = cuda.device_named(called(place))
                 found = tuple(None if one is None else Buffer.of(one, gpu) for one in found)
@@ -566,6 +566,11 @@ class _Plan:
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
         return packer.kernel(), grid, PACK_THREADS, args, {}
+
+
+def _filled(numbers: Array | None) -> Array | None:
+    """Those of all filters, and zeros for those that the last tile has not."""
+    return None if numbers is None else np.pad(numbers, (0, hgmma.MOST_FILTERS))
 
 
 def _pointer(array: Any) -> Any:

@@ -163,6 +163,30 @@ def compiled(source: str, chip: str) -> list[tuple[bytes, dict[str, list[str]]]]
     return made
 
 
+@pytest.mark.parametrize(
+    "name", ["QMMA.16832.F32.E4M3.E4M3", "HMMA.16816.F32", "IMMA.16832.S8.S8", "OMMA.SF.16864.F32.E2M1.E2M1.E8"]
+)
+def test_products_that_begin_anew(name: str) -> None:
+    """Where the uniform predicate is false, C counts as 0: so do cuBLASLt's FP8 products of sm_120 begin, after each
+    part that they have added up elsewhere. The first of two warps has it, the other one has not."""
+    regs = {n: RNG.integers(0, 1 << 32, 64, np.uint32) & np.uint32(0x37373737) for n in range(4, 16)}
+    shapes = ".ROW", ".COL"
+    a, b = [f"R{n}{shape * name.startswith('IMMA')}" for n, shape in zip((4, 8), shapes)]
+    more = ", R16, R17, URZ" if "SF" in name else ""
+    regs |= {16: np.full(64, 0x7F7F7F7F, np.uint32), 17: np.full(64, 0x7F7F7F7F, np.uint32)}
+
+    def product(c: str, up: str) -> np.ndarray:
+        up = up or (", UPT" if more else "")
+        out = step.run(f"{name} R20, {a}, {b}, {c}{up}{more}", "sm_120", regs=regs, upreds={0: np.array([True, False])})
+        return np.stack([out.r(n).reshape(2, 32) for n in range(20, 24)])
+
+    added, fresh = product("R12", ""), product("RZ", "")
+    assert (added != fresh).any(axis=(0, 2)).all()
+    for up, wanted in ((", UP0", (added, fresh)), (", !UP0", (fresh, added)), (", !UPT", (fresh, fresh))):
+        found = product("R12", up)
+        assert (found[:, 0] == wanted[0][:, 0]).all() and (found[:, 1] == wanted[1][:, 1]).all()
+
+
 def test_least_of_three() -> None:
     x = A.copy()
     x[3] = np.nan
