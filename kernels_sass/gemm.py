@@ -159,7 +159,7 @@ def gemm(
                                          slices=(count, each))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
         quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
-        numbers = m * quads, quads, hgmma.inverse(quads), count, n, m
+        numbers = m * quads, quads, hgmma.inverse(quads), count, n
         last.launch(-(-m * quads // 256), 256, parts, flat, *numbers, *added, **options)
     else:
         tiling = replace(tiling, **ending)

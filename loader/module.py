@@ -130,11 +130,12 @@ class Kernel:
         *args: Any,
         shared: int = 0,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
     ) -> Any:
         """A launch with all settled but the arguments that are ``Given``, arrays, for ``Module.queue``."""
 
         def launch(given: Sequence[Any]) -> None:
             now = (given[one.number] if isinstance(one, Given) else one for one in args)
-            self.launch(grid, block, *now, shared=shared, early=early)
+            self.launch(grid, block, *now, shared=shared, early=early, cluster=cluster)
 
         return launch

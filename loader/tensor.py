@@ -12,7 +12,7 @@ import numpy as np
 from loader import cuda
 from loader.arrays import ASK, BOTH, HOST, kind_of
 from turingas.errors import LaunchError
-from turingas.tensor_map import LIKE, TYPES, Layout, TensorMap, aligned
+from turingas.tensor_map import INTERLEAVES, LIKE, TYPES, Layout, TensorMap, aligned
 
 L2 = (0, 64, 128, 256)
 
@@ -41,8 +41,11 @@ def tensor_map(
 
     ``box``: elements of a tile, 1 to 256 in each dimension. ``dtype``: a type that numpy has no word for ("bfloat16",
     "tf32", "float32.ftz", "tf32.ftz"), else that of the array. ``steps``: every how manieth element is taken, 1 to 8.
-    ``swizzle``: 0, 32, 64 or 128 bytes. ``interleave``: 0, 16 or 32 bytes. ``fill``: "zero" or "nan", for elements
-    outside. ``l2``: bytes that L2 fetches at once (0, 64, 128, 256); nothing comes of it on the CPU device.
+    ``swizzle``: 0, 32, 64 or 128 bytes. ``interleave``: 0, or 16 or 32 bytes that the innermost dimension then has, a
+    slice of channels: of images (N, C/8, H, W, 8), NC/8HWC8, the tensor has the dimensions (N, C/8, H, W), in slices,
+    and so have ``box`` and ``steps``. A copy takes one slice of channels, whatever the box says of C/8. ``fill``:
+    "zero" or "nan", for elements outside. ``l2``: bytes that L2 fetches at once (0, 64, 128, 256); nothing comes of it
+    on the CPU device.
 
     With ``pixels`` and ``channels`` instead of ``box`` an im2col map: pixels of a column, channels of a pixel, and
     ``lower`` and ``upper`` corner of the box of pixels, offsets from the first and the last pixel in the dimensions
@@ -64,6 +67,8 @@ def tensor_map(
         raise LaunchError(f"elements of {array.dtype} cannot be {name}")
     if item and strides and strides[-1] != item and shape[-1] > 1:
         raise LaunchError(f"the innermost dimension has a stride of {strides[-1]} bytes; its elements must be adjacent")
+    if interleave in INTERLEAVES[1:] and item:
+        shape, strides = _slices(shape, strides, item, interleave)
     if l2 not in L2:
         raise LaunchError(f"l2 is {l2!r}; it must be one of 0, 64, 128, 256")
 
@@ -105,6 +110,18 @@ class _Copy:
         return self.buffer.address
 
 
+def _slices(
+    shape: tuple[int, ...], strides: tuple[int, ...], item: int, interleave: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides without the dimension within a slice."""
+    if len(shape) < 2 or shape[-1] * item != interleave:
+        message = f"with interleave={interleave} the innermost dimension has {interleave // item} elements"
+        raise LaunchError(message, "such as (N, C/8, H, W, 8) of NC/8HWC8")
+    if strides[-2] != interleave and shape[-2] > 1:
+        raise LaunchError(f"the slices have a stride of {strides[-2]} bytes; they must be adjacent")
+    return shape[:-1], strides[:-1]
+
+
 def _strides(array: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """In bytes; in C order where the array does not say."""
     item = int(array.dtype.itemsize)
@@ -124,7 +141,7 @@ def _reach(array: Any, layout: Layout, address: int) -> int:
     whole = array
     while isinstance(getattr(whole, "base", None), np.ndarray):
         whole = whole.base
-    padded = layout.extent + -layout.dims[0] * layout.item % 16
+    padded = layout.extent + -layout.dims[0] * layout.cell % 16
     if isinstance(whole, np.ndarray) and whole.flags.forc:
         if address + padded <= whole.ctypes.data + whole.nbytes:
             return padded

@@ -21,7 +21,7 @@ from turingas.cubin.elf import Elf
 from turingas.cubin.model import Header, Kernel, Parts, RawSection, RawSymbol
 from turingas.cubin.nvinfo import BVAL, HVAL, NVAL, Info
 from turingas.cubin.split import differences, split
-from turingas.cubin.write import build, combine
+from turingas.cubin.write import AS_LONG_AS_CODE, build, combine
 from turingas.errors import AsmError
 from turingas.isa.arch import WORD_BYTES, arch
 from turingas.isa.isa import instruction_set
@@ -293,7 +293,7 @@ def _symbol(symbol: RawSymbol, labels: dict[int, str], code: int) -> str:
     if code:
         end = symbol.value + symbol.size
         value = labels.get(symbol.value, value) if value else ""
-        if size and end == code:
+        if size and end == code or symbol.size == AS_LONG_AS_CODE:
             size = "auto"
         elif size and end in labels and (not symbol.value or symbol.value in labels):
             size = f"{labels[end]}-{value}" if value else labels[end]

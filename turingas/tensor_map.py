@@ -45,6 +45,9 @@ class Layout:
     each dimension only every so manieth element is copied. ``swizzle``: bytes in which 16-byte pieces change places in
     shared memory, 0: none. ``fill``: what elements outside of the tensor become, "zero" or "nan".
 
+    ``interleave``: bytes of a slice, 0: none. Channels lie in slices, as in NC/8HWC8: the first dimension counts whole
+    slices, and the last but one has the slices of a pixel, of which a copy takes one, whatever the box says (an H200).
+
     Of an im2col map ``box`` is (): a copy takes ``pixels`` pixels of ``channels`` channels each, whose places lie
     between ``lower`` (from the first pixel) and ``upper`` (from the last), offsets from the dimension behind the
     channels on.
@@ -73,18 +76,25 @@ class Layout:
         return TYPES[self.dtype][1]
 
     @property
+    def cell(self) -> int:
+        """Bytes of what the first dimension counts: an element, or a slice."""
+        return self.interleave or self.item
+
+    @property
     def im2col(self) -> bool:
         return self.pixels != 0
 
     @property
     def inner(self) -> int:
-        """Elements of a copy along the first dimension."""
-        return self.channels if self.im2col else self.box[0]
+        """Elements, or slices, of a copy along the first dimension, whose step is of slices alone."""
+        if self.im2col:
+            return self.channels
+        return -(-self.box[0] // self.steps[0]) if self.interleave else self.box[0]
 
     @property
     def extent(self) -> int:
         """Bytes of global memory from the first element to the last."""
-        return sum((n - 1) * stride for n, stride in zip(self.dims, (self.item, *self.strides))) + self.item
+        return sum((n - 1) * stride for n, stride in zip(self.dims, (self.cell, *self.strides))) + self.cell
 
     def check(self) -> None:
         """LaunchError for what cuTensorMapEncode would refuse."""
@@ -101,7 +111,7 @@ class Layout:
         if not least <= rank <= MAX_RANK:
             why = "an im2col map" if self.im2col else "with interleave" if self.interleave else "a tensor map"
             raise LaunchError(f"{why}: {rank} dimensions; there must be {least} to {MAX_RANK}")
-        _each("strides", self.strides, rank - 1, 1, 2**40 - 1)
+        _each("strides", self.strides, rank - 1, 0, 2**40 - 1)  # 0: of CUTLASS, for a batch of one
         for n, stride in enumerate(self.strides):
             if stride % unit:
                 hint = f"pad the rows: the bytes of a row must be a multiple of {unit}"
@@ -119,8 +129,8 @@ class Layout:
                 raise LaunchError("between the lower and the upper corner there are no pixels")
         else:
             _each("box", self.box, rank, 1, 256)
-        row = self.inner * self.item
-        if not self.interleave and row % 16:
+        row = (self.channels if self.im2col else self.box[0]) * self.item
+        if row % 16:  # of interleaved tensors too, though slices are whole: box 8, but not 1, 2, 5, 6, 12 of 16 bits
             raise LaunchError(f"a row of the box has {row} bytes; it must be a multiple of 16")
         if not self.interleave and self.swizzle and row > self.swizzle:
             hint = "take a narrower box, or a wider swizzle" if self.swizzle < 128 else "take a narrower box"

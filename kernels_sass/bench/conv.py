@@ -199,7 +199,7 @@ def every(precision: str, p: Problem) -> list[Contender]:
     by_winograd = precision == "fp32" and (p.r, p.stride) == (3, 1)
     if by_winograd:
         made += [Ours(precision, layout, kernel=kernel) for kernel in (hgmma.NAME, "hopper") for layout in LAYOUTS]
-    for width, stages in PRECISIONS[precision].widths:
+    for width, stages, _ in PRECISIONS[precision].widths:
         schedule = {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}
         made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=schedule))
     made += [Torch(precision, layout) for layout in LAYOUTS]

@@ -62,8 +62,8 @@ class Conv2d:
     Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
     those beside it, on all architectures. All others, and the other precisions, are matrix products by HGMMA, the
     kernel "hgmma": on H100 and H200 (sm_90a) and on the CPU device. Its strides are at most 8, a filter reaches 255
-    pixels far. Its ``splits``, 1 to 16, are blocks that share channels and places of filters of a tile; y is then NHWC,
-    with rows of 16 bytes. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
+    pixels far. Its ``splits``, 1, 2, 4 or 8, are blocks of a cluster that share channels and places of filters
+    of the last tiles. The rest of this text is about the former, ``schedule`` apart, which "hgmma" has too
     (TILE_N, STAGES, GROUP, BUFFERS).
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
@@ -180,7 +180,7 @@ class Conv2d:
         if self._implicit is not None:
             return self._implicit(x, residual, out)
         library = LIBRARIES.get(type(x)) or library_of("x", x)
-        source, number = library.seen(x)
+        source, number = library.seen(x, "float32")
         if not source:
             source, _, number, _ = where("x", x)
         plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))
@@ -523,7 +523,7 @@ class _Place:
         except LaunchError:  # too large for them
             return False
         mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
-        return implicit.microseconds(other, self.sms) < implicit.WINOGRAD * mine
+        return implicit.microseconds(other, implicit.room(self.device)) < implicit.WINOGRAD * mine
 
     def run(self, plan: Plan, library: Library, like: Any, x: int, y: int, residual: int, stream: int) -> None:
         """Queue it all on a GPU. x, y, residual: addresses, 0: none. ``like``: x as an array of the library, which

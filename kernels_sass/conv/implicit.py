@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 import loader
+import turingas
 from kernels_sass.conv.cost import sms
-from kernels_sass.conv.libraries import Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
 from kernels_sass.conv.shape import check_layout
@@ -32,16 +33,14 @@ Sizes = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
+MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
-QUAD = 4  # filters that a lane adds sums of
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
-ADDING_THREADS = 256
-#: Microseconds of an H200, in fp32, as 88 layers at random had them, to 4 % in the median: a launch; one filter's
-#: stage, and what a filter of a tile takes before and behind these; 2^20 numbers that pack.sass makes, or that lanes
-#: store one by one in NHWC. Winograd's kernels took 1.1 times what their own model says.
-LAUNCHED, STAGE, TILE, PACKED, ONE_BY_ONE, WINOGRAD = 3.8, 0.00305, 0.028, 4.7, 3.9, 1.1
+#: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
+#: kernels took 1.1 times what their own model says.
+PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
 KNOBS = ("tile_n", "stages", "group", "buffers")  # of a Tiling, that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
@@ -184,8 +183,24 @@ class Source:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
 
-    def map(self, array: Any, precision: Precision) -> Any:
-        """The tensor map of the array that has it."""
+    def windows(self, shape: Shape) -> hgmma.Windows | None:
+        """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
+        (r, s), (down, across), steps = self.filter, self.padding, (*self.stride, *self.dilation)
+        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(r, s) > MOST_PLACES:
+            return None
+        rows, columns = shape.h + down, shape.w + across
+        pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
+        seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
+        if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
+            return None
+        return hgmma.Windows(columns, rows, pixels, seen, pixels / (shape.n * shape.p * shape.q) - 1)
+
+    def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
+        """The tensor map of the array that has it; for windows of it, if there are any."""
+        if windows is not None:
+            lower = [-one for one in self.padding]
+            return loader.tensor_map(array, channels=precision.tile_k, pixels=windows.seen, lower=lower, upper=(0, 0),
+                                     swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
         return loader.tensor_map(
@@ -194,20 +209,34 @@ class Source:
         )  # fmt: skip
 
 
-def microseconds(shape: Shape, sms: int) -> float:
+def microseconds(shape: Shape, room: hgmma.Room) -> float:
     """What a layer in fp32 takes, about, by the kernels here."""
     precision = hgmma.PRECISIONS["fp32"]
     source = Source.of(shape, precision, True)
     work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    (width, _), splits = work.best(precision, sms, None if copied else 1)
-    found = LAUNCHED + STAGE * work.time(precision, width, splits, sms)
-    found += TILE * width * work.rounds(width, splits, sms)
+    width, cluster = work.best(precision, room)
+    found = work.time(width, cluster, room)
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
         found += ONE_BY_ONE * work.pixels * work.filters / (1 << 20)
     return found
+
+
+def room(device: str) -> hgmma.Room:
+    """Clusters of 1, 2, ... blocks of the kernel that a device runs at once."""
+    several = sms(device)
+    if device == CPU:
+        return {one: max(1, several // one) for one in hgmma.CLUSTERS}
+    return {1: several, **_clusters(cuda.device_named(device))}
+
+
+@functools.cache
+def _clusters(gpu: cuda.Device) -> hgmma.Room:
+    """As the driver tells of a kernel that takes all shared memory of a multiprocessor."""
+    kernel: Any = loader.load(turingas.assemble(f".arch {ARCH}\n.kernel full\nEXIT;\n"), str(gpu)).kernel()
+    return {one: kernel.clusters(one, hgmma.THREADS, hgmma.ROOM) for one in hgmma.CLUSTERS[1:]}
 
 
 def _stages(places: int, channels: int, precision: Precision) -> int:
@@ -265,8 +294,9 @@ class Implicit:
         self.precision, self.relu, self.layout = hgmma.precision_of(precision), relu, layout
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
-        if splits is not None and (isinstance(splits, bool) or splits not in range(1, hgmma.MOST_SPLITS + 1)):
-            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has 1 to {hgmma.MOST_SPLITS}")
+        if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
+            able = ", ".join(map(str, hgmma.CLUSTERS))
+            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has {able}")
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
@@ -274,6 +304,7 @@ class Implicit:
         self.device = device
         self.lock = threading.RLock()
         self.plans: dict[Any, _Plan] = {}
+        self.usual: dict[Any, _Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie
         self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
         self.closed = False
@@ -282,23 +313,25 @@ class Implicit:
 
     def __call__(self, x: Any, residual: Any, out: Any, stream: int | None = None) -> Any:
         """As ``Conv2d`` has it. ``stream``: on a GPU another than the caller's current one."""
-        library, dtype = library_of("x", x), self.precision.dtype
+        library, dtype = LIBRARIES.get(type(x)) or library_of("x", x), self.precision.dtype
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
-        source, _, place, _ = where("x", x, dtype=dtype)
-        shape = self.shape(tuple(map(int, x.shape)))
-        if self.device is not None and called(place) != self.device:
-            raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
-        added = 0 if residual is None else address_of("residual", residual, shape.y_shape, place, dtype=dtype)
-        sizes = tuple(self.precision.item * math.prod(one) for one in (shape.x_shape, shape.y_shape))
+        source, place = library.seen(x, dtype)
+        if not source:
+            source, _, place, _ = where("x", x, dtype=dtype)
+        plan = self.usual.get((x.shape, place, residual is None))
+        if plan is None or source % UNIT or self.closed:
+            plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
+        added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
         if out is None:
-            y, target = library.empty(x, shape.y_shape)
+            y, target = library.empty(x, plan.y_shape)
         else:
-            y, target = out, written_to(out, shape.y_shape, place, source, added, (sizes[0], sizes[1]), dtype)
+            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
+        if (target | added) % UNIT:
+            plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            plan = self._plan(shape, place, source % UNIT == 0, target % UNIT == 0 and added % UNIT == 0, bool(added))
             if stream is None:
                 stream = 0 if place == HOST else library.kind.current(place)
             more, at = self._scratch(library, x, plan.scratch, place) if plan.scratch else (None, 0)
@@ -328,12 +361,21 @@ class Implicit:
         return Shape(sizes["N"], c, sizes["H"], sizes["W"], k, r, s, self.stride, self.padding, self.dilation,
                      self.layout)  # fmt: skip
 
-    def _plan(self, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
-        key = shape, place, aligned, pairs, residual
-        if key not in self.plans:
-            supported(called(place))
-            self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
-        return self.plans[key]
+    def _plan(self, given: Sizes, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
+        """For x with these sizes. LaunchError."""
+        with self.lock:
+            if self.closed:
+                raise LaunchError("the layer is closed")
+            key = given, place, aligned, pairs, residual
+            if key not in self.plans:
+                shape = self.shape(given)
+                if self.device is not None and called(place) != self.device:
+                    raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
+                supported(called(place))
+                self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
+                if aligned and pairs:
+                    self.usual[given, place, not residual] = self.plans[key]
+            return self.plans[key]
 
     def filters_for(self, source: Source, place: int) -> tuple[Any, ...]:
         """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie."""
@@ -343,7 +385,7 @@ class Implicit:
             made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
             if self.precision.halves:
                 made, scales = hgmma.halves(made)
-            found: tuple[Any, ...] = made, scales, self.bias
+            found: tuple[Any, ...] = made, _filled(scales), _filled(self.bias)
             if place != HOST:
                 gpu = cuda.device_named(called(place))
                 found = tuple(None if one is None else Buffer.of(one, gpu) for one in found)
@@ -365,6 +407,7 @@ class Implicit:
         with self.lock:
             self.closed = True
             self.plans.clear()
+            self.usual.clear()
             for one in (*(one for made in self.filters.values() for one in made), *self.kept.values()):
                 if isinstance(one, Buffer):
                     one.free()
@@ -383,73 +426,79 @@ class _Plan:
         item = precision.item
         self.source = Source.of(shape, precision, aligned)
         self.weight, self.scales, self.bias = layer.filters_for(self.source, place)
+        self.y_shape = shape.y_shape
+        self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
         self.steps = steps["N"], steps["W"], steps["C"]
         copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies
         self.pixels = shape.n * shape.p * shape.q
-        several = sms(self.device)
+        there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         stages = self.source.stages(precision)
-        splits = layer.splits or (1 if self.device == CPU or layer.schedule else None)
-        if not copied:
-            if layer.splits not in (None, 1):
-                raise LaunchError(f"splits={splits}, for y in {shape.layout} with {shape.k} filters",
-                                  f"blocks share tiles where y is NHWC, with rows of {UNIT} bytes")  # fmt: skip
-            splits = 1
-        size = self.pixels, shape.k, stages
-        made, self.each = hgmma.tiling(precision, *size, several, splits, direct=int(not copied), pairs=int(pairs))
-        self.splits = -(-stages // self.each)
-        more: dict[str, Any] = {"shared_k": 1, "buffers": 1} if self.splits > 1 else ending
-        self.tiling, self.ending = replace(made, **{**more, **layer.schedule}), ending
-        if self.tiling.shared > hgmma.ROOM:
-            raise LaunchError(f"{layer.schedule} take {self.tiling.shared} bytes of shared memory",
-                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        tiles = self.tiling.tiles(self.pixels, shape.k)
-        self.tiles, self.blocks = tiles, min(several, tiles * self.splits)
+        free = copied and layer.splits in (None, 1) and not layer.schedule
+        self.windows = self.source.windows(shape) if free else None
+        found = self.windows and hgmma.windowed(
+            precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
+        self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
+            layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        if isinstance(self.kernel, hgmma.Tiling):
+            self.windows, self.cluster, tiles = None, self.kernel.cluster, self.kernel.tiles(self.pixels, shape.k)
+        else:
+            assert self.windows is not None
+            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)
+        most = there[self.cluster] * self.cluster
+        self.blocks = most if self.cluster > 1 else min(most, tiles)
+        self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
+        self.by_lanes = self.windows is not None or not copied  # who store y
         dtype = "float16" if precision.halves else precision.dtype
-        box = self.tiling.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
+        box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
-        self.module = loaded(self.device, hgmma.built, self.tiling)
+        self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack.sass makes
         if self.source.packed:
             channels, columns, _ = self.source.packed
             self.packed = n, h, columns, channels
-        # behind it, for those who share tiles: sums, of whole tiles each
-        self.rows = -(-self.pixels // TILE_M) * TILE_M
-        sums = self.splits * self.rows * shape.k * 4 // item if self.splits > 1 else 0
-        self.scratch = math.prod(self.packed or (0,)) + sums
+        self.scratch = math.prod(self.packed or (0,))
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
 
+    def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
+        """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+        cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
+        made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
+        tiling = replace(made, **layer.schedule)
+        if tiling.shared > hgmma.ROOM:
+            raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
+                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
+        if tiling.cluster > stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
+                              "each of the blocks that share a tile has one at least")  # fmt: skip
+        return tiling
+
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        sums = scratch + math.prod(self.packed or (0,)) * self.precision.item
         x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(NBYTES) if self.tiling.direct else self._map(1, sums if self.splits > 1 else y)
-        values = x, y, residual, scratch, sums, x_map, y_map
+        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, y)
+        values = x, y, residual, scratch, x_map, y_map
         if self.place == HOST:
-            for kernel, grid, threads, shared, args in self._launches(*values):
-                kernel.launch(grid, threads, *args, shared=shared)
+            for kernel, grid, threads, args, options in self._launches(*values):
+                kernel.launch(grid, threads, *args, **options)
             return
         if not self.queues:
-            for kernel, grid, threads, shared, args in self._launches(*map(Given, range(len(values)))):
+            for kernel, grid, threads, args, options in self._launches(*map(Given, range(len(values)))):
                 count = 1 + max(one.number for one in args if isinstance(one, Given))
-                ready = kernel.prepare(grid, threads, *args, shared=shared)
+                ready = kernel.prepare(grid, threads, *args, **options)
                 self.queues.append((kernel.module.queue([ready], count), count))
         for queue, count in self.queues:
             queue(stream, *values[:count])
 
-    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, sums: Any, x_map: Any, y_map: Any) -> list[Any]:
-        """Kernel, grid, threads, shared memory and arguments of each."""
-        residual = residual if self.residual else 0
-        if self.splits > 1:
-            main = [self._main(x_map, y_map, 0, 0), self._add(sums, y, residual)]
-        else:
-            main = [self._main(x_map, y_map, residual, y if self.tiling.direct else 0)]
-        return [*([self._pack(x, scratch)] if self.packed else []), *main]
+    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
+        """Kernel, grid, threads, arguments and options of each."""
+        main = self._main(x_map, y_map, residual if self.residual else 0, y if self.by_lanes else 0)
+        return [*([self._pack(x, scratch)] if self.packed else []), main]
 
     def _map(self, which: int, address: int) -> Any:
         """The tensor map of x (0) or y (1) at an address, made once: on a GPU its bytes."""
@@ -463,15 +512,13 @@ class _Plan:
 
     def _x_map(self, address: int) -> Any:
         given, dtype = self.source, self.precision.dtype
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision)
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.windows)
 
     def _y_map(self, address: int) -> Any:
-        """Of y, or the sums of those who share tiles."""
-        shared, tiling = self.splits > 1, self.tiling
-        sizes = (self.splits * self.rows if shared else self.pixels), self.shape.k
-        dtype, item = ("float32", 4) if shared else (self.precision.dtype, self.precision.item)
-        target = view(self.place, address, sizes, adjacent(sizes, item), dtype)
-        return loader.tensor_map(target, (16, tiling.columns), swizzle=hgmma.ROW, dtype=dtype)
+        assert isinstance(self.kernel, hgmma.Tiling)
+        sizes = self.pixels, self.shape.k
+        target = view(self.place, address, sizes, adjacent(sizes, self.precision.item), self.precision.dtype)
+        return loader.tensor_map(target, (16, self.kernel.columns), swizzle=hgmma.ROW, dtype=self.precision.dtype)
 
     def _array(self, address: Any, shape: Sizes) -> Any:
         """A pointer: the address, or what is given in its place, or on the CPU device an array."""
@@ -480,34 +527,26 @@ class _Plan:
         return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
 
     def _main(self, x_map: Any, y_map: Any, residual: Any, y: Any) -> tuple[Any, ...]:
-        shape, precision, given, tiling = self.shape, self.precision, self.source, self.tiling
-        flat = self.pixels, shape.k
-        reach, (rows, columns) = given.filter[1], given.dilation
-        numbers = (
-            *flat, given.stages(precision), given.channels(precision), reach, columns, (rows << 8) - reach * columns,
-            shape.p * shape.q, hgmma.inverse(shape.p * shape.q), shape.q, hgmma.inverse(shape.q),
-            *given.stride, *given.padding, *self.steps,
-        )  # fmt: skip
+        shape, precision, given, inverse = self.shape, self.precision, self.source, hgmma.inverse
         pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
-        more = [_pointer(self.scales)] if precision.halves else []
-        more += [self.tiles, self.each] if tiling.shared_k else []
-        args = x_map, self.filters, y_map, *pointers, *numbers, *more
-        return self.module.kernel(), self.blocks, hgmma.THREADS, tiling.shared, args
-
-    def _add(self, sums: Any, y: Any, residual: Any) -> tuple[Any, ...]:
-        """Adds what blocks have made that share tiles."""
-        shape, quads = self.shape, self.shape.k // QUAD
-        parts: Any = sums
-        if self.place == HOST:
-            made = self.splits * self.rows, shape.k
-            parts = view(HOST, sums, made, adjacent(made, 4), "float32")
-        more: list[Any] = [] if self.bias is None else [self._bias()]
-        more += [self._array(residual, shape.y_shape)] if self.residual else []
-        count = self.pixels * quads
-        sizes = count, quads, hgmma.inverse(quads), self.splits, shape.k, self.rows
-        args = parts, self._array(y, shape.y_shape), *sizes, *more
-        adder = loaded(self.device, hgmma.adding, self.precision.type, *self.ending.values())
-        return adder.kernel(), -(-count // ADDING_THREADS), ADDING_THREADS, 0, args
+        channels, (n, w, c) = given.channels(precision), self.steps
+        args: tuple[Any, ...]
+        if self.windows is not None:
+            columns, image = self.windows.columns, self.windows.rows * self.windows.columns
+            args = (
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels, image, inverse(image), columns,
+                inverse(columns), *given.padding, shape.p, shape.q, n, w,
+            )  # fmt: skip
+        else:
+            reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q
+            args = (
+                x_map, self.filters, y_map, *pointers, self.pixels, shape.k, given.stages(precision), channels, reach,
+                across, (down << 8) - reach * across, image, inverse(image), shape.q, inverse(shape.q),
+                *given.stride, *given.padding, n, w, c, *([_pointer(self.scales)] if precision.halves else []),
+                *([self.whole] if self.cluster > 1 else []),
+            )  # fmt: skip
+        options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
+        return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
 
     def _bias(self) -> Any:
         return _pointer(self.bias)
@@ -526,7 +565,12 @@ class _Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
-        return packer.kernel(), grid, PACK_THREADS, 0, args
+        return packer.kernel(), grid, PACK_THREADS, args, {}
+
+
+def _filled(numbers: Array | None) -> Array | None:
+    """Those of all filters, and zeros for those that the last tile has not."""
+    return None if numbers is None else np.pad(numbers, (0, hgmma.MOST_FILTERS))
 
 
 def _pointer(array: Any) -> Any:

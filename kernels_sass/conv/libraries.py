@@ -27,16 +27,16 @@ ASK = 0, 0
 @dataclass(frozen=True)
 class Library:
     """What is done with arrays of one library. ``dtypes``: its own for float32, float16 and bfloat16 (of which numpy
-    has the bits, as uint16). ``empty(x, shape)`` makes an array like x, and tells its address; ``seen(array)``, for
-    each call, is where one of float32 lies that ``where`` would not refuse for its type, order or use; ``check(array,
-    use)`` raises LaunchError, without the array's name, for one that cannot be used so (``where``); ``staged``: copied
-    to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since allocating it anew would
-    wait for the GPU."""
+    has the bits, as uint16). ``empty(x, shape)`` makes an array like x, and tells its address; ``seen(array,
+    dtype)``, for each call, is where one of a dtype lies that ``where`` would not refuse for its type, order or use;
+    ``check(array, use)`` raises LaunchError, without the array's name, for one that cannot be used so (``where``);
+    ``staged``: copied to a GPU and back; ``kept``: memory of the layer takes what a call needs meanwhile, since
+    allocating it anew would wait for the GPU."""
 
     kind: Kind
     dtypes: Mapping[str, Any]
     empty: Callable[[Any, Sizes], tuple[Any, int]]
-    seen: Callable[[Any], Seen] = lambda array: ASK
+    seen: Callable[[Any, str], Seen] = lambda array, dtype: ASK
     check: Callable[[Any, str], None] | None = None
     staged: bool = False
     kept: bool = False
@@ -83,8 +83,8 @@ def _numpy(kind: Kind) -> Library:
 
 
 def _buffer(kind: Kind) -> Library:
-    def seen(x: Buffer) -> Seen:
-        return ASK if x.place is None or x.dtype != F4 else (x.address, x.place)
+    def seen(x: Buffer, dtype: str) -> Seen:
+        return ASK if x.place is None or x.dtype != NUMPY[dtype] else (x.address, x.place)
 
     def empty(x: Buffer, shape: Sizes) -> tuple[Buffer, int]:
         made = Buffer(shape, x.dtype, x.gpu)
@@ -95,12 +95,11 @@ def _buffer(kind: Kind) -> Library:
 
 def _torch(kind: Kind) -> Library:
     torch = sys.modules["torch"]
-    float32 = torch.float32
     dtypes = {name: getattr(torch, name, None) for name in NUMPY}
 
-    def seen(x: Any) -> Seen:
+    def seen(x: Any, dtype: str) -> Seen:
         try:
-            if x.dtype == float32 and x.is_contiguous() and not (x.requires_grad and torch.is_grad_enabled()):
+            if x.dtype == dtypes[dtype] and x.is_contiguous() and not (x.requires_grad and torch.is_grad_enabled()):
                 return x.data_ptr(), x.get_device()
         except RuntimeError:  # no memory of its own
             pass
@@ -125,8 +124,8 @@ def _cupy(kind: Kind) -> Library:
             made = cupy.empty(shape, x.dtype)
         return made, int(made.data.ptr)
 
-    def seen(x: Any) -> Seen:
-        return (x.data.ptr, x.device.id) if x.dtype == F4 and x.flags.c_contiguous and x.nbytes else ASK
+    def seen(x: Any, dtype: str) -> Seen:
+        return (x.data.ptr, x.device.id) if x.dtype == NUMPY[dtype] and x.flags.c_contiguous and x.nbytes else ASK
 
     return Library(kind, NUMPY, empty, seen)
 
@@ -177,7 +176,7 @@ def address_of(
 ) -> int:
     """Where an array of a call lies, which is to be as ``where`` says."""
     library = LIBRARIES.get(type(value)) or library_of(name, value)
-    address, there = library.seen(value) if dtype == "float32" else ASK
+    address, there = library.seen(value, dtype)
     if address and there == place and value.shape == shape:
         return address
     return where(name, value, shape, place, use, dtype)[0]

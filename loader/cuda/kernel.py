@@ -167,6 +167,7 @@ class CudaKernel(Kernel):
         *args: Any,
         shared: int = 0,
         early: bool = False,
+        cluster: int | Sequence[int] | None = None,
     ) -> Prepared:
         check_count(self.name, self.params, args)
         given = {n: value.number for n, value in enumerate(args) if isinstance(value, Given)}
@@ -182,7 +183,14 @@ class CudaKernel(Kernel):
             self._explain(values, rest)
             raise
         numbers = self._sizes(grid, block, shared)
-        return Prepared(self, numbers, self._attributes(numbers, early, None, False), area, given)
+        return Prepared(self, numbers, self._attributes(numbers, early, cluster, False), area, given)
+
+    def clusters(self, cluster: int, block: int | Sequence[int], shared: int = 0) -> int:
+        """Clusters of so many blocks that the GPU runs at the same time (cuOccupancyMaxActiveClusters). LaunchError,
+        CudaError."""
+        numbers = self._sizes(cluster, block, shared)
+        config = configuration(self.gpu, numbers, self._attributes(numbers, False, cluster, False))
+        return int(self.gpu.call("cuOccupancyMaxActiveClusters", self.handle, config, kernel=self.name))
 
     # -- preparation
 

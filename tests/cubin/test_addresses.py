@@ -6,17 +6,19 @@ import re
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import turingas
 from tests.kernels.cases import ARCHS, FOLDER
-from tests.tools import nvrtc
+from tests.tools import nvrtc, ptxas
 from turingas.cli import main
 from turingas.cubin import addresses, moved
 from turingas.cubin.lines import read_lines
 from turingas.cubin.model import Code, Kernel
 from turingas.disassembler import check
+from turingas.emulate import launch
 from turingas.errors import AsmWarning
 
 NOP = "--:-:-:-:5  NOP;"
@@ -216,3 +218,40 @@ def test_registers_of_ptx(cut: int) -> None:
     symbols = [RawSymbol("k", ".text.k", type=2)]
     found = list(moved.follow([section], symbols, {".text.k"}, lambda _, at: at + 16 * (at > 0x20), lambda _, at: at))
     assert found == [(section, None if cut else made[1])]
+
+
+TABLE = """
+.version 8.7
+.target sm_120a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+ .reg .b32 %r<4>; .reg .b64 %d<3>;
+ ld.param.u64 %d0, [out]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; and.b32 %r0, %r0, 3;
+ targets: .branchtargets A, B, C, D;
+ brx.idx %r0, targets;
+A: st.global.u32 [%d0], 5; bra.uni D;
+B: st.global.u32 [%d0], 6; bra.uni D;
+C: st.global.u32 [%d0], 7;
+D: ret;
+}"""
+
+
+@pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("bias", [0, 0x8000])
+def test_a_table_that_is_read_from_further_on(bias: int) -> None:
+    """As in NVSHMEM's kernels for sm_120: something is added to the index, and taken off again by the LDC."""
+    listing = turingas.disassemble(turingas.Cubin.from_bytes(ptxas.assemble_ptx(TABLE, "sm_120a")))
+    load = re.search(r"^(.*)LDC (R\d+), c\[0x2\]\[(R\d+)\];.*$", listing, re.M)
+    assert load is not None
+    codes, target, index = load.groups()
+    more = "--:-:-:-:8 NOP;\n"
+    lines = f"--:-:-:-:6 IADD {index}, {index}, {bias:#x};\n{codes}LDC {target}, c[0x2][{index}+{-bias:#x}];"
+    with pytest.warns(AsmWarning, match="capsule"):
+        once = turingas.assemble(listing.replace(load[0], more + (lines if bias else load[0])))
+    twice = turingas.assemble(re.sub(r"^(.*LDC R\d+, c\[0x2\])", more + r"\1", turingas.disassemble(once), flags=re.M))
+    for cubin in (once, twice):
+        assert not [f for f in turingas.lint(cubin) if f.severity != "note"]
+        out = np.zeros(32, np.uint32)
+        launch(cubin, "k", 1, 32, [out])
+        assert out.tolist() == [5, 6, 7, 0] * 8

@@ -430,32 +430,32 @@ def race_within_a_warp():
     silent(ONE_WARP)
 
 
-LOCKED = """
+FLAGGED = """
 extern "C" __global__ void k(int *out)
 {
-    __shared__ int lock, sum;
-    if (threadIdx.x == 0)
-        lock = sum = 0;
+    __shared__ volatile int flag;
+    __shared__ int data;
+    flag = 0;
     __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        while (atomicCAS(&lock, 0, 1))
+    if (threadIdx.x == 0) {
+        data = 5;
+        __threadfence_block();
+        flag = 1;
+    } else if (threadIdx.x == 32) {
+        while (!flag)
             ;
         __threadfence_block();
-        sum += 1;
-        __threadfence_block();
-        atomicExch(&lock, 0);
+        *out = data;
     }
-    __syncthreads();
-    *out = sum;
 }
 """
 
 
-def lock_in_shared_memory():
+def flag_in_shared_memory():
     """It accuses what is right."""
     out = np.zeros(1, "i4")
-    kernel = loader.load(nvrtc.compile_source(LOCKED, "sm_80"), "cpu").kernel("k")
-    assert kernel.launch(1, 64, out, races=True).races and out == 2
+    kernel = loader.load(nvrtc.compile_source(FLAGGED, "sm_80"), "cpu").kernel("k")
+    assert kernel.launch(1, 64, out, races=True).races and out == 5
 
 
 def order_of_atomics():
@@ -537,7 +537,7 @@ DEVICE = {
     "a launch that may begin before": begins_early,
     "whether `LDGSTS` needs a fence": copied_and_not_fenced,
     "races within a warp": race_within_a_warp,
-    "order that locks and flags": lock_in_shared_memory,
+    "order that volatile flags": flag_in_shared_memory,
     "an order of warps, blocks or atomics": order_of_atomics,
     "a missing wait for an asynchronous copy": forgotten_copy,
     "what is in the reuse cache": stale_reuse,

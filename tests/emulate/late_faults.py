@@ -41,7 +41,7 @@ import numpy as np
 import loader
 from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.hopper import HOPPER
-from tests.emulate import test_clusters, test_pipeline, tiles, wgmma
+from tests.emulate import asynchronous, test_clusters, test_pipeline, tiles, wgmma
 from tests.emulate.test_bulk import RING
 from tests.emulate.test_late import BULK
 from tests.kernels.cases import CASES
@@ -129,6 +129,7 @@ def runs() -> Iterator[Run]:
     yield from tensor_maps()
     yield from clusters()
     yield from products()
+    yield from whole()
     yield from of_triton()
     yield winograd()
 
@@ -173,6 +174,19 @@ def products() -> Iterator[Run]:
     tiled, steps = [test_pipeline.tiles(a), test_pipeline.tiles(b)], np.int32(test_pipeline.STEPS)
     args = lambda: [*tiled, np.zeros((2, 32, 128), np.float32), steps]  # noqa: E731
     yield plain("a pipeline of two warp groups", test_pipeline.compiled(), "k", 2, 256, args)
+
+
+def whole() -> Iterator[Run]:
+    """Those that have several asynchronous ways at once."""
+    for name, make in asynchronous.KERNELS.items():
+
+        def go(changed: bytes, name: str = name, make: Any = make, **options: Any) -> Arrays:
+            made = make(lambda array: array)
+            kernel = loader.load(changed, "cpu").kernel(name)
+            kernel.launch(made.grid, made.block, *made.args, shared=made.shared, **options)
+            return [array for array, _ in made.arrays]
+
+        yield Run(f"asynchronous: {name}", asynchronous.cubin(), name, go)
 
 
 def of_triton() -> Iterator[Run]:
@@ -244,8 +258,12 @@ def faults(code: list[Instruction | None], stage: int) -> Iterator[Fault]:
         elif i.base == "UCGABAR_WAIT":
             yield Fault("wait", n, i.base, "NOP")
         elif stage and i.base == "LDS" and isinstance(mem := i.operands[-1], Mem):
-            old = f"{mem.offset:+#x}]" if mem.offset else "]"
-            yield Fault("stage", n, i.base, text.replace(old, f"{mem.offset + stage:+#x}]"))
+            yield Fault("stage", n, i.base, text.replace(_tail(mem.offset), _tail(mem.offset + stage)))
+
+
+def _tail(offset: int) -> str:
+    """The end of an address, as texts have it."""
+    return f"+{offset:#x}]" if offset else "]"
 
 
 def _beside(code: list[Instruction | None]) -> Callable[[Instruction, str], list[str]]:
@@ -265,8 +283,7 @@ def _beside(code: list[Instruction | None]) -> Callable[[Instruction, str], list
     def other(i: Instruction, text: str) -> list[str]:
         registers, offset = place(i)
         there = sorted(used[registers] - {offset}, key=lambda at: (abs(at - offset), at))[:1]
-        old = f"{offset:+#x}]" if offset else "]"
-        return [text.replace(old, f"{at:+#x}]" if at else "]") for at in there]
+        return [text.replace(_tail(offset), _tail(at)) for at in there]
 
     return other
 

@@ -96,6 +96,26 @@ def test_bytes_and_saturation():
     assert out.r(11).tolist() == np.minimum(x.view(np.uint8), y.view(np.uint8)).view(np.uint32).tolist()
 
 
+PARTS = {
+    "S32": np.int32, "32": np.uint32, "16x2": np.uint16, "S16x2": np.int16, "U8x4": np.uint8, "S8x4": np.int8
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype"), PARTS.items())
+def test_sums_of_parts(name: str, dtype: type) -> None:
+    """Of either sign; saturated where sm_120 does so. ptxas 13.5 makes this of add.sat, sub.sat and neg.u8x4."""
+    x, y = WORDS[:2]
+    x[:4], y[:4] = (0, 1 << 31, 0x80008000, 0xFFFFFFFF), (1 << 31, 1, 0xFFFF8000, 0x00010001)
+    ends = np.iinfo(dtype)
+    for saturates in ("", ".ISAT") if "8x4" not in name else ("",):
+        for a, b in ((1, 1), (1, -1), (-1, 1)):
+            text = f"VIADD.{name}{saturates} R8, {'-' * (a < 0)}R2, {'-' * (b < 0)}R3"
+            found = step.run(text, "sm_120", regs=bits(x, y)).r(8)
+            exact = a * x.view(dtype).astype(np.int64) + b * y.view(dtype).astype(np.int64)
+            wanted = np.clip(exact, ends.min, ends.max) if saturates else exact
+            assert found.view(dtype).tolist() == wanted.astype(dtype).tolist(), text
+
+
 def test_least_and_greatest_of_a_warp():
     x = A.copy()
     x[5], x[40] = np.nan, -np.inf
@@ -141,6 +161,30 @@ def compiled(source: str, chip: str) -> list[tuple[bytes, dict[str, list[str]]]]
                 findings.setdefault(finding.kernel, []).append(str(finding))
         made.append((cubin, findings))
     return made
+
+
+@pytest.mark.parametrize(
+    "name", ["QMMA.16832.F32.E4M3.E4M3", "HMMA.16816.F32", "IMMA.16832.S8.S8", "OMMA.SF.16864.F32.E2M1.E2M1.E8"]
+)
+def test_products_that_begin_anew(name: str) -> None:
+    """Where the uniform predicate is false, C counts as 0: so do cuBLASLt's FP8 products of sm_120 begin, after each
+    part that they have added up elsewhere. The first of two warps has it, the other one has not."""
+    regs = {n: RNG.integers(0, 1 << 32, 64, np.uint32) & np.uint32(0x37373737) for n in range(4, 16)}
+    shapes = ".ROW", ".COL"
+    a, b = [f"R{n}{shape * name.startswith('IMMA')}" for n, shape in zip((4, 8), shapes)]
+    more = ", R16, R17, URZ" if "SF" in name else ""
+    regs |= {16: np.full(64, 0x7F7F7F7F, np.uint32), 17: np.full(64, 0x7F7F7F7F, np.uint32)}
+
+    def product(c: str, up: str) -> np.ndarray:
+        up = up or (", UPT" if more else "")
+        out = step.run(f"{name} R20, {a}, {b}, {c}{up}{more}", "sm_120", regs=regs, upreds={0: np.array([True, False])})
+        return np.stack([out.r(n).reshape(2, 32) for n in range(20, 24)])
+
+    added, fresh = product("R12", ""), product("RZ", "")
+    assert (added != fresh).any(axis=(0, 2)).all()
+    for up, wanted in ((", UP0", (added, fresh)), (", !UP0", (fresh, added)), (", !UPT", (fresh, fresh))):
+        found = product("R12", up)
+        assert (found[:, 0] == wanted[0][:, 0]).all() and (found[:, 1] == wanted[1][:, 1]).all()
 
 
 def test_least_of_three() -> None:
@@ -258,3 +302,59 @@ def test_stores_and_sums_of_a_warp(kind: str, dtype: type) -> None:
     out, total = np.zeros(64, dtype), np.zeros(1, dtype)
     report = launch(code, "k", 1, 64, [out, source, total], races="global")
     assert (out == source).all() and total[0] == source.sum(dtype=dtype) and not report.races
+
+
+@pytest.mark.parametrize("mask", [0xFFFF, 0x0001, 0x8000, 0x5A3C, 0])
+def test_bytes_of_a_bulk_copy(mask: int) -> None:
+    """cp.async.bulk with .cp_mask: bit n says whether byte n of every 16 is written; nothing else is."""
+    text = f"""
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{{
+ .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .b16 %h; .reg .pred %p;
+ .shared .align 16 .b8 tile[512];
+ ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; mov.u32 %r0, %tid.x; mul.wide.u32 %d2, %r0, 4;
+ add.u64 %d1, %d1, %d2; ld.global.b32 %r1, [%d1]; mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 4, %r2;
+ st.shared.b32 [%r3], %r1; fence.proxy.async.shared::cta; bar.sync 0;
+ setp.ne.u32 %p, %r0, 0; @%p bra END;
+ mov.b16 %h, {mask};
+ cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d0], [%r2], 512, %h;
+ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+END:
+ ret;
+}}
+"""
+    code = ptxas.assemble_ptx(text, "sm_100a")
+    source, out = RNG.integers(0, 256, 512, np.uint8), RNG.integers(0, 256, 512, np.uint8)
+    kept = np.array([mask >> n % 16 & 1 for n in range(512)], bool)
+    wanted = np.where(kept, source, out)
+    report = launch(code, "k", 1, 128, [out, source], strict=True, races="global", stale=True)
+    assert (out == wanted).all() and not report.hazards and not report.races
+
+
+#: of each size: the SASS that ptxas 13.5 makes of ld.proxy::readonly.global (PTX 9.4), which 12.9 does not know
+READONLY = {"LDCU.U8": np.uint8, "LDCU.S16": np.int16, "LDCU": np.uint32, "LDCU.64": np.uint64}
+
+
+@pytest.mark.parametrize("name", READONLY)
+def test_reads_of_what_nobody_writes(name: str) -> None:
+    """ld.proxy::readonly: uniform registers get words of global memory; who reads so what the kernel itself has
+    written is told."""
+    source = RNG.integers(0, 1 << 32, 8, np.uint32)
+    lines = [
+        ".kernel kern\n.param out 8\n.param in 8\nLDCU.64 UR4, c[0x0][0x380]\nLDCU.64 UR6, c[0x0][0x388]",
+        "LDCU.64 UR8, c[0x0][0x358]\nMOV R0, UR4\nMOV R1, UR5",
+        "@!PT STG.E desc[UR8][R0.64], R0",
+        f"{name} UR10, [UR6+0x8], !UPT\nMOV R2, UR10\nMOV R3, UR11\nSTG.E.64 desc[UR8][R0.64], R2\nEXIT",
+    ]
+    out = np.zeros(2, np.uint32)
+    launch(turingas.assemble("\n".join(lines), "sm_100"), "kern", 1, 32, [out, source])
+    value = int(source[2:].view(READONLY[name])[0]) & 0xFFFFFFFFFFFFFFFF
+    assert out[0] == value & 0xFFFFFFFF and (name != "LDCU.64" or out[1] == value >> 32)
+    lines[2] = "MOV R4, UR6\nMOV R5, UR7\nSTG.E desc[UR8][R4.64+0x8], R0"
+    report = launch(turingas.assemble("\n".join(lines), "sm_100"), "kern", 1, 1, [out, source], races="global")
+    assert "read through the read-only path" in str(report.races[-1])
+    with pytest.raises(DeviceError, match="out of bounds|behind the end"):
+        launch(turingas.assemble("\n".join(lines), "sm_100"), "kern", 1, 1, [out, source[:2]])

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import turingas
 from tests.emulate import step
-from tests.tools import nvrtc
+from tests.tools import nvrtc, ptxas
 from turingas import emulate
 from turingas.emulate import memory
 from turingas.emulate.build import Unsupported
@@ -369,3 +370,34 @@ def test_a_ring_of_tiles() -> None:
     out = np.zeros((3, 128), np.int32)
     emulate.launch(nvrtc.compile_source(RING, "sm_90"), "ring", 3, 128, [x, out, 5], shared=1536)
     assert (out == (x[:, :, np.arange(128) ^ 1] * np.arange(1, 6)[:, None]).sum(1)).all()
+
+
+@pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+def test_states_before_each_arrival(arch: str) -> None:
+    """mbarrier.arrive.noComplete with a count: ptxas keeps the mask of the lanes and the state in Rpc, and works out
+    what each lane would have found if they had come one after the other."""
+    text = f"""
+.version 8.8
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 count)
+{{
+ .reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %p;
+ .shared .align 8 .b64 bar[2];
+ mov.u32 %r0, %tid.x; mov.u32 %r1, bar; ld.param.u64 %d0, [out]; ld.param.u32 %r2, [count];
+ setp.ne.u32 %p, %r0, 0; @%p bra DONE;
+ mbarrier.init.shared::cta.b64 [%r1], 500; mbarrier.init.shared::cta.b64 [%r1+8], 500;
+DONE:
+ bar.sync 0;
+ and.b32 %r3, %r0, 1; shl.b32 %r3, %r3, 3; add.u32 %r1, %r1, %r3;
+ mbarrier.arrive.noComplete.shared::cta.b64 %d1, [%r1], %r2;
+ mbarrier.pending_count.b64 %r4, %d1;
+ mul.wide.u32 %d2, %r0, 4; add.u64 %d0, %d0, %d2; st.global.b32 [%d0], %r4;
+ ret;
+}}
+"""
+    code, out = ptxas.assemble_ptx(text, arch), np.zeros(32, np.uint32)
+    assert "RPCMOV" in turingas.disassemble(turingas.Cubin.from_bytes(code))
+    report = emulate.launch(code, "k", 1, 32, [out, 3], strict=True)
+    assert out.tolist() == [500 - 3 * (lane // 2) for lane in range(32)] and not report.hazards

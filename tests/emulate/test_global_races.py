@@ -161,3 +161,57 @@ def test_shared_memory_alone_stays_as_it_was() -> None:
         assert run("last_block", "sm_80", NO_FENCE, races=races)[0].races == []
     with pytest.raises(LaunchError, match="'global'"):
         run("last_block", "sm_80", races="local")
+
+
+MAPS = """
+struct alignas(64) Map { unsigned long long words[16]; };
+extern "C" __global__ void k(const __grid_constant__ Map like, Map* maps, float* const* from, float* out, int fault) {
+    __shared__ __align__(128) Map mine;
+    __shared__ __align__(128) float tile[32];
+    __shared__ __align__(8) unsigned long long bar;
+    unsigned m = __cvta_generic_to_shared(&mine), b = __cvta_generic_to_shared(&bar), done = 0;
+    Map* map = maps + blockIdx.x;
+    if (threadIdx.x < 16) mine.words[threadIdx.x] = like.words[threadIdx.x];
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;"
+                     :: "r"(m), "l"(from[blockIdx.x]) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(b) : "memory");
+    }
+    __syncwarp();
+    if (threadIdx.x < 32) {
+        asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+                     "[%0], [%1], 128;" :: "l"(map), "r"(m) : "memory");
+        if (fault != 1)
+            asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
+    }
+    if (fault != 2) __syncthreads();
+    if (threadIdx.x == 32) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" :: "r"(b) : "memory");
+        asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2}], [%3];"
+                     :: "r"((unsigned)__cvta_generic_to_shared(tile)), "l"(map), "r"(0), "r"(b) : "memory");
+    }
+    __syncthreads();
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(b) : "memory");
+    if (threadIdx.x < 32) out[32 * blockIdx.x + threadIdx.x] = tile[threadIdx.x];
+}
+"""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("fault", "kinds"), [(0, set()), (1, {"MAP"}), (2, {"RAW"})])
+def test_maps_that_a_kernel_makes(fault: int, kinds: set[str]) -> None:
+    """They are read through a proxy of their own, which must be told that they are new; by another warp, too."""
+    module = loader.load(nvrtc.compile_source(MAPS, "sm_90a", (), "maps.cu"), "cpu")
+    like, out = loader.tensor_map(np.zeros(32, np.float32), (32,)), np.zeros((2, 32), np.float32)
+    room = np.zeros(48, np.uint64)
+    maps = room[-room.ctypes.data % 64 // 8 :][:32]
+    rows = np.arange(64, dtype=np.float32).reshape(2, 32)
+    pointers = np.array([module._module.device.memory.add(row, "row") for row in rows], np.uint64)
+    report = module.kernel("k").launch(2, 64, like, maps, pointers, out, np.int32(fault), races="global")
+    found = {race.kind for race in report.races if "UTMALDG" in race.second.text}
+    assert found == kinds and (fault == 2 or (out == rows).all())
+    assert fault or not report.races

@@ -287,3 +287,72 @@ def test_loops_that_are_atomics(arch: str) -> None:
         assert report.races == []
         assert (out if pick else more).tolist() == [96.0] * 4 and (more if pick else out).tolist() == [0.0] * 4
         assert wide.tolist() == [32.0] * 4 and count.tolist() == [64] * 4 + [252, 253, 254, 255]
+
+
+LOCKED = """
+extern "C" __global__ void k(int *out)
+{
+    __shared__ int lock, sum;
+    if (threadIdx.x == 0)
+        lock = sum = 0;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        while (atomicCAS(&lock, 0, 1))
+            ;
+        __threadfence_block();
+        sum += 1;
+        BEFORE
+        UNLOCK
+    }
+    __syncthreads();
+    *out = sum;
+}
+"""
+FENCE = "__threadfence_block();"
+
+
+@pytest.mark.skipif(library_path() is None, reason="needs NVRTC")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("before", "unlock", "right"), [
+    (FENCE, "atomicExch(&lock, 0);", True),
+    ("", "atomicExch(&lock, 0);", False),
+    (FENCE, "*(volatile int *)&lock = 0;", False),
+])  # fmt: skip
+def test_locks(arch: str, before: str, unlock: str, right: bool) -> None:
+    """An atomic with a fence before it tells the next one; without, or by a plain store, it does not."""
+    source = LOCKED.replace("BEFORE", before).replace("UNLOCK", unlock)
+    out = np.zeros(1, np.int32)
+    for races in (True, "global"):
+        found = launch(compile_source(source, arch), "k", 1, 128, [out], races=races).races
+        assert out == 4 and (not found if right else "RAW" in {race.kind for race in found})
+
+
+SEMAPHORE = """
+#include <cuda/semaphore>
+extern "C" __global__ void k(int *out)
+{
+    __shared__ cuda::binary_semaphore<cuda::thread_scope_block> semaphore;
+    __shared__ int sum;
+    if (threadIdx.x == 0) {
+        new (&semaphore) cuda::binary_semaphore<cuda::thread_scope_block>(1);
+        sum = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        semaphore.acquire();
+        sum = sum * 3 + 1;
+        semaphore.release();
+    }
+    __syncthreads();
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.skipif(library_path() is None, reason="needs NVRTC")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_semaphores(arch: str) -> None:
+    """By strong loads and stores of generic addresses, which do not race with each other."""
+    out = np.zeros(128, np.int32)
+    found = launch(compile_source(SEMAPHORE, arch, ["-std=c++17"]), "k", 1, 128, [out], races=True).races
+    assert not found and (out == 40).all()

@@ -93,6 +93,57 @@ def test_stores() -> None:
     assert (found == np.concatenate(wanted)).all()
 
 
+def least(words: list[int], op: str, kind: str, nan: bool) -> int:
+    """What tcgen05.ld.red says of the words of a thread: PTX ISA, "tcgen05.ld" and, of floats, "min" and "max"."""
+    if kind != "f32":
+        signed = [w - (1 << 32) if kind == "s32" and w >> 31 else w for w in words]
+        return (min if op[:3] == "min" else max)(signed) & 0xFFFFFFFF
+    if op.endswith("abs"):
+        words = [w & 0x7FFFFFFF for w in words]
+    numbers = [w for w in words if w & 0x7FFFFFFF <= 0x7F800000]
+    if not numbers or nan and len(numbers) < len(words):
+        return 0x7FFFFFFF
+    # signs and sizes in order, -0 below +0
+    return (min if op[:3] == "min" else max)(numbers, key=lambda w: -(w & 0x7FFFFFFF) - 1 if w >> 31 else w)
+
+
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+@pytest.mark.parametrize(("kind", "op"), [
+    (kind, op) for kind in ("u32", "s32", "f32", "f32.NaN") for op in ("min", "max", "min.abs", "max.abs")
+    if kind[0] == "f" or "abs" not in op
+])  # fmt: skip
+def test_loads_that_reduce(kind: str, op: str, shape: str) -> None:
+    """tcgen05.ld.red: the words, and the least or greatest of a thread's, of 2, 8 and 64 of them."""
+    rng = np.random.default_rng(len(kind + op + shape))
+    words = rng.integers(0, 1 << 32, (128, 80), np.uint32)
+    words[:32, :8] = rng.choice([0, 1 << 31, 0x7FC00123, 0xFF800000], (32, 8))  # both zeros, a NaN, -infinity
+    words[40:60] &= np.uint32(0x7FFFFFFF)
+    words[62] = 0xFFC00000
+    base, _, nan = kind.partition(".")
+    lines = ["mul.wide.u32 %d1, %thread, 320; add.u64 %d1, %d1, %in;"]
+    lines += [f"ld.global.b32 %r{n}, [%d1+{4 * n}];" for n in range(80)]
+    lines.append(f"tcgen05.st.sync.aligned.32x32b.x64.b32 [%mine], {registers(0, 64)};")
+    lines.append(f"add.u32 %r250, %mine, 64; tcgen05.st.sync.aligned.32x32b.x16.b32 [%r250], {registers(64, 16)};")
+    lines.append("tcgen05.wait::st.sync.aligned;")
+    wanted = []
+    second = 7 if shape == "16x32bx2" else 0
+    how = ".".join([op, *[nan] * bool(nan), base])
+    for times in (2, 8, 64):
+        lines.append(
+            f"tcgen05.ld.red.sync.aligned.{shape}.x{times}.{how} {registers(0, times)}, %r{times}, [%mine]"
+            f"{f', {second}' if second else ''}; tcgen05.wait::ld.sync.aligned;"
+        )
+        lines.append(stored(0, times + 1, 128 * sum(len(w) for w in wanted)))
+        rows, columns = fragment(shape, times, second)
+        loaded = np.stack([words[32 * warp + rows, columns] for warp in range(4)]).reshape(128, times)
+        extremes = [least(row, op, base, bool(nan)) for row in loaded.tolist()]
+        wanted.append(np.vstack([loaded.T, np.array(extremes, np.uint32)]))
+    out = np.zeros((sum(len(w) for w in wanted), 128), np.uint32)
+    report = launch(compiled("\n".join(lines), 128, "sm_103a"), "k", 1, 128, [out, words], strict=True, races="shared")
+    assert (out == np.concatenate(wanted)).all()
+    assert not report.hazards and not report.races
+
+
 def test_allocation() -> None:
     """Columns that are free are found; those of one block are not another's."""
     lines = []

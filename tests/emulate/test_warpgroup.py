@@ -338,6 +338,16 @@ def test_collective() -> None:
     assert (out == np.arange(32) ^ 16).all()
 
 
+def test_collective_of_several() -> None:
+    """Lanes with different masks: each group sums for itself, as cg::reduce of a labeled_partition does."""
+    source = COLLECTIVE.replace("MOV R4, 0xffffffff;", "LOP3.LUT R7, R0, 0x3, RZ, 0xc0, !PT;\nMATCH.ANY R4, R7;")
+    source = source.replace("SHFL.BFLY PT, R5, R0, 0x10, 0x1f;", "REDUX.SUM UR6, R0;\nMOV R5, UR6;")
+    out = np.zeros(32, np.uint32)
+    launch(turingas.schedule(source, "sm_90a"), "k", 1, 32, [out])
+    lanes = np.arange(32)
+    assert (out == [lanes[lanes % 4 == n % 4].sum() for n in lanes]).all()
+
+
 def test_what_a_card_has_seen() -> None:
     """What an H200 made of all of them, and of all widths (tests/gpu/test_warpgroup.py): the same bits. How many there
     are is in docs/emulator.md."""

@@ -221,14 +221,15 @@ POLLS = 1000
 @dataclasses.dataclass
 class Probe:
     """``whole``: memory; of its beginning ``shape`` and ``strides`` make the tensor (numpy's order; (): all of it).
-    ``start``: where the copy begins, the innermost coordinate first. ``options``: what the map is given."""
+    ``start``: where the copy begins, the innermost coordinate first. ``options``: what the map is given. ``kernel``:
+    of tiles.cu, to store or reduce a tile; "": it is loaded."""
 
     whole: np.ndarray[Any, Any]
     start: tuple[int, ...]
     options: dict[str, Any]
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
-    store: bool = False
+    kernel: str = ""
 
     def memory(self) -> np.ndarray[Any, Any]:
         """A copy of ``whole`` that is aligned."""
@@ -241,7 +242,20 @@ class Probe:
     def nbytes(self) -> int:
         """Of a tile, or of an im2col copy's columns."""
         extents = self.options.get("box") or (self.options["pixels"], self.options["channels"])
+        if slice_ := self.options.get("interleave"):
+            return (self.options.get("pixels") or len(self.slices())) * int(slice_)
         return int(np.prod(extents)) * self.whole.itemsize
+
+    def slices(self) -> list[int | None]:
+        """Of an interleaved tensor: at which byte of memory each slice of a tile begins; None: outside."""
+        box, steps = (self.options.get(name, (1,) * len(self.start)) for name in ("box", "steps"))
+        box = (box[0], 1, *box[2:])  # one slice of channels, whatever it says
+        places = itertools.product(*(range(0, count, step) for count, step in zip(box, steps)))
+        at = [tuple(c + o for c, o in zip(self.start[::-1], place)) for place in places]
+        inside = [all(0 <= c < n for c, n in zip(one, self.shape)) for one in at]
+        return [
+            sum(c * s for c, s in zip(one, self.strides)) if good else None for one, good in zip(at, inside)
+        ]  # fmt: skip
 
     def tensor(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.lib.stride_tricks.as_strided(memory, self.shape, self.strides) if self.shape else memory
@@ -281,9 +295,8 @@ def _probes() -> dict[str, Probe]:
 
 
 def _interleaved() -> dict[str, Probe]:
-    """Slices of 16 or 32 bytes. An H200 steps through the first dimension of such a map slice by slice, as if its
-    elements were slices, and a step of the last but one is its stride, whatever the channels of a slice: what remains
-    to be asked is how it counts channels in boxes and sizes. So: dimensions (pixels, ..., channels, images)."""
+    """Slices of 16 or 32 bytes, in dimensions (pixels, ..., channels, images). An H200 was asked those without
+    ``later`` on 2026-11-26, with boxes and sizes of channels as if they counted elements; the others wait."""
     found: dict[str, Probe] = {}
 
     def ask(name: str, slice_: int, dims: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...] = (),
@@ -296,12 +309,13 @@ def _interleaved() -> dict[str, Probe]:
             strides.append(strides[-1] * (slices if len(strides) == len(dims) - 2 else n))
         start = start or (0,) * len(dims)
         swizzle = 32 if slice_ == 32 else swizzle
-        store = bool(more.pop("store", False))
+        kernel = more.pop("kernel", "")
         options = {"box": box[::-1], "interleave": slice_, "swizzle": swizzle, **more}
         if "pixels" in more:
             del options["box"]
-        shape, memory = dims[::-1], (*strides[::-1], whole.itemsize)
-        found[f"slices.{slice_}.{name}"] = Probe(whole, start, options, shape, memory, store)
+        shape = (*dims[::-1], slice_ // whole.itemsize)
+        memory = (*strides[::-1], slice_, whole.itemsize)
+        found[f"slices.{slice_}.{name}"] = Probe(whole, start, options, shape, memory, kernel)
 
     for slice_ in (16, 32):
         per = slice_ // 2
@@ -328,10 +342,27 @@ def _interleaved() -> dict[str, Probe]:
             steps = tuple(2 if m == n else 1 for m in range(3))
             ask(f"step{n}", slice_, dims, (8, 2 * per, 2), steps=steps[::-1])
         ask("columns", slice_, (6, 3, 4 * per, 2), (), slices=4, pixels=5, channels=2 * per, lower=(0, 0), upper=(0, 0))
-        ask("store", slice_, dims, (8, 2 * per, 2), (1, 1, 0), store=True)
-        ask("store.out", slice_, dims, (8, 3 * per, 2), (6, 3, 2), store=True)
+        ask("store", slice_, dims, (8, 2 * per, 2), (1, 1, 0), kernel="store")
+        ask("store.out", slice_, dims, (8, 3 * per, 2), (6, 3, 2), kernel="store")
+        ask("later.end", slice_, (10, 5, 3), (8, per, 1), (0, 5, 0))
+        ask("later.narrow", slice_, dims, (4, per, 2), dtype="uint32")  # 16 bytes, by elements
+        for name in ("add", "min", "inc", "xor"):
+            ask(f"later.{name}", slice_, dims, (8, per // 2, 2), (6, 1, 1), dtype="uint32", kernel=name)
+        for at in ((0, -1, 0), (-1, 0, 0)):
+            ask(f"later.store{at[0]}", slice_, dims, (8, per, 2), at, kernel="store")
+        plain = {"pixels": 5, "channels": per, "lower": (0, 0), "upper": (0, 0)}
+        shape = (6, 3, 4, 2)
+        for name, at, more in (
+            ("plain", (0, 0, 0, 0), {}), ("pixel", (2, 1, 0, 0), {}), ("channel", (0, 0, 1, 0), {}),
+            ("row", (4, 0, 0, 0), {}), ("image", (4, 2, 1, 0), {}), ("many", (0, 0, 1, 0), {"pixels": 30}),
+            ("lower", (-1, -1, 1, 0), {"lower": (-1, -1), "pixels": 12}),
+            ("upper", (0, 0, 1, 0), {"upper": (-1, -2), "pixels": 12}), ("step", (0, 0, 0, 0), {"steps": (1, 1, 1, 2)}),
+        ):  # fmt: skip
+            ask(f"later.columns.{name}", slice_, shape, (), at, slices=4, **{**plain, **more})
     for swizzle in (32, 64, 128):
         ask(f"swizzle{swizzle}", 16, (10, 40, 3), (8, 16, 2), (1, 1, 0), swizzle=swizzle)
+        ask(f"later.swizzle{swizzle}.wide", 16, (32, 5, 3), (32, 8, 2), (1, 1, 0), swizzle=swizzle)
+        ask(f"later.swizzle{swizzle}.step", 16, (32, 5, 3), (8, 8, 2), (1, 1, 0), swizzle=swizzle, steps=(1, 1, 2))
     return found
 
 
@@ -357,13 +388,14 @@ def probed(module: Any, name: str, send: Any = None, heard: int = MORE) -> dict[
     def back(array: Any) -> np.ndarray[Any, Any]:
         return array if isinstance(array, np.ndarray) else array.numpy()  # type: ignore[no-any-return]
 
-    if probe.store:
+    rank = len(probe.start)
+    if probe.kernel:
         tile = np.arange(40001, 40001 + 2048).astype(np.uint16)
-        kernel = module.kernel(f"store{tensor.ndim}")
+        kernel = module.kernel(f"{probe.kernel}{rank}")
         kernel.launch(1, 64, made, sent(tile), at, tile.nbytes, shared=DUMP)
         return {**found, "got": back(whole)}
     out = sent(np.zeros(DUMP, np.uint8)), sent(np.zeros(4, np.uint32))
-    kernel = module.kernel(("columns" if "pixels" in options else "tile") + f"_probe{tensor.ndim}")
+    kernel = module.kernel(("columns" if "pixels" in options else "tile") + f"_probe{rank}")
     kernel.launch(1, 64, made, *out, at, heard, DUMP, POLLS, shared=DUMP + 1024)
     return {**found, "got": back(out[0]), "told": back(out[1])}
 

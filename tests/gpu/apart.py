@@ -41,7 +41,7 @@ def apart(
                     try:
                         made = end.recv()
                     except EOFError:
-                        child.join()
+                        child.join(5)
                         made = f"! ended with status {child.exitcode}"
                 del running[end]
                 _end(child, end)
@@ -52,9 +52,10 @@ def apart(
 
 
 def _end(child: Any, end: Connection) -> None:
-    """What it had to say is there, so nothing waits for what a GPU has still to do."""
+    """What it had to say is there, so nothing waits for what a GPU has still to do: a driver may keep a process that is
+    killed for as long as that takes."""
     child.kill()
-    child.join()
+    child.join(5)
     end.close()
 
 

@@ -2,8 +2,9 @@
 
 An address of shared memory has the rank of its block in bits 24 and up, as compilers write them (SR_CgaCtaId). Each
 kernel of tests/kernels/reach.cu runs one instruction in one block of a cluster of two, with the bits of its own or of
-the other block; what both blocks have then, or the GPU's error, is compared with what the CPU device says. A line for
-each as it is known; exit code 1 if one differs.
+the other block; what both blocks have then, or the GPU's error, is compared with what the CPU device says. Each case is
+a process of its own, with a time limit of its own; a line for each as it is known, and FILE has all that are: with it
+the next run goes on, and asks only what has no answer yet. Exit code 1 if one differs or has none.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import argparse
 import functools
 import itertools
 import json
+import os
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,34 +101,63 @@ def where(case: Case, found: list[int] | str) -> str:
     return "; ".join(news)
 
 
+def answered(theirs: list[int] | str) -> bool:
+    """Words, or an error of the kernel's, which the driver's code tells from that nothing ran."""
+    return not isinstance(theirs, str) or bool(re.search(FAULT, theirs))
+
+
 def agree(ours: list[int] | str, theirs: list[int] | str) -> bool:
-    """The same words; or an error of the kernel's on both, which the driver's code tells from that nothing ran."""
-    return ours == theirs or (isinstance(ours, str) and isinstance(theirs, str) and bool(re.search(FAULT, theirs)))
+    """The same words, or an error of the kernel's on both."""
+    return ours == theirs or (isinstance(ours, str) and isinstance(theirs, str) and answered(theirs))
+
+
+def keep(path: Path, known: dict[Case, list[int] | str]) -> None:
+    """Whole at any time, for a run that is cut short."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps([[*case, theirs] for case, theirs in known.items()]).replace("], [", "],\n["))
+    new.replace(path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.reach", description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="cases with one of these in their names; all without any")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--json", type=Path, help="file for what was found")
+    parser.add_argument("--json", type=Path, help="file for what was found; what it has answers for is not asked again")
+    parser.add_argument("--at-once", type=int, default=8, help="cases at once; those without an answer again, alone")
+    parser.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="for one case")
     asked = parser.parse_args(words)
+    if asked.device not in loader.devices():
+        parser.error(f"{asked.device} is not there; there are: {', '.join(loader.devices())}")
     chosen = [case for case in cases() if not asked.words or any(word in told(case) for word in asked.words)]
     made = cubin()
-    off = 0
-    said: list[list[object]] = []
-    for case, found in apart(functools.partial(both, device=asked.device, made=made), chosen):
-        ours, theirs = found if isinstance(found, list) else (run(case, "cpu", made), found)
-        same = agree(ours, theirs)
-        off += not same
-        print(f"{'  ' if same else '! '}{told(case)}: {where(case, theirs)}", flush=True)
-        if not same:
+    known: dict[Case, list[int] | str] = {}
+    if asked.json and asked.json.exists():
+        known = {(name, *three): theirs for name, *three, theirs in json.loads(asked.json.read_text())}
+    off: dict[Case, bool] = {}
+
+    def tell(case: Case, ours: list[int] | str, theirs: list[int] | str) -> None:
+        off[case] = not agree(ours, theirs)
+        mark = "?" if not answered(theirs) else "!" if off[case] else " "
+        print(f"{mark} {told(case)}: {where(case, theirs)}", flush=True)
+        if off[case]:
             print(f"      the CPU device: {where(case, ours)}", flush=True)
-        said.append([*case, theirs])
-        if asked.json:  # after each, for a run that is cut short
-            asked.json.write_text(json.dumps(said).replace("], [", "],\n["))
-    print(f"{off} of {len(chosen)} differ")
-    return int(off > 0)
+
+    for case in chosen:
+        if case in known and answered(known[case]):
+            tell(case, run(case, "cpu", made), known[case])
+    ask = functools.partial(both, device=asked.device, made=made)
+    for at_once in (asked.at_once, 1):
+        left = [case for case in chosen if case not in known or not answered(known[case])]
+        for case, found in apart(ask, left, at_once, asked.limit):
+            ours, theirs = found if isinstance(found, list) else (run(case, "cpu", made), found)
+            known[case] = theirs
+            if asked.json:
+                keep(asked.json, known)
+            tell(case, ours, theirs)
+    silent = sum(not answered(known[case]) for case in chosen)
+    print(f"{sum(off.values()) - silent} of {len(chosen)} differ, {silent} have no answer", flush=True)
+    return int(any(off.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # which waits for no process that the driver does not let go

@@ -53,7 +53,7 @@ def test_cases_of_the_cpu_device(precision, options, sizes, more):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_layers_of_many_tiles(precision):
     """More tiles than multiprocessors, of every width, with and without tensor copies for y."""
-    for width, stages in PRECISIONS[precision].widths:
+    for width, stages, _ in PRECISIONS[precision].widths:
         for k in (2 * width + 8, width + 3):
             options = {"kernel": hgmma.NAME, "schedule": {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}}
             assert off(8, 72, 60, 58, k, 3, 3, precision, padding=1, **options) < BOUNDS[precision], options
@@ -73,7 +73,7 @@ def test_random_layers(precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_blocks_that_share_tiles(precision):
     """With a number of them, and with as many as are best; long sums, too."""
-    for splits in (2, 3, 7, 16, None):
+    for splits in (2, 4, 8, None):
         sizes = 2, 200, 13, 12, 136, 3, 3
         assert off(*sizes, precision, stride=2, padding=1, splits=splits) < BOUNDS[precision], splits
     assert off(1, 512, 7, 7, 512, 3, 3, precision, padding=1, kernel=hgmma.NAME) < BOUNDS[precision]
@@ -95,3 +95,14 @@ def test_tensors_streams_and_graphs():
         exact = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2).double(), layer.weight.double(), layer.bias.double(),
                                            stride=2, padding=1).permute(0, 2, 3, 1)  # fmt: skip
     assert float((y.double() - exact).norm() / exact.norm()) < BOUNDS["fp16"]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
+def test_windows(precision):
+    """All filters in shared memory: many tiles, and filters, paddings and sizes of all kinds."""
+    random = np.random.default_rng(4)
+    for case in range(12):
+        n, c, h, w, k, r, s = (int(one) for one in random.integers((1, 1, 8, 8, 1, 1, 2), (40, 90, 60, 60, 128, 4, 4)))
+        c, k = -(-c // 8) * 8, -(-k // 8) * 8
+        sizes, padding = (n, c, h, w, k, r, s), (int(random.integers(r)), int(random.integers(s)))
+        assert off(*sizes, precision, padding=padding, more=bool(case % 2)) < BOUNDS[precision], (sizes, padding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,10 @@ import pytest
 import turingas
 from tests.cubin import cubins
 from tests.isa.words import Draw, words_of
+from tests.tools.mine_behind import Mine, neighbours
 from tests.tools.mine_latency import HMMA, SHORTER, Miner, measured, products
 from tests.tools.mine_latency import table as mined
+from tests.tools.ptxas import assemble_ptx, program_path
 from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError
 from turingas.isa import latency, table
@@ -79,6 +82,54 @@ def test_what_an_engineer_knows(first: str, second: str, register: str, volta: i
     2018 and 2019, for Volta and Turing), and so on."""
     found = [need(arch, first, second, register) for arch in ARCHS]
     assert found == [volta, volta, ampere, ampere, ampere, hopper]
+
+
+@pytest.mark.parametrize("arch", [*ARCHS, "sm_100", "sm_120"])
+def test_stalls_behind_calls(arch: str) -> None:
+    """ptxas stalls for 5 behind each, but for 1 behind those with a guard on sm_80, sm_86 and sm_89."""
+    rules = latencies(arch)
+    assert rules.behind(decoded("CALL.REL.NOINC OTHER", arch)) == 5
+    assert rules.behind(decoded("@P0 CALL.REL.NOINC OTHER", arch)) == (1 if arch.startswith("sm_8") else 5)
+    assert rules.behind(decoded("@P0 EXIT", arch)) == rules.behind(decoded("BSYNC B0", arch)) == 5
+
+
+def test_what_is_mined_behind_branches() -> None:
+    """A stall that is shorter than the row says is told, with its place."""
+    mine = Mine()
+    lines = ["--:-:-:-:5 @P0 EXIT;", "--:-:-:-:2 @P1 EXIT;", "--:-:-:Y:5 EXIT;", "end:", "--:-:-:Y:0 BRA end;"]
+    mine.add(turingas.assemble("\n".join(lines), "sm_90").texts[0])
+    assert mine.seen["sm_90", "EXIT"] == {5: 2, 2: 1} and mine.guarded["sm_90", "EXIT"] == 1
+    assert mine.example["sm_90", "EXIT", 2].split("+")[1].startswith("0x10: @P1 EXIT")
+    assert set(mine.example) == {("sm_90", "EXIT", 2)}, "of the branch to itself, which ends the code, nothing is told"
+
+
+HALVES = """.version 8.8
+.target {0}
+.address_size 64
+.visible .entry k(.param .u64 p)
+{{
+.reg .b32 %a<16>, %b;
+.reg .b64 %p;
+ld.param.u64 %p, [p];
+{1}
+ret;
+}}"""
+
+
+@pytest.mark.skipif(program_path() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_89", "sm_100", "sm_120"])
+def test_the_pace_of_halves_is_that_of_ptxas(arch: str) -> None:
+    """Products that do not wait for each other begin as far apart as the row says. (On sm_80 and sm_90 ptxas takes
+    turns with HFMA2.MMA, which has a pipe of its own.)"""
+    lines = [f"ld.global.b32 %a{n}, [%p+{4 * n}];" for n in range(16)] + ["ld.global.b32 %b, [%p+80];"]
+    lines += [f"fma.rn.f16x2 %a{n}, %a{n}, %b, %b;" for _ in range(3) for n in range(16)]
+    lines += [f"st.global.b32 [%p+{4 * n}], %a{n};" for n in range(16)]
+    kernel = turingas.Cubin.from_bytes(assemble_ptx(HALVES.format(arch, "\n".join(lines)), arch)).texts[0]
+    seen: Counter[tuple[str, str, int]] = Counter()
+    neighbours(kernel, ["HFMA2"], seen)
+    stalls = Counter(cycles for (_, _, cycles), count in seen.items() for _ in range(count))
+    row = latencies(arch).issue(decoded("HFMA2 R4, R1, R2, R3", arch))
+    assert min(stalls) == row == stalls.most_common(1)[0][0] == 2
 
 
 def test_branches_wait_for_uniform_predicates() -> None:

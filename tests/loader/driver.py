@@ -118,6 +118,12 @@ class Driver:
     def do_cuDriverGetVersion(self) -> int:
         return self.version
 
+    def do_cuOccupancyMaxActiveClusters(self, handle: int, config: Any) -> int:
+        """A block on each multiprocessor."""
+        kind = self.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        (size,) = (int(one.value.clusterDim.x) for one in config.attrs if int(one.id) == 4)
+        return self.do_cuDeviceGetAttribute(kind, 0) // size
+
     def do_cuDeviceGet(self, number: int) -> int:
         return number
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import loader
 from loader import cuda
 from tests.emulate import tiles, whole
 from tests.gpu import reach, test_tiles, test_whole
@@ -108,15 +109,33 @@ def test_several_processes_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_known_of_reach_stays_when_it_is_cut_short(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each case is printed, and in the file, before the next is asked."""
+    """Each case is printed, and in the file, before the next is asked; the next run asks what has no answer."""
+    fault, path, asked = "! CUDA_ERROR_ILLEGAL_INSTRUCTION (715)", tmp_path / "reach.json", []
 
-    def interrupted(work: Any, items: Any) -> Iterator[tuple[Any, Any]]:
-        yield items[1], "! hangs"
+    def interrupted(work: Any, items: Any, *_: Any) -> Iterator[tuple[Any, Any]]:
+        yield items[1], fault
+        yield items[0], "! hangs"
         raise KeyboardInterrupt
 
+    def hangs(work: Any, items: Any, at_once: int, limit: float) -> Iterator[tuple[Any, Any]]:
+        asked.append((at_once, list(items)))
+        yield from ((item, "! hangs" if at_once > 1 else [[2] * 512, [1] * 512]) for item in items)
+
     monkeypatch.setattr(reach, "cubin", lambda: b"")
+    monkeypatch.setattr(reach, "run", lambda *_: "! in block 0")
+    monkeypatch.setattr(loader, "devices", lambda: ["cpu", "cuda:0"])
     monkeypatch.setattr(reach, "apart", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        reach.main(["load,", "--json", str(tmp_path / "reach.json")])
-    assert capsys.readouterr().out.startswith("! load, block 1: block 0's: ! hangs\n")
-    assert json.loads((tmp_path / "reach.json").read_text()) == [["load", 1, 0, 0, "! hangs"]]
+        reach.main(["store_4,", "--json", str(path)])
+    said = capsys.readouterr().out
+    assert said.startswith("  store_4, block 1: block 0's: ! CUDA")
+    assert "\n? store_4, block 1: its own: ! hangs\n" in said
+    assert json.loads(path.read_text()) == [["store_4", 1, 0, 0, fault], ["store_4", 1, 1, 1, "! hangs"]]
+    monkeypatch.setattr(reach, "apart", hangs)
+    assert reach.main(["store_4,", "--json", str(path), "--at-once", "4"]) == 1
+    left = [("store_4", 1, 1, 1), ("store_4", 0, 1, 1)]
+    assert asked == [(4, left), (1, left)], "again, one by one"
+    assert capsys.readouterr().out.endswith("2 of 3 differ, 0 have no answer\n")
+    assert len(json.loads(path.read_text())) == 3
+    with pytest.raises(SystemExit):
+        reach.main(["--device", "cuda:7"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -170,8 +171,38 @@ def calls(kernel: Kernel) -> int:
     return count
 
 
-def test_time_grows_with_the_code_and_not_with_its_square() -> None:
-    assert calls(branchy(160)) < 2.2 * calls(branchy(80))
+def domino(count: int) -> Kernel:
+    """Loads that are needed in some of many branches far behind them, and a function that is called between these."""
+    lines = [f"LDG.E.128 R{40 + 4 * n}, desc[UR4][R2.64+{16 * n:#x}];" for n in range(30)]
+    for n in range(count):
+        lines += [f"LDS R{8 + n % 24}, [R9];", f"ISETP.NE.AND P0, PT, R{8 + n % 24}, {n}, PT;", f"@P0 BRA skip{n};"]
+        lines += [f"FADD R{32 + n % 4}, R{40 + n % 120}, R33;", "MUFU.RCP R39, R38;", f"skip{n}:"]
+        lines += ["FMUL R36, R36, R37;"] * 6
+        lines += [f"MOV R4, 32@lo(back{n});", "MOV R5, 0x0;", "CALL.REL.NOINC f;", f"back{n}:"]
+    return turingas.assemble("\n".join([*lines, "EXIT;", "f:", "RET.REL.NODEC R4 `(f);"]), arch="sm_90").texts[0]
+
+
+@pytest.mark.parametrize("many", [branchy, domino])
+def test_time_grows_with_the_code_and_not_with_its_square(many: Callable[[int], Kernel]) -> None:
+    assert calls(many(160)) < 2.4 * calls(many(80))
+
+
+def test_a_function_returns_to_who_called_it() -> None:
+    """What is under way at one call is not waited for behind another."""
+    call = "MOV R4, 32@lo({0});\nMOV R5, 0x0;\nCALL.REL.NOINC f;\n{0}:"
+    lines = ["ISETP.NE.AND P0, PT, R9, RZ, PT;", "@P0 BRA other;", "LDG.E.SYS R8, [R2];", call.format("one")]
+    lines += ["FADD R10, R8, R8;", "EXIT;", "other:", "MOV R8, R9;", call.format("two"), "FADD R10, R8, R9;", "EXIT;"]
+    lines += ["f:", "FADD R11, R9, R9;", "RET.REL.NODEC R4 `(f);"]
+    found = fields("\n".join(lines))
+    assert [n for n, one in enumerate(found) if one.wait] == [6]
+
+
+def test_what_is_needed_far_away_is_waited_for_once() -> None:
+    """Where all ways come by and it is long done, not in each of the branches behind that."""
+    found = [word >> control.WAIT & 63 for word in domino(300).words]
+    graph = Graph(domino(300))
+    needed = [n for n, i in enumerate(graph.instructions) if i is not None and i.base == "FADD" and found[n]]
+    assert needed and max(needed) < len(found) / 2
 
 
 def test_ways_through_a_kernel() -> None:
@@ -184,7 +215,7 @@ def test_ways_through_a_kernel() -> None:
             found.update(new)
             left += new
         assert ways.reach[number] == sum(1 << to for to in found)
-        for to, wrong, still in ways.roads[number]:
-            assert (still & 3 if not wrong & 3 else None) == ways.along(number, to, 3)
+        for to, wrong in ways.roads[number]:
+            assert (3 if not wrong & 3 else None) == ways.along(number, to, 3)
     for loop, into in zip(ways.graph.loops, ways.into):
         assert into == [n for n in range(len(ways.next)) if n not in loop.blocks and set(ways.next[n]) & loop.blocks]

@@ -2,9 +2,10 @@
 tests.tools.schedule_libraries PATH ...``.
 
 A path is a cubin, a library, a wheel, or a folder of these. For each architecture it draws ``--kernels`` kernels, by a
-hash of their names, so that two runs draw the same ones. The linter must find no error and no warning, and the issue
-cycles (the stalls of all instructions that can be reached, times 10 for each loop around them) are compared with those
-of the codes that were there. ``--order reorder`` and ``--order rename`` let instructions change places, and registers.
+hash of their names, so that two runs draw the same ones; ``--seed TEXT`` draws others. The linter must find no error
+and no warning, and the issue cycles (the stalls of all instructions that can be reached, times 10 for each loop around
+them) are compared with those of the codes that were there. ``--order reorder`` and ``--order rename`` let instructions
+change places, and registers.
 
 That takes hours. With ``--log FILE`` what has been seen of each kernel is noted there, and the drawn kernels beside it,
 small ones come first, and whoever is interrupted goes on where he was; ``--minutes`` stops by itself.
@@ -52,12 +53,14 @@ def flat(view: memoryview) -> tuple[type[bytes], tuple[bytes]]:
 copyreg.pickle(memoryview, flat)  # type: ignore[arg-type]
 
 
-def rank(kernel: Kernel) -> bytes:
-    """The kernels with the lowest are drawn: a hash of architecture and name."""
-    return hashlib.sha256(f"{kernel.arch} {kernel.name}".encode()).digest()
+def rank(kernel: Kernel, seed: str = "") -> bytes:
+    """The kernels with the lowest are drawn: a hash of architecture and name, another one for each ``seed``."""
+    return hashlib.sha256(f"{seed}{kernel.arch} {kernel.name}".encode()).digest()
 
 
-def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> dict[str, list[Kernel]]:
+def draw(
+    paths: Iterable[Path], count: int, largest: int, archs: set[str], seed: str = ""
+) -> dict[str, list[Kernel]]:
     """Architecture -> ``count`` kernels of at most ``largest`` instructions."""
     heaps: dict[str, list[tuple[int, int, bytes]]] = defaultdict(list)  # pickled: the rest of the file may go
     seen: set[tuple[str, str]] = set()
@@ -77,7 +80,7 @@ def draw(paths: Iterable[Path], count: int, largest: int, archs: set[str]) -> di
                     continue
                 seen.add((kernel.arch, kernel.name))
                 number += 1
-                key, heap = -int.from_bytes(rank(kernel)[:8], "big"), heaps[kernel.arch]
+                key, heap = -int.from_bytes(rank(kernel, seed)[:8], "big"), heaps[kernel.arch]
                 if len(heap) < count:
                     heapq.heappush(heap, (key, number, pickle.dumps(kernel)))
                 elif key > heap[0][0]:
@@ -206,6 +209,7 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=1 << 20, help="instructions of a kernel")
     parser.add_argument("--at-least", type=int, default=0, help="instructions: smaller ones are drawn, and left out")
     parser.add_argument("--arch", action="append", default=[])
+    parser.add_argument("--seed", default="", help="another one draws other kernels")
     parser.add_argument("--order", choices=["given", "reorder", "rename"], default="given")
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--log", type=Path, help="what is known of each kernel: made, or gone on with")
@@ -214,7 +218,7 @@ def main() -> int:
     until = time.monotonic() + 60 * options.minutes
     drawn = remembered(options.log)
     if drawn is None:
-        drawn = draw(options.paths, options.kernels, options.largest, set(options.arch))
+        drawn = draw(options.paths, options.kernels, options.largest, set(options.arch), options.seed)
         if options.log:
             beside(options.log).write_bytes(pickle.dumps(drawn))
     drawn = {arch: [k for k in kernels if len(k.words) >= options.at_least] for arch, kernels in drawn.items()}

@@ -13,8 +13,9 @@ from turingas.isa.instruction import Instruction, Mem
 from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
 
-#: Behind these no code of NVIDIA's libraries stalls for less than the rows "behind" of latency.csv say. (Behind CALL,
-#: BSYNC, EXIT, RET and WARPSYNC some does: a stall of 1 behind `@P0 CALL.REL.NOINC` in cuSOLVER and cuSPARSE.)
+#: Behind these no code that anybody has seen stalls for less than the rows "behind" of latency.csv say. Behind CALL,
+#: BSYNC, EXIT, RET and WARPSYNC none of ptxas's does, either, but for `@P0 CALL.REL.NOINC` on sm_8x, which is its own
+#: row; what other makers write there was not looked at.
 PROVED = frozenset(name for name, op in OPS.items() if "stalls" in op.traits)
 USERS = frozenset(name for name, op in OPS.items() if "mapped" in op.traits)
 WAIT = "wait for its read scoreboard in the next instruction, as ptxas does"

@@ -299,12 +299,26 @@ class _Search:
             if load.op.space == "constant":
                 for o in load.operands:
                     if isinstance(o, (Const, Mem)) and o.bank == TABLE_BANK:
-                        return o.offset
+                        return o.offset + (self._added(m, o) if o.offset < 0 else 0)
             source = [o for o in load.operands if isinstance(o, Reg) and not o.write and not o.zero and o.file != "P"]
             if not _is_copy(load) or len(source) != 1:
                 return -1
             key = (source[0].file, source[0].index)
         return -1
+
+    def _added(self, n: int, where: Const | Mem) -> int:
+        """What is added to the register of an address: NVSHMEM's code for sm_120 adds 0x8000, and takes it off again
+        in the LDC."""
+        base = getattr(where, "base", None) or where.ur
+        for m in range(n - 1, max(n - 8, -1), -1):
+            i = self._at(m)
+            if base is None or i is None or (base.file, base.index) not in {(w.file, w.first) for w in i.writes}:
+                continue
+            numbers = [o.value for o in i.operands if isinstance(o, Imm)]
+            if "sum" in i.op.traits and len(numbers) == 1 and all(not o.neg for o in _sources(i)):
+                return int(numbers[0])
+            break
+        return 0
 
     def _follow_table(self, start: int, starts: list[int], targets: set[int]) -> bool:
         """Whether the table at ``start`` holds ``targets`` and nothing else; its words are noted."""

@@ -146,7 +146,7 @@ class Observer:
         words: list[Array] | None = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
         """Memory was accessed: "shared", "global" or "local", at ``addresses`` (n, 32) in ``lanes`` (None: all).
-        ``what`` is "read", "write" (of ``words``) or "atomic" (on global memory ``words`` are the lanes in which a
+        ``what`` is "read", "write" (of ``words``) or "atomic" (``words`` are the lanes in which a
         compare-and-swap was done); ``owners`` (n, 32) are the blocks of the wave whose shared memory it is (None: each
         its own)."""
 
@@ -175,6 +175,10 @@ class Observer:
 
     def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps have found a phase over, of one mbarrier each."""
+
+    def tensor_map(self, k: Cohort, i: Instruction, row: int, lane: int, address: int | None) -> None:
+        """A warp (``row`` of k) reads a tensor map in global memory; UTMACCTL: it forgets what it knows of the map at
+        ``address``, or of all (None)."""
 
     def dependency(self, warps: Array) -> None:
         """Warps have waited for the launches before this one (ACQBULK)."""
@@ -233,6 +237,7 @@ class State:
         self.UP = np.zeros((8, warps, 1), bool)
         self.UP[Z_P] = True
         self.barriers = np.zeros((BARRIERS, warps, 32), np.uint32)
+        self.Rpc = np.zeros((2, warps, 32), np.uint32)  # lower and upper half
         #: lanes that BREAK took out of a barrier while others had it saved: by warp, barrier and mask, see flow.bmov
         self.left: dict[tuple[int, int, int], int] = {}
         self.has = np.full(warps, -(-image.kernel.registers // REGISTERS) * REGISTERS)  # registers that each warp has

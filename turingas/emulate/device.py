@@ -273,10 +273,15 @@ class Module:
             # trunc(block * reciprocal) must be the cluster: rounded up, for what the driver writes is not known
             reciprocals = np.where(cluster > 1, np.nextafter(np.float32(1) / cluster, np.float32(2)), 1)
             clusters = np.array(options.grid, np.uint32) // cluster
-            given = np.array([options.cluster is not None], np.uint32)
-            data = b"".join(word.tobytes() for word in (given, cluster, reciprocals.astype(np.float32), clusters))
-            bank[facts.cluster_at : facts.cluster_at + len(data)] = data
-            bank[facts.cluster_size_at : facts.cluster_size_at + 4] = options.together.to_bytes(4, "little")
+            for at, words in zip(facts.cluster_at, (cluster, reciprocals.astype(np.float32), clusters)):
+                bank[at : at + 12] = words.tobytes()
+            explicit = options.cluster is not None
+            for at, value in (
+                (facts.explicit_cluster_at, explicit),
+                (facts.cluster_size_at, options.together),
+                (facts.all_shared_at, 0x7FFFFFFF),
+            ):
+                bank[at : at + 4] = value.to_bytes(4, "little")
         if options.cooperative:
             added.append(self.device.memory.add(np.zeros(WORKSPACE, np.uint8), "workspace of the grid"))
             upper, lower = divmod(added[-1], 1 << 32)

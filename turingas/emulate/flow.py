@@ -371,14 +371,15 @@ def _part(t: Turn, lanes: Array, masks: Array) -> bool:
 
 @_flow("WARPSYNC")
 def warpsync(t: Turn) -> bool:
-    """Wait until all lanes of a mask have come. EXCLUSIVE: and go on without the lanes of other masks."""
+    """Wait until all lanes of a mask have come. EXCLUSIVE, COLLECTIVE: and go on without the lanes of other masks (so
+    ptxas has tiles and partitions of a warp do one after the other what none can do for several)."""
     lanes = _lanes(t)
     wanted = [o for o in t.i.operands[1:] if not isinstance(o, Label)]
     if wanted:
         masks = t.maker.raw(wanted[0])(t.k)
         mask = _first(masks, lanes)
         alone = lanes & (masks == mask[:, None])
-        if "EXCLUSIVE" in t.i.mods and (alone != lanes).any():
+        if {"EXCLUSIVE", "COLLECTIVE"} & set(t.i.mods) and (alone != lanes).any():
             return _part(t, lanes, masks)
     else:
         mask = np.full(t.k.count, 0xFFFFFFFF, np.uint32)

@@ -11,6 +11,9 @@ GPU's scope. Vectors, beside those of ``order``:
   any block, or of its own;
 * ASYNC: what the async proxy sees in global memory.
 
+Tensor maps are read through a proxy of their own: one that the kernel has written must have been renewed behind that
+(UTMACCTL.IV), by the warp that copies or by one that it knows of.
+
 Barriers carry them all, so one thread may fence, or read a flag, for its block. More than PTX says, as on the hardware:
 fences of many threads, a barrier, and an atomic of one tell of all. In one block a strong load needs nothing behind it
 (compilers leave nothing there for the block's scope).
@@ -41,6 +44,7 @@ from turingas.emulate.order import NEVER
 from turingas.emulate.races import NEAR, THREADS, WORD, Race, Races, pieces_of, unit_of
 from turingas.isa.instruction import Instruction
 from turingas.launch import Three
+from turingas.tensor_map import NBYTES
 
 KNOWN, _, SEEN, WIDE, NARROW, ASYNC = range(6)  # layers of the vectors
 SLOTS = 4  # reads and atomics of one place that are kept
@@ -58,6 +62,8 @@ LANDED = "a wait for its group (DEPBAR, CCTL.IVALL: cp.async.bulk.wait_group wit
 OPEN_PATH = "an ordinary load (no __ldg, no const __restrict__): that path may give what was there before the kernel"
 BEFORE = "ACQBULK (griddepcontrol.wait, cudaGridDependencySynchronize) before the second: the launch before may not"
 BEFORE += " have ended"
+RENEWED = "UTMACCTL.IV (fence.proxy.tensormap::generic.acquire) behind the write, of the warp that copies or before"
+RENEWED += " what tells it"
 FENCED = "FENCE.VIEW.ASYNC.G (fence.proxy.async) behind the write, before what tells the other of it"
 
 
@@ -114,9 +120,10 @@ class Ledger:
         self.past: dict[int, _Past] = {}  # by address of the allocation
         self.same: dict[int, _Past | None] = {}  # of the launch before, by address here
         self.told: dict[int, _Told] = {}  # by address // 4
+        #: of each tensor map (None: all), who has renewed it when, and what the warp knew then
+        self.renewed: dict[int | None, list[tuple[int, int, Array]]] = {}
         self.known: set[tuple[str, int, int, bool]] = set()
         self.fenced = np.zeros((2, warps), np.int32)  # of each warp: the time behind which a wide, a narrow fence stood
-
 
     def earlier(self, allocation: Allocation) -> _Past | None:
         """What the launch before did to the same array: it had another address there."""
@@ -197,7 +204,7 @@ class GlobalRaces(Races):
                 team = int(self.teams[warp])
                 mine = self.ledger.fenced[row, team : team + self.members]
                 np.maximum(mine, known[: len(mine)], out=mine)
-        self._tick(warps)
+        super().membar(warps, wide)
 
     def invalidate(self, warps: Array) -> None:
         self.clocks[KNOWN, warps] = np.maximum(self.clocks[KNOWN, warps], self.clocks[SEEN, warps])
@@ -209,6 +216,28 @@ class GlobalRaces(Races):
         behind = self.clocks[KNOWN if memory == "global" else WIDE, warps]
         self.clocks[ASYNC, warps] = np.maximum(self.clocks[ASYNC, warps], behind)
         self._tick(warps)
+
+    def tensor_map(self, k: Cohort, i: Instruction, row: int, lane: int, address: int | None) -> None:
+        warp = int(k.warps[row])
+        mine = np.array([warp])
+        if i.base == "UTMACCTL":
+            vectors = self._vectors(KNOWN, warp)
+            clock = int(self.clocks[KNOWN, warp, self.own[warp]])
+            assert vectors is not None
+            self.ledger.renewed.setdefault(address, []).append((self.first + warp, clock, vectors[0]))
+            self._tick(mine)
+            return
+        assert address is not None
+        begin = np.array([address], np.uint64)
+        for past, hit in self._hits(i, mine, np.array([lane]), begin, NBYTES, 0):
+            self._check(past, hit)
+            self._was_read(past, hit)
+            wrote, clock_ = past.last.warp[hit.piece], past.last.clock[hit.piece]
+            stale = (wrote >= 0) & ((wrote == hit.whose) | self.knows(KNOWN, hit.warp, wrote, clock_))
+            for who, when, vector in (*self.ledger.renewed.get(address, ()), *self.ledger.renewed.get(None, ())):
+                if who == self.first + warp or self.knows(KNOWN, mine, np.array([who]), np.array([when])).all():
+                    stale &= vector[np.maximum(wrote, 0)] < clock_
+            self._report("MAP", past, hit, np.flatnonzero(stale), past.last)
 
     def dependency(self, warps: Array) -> None:
         if self.ledger.before is not None:
@@ -306,7 +335,7 @@ class GlobalRaces(Races):
 
     def _read_global(self, past: _Past, hit: _Hit, i: Instruction) -> None:
         self._check(past, hit)
-        if "CONSTANT" in i.mods:
+        if "CONSTANT" in i.mods or i.op.space == "constant":
             stale = np.flatnonzero(past.last.warp[hit.piece] >= 0)
             if len(stale):
                 self._report("CONSTANT", past, hit, stale, past.last)
@@ -501,8 +530,8 @@ class GlobalRaces(Races):
 
     def _missing(self, kind: str, hit: _Hit, one: int, warp: int, clock: int, flags: int) -> str:
         """What would have ordered two accesses: the first piece that is not there."""
-        if kind in ("PROXY", "CONSTANT"):
-            return FENCED if kind == "PROXY" else OPEN_PATH
+        if kind in ("PROXY", "CONSTANT", "MAP"):
+            return {"PROXY": FENCED, "CONSTANT": OPEN_PATH, "MAP": RENEWED}[kind]
         if clock == NEVER:
             return LANDED
         if (flags | hit.flags) & STRONG:  # the other is weak, or a scope is too small

@@ -32,7 +32,7 @@ class Meeting:
         self.phase = 0
 
     def grow(self, columns: int) -> None:
-        self.pending, self.done = _wider(self.pending, columns), _wider(self.done, columns)
+        self.pending, self.done = wider(self.pending, columns), wider(self.done, columns)
 
     def over(self) -> None:
         """The phase is over."""
@@ -40,7 +40,7 @@ class Meeting:
         self.phase += 1
 
 
-def _wider(clocks: Array, columns: int) -> Array:
+def wider(clocks: Array, columns: int) -> Array:
     new = np.zeros((*clocks.shape[:-1], columns), np.int32)
     new[..., : clocks.shape[-1]] = clocks
     return new
@@ -98,7 +98,7 @@ class Order(Observer):
             at = self.columns[kind, which] = self.used
             self.used += width
             if self.used > self.clocks.shape[-1]:
-                self.clocks = _wider(self.clocks, 2 * self.used)
+                self.clocks = wider(self.clocks, 2 * self.used)
                 for meeting in self.meetings.values():
                     meeting.grow(2 * self.used)
         return at

@@ -12,15 +12,20 @@ What is reported, each pair of instructions once:
 * WAW within one instruction: lanes of one or several warps that write different values to one place.
 * The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
-  may still use its memory.
+  may still use its memory, or have yet to arrive at its mbarriers.
 * In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
   are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
 * Atomics, asynchronous ones too, do not race with atomics, nor with the load that belongs to a compare-and-swap loop
-  (float atomics are compiled to such loops); they do with other loads and stores.
+  (float atomics are compiled to such loops), nor with strong loads and stores (generic ones with .STRONG, of
+  cuda::atomic); they do with other loads and stores.
+
+A fence (MEMBAR) and an atomic or strong store behind it release what the warp knows to an atomic or strong load that
+reads that: locks and flags of such order what they protect, in the block, or in the cluster if the fence is for more.
 
 What is not: plain accesses of one warp by different instructions, for what orders them cannot be seen (compilers leave
-out __syncwarp where a warp has not diverged); a fence, a wait and an arrival count for the whole warp. Order that locks
-and flags make is not seen, so that memory they protect is reported.
+out __syncwarp where a warp has not diverged); a fence, a wait and an arrival count for the whole warp. A flag that is
+read by LDS, as volatile ones are, is a load like others: what it orders is not seen, so that memory it protects is
+reported.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from turingas.emulate.arrays import Array
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import Place
 from turingas.emulate.late import Flight, Touch
-from turingas.emulate.order import NEVER, Order
+from turingas.emulate.order import NEVER, Order, wider
 from turingas.emulate.report import Report
 from turingas.emulate.tensor_memory import COLUMNS, LANES
 from turingas.isa.instruction import Instruction, Mem, Reg
@@ -44,6 +49,7 @@ NEAR = 24  # instructions: how far a compare-and-swap may be behind the load of 
 KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
+    "MAP": "use of a tensor map that the kernel has written, and not renewed",
     "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
@@ -100,6 +106,7 @@ class Races(Order):
         spaces = ("shared", "generic")
         self.unit = min([4, *(unit_of(i, spaces) for i in instructions if i is not None)])  # bytes looked at as one
         self.swaps = _swap_loads(instructions)
+        self.strong = {n for n, i in enumerate(instructions) if i is not None and "STRONG" in i.mods}
         self.stride = wave.shared.stride // self.unit  # pieces of a block
         self.pieces = wave.shared.blocks * self.stride
         self.words = wave.tensor.words.size if any(_tensor(i) for i in instructions) else 0  # of tensor memory
@@ -108,17 +115,60 @@ class Races(Order):
         self.reader = np.zeros((self.pieces, self.members), np.int32)  # and its instruction
         self.fetch: Array | None = None  # the same of asynchronous reads: their operations, -1: none
         self.sums: Array | None = None  # and of asynchronous atomics, which do not race with each other
-        self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one
+        self.spun: tuple[Array, Array] | None = None  # the same two of strong loads
+        self.behind: dict[int, tuple[Array, bool]] = {}  # of a warp: what its last fence releases, and whether widely
+        self.told: dict[int, dict[int, Array]] = {}  # of a piece, by block (-1: any): what its last strong write tells
+        self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one, or strong
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
+        self.abroad: dict[tuple[int, int], tuple[int, int]] = {}  # of a piece and a warp of another block: the clock
+        # and the number of its last arrival at the mbarrier there
 
     def tell(self, report: Report) -> None:
         report.races += [race for race in self.findings if race not in report.races]
+
+    def membar(self, warps: Array, wide: bool) -> None:
+        for warp in warps.tolist():
+            self.behind[warp] = self.clocks[:, warp].copy(), wide
+        self._tick(warps)
+
+    def _reads(self) -> list[tuple[Array, Array]]:
+        """The tables of reads, strong ones last: clocks and instructions by piece and warp."""
+        return [(self.read, self.reader), *([] if self.spun is None else [self.spun])]
+
+    def _reads_strongly(self, hit: _Hit) -> None:
+        """Who reads what another has released knows what that one knew."""
+        if not self.told:
+            return
+        for warp, piece in dict.fromkeys(zip(hit.warp.tolist(), hit.piece.tolist())):
+            for block, vectors in self.told.get(piece, {}).items():
+                if block in (-1, self.wave.block_of[warp]):
+                    mine = self.clocks[:, warp, : vectors.shape[1]]
+                    np.maximum(mine, vectors, out=mine)
+
+    def _writes(self, hit: _Hit, strong: bool, atomic: bool, done: Array | None) -> None:
+        """What is written strongly tells of what the last fence of its warp lies behind; an atomic (where ``done``
+        says that it writes), of what was told before, too."""
+        if not self.told and not (strong and self.behind):
+            return
+        lanes = np.ones(len(hit.piece), bool) if done is None else done
+        for warp, piece in dict.fromkeys(zip(hit.warp[lanes].tolist(), hit.piece[lanes].tolist())):
+            told = self.told.setdefault(piece, {})
+            if not atomic:
+                told.clear()
+            if strong and warp in self.behind:
+                vectors, wide = self.behind[warp]
+                block = -1 if wide else int(self.wave.block_of[warp])
+                before = told.get(block, vectors)
+                size = max(before.shape[1], vectors.shape[1])
+                told[block] = np.maximum(wider(before, size), wider(vectors, size))
 
     def uses(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps use mbarriers: they must know that these were made."""
         hit = self._hit(i, warps, cells * 8, 8)
         self.cells[hit.piece] = True
+        for n in np.flatnonzero(self.wave.block_of[hit.warp] != hit.piece // self.stride).tolist():
+            self.abroad[int(hit.piece[n]), int(hit.warp[n])] = int(hit.clock[n]), hit.number
         hit.report("RAW", hit.unknown(self.write) & ~self.atomic[hit.piece], self.write)
 
     # -- asynchronous operations
@@ -172,6 +222,7 @@ class Races(Order):
         operations = self.operations
         if not operations.count and self.wave.shared.cluster == 1:
             return
+        nothing = np.full(self.stride, -1)
         for block in range(self.wave.shared.blocks):
             warps = np.flatnonzero(self.wave.block_of == block)
             known = self.clocks[0, warps].max(axis=0)  # by the last of its warps that ends
@@ -189,8 +240,13 @@ class Races(Order):
             abroad = np.setdiff1d(np.arange(self.members), self.own[warps])
             for member in abroad.tolist() if self.wave.shared.cluster > 1 else ():
                 reader = np.full(self.stride, self.team[warps[0]] * self.members + member)
-                late = self.read[pieces, member] > known[member]
-                self._ends(block, warps, late, self.reader[pieces, member], reader, np.full(self.stride, -1))
+                for read, by in self._reads():
+                    late = read[pieces, member] > known[member]
+                    self._ends(block, warps, late, by[pieces, member], reader, nothing)
+            for (piece, user), (at, number_) in self.abroad.items():
+                if piece // self.stride == block and known[self.own[user]] < at:
+                    one = np.arange(self.stride) == piece % self.stride
+                    self._ends(block, warps, one, np.full(self.stride, number_), np.full(self.stride, user), nothing)
 
     def _ends(self, block: int, warps: Array, late: Array, numbers: Array, users: Array, operations: Array) -> None:
         """Report pieces of a block, (stride,), that are used when it ends."""
@@ -234,8 +290,12 @@ class Races(Order):
         if what == "read":
             self._read(hit, i, number)
         else:
-            values = None if words is None else pieces_of(words, flat, addresses.shape, nbytes, self.unit)
-            self._write(hit, number, what == "atomic", values, i.base == "SYNCS")
+            atomic, values, done = what == "atomic", None, None
+            if words is not None and atomic:
+                done = np.repeat(words[0].reshape(-1)[flat], max(1, nbytes // self.unit))
+            elif words is not None:
+                values = pieces_of(words, flat, addresses.shape, nbytes, self.unit)
+            self._write(hit, number, atomic, values, i.base == "SYNCS", done)
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
         """Accesses of so many bytes at offsets ``begin`` into the shared memory of all blocks."""
@@ -245,41 +305,55 @@ class Races(Order):
         return _Hit(self, i, np.repeat(warp, count), np.repeat(lane, count), piece)
 
     def _read(self, hit: _Hit, i: Instruction, number: int) -> None:
+        strong = number in self.strong
+        if strong:
+            self._reads_strongly(hit)
         looks = self.cells[hit.piece]
         if looks.any():
             self.acquire(i, hit.warp[looks], hit.piece[looks] * self.unit // 8)
         race = hit.unknown(self.write) & ~looks
-        if number in self.swaps:
+        if strong or number in self.swaps:
             race &= ~self.atomic[hit.piece]
         hit.report("RAW", race, self.write)
         hit.under_way("RAW", self.sums)
         if number in self.swaps:
             return  # the compare-and-swap that follows speaks for it
         own = self.own[hit.warp]
-        self.read[hit.piece, own], self.reader[hit.piece, own] = hit.clock, number
+        if strong and self.spun is None:
+            self.spun = np.zeros_like(self.read), np.zeros_like(self.reader)
+        read, reader = self._reads()[-1] if strong else (self.read, self.reader)
+        read[hit.piece, own], reader[hit.piece, own] = hit.clock, number
 
-    def _write(self, hit: _Hit, number: int, atomic: bool, values: Array | None, syncs: bool) -> None:
+    def _write(
+        self, hit: _Hit, number: int, atomic: bool, values: Array | None, syncs: bool, done: Array | None
+    ) -> None:
         """``syncs``: SYNCS makes an mbarrier, in the place where the copy engine finds it: what ptxas makes of
-        mbarrier.init has a fence before it, and none behind it also where the program has fence.mbarrier_init."""
+        mbarrier.init has a fence before it, and none behind it also where the program has fence.mbarrier_init.
+        ``done``: where a compare-and-swap writes."""
+        strong = atomic or number in self.strong
+        if atomic:
+            self._reads_strongly(hit)
+        self._writes(hit, strong, atomic, done)
         race = hit.unknown(self.write)
         if syncs:
             hit.report("PROXY", hit.unknown(self.write, True) & ~race, self.write)
         plain = self.write.operation[hit.piece] < 0
-        if atomic:
+        if strong:
             race &= ~self.atomic[hit.piece]
         elif values is not None:
             race &= (self.value[hit.piece] != values) | self.atomic[hit.piece] | ~plain
         hit.report("WAW", race, self.write)
-        hit.readers()
+        hit.readers(strong)
         if not atomic:
             hit.under_way("WAW", self.sums)
         self.write.set(hit, number, proxy=syncs)
-        self.atomic[hit.piece] = atomic
+        self.atomic[hit.piece] = strong
         if not atomic:
             self.cells[hit.piece] = False
         if values is not None:
             self.value[hit.piece] = values
-            hit.report("WAW", self.value[hit.piece] != values, self.write)  # other lanes of this instruction
+            if not strong:
+                hit.report("WAW", self.value[hit.piece] != values, self.write)  # other lanes of this instruction
 
     def add(
         self,
@@ -358,17 +432,18 @@ class _Hit:
             known |= under_way & races.operations.queued[operation] & (who == self.warp)
         return np.asarray((who >= 0) & ~known & ((who != self.warp) | under_way | proxy))
 
-    def readers(self) -> None:
-        """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any."""
+    def readers(self, strong: bool = False) -> None:
+        """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any. A
+        ``strong`` write does not race with strong loads."""
         races, mine = self.races, self.warp[:, None]
         team = races.team[self.warp] * races.members  # warps before it
-        late = np.zeros((0, 0), bool)
         if len(self.piece) and self.piece[0] < races.pieces:  # who reads tensor memory is asynchronous
-            late = races.read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
-            late &= np.arange(races.members) != races.own[mine]
-        at, reader = np.nonzero(late)
-        if len(at):
-            self._each("WAR", at, races.reader[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
+            for read, number in races._reads()[: 1 if strong else 2]:
+                late = read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
+                late &= np.arange(races.members) != races.own[mine]
+                at, reader = np.nonzero(late)
+                if len(at):
+                    self._each("WAR", at, number[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
         self.under_way("WAR", races.fetch)
 
     def under_way(self, kind: str, table: Array | None) -> None:

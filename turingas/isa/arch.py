@@ -102,10 +102,12 @@ class Arch:
     kept_at: int = 0x114  # bytes of SR_SMEMSZ that the system keeps
     #: %envreg1 and %envreg2, the upper and the lower half of the address of what cooperative launches synchronise with
     workspace_at: int = 0x8C
-    #: as ptxas' code for %is_explicit_cluster, %cluster_nctaid, %clusterid (1 / %cluster_nctaid, FP32) and %nclusterid
-    #: reads them, twelve bytes each but the first; then %cluster_nctarank
-    cluster_at: int = 0x140
+    #: as ptxas' code for %is_explicit_cluster reads it; for %cluster_nctaid, %clusterid (1 / %cluster_nctaid, FP32) and
+    #: %nclusterid, twelve bytes each; for %cluster_nctarank; and for %aggr_smem_size, which it does not exceed
+    explicit_cluster_at: int = 0x140
+    cluster_at: tuple[int, int, int] = (0x144, 0x150, 0x15C)
     cluster_size_at: int = 0x188
+    all_shared_at: int = 0x13C
 
     # -- limits
     shared_optin: int = 0  # most shared memory of a block, asked for at launch
@@ -241,7 +243,10 @@ _sm_100 = child(
     param_base=0x380, wide_param_base=0x380, global_descriptor=0x358, block_dim=0x360, grid_dim=0x370,
     stack_pointer=0x37C, shared_window_at=None, local_window_at=0x2F8, bank_at=0x348, constants_at=0x120, sms_at=0x2D0,
     kept_at=0x16C,
-    dynamic_at=0x20C,  # code reads it 0xa0 bytes times SR_CgaSize before 0x2ac: here of clusters of one block
+    # Code reads these 0xa0 bytes times SR_CgaSize before the places that stand here. Two such tables have room: it is
+    # no size, but may tell which of two sizes a cluster has (preferred ones). Here it is 0, where %nsmid is, too.
+    dynamic_at=0x2AC, explicit_cluster_at=0x36C, cluster_at=(0x2A0, 0x2B0, 0x2C0), cluster_size_at=0x2CC,
+    all_shared_at=0x2BC, workspace_at=0x254,
 )  # fmt: skip
 # the chips beside them, as nvdisasm reads their words (tests/isa)
 _sm_103 = child(

@@ -185,7 +185,8 @@ class Latencies:
         if i.base == BARRIER:
             return self.cycles["raw", BARRIER, BARRIER, "any"]
         name = ".".join((i.base, *i.mods[:1])) if i.base == "WARPGROUP" else i.base
-        return self.cycles.get(("behind", "", name, ""), 1)
+        least = self.cycles.get(("behind", "", name, ""), 1)
+        return least if i.always else self.cycles.get(("behind", "", name, "guarded"), least)
 
     def longest(self, *hazards: str) -> int:
         """The most cycles that any row of these hazards ("raw", "waw", "war") asks for."""

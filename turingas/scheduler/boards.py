@@ -35,6 +35,7 @@ INFINITE = math.inf
 
 Chosen = dict[tuple[int, int], int]
 Wait = tuple[float, float, int]  # when, how many cycles it takes longer, and where
+Pair = tuple[list[Wait], list[Wait]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,26 +74,24 @@ class _Costs:
 
 class _Board(_Costs):
     """Who holds a scoreboard, so that few are looked at where many hold it. ``ends``: the last instructions of their
-    spans; ``around``: those that are pending around a loop, by when they begin before its end; ``places``: where they
-    are awaited; ``who``: by which kinds; ``kinds``: how many have each."""
+    spans; ``flying``: of each place, those that a wait there may come too early for; ``places``: where they are
+    awaited; ``who``: by which kinds; ``kinds``: how many have each."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: what is quick, and what is not, each in the order of the code; and their instructions
-        self.held: tuple[list[_Held], list[_Held]] = ([], [])
-        self.numbers: tuple[list[int], list[int]] = ([], [])
         self.ends: list[int] = []
-        self.around: list[tuple[float, int, int, _Held]] = []
+        self.flying: dict[int, list[_Held]] = {}
         self.places: list[int] = []
         self.who: dict[int, set[int]] = {}
         self.kinds: Counter[int] = Counter()
 
-    def add(self, one: _Held, times: Sequence[float]) -> None:
-        self.held[not one.quick].append(one)
-        self.numbers[not one.quick].append(one.n)
+    def add(self, one: _Held, times: Sequence[float], places: Sequence[int]) -> None:
+        """``places``: all where anybody waits."""
         insort(self.ends, one.spans[0][1])
-        if len(one.spans) > 1:
-            insort(self.around, (times[one.n] - one.round, one.n, one.event.role, one))
+        for k in (bisect_right(places, one.n), *(bisect_left(places, first) for first, _ in one.spans[1:])):
+            while k < len(places) and one.when(times, places[k]) < min(one.own, one.done):
+                self.flying.setdefault(places[k], []).append(one)
+                k += 1
         for m in () if one.kind in self.kinds else one.at:
             if m not in self.who:
                 self.who[m] = set()
@@ -102,20 +101,6 @@ class _Board(_Costs):
 
     def pending(self, n: int) -> int:
         return len(self.ends) - bisect_left(self.ends, n)
-
-    def near(self, times: Sequence[float], m: int) -> Iterator[_Held]:
-        """Those that may be under way at ``m``, and some more."""
-        for numbers, held, longest in zip(self.numbers, self.held, (QUICK, LONGEST)):
-            for k in range(bisect_left(numbers, m) - 1, -1, -1):
-                if times[numbers[k]] + longest <= times[m]:
-                    break
-                yield held[k]
-        for k in range(bisect_left(self.around, (times[m] - LONGEST,)), len(self.around)):
-            began, n, _, one = self.around[k]
-            if began > times[m]:
-                break
-            if n >= m:
-                yield one
 
     def waits(self, times: Sequence[float], this: _Held) -> Iterator[int]:
         """Where others wait for it, from the first on; and around a loop, from there on, where ``this`` is pending."""
@@ -131,9 +116,16 @@ class _Board(_Costs):
 
 @dataclass
 class _More(_Costs):
-    """What is tried to add to a scoreboard."""
+    """What is tried to add to a scoreboard; ``ends`` and ``kinds`` as of a board."""
 
-    held: list[_Held] = field(default_factory=list)
+    held: set[_Held] = field(default_factory=set)
+    ends: list[int] = field(default_factory=list)
+    kinds: dict[int, int] = field(default_factory=dict)
+
+    def add(self, one: _Held) -> None:
+        self.held.add(one)
+        insort(self.ends, one.spans[0][1])
+        self.kinds[one.kind] = self.kinds.get(one.kind, 0) + 1
 
 
 @dataclass
@@ -174,7 +166,9 @@ class _Boards:
         self.ends = [max(blocks[number].end for number in loop.blocks) - 1 for loop in ways.graph.loops]
         self.kinds: dict[tuple[tuple[int, ...], bool], int] = {}
         self.held = [self._held(event) for event in ordered]
+        self.places = sorted({m for one in self.held for m in one.at})
         self.boards = [_Board() for _ in range(SCOREBOARDS)]
+        self.pairs: dict[_Held, dict[_Held, Pair]] = {}  # of the events that are tried: who would share with whom
         self.known: dict[tuple[_Held, int], float] = {}
         self.seen: dict[tuple[_Held, int], tuple[list[Other], list[Wait]]] = {}  # ``_beside``, while boards stay
 
@@ -182,6 +176,7 @@ class _Boards:
         chosen: Chosen = {}
         cost = sum(cycles * self._often(whom, place) for place, whom, cycles in self.idle)
         for part in self._parts():
+            self.pairs = self._pairs(part)
             best = self._greedy(part, 0)
             for aside in range(1, min(MOST_ASIDE + 1, len(self.free) - 1)):
                 if best.cost:
@@ -193,8 +188,9 @@ class _Boards:
                 board.costs |= more.costs
                 board.dragged |= more.dragged
                 board.last = more.last
-                for one in more.held:
-                    board.add(one, self.times)
+                for one in part:
+                    if one in more.held:
+                        board.add(one, self.times, self.places)
         return chosen, cost
 
     def _often(self, n: int, m: int) -> int:
@@ -279,7 +275,7 @@ class _Boards:
                 cost, places, dragged = shared
                 found.cost += max(0.0, cost)
                 board = boards[number]
-                board.held.append(this)
+                board.add(this)
                 board.costs |= places
                 board.dragged |= dragged
                 board.last = this.n
@@ -297,10 +293,9 @@ class _Boards:
     def _sharing(self, this: _Held, number: int, more: _More) -> tuple[float, dict[int, float], dict[_Held, float]]:
         """What it costs to share a scoreboard, with what was tried to add to it: the cycles; what its waits cost then,
         and who is awaited too early, and when. A wait is as long as its longest, and who was waited for is done."""
-        board, times = self.boards[number], self.times
-        new = [other for other in more.held if other.kind != this.kind]
-        same = board.kinds[this.kind] + len(more.held) - len(new)
-        pending = board.pending(this.n) + sum([other.spans[0][1] >= this.n for other in more.held])
+        board = self.boards[number]
+        same = board.kinds[this.kind] + more.kinds.get(this.kind, 0)
+        pending = board.pending(this.n) + len(more.ends) - bisect_left(more.ends, this.n)
         cost = SHARED_AT_ALL * pending - (1 + SHARED_AT_ALL) * same
         costs: dict[int, float] = {}
         dragged: dict[_Held, float] = {}
@@ -310,16 +305,13 @@ class _Boards:
             if now < (board.dragged.get(other, INFINITE) if known is None else known):
                 dragged[other] = min(now, dragged.get(other, INFINITE))
                 costs[m] = max(longer, costs.get(m, 0.0))
-        first = min(this.own, this.done)
-        waits: set[int] = set()
-        for other in new:
-            for m in self._within(this.at, other, other.done):
-                now = other.when(times, m)
-                if now < more.dragged.get(other, INFINITE) and (longer := self._early(other, m)):
-                    dragged[other] = min(now, dragged.get(other, INFINITE))
-                    costs[m] = max(longer, costs.get(m, 0.0))
-            waits.update(self._within(other.at, this, first))
-        early = early + [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]
+        for other, (theirs, own) in self.pairs[this].items():
+            if other in more.held:
+                for now, longer, m in theirs:
+                    if now < more.dragged.get(other, INFINITE):
+                        dragged[other] = min(now, dragged.get(other, INFINITE))
+                        costs[m] = max(longer, costs.get(m, 0.0))
+                early = early + own
         if early:
             now, longer, m = min(early)
             dragged[this] = now
@@ -330,15 +322,31 @@ class _Boards:
             costs[m] = max(longer, known)
         return cost, costs, dragged
 
-    def _within(self, places: tuple[int, ...], one: _Held, end: float) -> Iterator[int]:
-        """The places, which are in order, where an event may be pending: behind it until ``end``, and around a loop."""
-        start = bisect_right(places, one.n)
-        for m in places[start:]:
-            if self.times[m] >= end:
-                break
-            yield m
-        if len(one.spans) > 1:
-            yield from places[:start]
+    def _pairs(self, part: Sequence[_Held]) -> dict[_Held, dict[_Held, Pair]]:
+        """Of each event the ones before it with which it cannot share for nothing: which of its waits come too early
+        for these, and which of theirs for it."""
+        found: dict[_Held, dict[_Held, Pair]] = {}
+        for k, this in enumerate(part):
+            pairs = found[this] = {}
+            for other in part[:k]:
+                if other.kind != this.kind:
+                    theirs, own = self._too_early(this.at, other), self._too_early(other.at, this)
+                    if theirs or own:
+                        pairs[other] = theirs, own
+        return found
+
+    def _too_early(self, places: tuple[int, ...], one: _Held) -> list[Wait]:
+        """Those of ``places``, which are in order, where a wait comes too early for an event: behind it before it is
+        awaited and done, and around a loop."""
+        times, k = self.times, bisect_right(places, one.n)
+        around = places[:k] if len(one.spans) > 1 else ()
+        end = min(one.own, one.done)
+        last = k
+        while last < len(places) and times[places[last]] < end:
+            last += 1
+        if last == k and not around:
+            return []
+        return [(one.when(times, m), longer, m) for m in (*places[k:last], *around) if (longer := self._early(one, m))]
 
     def _beside(self, this: _Held, number: int) -> tuple[list[Other], list[Wait]]:
         """Of those that hold a scoreboard: who would be awaited too early by waits for ``this``, and which of their
@@ -347,9 +355,8 @@ class _Boards:
         if found is None:
             board, times = self.boards[number], self.times
             others = [
-                (m, other, other.when(times, m), longer) for m in this.at for other in board.near(times, m)
-                if other.kind != this.kind and (m <= other.n or times[m] < other.done)
-                and (longer := self._early(other, m))
+                (m, other, other.when(times, m), longer) for m in this.at for other in board.flying.get(m, ())
+                if other.kind != this.kind and (longer := self._early(other, m))
             ]  # fmt: skip
             waits = set(board.waits(times, this))
             early = [(this.when(times, m), longer, m) for m in waits if (longer := self._early(this, m))]

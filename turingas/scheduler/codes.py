@@ -99,7 +99,7 @@ class _Scheduler:
         bare = [word & ~control.MASK | _neutral(one) for word, one in zip(self.old, fields, strict=True)]
         self.graph = Graph(replace(kernel, code=Code(words=bare)))
         self.ways = Ways(self.graph)
-        self.needs = Needs(self.ways)
+        self.needs = Needs(self.ways, {n for n, one in enumerate(self.fields) if one.wait is None})
         self.facts = self.ways.facts
         self.result = Result(self.old)
 

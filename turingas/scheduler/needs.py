@@ -8,22 +8,27 @@ two share what an instruction means, turingas/isa/effects and latency, and the w
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
 from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits
 from turingas.isa.table import OPS
-from turingas.scheduler.ways import Ways
+from turingas.scheduler.ways import Calls, Ways
 
 #: pipes behind which compilers stall until the next instruction of the same pipe can begin
 PACED = ("alu", "fma", "half", "lsu", "fp64", "uniform")
 LONGEST_PACE = 8  # cycles: what takes longer is left to the hardware
 
 SCOREBOARD, PACE = -1, -2  # what a distance may be for besides a register
+
+MOST_BLOCKS = 128  # that ways come through before what is asked for is waited for where they meet
+MANY_BLOCKS = 8 * MOST_BLOCKS  # ... and before calls are not told apart
+MOST_CALLS = 2
+UNSEEN = (0, -1)
+FAR = 500  # instructions: behind so many anything is done
 
 
 class Distance(NamedTuple):
@@ -46,42 +51,60 @@ class Event:
     at: frozenset[int]
 
 
-class Needs:
-    """``events``: what is told by scoreboards, and somebody waits for."""
+class _Walk(NamedTuple):
+    """What is followed: the results or the sources (``role``) of an instruction that does ``this``. ``told``: those who
+    wait already; ``stops``: where a way ends, for they wait whatever their guard is; ``found``: those who must wait."""
 
-    def __init__(self, ways: Ways) -> None:
-        self.ways, self.facts, self.lat = ways, ways.facts, ways.lat
+    this: Effects
+    role: int
+    told: frozenset[int]
+    stops: list[int]
+    found: set[int]
+
+
+class Needs:
+    """``events``: what is told by scoreboards, and somebody waits for. ``may``: the instructions whose waits may be
+    chosen."""
+
+    def __init__(self, ways: Ways, may: Container[int]) -> None:
+        self.ways, self.facts, self.lat, self.may = ways, ways.facts, ways.lat, may
         self.blocks = ways.graph.blocks
         self.against = [opposite(mask) for mask in ways.guards.runs]
         self.before = [opposite(mask) for mask in ways.guards.ways]
-        #: block -> register -> instructions that touch it
-        self.touches: list[dict[int, list[int]]] = []
+        #: block -> register -> instructions that touch it, or write it; and a mask of these registers
+        self.touches: list[tuple[dict[int, list[int]], int]] = []
+        self.overwritten: list[tuple[dict[int, list[int]], int]] = []
         #: block -> instructions that write predicates, and these
         self.clears: list[list[tuple[int, int]]] = []
-        #: block -> all registers that it touches, as a mask, and all literals that it clears
-        self.passed: list[tuple[int, int]] = []
+        #: block -> all literals that it clears
+        self.cleared: list[int] = []
         for block in self.blocks:
             touched: dict[int, list[int]] = {}
+            written: dict[int, list[int]] = {}
             cleared = []
-            all_touched = all_cleared = 0
+            all_touched = all_written = all_cleared = 0
             for n in range(block.start, block.end):
                 this = self.facts[n]
                 if this is None:
                     continue
                 for register in this.reads.keys() | this.writes.keys():
                     touched.setdefault(register, []).append(n)
+                for register in this.writes:
+                    written.setdefault(register, []).append(n)
                 all_touched |= this.touched
+                all_written |= this.changes
                 all_cleared |= this.clears
                 if this.clears:
                     cleared.append((n, this.clears))
-            self.touches.append(touched)
+            self.touches.append((touched, all_touched))
+            self.overwritten.append((written, all_written))
             self.clears.append(cleared)
-            self.passed.append((all_touched, all_cleared))
+            self.cleared.append(all_cleared)
         self.open = {ways.block[n] for n in ways.open}
+        self.crosses = [block.calls is not None or bool(back) for block, back in zip(self.blocks, ways.back)]
         #: block -> registers that may be touched, or written, from its begin on; all where unknown code follows
-        self.ahead = self._ahead([touched for touched, _ in self.passed])
-        changes = [[this.changes for this in self.facts[block.start : block.end] if this] for block in self.blocks]
-        self.written_ahead = self._ahead([reduce(or_, some, 0) for some in changes])
+        self.ahead = self._ahead([mask for _, mask in self.touches])
+        self.written_ahead = self._ahead([mask for _, mask in self.overwritten])
         self.events = [event for event in self._events() if event.at]
 
     def _ahead(self, of_blocks: list[int]) -> list[int]:
@@ -154,82 +177,121 @@ class Needs:
     def _first(self, n: int, this: Effects, role: int, registers: int, told: frozenset[int]) -> frozenset[int]:
         """The instructions that must wait because of ``registers`` (a mask), the first on each way. Those of ``told``
         wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
-        found: set[int] = set()
-        seen: dict[int, tuple[int, int]] = {}
-        blocks, passed, roads = self.blocks, self.passed, self.ways.roads
-        ahead = self.written_ahead if role == LATE else self.ahead
-        looked_at = {self.ways.block[m] for m in told} | self.open
-        here = self.ways.block[n]
-        stack = [(here, n + 1, registers, self.ways.guards.runs[n] & ~this.clears)]
+        stops = [m for m in told if self._always(m)]
+        walk = _Walk(this, role, told, stops, set())
+        if not self._follow(n, registers, walk, MOST_BLOCKS):
+            far = self._far(n)
+            stops += far
+            walk.found.clear()
+            if not far or not self._follow(n, registers, walk, MANY_BLOCKS):
+                walk.found.clear()
+                self._follow(n, registers, walk, None)
+        return frozenset(walk.found)
+
+    def _far(self, n: int) -> list[int]:
+        """Behind instruction ``n``, a place where all ways come by, when whatever it began is done; none if there is no
+        such place. What would be awaited at many places is awaited there."""
+        here = to = self.ways.block[n]
+        passed = self.blocks[here].end - n
+        while (following := self.ways.join[to]) is not None:
+            to = following
+            block = self.blocks[to]
+            if passed >= FAR and set(self.ways.inside[to]) <= set(self.ways.inside[here]):
+                found = next((m for m in range(block.start, block.end) if self._always(m) and m in self.may), None)
+                if found is not None:
+                    return [found]
+            passed += block.end - block.start
+        return []
+
+    def _follow(self, n: int, registers: int, walk: _Walk, most: int | None) -> bool:
+        """All ways behind instruction ``n``; or False, if these come through more than ``most`` blocks. Without such a
+        limit it is not followed which call a function returns to."""
+        blocks, roads, ways, late = self.blocks, self.ways.roads, self.ways, walk.role == LATE
+        touches, ahead = (self.overwritten, self.written_ahead) if late else (self.touches, self.ahead)
+        looked_at = {ways.block[m] for m in walk.stops} | self.open
+        seen: dict[tuple[int, Calls], tuple[int, int]] = {}
+        nowhere: Calls = ()
+        deep = 0 if most is None else MOST_CALLS
+        stack = [(ways.block[n], n + 1, registers, ways.guards.runs[n] & ~walk.this.clears, nowhere)]
+
         while stack:
-            number, start, live, holds = stack.pop()
-            touched, cleared = passed[number]
-            if live & touched or number in looked_at or start != blocks[number].start:
-                live, holds, ended = self._through(number, start, live, holds, this, role, told, found)
+            number, start, live, holds, calls = stack.pop()
+            if live & touches[number][1] or number in looked_at or start != blocks[number].start:
+                live, holds, ended = self._through(number, start, live, holds, walk)
                 if ended:
                     continue
             else:
-                holds &= ~cleared
-            for to, wrong, still in roads[number]:
-                if wrong & holds:
-                    continue
-                there, rest = still & holds, live & ahead[to]
+                holds &= ~self.cleared[number]
+            onward = [(to, holds, calls) for to, wrong in roads[number] if not wrong & holds]
+            if self.crosses[number]:  # what holds is not followed there
+                onward += [(to, 0, within) for to, within in ways.across(number, calls, deep)]
+            for to, there, within in onward:
+                rest = live & ahead[to]
                 if not rest:
                     continue
-                if to in seen:
-                    known, held = seen[to]
-                    if not rest & ~known and not held & ~there:
-                        continue
+                known, held = seen.get((to, within), UNSEEN)
+                if rest & ~known or held & ~there:
                     rest, there = rest | known, there & held
-                seen[to] = (rest, there)
-                stack.append((to, blocks[to].start, rest, there))
-        return frozenset(found)
+                    seen[to, within] = rest, there
+                    stack.append((to, blocks[to].start, rest, there, within))
+            if most is not None and len(seen) > most:
+                return False
+        return True
 
-    def _through(
-        self,
-        number: int,
-        start: int,
-        live: int,
-        holds: int,
-        this: Effects,
-        role: int,
-        told: frozenset[int],
-        found: set[int],
-    ) -> tuple[int, int, bool]:
+    def _through(self, number: int, start: int, live: int, holds: int, walk: _Walk) -> tuple[int, int, bool]:
         """Through a block from instruction ``start`` on: the registers that nobody has touched, what still holds of
         ``holds``, and whether the way ends here."""
-        block, touched = self.blocks[number], self.touches[number]
-        places = [(m, register) for register in bits(live & self.passed[number][0])
-                  for m in touched[register][bisect_left(touched[register], start) :]]  # fmt: skip
-        inside = [m for m in told if start <= m < block.end]
-        places += [(m, register) for m in inside for register in bits(live)]
-        places.sort()
-        clears = [pair for pair in self.clears[number] if pair[0] >= start]
-        for m, register in places:
-            if not live >> register & 1:
-                continue
-            while clears and clears[0][0] < m:
-                holds &= ~clears.pop(0)[1]
+        this, role, told, stops, found = walk
+        block = self.blocks[number]
+        touched, mask = self.overwritten[number] if role == LATE else self.touches[number]
+        stop = min([m for m in stops if start <= m < block.end], default=block.end)
+        left: list[tuple[int, int, int]] = []  # heap: the next to touch each register, the register, and who that is
+        for register in bits(live & mask):
+            who = touched[register]
+            k = bisect_left(who, start)
+            if k < len(who):
+                left.append((who[k], register, k))
+        heapify(left)
+        clears = self.clears[number]
+        cleared = bisect_left(clears, (start,))
+        while left and left[0][0] < stop:
+            m, register, k = left[0]
+            while cleared < len(clears) and clears[cleared][0] < m:
+                holds &= ~clears[cleared][1]
+                cleared += 1
             other = self.facts[m]
             assert other is not None
             need = m not in told and self._needs(this, role, other, m, register, holds)
             if need:
                 found.add(m)
-            if (need or m in told) and other.guard is None:
-                return 0, holds, True
+                if other.guard is None:
+                    return 0, holds, True
             if register in other.writes and other.guard is None:
                 live &= ~(1 << register)
                 if not live:
                     return 0, holds, True
+                heappop(left)
+            elif k + 1 < len(touched[register]):
+                heapreplace(left, (touched[register][k + 1], register, k + 1))
+            else:
+                heappop(left)
+        if stop < block.end:
+            if stop not in told:
+                found.add(stop)
+            return 0, holds, True
         last = block.end - 1
         if last in self.ways.open and last >= start:
             found.add(last)
             end = self.facts[last]
             if end is not None and end.guard is None:
                 return 0, holds, True
-        for _, mask in clears:
-            holds &= ~mask
+        for _, gone in clears[cleared:]:
+            holds &= ~gone
         return live, holds, False
+
+    def _always(self, n: int) -> bool:
+        this = self.facts[n]
+        return this is not None and this.guard is None
 
     def _needs(self, this: Effects, role: int, other: Effects, m: int, register: int, holds: int) -> bool:
         """Whether instruction ``m`` must wait because of a register."""

@@ -410,7 +410,7 @@ def atomic(i: Instruction, m: Maker) -> Step:
             raise fault(k, i, bad, 32) from None
         for space, lanes in found:
             own = address if space == "global" else address.astype(np.uint32)
-            swapped = None if space != "global" or not k.wave.observers else what.swapped(operands, results)
+            swapped = what.swapped(operands, results) if k.wave.observers else None
             watch(k, i, space, own, lanes, what.nbytes, "atomic", swapped)
         what.put(k, results, done)
         if put is not None:
@@ -484,8 +484,10 @@ def atomic_shared(i: Instruction, m: Maker) -> Step:
             spots = _spots(k, "shared", address, what.nbytes, k.mask)
         except BadAccess as bad:
             raise fault(k, i, bad, 32) from None
-        what.run(spots, what.operands(k), results)
-        watch(k, i, "shared", address, k.mask, what.nbytes, "atomic")
+        operands = what.operands(k)
+        what.run(spots, operands, results)
+        swapped = what.swapped(operands, results) if k.wave.observers else None
+        watch(k, i, "shared", address, k.mask, what.nbytes, "atomic", swapped)
         if what.name == "ARRIVE":
             _tell(k, i, address, results[0])
         what.put(k, results)

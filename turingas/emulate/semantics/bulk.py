@@ -30,6 +30,7 @@ from turingas.isa.instruction import Instruction, Mem, Reg
 
 POISON = np.full((1, 1), 0xFFFFFFFF, np.uint32)  # of bytes that a copy may still write, with --stale
 
+UNIT = 16  # bytes: what the engine copies at least
 ARRIVALS = (1 << 20) - 1  # most of them, and most bytes that a phase may wait for (PTX ISA, "Contents of the mbarrier")
 
 
@@ -285,13 +286,15 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
     of writing. An address of global memory is a pair; so is that of shared memory as a destination, in any block of the
     cluster, whose second register is the mbarrier that hears of the bytes. The lower half of URc counts 16 bytes; the
     upper one, with .MULTICAST, has a bit for each block of the cluster that gets them, at the same place and with its
-    own mbarrier. An L2 policy changes nothing."""
+    own mbarrier; with .DST_G_BYTE_MASK a bit for each byte that is written of every 16 (PTX: .cp_mask). An L2 policy
+    changes nothing."""
     to, source = i.mods[:2]
-    if (to, source) == ("G", "G") or "DST_G_BYTE_MASK" in i.mods:
+    masked = "DST_G_BYTE_MASK" in i.mods
+    if (to, source) == ("G", "G") or masked and (i.base != "UBLKCP" or to != "G"):
         raise Unsupported(i.name)
     target, origin = (_uniform(i, operand) for operand in (0, 1))
     size, multicast = m.raw(i.operands[2]), "MULTICAST" in i.mods
-    change = Change(i) if i.base == "UBLKRED" else None
+    change, item = Change(i) if i.base == "UBLKRED" else None, 1 if masked else UNIT
 
     def step(k: Cohort) -> None:
         lanes = k.lanes
@@ -299,17 +302,20 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
         for row in np.flatnonzero(lanes.any(axis=1)).tolist():
             lane = row * 32 + int(lanes[row].argmax())
             many, goals = counts[row] & 0xFFFF, counts[row] >> 16
-            if not many:
+            if not many or masked and not goals:
                 continue
             pieces = np.arange(0, 16 * many, 16, dtype=np.uint64)
             try:
                 begin = at(k, origin, row, source)
                 touches = _exists(k, row, source, begin, pieces, "read")
+                if masked:
+                    bits = np.array([n for n in range(16) if goals >> n & 1], np.uint64)
+                    pieces = (pieces[:, None] + bits).reshape(-1)
                 for place, told in places(k, row, to, target, goals if multicast else None):
-                    wrote = _exists(k, row, to, place, pieces, "write" if change is None else "atomic")
+                    wrote = _exists(k, row, to, place, pieces, "write" if change is None else "atomic", item)
                     if k.wave.options.stale and change is None:
-                        write(k, row, to, place, pieces, [POISON] * 4)
-                    land = _copying(k, row, (source, begin), (to, place), pieces, change)
+                        write(k, row, to, place, pieces, [POISON] * max(1, item // 4), item)
+                    land = _copying(k, row, (source, begin), (to, place), pieces, change, item)
                     under_way(k, i, lane, land, 16 * many, told if to == "S" else None, touches + wrote)
             except BadAccess as bad:
                 raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
@@ -318,14 +324,14 @@ def bulk_copy(i: Instruction, m: Maker) -> Step:
 
 
 def _copying(
-    k: Cohort, row: int, source: tuple[str, int], to: tuple[str, int], pieces: Array, change: Change | None
+    k: Cohort, row: int, source: tuple[str, int], to: tuple[str, int], pieces: Array, change: Change | None, item: int
 ) -> Callable[[], None]:
     """What copies, or reduces, when it is time."""
 
     def land() -> None:
-        words = read(k, row, *source, pieces)
+        words = read(k, row, *source, pieces, item)
         if change is None:
-            write(k, row, *to, pieces, words)
+            write(k, row, *to, pieces, words, item)
         else:
             change.apply(k, row, *to, pieces, words)
 
@@ -367,15 +373,17 @@ def _completed(state: int, nbytes: int) -> int:
     return arrive(state, 0, complete=nbytes)
 
 
-def _exists(k: Cohort, row: int, space: str, address: int, pieces: Array, what: str) -> list[Touch]:
-    """What a copy of 16 bytes at each of ``pieces`` does to memory. Raises BadAccess for what lies out of bounds, or
-    may not be written."""
+def _exists(
+    k: Cohort, row: int, space: str, address: int, pieces: Array, what: str, item: int = UNIT
+) -> list[Touch]:
+    """What a copy of ``item`` bytes at each of ``pieces`` does to memory. Raises BadAccess for what lies out of bounds,
+    or may not be written."""
     whole = np.uint64(address) + pieces[None]
     if space == "G":
-        k.wave.memory.locate(whole, 16, write=what != "read")
-        return [Touch(what, whole, 16, None, "global")]
-    found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], 16, reach=True)
-    return [Touch(what, s.index, 16) for s in found]
+        k.wave.memory.locate(whole, item, write=what != "read")
+        return [Touch(what, whole, item, None, "global")]
+    found = k.wave.shared.locate(whole.astype(np.uint32), k.blocks[row : row + 1], item, reach=True)
+    return [Touch(what, s.index, item) for s in found]
 
 
 def places(
@@ -409,21 +417,23 @@ def at(k: Cohort, index: int, row: int, space: str) -> int:
     return low if space == "S" else low | int(k.ur(index + 1)[row, 0]) << 32
 
 
-def read(k: Cohort, row: int, space: str, address: int, pieces: Array) -> list[Array]:
-    """Four words from each of ``pieces``, offsets (n,) of 16 bytes."""
+def read(k: Cohort, row: int, space: str, address: int, pieces: Array, item: int = UNIT) -> list[Array]:
+    """The words from each of ``pieces``, offsets (n,) of ``item`` bytes."""
     if space == "S":
         where = (np.uint64(address) + pieces).astype(np.uint32)[None]
-        return k.wave.shared.load(where, k.blocks[row : row + 1], 16, reach=True)
-    return k.wave.memory.load((np.uint64(address) + pieces)[None], 16)
+        return k.wave.shared.load(where, k.blocks[row : row + 1], item, reach=True)
+    return k.wave.memory.load((np.uint64(address) + pieces)[None], item)
 
 
-def write(k: Cohort, row: int, space: str, address: int, pieces: Array, words: list[Array]) -> None:
+def write(
+    k: Cohort, row: int, space: str, address: int, pieces: Array, words: list[Array], item: int = UNIT
+) -> None:
     """The other way."""
     if space == "S":
         where = (np.uint64(address) + pieces).astype(np.uint32)[None]
-        k.wave.shared.store(where, k.blocks[row : row + 1], 16, words, reach=True)
+        k.wave.shared.store(where, k.blocks[row : row + 1], item, words, reach=True)
     else:
-        k.wave.memory.store((np.uint64(address) + pieces)[None], 16, words)
+        k.wave.memory.store((np.uint64(address) + pieces)[None], item, words)
 
 
 #: what the types of UBLKRED are called by atomics
@@ -600,7 +610,27 @@ def wait_for_grids(i: Instruction, m: Maker) -> Step:
     return step
 
 
-@semantics("UBLKPF", "UTMAPF", "UTMACCTL", "PREEXIT", "CGAERRBAR")
+@semantics("UTMACCTL")
+def of_maps(i: Instruction, m: Maker) -> Step:
+    """Maps are read when they are used; only races can tell whether that of ``.IV [UR4]``, or all, are renewed."""
+    if not {"IV", "IVALL"} & set(i.mods):
+        return nothing(i, m)
+    mem = i.operands[0] if i.operands else None
+    first = mem.ur.index if isinstance(mem, Mem) and isinstance(mem.ur, Reg) else None
+
+    def step(k: Cohort) -> None:
+        lanes = k.lanes
+        for row in np.flatnonzero(lanes.any(axis=1)).tolist() if k.wave.observers else ():
+            address = None
+            if first is not None:
+                address = int(k.ur(first)[row, 0]) | int(k.ur(first + 1)[row, 0]) << 32
+            for observer in k.wave.observers:
+                observer.tensor_map(k, i, row, int(lanes[row].argmax()), address)
+
+    return step
+
+
+@semantics("UBLKPF", "UTMAPF", "PREEXIT", "CGAERRBAR")
 def nothing(i: Instruction, m: Maker) -> Step:
     """Prefetches, and what orders grids and clusters."""
     return lambda k: None

@@ -371,6 +371,20 @@ def order32(x: Array) -> Array:
     return mask
 
 
+def extreme32(value: Array, there: Array, op: str, nan: bool) -> Array:
+    """The least or the greatest, (n, 1) uint32, of float32 values (n, m) that are ``there``. ``op``: MIN or MAX, or of
+    their sizes MINABS or MAXABS. -0 is below +0; a number wins over a NaN, but with ``nan`` the NaN does (PTX
+    redux.sync)."""
+    least = op.startswith("MIN")
+    if op.endswith("ABS"):
+        value = np.abs(value)
+    number = there & ~np.isnan(value)
+    kept = order32(np.where(number, value, np.float32(np.inf if least else -np.inf)))
+    found = order32((np.minimum if least else np.maximum).reduce(kept, axis=1, keepdims=True)).view(np.uint32)
+    lost = (there & np.isnan(value)).any(axis=1, keepdims=True) if nan else ~number.any(axis=1, keepdims=True)
+    return np.where(lost, NAN32, found)
+
+
 @semantics("FMNMX", "FMNMX3", "UFMNMX")
 def fmnmx(i: Instruction, m: Maker) -> Step:
     """The least (predicate true) or the greatest one of two, or three; -0 < +0. A number wins over a NaN, but with .NAN

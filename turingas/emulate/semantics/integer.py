@@ -240,37 +240,29 @@ def _shifted(f: Any, get: Get, by: int, dtype: Any) -> Get:
     return lambda k: f(get(k).view(dtype), count).view(np.uint32)
 
 
-PACKED = {"16x2": np.uint16, "S16x2": np.uint16, "U8x4": np.uint8, "S8x4": np.uint8}  # sums wrap: no signs
+#: of a sum: the type of its parts. Signs matter where it saturates
+SUMMED: dict[str, Any] = {
+    "16x2": np.uint16, "S16x2": np.int16, "U8x4": np.uint8, "S8x4": np.int8, "S32": np.int32, "32": np.uint32,
+}  # fmt: skip
 
 
 @semantics("VIADD", "UVIADD")
 def viadd(i: Instruction, m: Maker) -> Step:
-    """d = a + b, or each half or byte for itself."""
-    only(i, "32", "S32", "ISAT", *PACKED)
+    """d = a + b, or each half or byte for itself; with .ISAT a sum beyond its type is the end of its range (PTX
+    add.sat)."""
+    only(i, "ISAT", *SUMMED)
     d, a, b = i.operands
-    kind = next((PACKED[mod] for mod in i.mods if mod in PACKED), None)
-    if "ISAT" in i.mods:
-        return _saturated(i, m)
-    if kind is None:
-        return emit(m, d, total([m.u32(_plain(o)) for o in (a, b)], [bool(getattr(o, "neg", False)) for o in (a, b)]))
-    if getattr(a, "neg", False):
-        raise Unsupported(f"{i.name} of -a")
-    f = np.subtract if getattr(b, "neg", False) else np.add
-    x, y, put = m.raw(a), m.raw(b), m.put(d)
-    return lambda k: put(k, joined(f(split(x(k), kind), split(y(k), kind))))
-
-
-def _saturated(i: Instruction, m: Maker) -> Step:
-    """VIADD.S32.ISAT: a sum beyond the type is the end of its range (PTX add.sat.s32)."""
-    d, *sources = i.operands
-    if "S32" not in i.mods:
-        raise Unsupported(i.name)
-    signs = [-1 if getattr(o, "neg", False) else 1 for o in sources]
-    (x, y), put = (m.raw(o) for o in sources), m.put(d)
+    negative = [bool(getattr(o, "neg", False)) for o in (a, b)]
+    kind = SUMMED[next((mod for mod in i.mods if mod in SUMMED), "32")]
+    saturates, width = "ISAT" in i.mods, np.dtype(kind).itemsize
+    if width == 4 and not saturates:
+        return emit(m, d, total([m.u32(_plain(o)) for o in (a, b)], negative))
+    (x, y), put, ends = (m.raw(_plain(o)) for o in (a, b)), m.put(d), np.iinfo(kind)
 
     def step(k: Cohort) -> None:
-        value = signs[0] * x(k).view(np.int32).astype(np.int64) + signs[1] * y(k).view(np.int32).astype(np.int64)
-        put(k, np.clip(value, -(1 << 31), (1 << 31) - 1).astype(np.int32).view(np.uint32))
+        left, right = (split(get(k), kind).astype(np.int64) for get in (x, y))
+        value = (-left if negative[0] else left) + (-right if negative[1] else right)
+        put(k, joined((np.clip(value, ends.min, ends.max) if saturates else value).astype(kind)))
 
     return step
 

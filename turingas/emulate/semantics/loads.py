@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -380,7 +381,8 @@ def _check_store(k: Cohort, space: str, address: Array, nbytes: int, mask: Array
 
 @semantics("QSPC")
 def query_space(i: Instruction, m: Maker) -> Step:
-    """Whether a generic address lies in global, shared or local memory (.D: that of another block of the cluster)."""
+    """Whether a generic address lies in global, shared or local memory. .S: the block's own; .D: that of any block of
+    the cluster (isspacep.shared::cluster), its own too, as libcu++'s barriers take it."""
     pred, reg, mem = i.operands
     if not _written(reg).zero:
         raise Unsupported("the register that QSPC writes")
@@ -395,11 +397,10 @@ def query_space(i: Instruction, m: Maker) -> Step:
             put(k, ~(shared | local))
         elif asked == "L":
             put(k, local)
-        elif k.wave.shared.cluster > 1:
-            own = get(k).astype(np.uint32) >> memory.RANK == k.wave.rank[k.rows]
-            put(k, shared & (own if asked == "S" else ~own))
+        elif asked == "S" and k.wave.shared.cluster > 1:
+            put(k, shared & (get(k).astype(np.uint32) >> memory.RANK == k.wave.rank[k.rows]))
         else:
-            put(k, shared if asked == "S" else np.zeros_like(shared))
+            put(k, shared)
 
     return step
 
@@ -411,8 +412,6 @@ def query_space(i: Instruction, m: Maker) -> Step:
 def load_constant(i: Instruction, m: Maker) -> Step:
     """Load from constant memory, at an address that a register may hold."""
     target, source, *more = i.operands
-    if more:
-        raise Unsupported(f"{i.text()}: a load from global memory (ld.proxy::readonly)")
     reg = _written(target)
     nbytes, extend = i.nbytes, _extended(i)
     puts = [m.put(Reg(reg.file, reg.index + j, write=True)) for j in range(max(1, nbytes // 4))]
@@ -422,6 +421,8 @@ def load_constant(i: Instruction, m: Maker) -> Step:
     if isinstance(source, Const):
         return _fixed_constant(source, m, puts, nbytes, extend)
     assert isinstance(source, Mem)
+    if more:
+        return _read_only(i, source, more, puts, extend)
     if source.space != "c" or any(mod in ("IL", "IS", "ISL") for mod in i.mods):
         raise Unsupported(f"the address of {i.text()}")
     if all(reg is None or reg.zero for reg in (source.base, source.ur)):
@@ -445,6 +446,32 @@ def load_constant(i: Instruction, m: Maker) -> Step:
         if extend is not None:
             words = [extend(words[0])]
         for put, word in zip(puts, words):
+            put(k, word)
+
+    return step
+
+
+def _read_only(
+    i: Instruction,
+    source: Mem,
+    more: list[Operand],
+    puts: list[Callable[[Cohort, Array], None]],
+    extend: Callable[[Array], Array] | None,
+) -> Step:
+    """``LDCU UR4, [UR6+offset], !UPT``: from global memory that nobody writes (PTX: ld.proxy::readonly)."""
+    if any(not isinstance(o, Reg) or not o.zero or not o.inv for o in more):
+        raise Unsupported(f"the predicates of {i.base}: {i.text()}")
+    pair = [] if source.ur is None or source.ur.zero else [_uniform_pair(source.ur.index)]
+    get, nbytes = _sum(pair, source.offset, np.zeros((1, 1), np.uint64)), i.nbytes
+
+    def step(k: Cohort) -> None:
+        address, mask = some_lanes(k, get(k))
+        try:
+            words = load_global(k, address, nbytes, mask)
+        except BadAccess as bad:
+            raise fault(k, i, bad, address.shape[1]) from None
+        watch(k, i, "global", address, mask, nbytes, "read")
+        for put, word in zip(puts, [extend(words[0])] if extend else words):
             put(k, word)
 
     return step
@@ -586,50 +613,87 @@ def _some(k: Cohort) -> Rows:
     return slice(None) if k.mask is None else k.mask.any(axis=1).nonzero()[0]
 
 
-# ---- matrices of 8 x 8 halves ---------------------------------------------------------------------------------------
+# ---- matrices in shared memory: 8 rows of 16 bytes each, or 16 ------------------------------------------------------
 
 
 PADDED = {"U4x16P64TO8": "E2M1", "U6x16P32TO8": "E2M3"}  # .b4x16_p64 and .b6x16_p32, by a format of such elements
 
 
-def _matrices(i: Instruction) -> tuple[int, bool]:
-    """How many, and whether they are transposed."""
+class _Matrices(NamedTuple):
+    """``number`` of them, of ``rows`` rows; how they turn, and how elements are packed."""
+
+    number: int
+    rows: int
+    turn: Callable[[Array], Array] | None
+    padded: str | None
+
+    @property
+    def lanes(self) -> int:
+        """Those whose addresses count."""
+        return self.number * self.rows
+
+
+def _matrices(i: Instruction) -> _Matrices:
     count = next((int(mod) for mod in i.mods if mod in ("2", "4")), 1)
-    if "M88" in i.mods or "MT88" in i.mods or "M816" in i.mods and not PADDED.keys().isdisjoint(i.mods):
-        return count, "MT88" in i.mods
+    padded = next((PADDED[mod] for mod in i.mods if mod in PADDED), None)
+    bytewise = padded is not None or "8" in i.mods
+    if "M88" in i.mods or "M816" in i.mods and padded:
+        return _Matrices(count, 8, None, padded)
+    if "MT88" in i.mods and not bytewise:
+        return _Matrices(count, 8, _turned, None)
+    if bytewise and "MT1616" in i.mods and count < 4:
+        return _Matrices(count, 16, _turned_bytes, padded)
+    if bytewise and "MT168" in i.mods:
+        return _Matrices(count, 8, _stood_bytes, None)
     raise Unsupported(f"the matrices of {i.name}")
 
 
 def _turned(words: Array) -> Array:
-    """Matrices (n, 8 rows, 4 words) of halves, transposed."""
+    """Matrices (n, 8 rows, 4 words) of halves, transposed; as (n, 1, 8, 4)."""
     halves = np.ascontiguousarray(words).view(np.uint16)  # (n, 8, 8)
-    return np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+    return np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)[:, None]
+
+
+def _turned_bytes(words: Array) -> Array:
+    """Matrices (n, 16 rows, 4 words) of bytes, transposed; as (n, 2, 8, 4): lane l has the columns l // 4 and
+    8 + l // 4 of the four rows from 4 (l % 4) on, one in each register (CUTLASS, ``SM100_U8x8_LDSM_T``)."""
+    raw = np.ascontiguousarray(words).view(np.uint8)  # (n, 16, 16)
+    return np.ascontiguousarray(raw.transpose(0, 2, 1)).view(np.uint32).reshape(len(raw), 2, 8, 4)
+
+
+def _stood_bytes(words: Array) -> Array:
+    """A word of each lane, (n, 8, 4), as rows of 16 bytes, (n, 1, 8, 4): lane l has rows 2 (l % 4) and the next one, of
+    each the bytes l // 4 and 8 + l // 4 (CUTLASS, ``SM100_U8x4_STSM_T``)."""
+    raw = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), 8, 4, 2, 2)  # l // 4, l % 4, further, next
+    return np.ascontiguousarray(raw.transpose(0, 2, 4, 3, 1)).view(np.uint32).reshape(len(words), 1, 8, 4)
 
 
 @semantics("LDSM")
 def load_matrices(i: Instruction, m: Maker) -> Step:
     """ldmatrix: lane 8 j + r has the address of row r of matrix j; lane l gets the word l % 4 of row l // 4 (PTX ISA,
     "ldmatrix"); of .m8n16, rows of 16 elements of 4 or 6 bits, these are bytes. All lanes get words; addresses count of
-    the lanes that the number of matrices needs."""
+    the lanes that the number of matrices needs. Matrices of .m16n16 have 16 rows, and give two words to a lane."""
     target, mem = i.operands
     assert isinstance(mem, Mem)
-    count, turn = _matrices(i)
-    padded = next((PADDED[mod] for mod in i.mods if mod in PADDED), None)
+    of = _matrices(i)
     get, first = narrow_address(mem), _written(target).index
 
     def step(k: Cohort) -> None:
-        address, mask = _rows(k, get(k), count)
+        address, mask = _rows(k, get(k), of.lanes)
         try:
             words = load_shared(k, address, 16, mask)
         except BadAccess as bad:
-            raise fault(k, i, bad, 8 * count) from None
-        watch(k, i, "shared", _padded(address, k.count), _lanes(mask, k.count, count), 16, "read")
-        rows = np.stack(words, axis=-1).reshape(k.count, count, 8, 4)
-        if padded is not None:
-            rows = unpadded(np.ascontiguousarray(rows), padded)
-        for j in range(count):
-            matrix = _turned(rows[:, j]) if turn else rows[:, j]
-            k.set_r(first + j, matrix.reshape(k.count, 32))
+            raise fault(k, i, bad, of.lanes) from None
+        watch(k, i, "shared", _padded(address, k.count), _lanes(mask, k.count, of.lanes), 16, "read")
+        rows = np.stack(words, axis=-1).reshape(k.count, of.number, of.rows, 4)
+        if of.padded is not None:
+            rows = unpadded(np.ascontiguousarray(rows), of.padded)
+        n = first
+        for j in range(of.number):
+            matrix = of.turn(rows[:, j]) if of.turn else rows[:, j : j + 1]
+            for part in matrix.swapaxes(0, 1):
+                k.set_r(n, part.reshape(k.count, 32))
+                n += 1
 
     return step
 
@@ -639,31 +703,31 @@ def store_matrices(i: Instruction, m: Maker) -> Step:
     """stmatrix, the other way."""
     mem, source = i.operands
     assert isinstance(mem, Mem)
-    count, turn = _matrices(i)
-    get, values = narrow_address(mem), sources(source, 4 * count)
+    of = _matrices(i)
+    get, values = narrow_address(mem), sources(source, 4 * of.number)
 
     def step(k: Cohort) -> None:
-        address, mask = _rows(k, get(k), count)
-        rows = np.empty((k.count, count, 8, 4), np.uint32)
+        address, mask = _rows(k, get(k), of.lanes)
+        rows = np.empty((k.count, of.number, 8, 4), np.uint32)
         for j, value in enumerate(values):
             matrix = np.ascontiguousarray(k.full(value(k))).reshape(k.count, 8, 4)
-            rows[:, j] = _turned(matrix) if turn else matrix
-        flat = rows.reshape(k.count, 8 * count, 4)
+            rows[:, j] = of.turn(matrix)[:, 0] if of.turn else matrix
+        flat = rows.reshape(k.count, of.lanes, 4)
         words = [flat[..., j] for j in range(4)]
         try:
             store_shared(k, address, 16, words, mask)
         except BadAccess as bad:
-            raise fault(k, i, bad, 8 * count) from None
-        lanes = _lanes(mask, k.count, count)
+            raise fault(k, i, bad, of.lanes) from None
+        lanes = _lanes(mask, k.count, of.lanes)
         watch(k, i, "shared", _padded(address, k.count), lanes, 16, "write", [_padded(w, k.count) for w in words])
 
     return step
 
 
 def _rows(k: Cohort, address: Array, count: int) -> tuple[Array, Array | None]:
-    """The addresses of the rows, (n, 8 count), and which lanes of these take part."""
-    mask = None if k.mask is None else np.ascontiguousarray(k.mask[:, : 8 * count])
-    return np.ascontiguousarray(k.full(address)[:, : 8 * count]), mask
+    """The addresses of ``count`` rows, (n, count), and which lanes of these take part."""
+    mask = None if k.mask is None else np.ascontiguousarray(k.mask[:, :count])
+    return np.ascontiguousarray(k.full(address)[:, :count]), mask
 
 
 def _padded(values: Array, count: int) -> Array:
@@ -674,9 +738,9 @@ def _padded(values: Array, count: int) -> Array:
 
 
 def _lanes(mask: Array | None, warps: int, count: int) -> Array:
-    """The lanes that have rows, (n, 32)."""
+    """The ``count`` lanes that have rows, (n, 32)."""
     lanes = np.zeros((warps, 32), bool)
-    lanes[:, : 8 * count] = True if mask is None else mask
+    lanes[:, :count] = True if mask is None else mask
     return lanes
 
 

@@ -65,9 +65,9 @@ def mufu(i: Instruction, m: Maker) -> Step:
     but for TANH; compilers scale operands for that. RCP64H and RSQ64H take and give the upper 32 bits of a double (PTX
     rcp.approx.ftz.f64), 20 bits of fraction, cut as well.
     """
-    halves = next((mod for mod in i.mods if mod in ("F16", "BF16")), "")
+    halves = next((mod for mod in i.mods if mod in ("F16", "BF16", "F16x2", "BF16x2")), "")
     if halves:
-        return _mufu_of_half(i, m, halves)
+        return _mufu_of_halves(i, m, halves)
     name = i.mods[0]
     put = m.put(i.operands[0])
     if name in ("RCP64H", "RSQ64H"):
@@ -104,18 +104,17 @@ def _mufu_of_double(i: Instruction, m: Maker, put: Put, function: Callable[[Arra
     return step
 
 
-def _mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
+def _mufu_of_halves(i: Instruction, m: Maker, name: str) -> Step:
     """MUFU.EX2.F16, MUFU.TANH.BF16 ...: of the lower half (or with .H1 the upper one) to the lower half; the upper one
     becomes zero. The value is cut, not rounded (measured on an H200, with all sources: EX2 agrees in all bits). BF16's
-    EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16)."""
-    form = F16 if name == "F16" else BF16
-    function, o = FUNCTIONS[i.mods[0]], i.operands[1]
-    bits, put = half_of(m, o, getattr(o, "suffix", "") == ".H1"), m.put(i.operands[0])
+    EX2 flushes denormals (PTX has only ex2.approx.ftz.bf16). .F16x2 and .BF16x2 (sm_103) count as two of these."""
+    form = F16 if name.startswith("F16") else BF16
+    function, o, put = FUNCTIONS[i.mods[0]], i.operands[1], m.put(i.operands[0])
     exponential = i.mods[0] == "EX2"
     ftz = form is BF16 and i.mods[0] != "TANH"
 
-    def step(k: Cohort) -> None:
-        x = flush(bits(k), form) if ftz else bits(k)
+    def one(bits: Array) -> Array:
+        x = flush(bits, form) if ftz else bits
         value = form.read(x)
         if exponential:  # what is lost on the way to fixed point
             value = np.where(np.abs(value) < 2.0**-23, 0.0, value)
@@ -123,6 +122,10 @@ def _mufu_of_half(i: Instruction, m: Maker, name: str) -> Step:
         r = form.round(exact)
         near = np.abs(form.read(r))
         r = (r - ((near > np.abs(exact)) & np.isfinite(near))).astype(np.uint16)
-        put(k, (flush(r, form) if ftz else r).astype(np.uint32))
+        return (flush(r, form) if ftz else r).astype(np.uint32)
 
-    return step
+    if name.endswith("x2"):
+        low, high = half_of(m, o, False), half_of(m, o, True)
+        return lambda k: put(k, one(low(k)) | one(high(k)) << np.uint32(16))
+    half = half_of(m, o, getattr(o, "suffix", "") == ".H1")
+    return lambda k: put(k, one(half(k)))

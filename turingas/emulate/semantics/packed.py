@@ -4,13 +4,20 @@ What formats of 8 bits and fewer are is said in ``formats``. Rounding, NaN and s
 what it leaves open of FP8 was measured on an H200 (``tests/emulate/test_convert.py``), and of UE8M0 (numbers below
 2^-127, signs, what is too large without .satfinite) it is what cuda_fp8.hpp does on the host.
 
-Not done: ``.RS``, whose random bits the PTX ISA shows in pictures alone; numbers to S2_6, where it leaves open whether
-what is too small becomes -127/64 or -128/64; FP4 merged with anything but RZ, and the scales of one byte, which no
-compiled code has.
+``.RS`` adds random bits to what is cut off (``dithered``). PTX says which bits of the last source are whose. In which
+order they count, which it shows in pictures alone, others found on cards of sm_100: FlashInfer (conversion.cuh: FP16
+and 22,528 numbers to E4M3, below the normal ones and too large ones among them), and quant_cast_bench (BF16, E4M3, E5M2
+and FP4). FP6 has its bits as FP8 (PTX); FP16 and BF16 below their normal numbers are taken to round as FP8 does there.
+ptxas makes four numbers by two instructions, of which the second one's last source is what the first one gave: so each
+takes the upper bits of it, and moves the lower ones up.
+
+Not done: numbers below -127/64 to S2_6, where PTX leaves open whether they become -127/64 or -128/64; scales of one
+byte, which no compiled code has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +38,7 @@ from turingas.emulate.semantics.convert import (
     source,
     upper_half,
 )
-from turingas.isa.instruction import Instruction, Operand, Reg
+from turingas.isa.instruction import Instruction, Operand
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,24 @@ def encode(x: Array, kind: str, finite: bool, mode: str = "RN") -> Array:
     return np.where(np.isnan(x), f.nan, code).astype(np.uint32)
 
 
+def reversed16(bits: Array) -> Array:
+    """Bits 15 to 0 the other way round, uint32."""
+    for shift, mask in ((1, 0x5555), (2, 0x3333), (4, 0x0F0F), (8, 0x00FF)):
+        bits = bits >> np.uint32(shift) & np.uint32(mask) | (bits & np.uint32(mask)) << np.uint32(shift)
+    return bits
+
+
+def dithered(x: Array, random: Array, bits: int, mantissa: int, lowest: int) -> Array:
+    """float64 values cut to ``mantissa`` bits, fewer below 2 ** ``lowest``, and one further from zero where ``random``
+    numbers of so many ``bits``, added to the highest bits that were cut off, give a carry (PTX cvt, ".rs")."""
+    fits = np.isfinite(x)
+    size = np.abs(np.where(fits, x, 0))
+    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 1, lowest) - mantissa)
+    whole = np.floor(size / unit)
+    carry = np.floor((size / unit - whole) * (1 << bits)) + random >= 1 << bits
+    return np.where(fits, np.copysign((whole + carry) * unit, x), x)
+
+
 def to_scale(x: Array, up: bool, finite: bool) -> Array:
     """The power of two next to the size of float64 values, below or ``up``, as UE8M0: the code 0 is 2^-127."""
     fraction, exponent = np.frexp(np.where(np.isfinite(x), np.abs(x), 0))
@@ -95,11 +120,12 @@ def _finite(bits: Array, kind: str) -> Array:
 
 @semantics("F2FP", "UF2FP")
 def f2fp(i: Instruction, m: Maker) -> Step:
-    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with formats of 8 bits and
-    fewer b (and a above it) below a half of c; .UNPACK_B takes two such apart; .PACK_B rounds one to TF32."""
+    """Two floats packed into one register: .PACK_AB b below a; .MERGE_C b below a half of c; with formats of 8 and 6
+    bits b (and a above it) below a half of c, with FP4 below its lower three bytes (ptxas makes a register of eight
+    numbers so); .UNPACK_B takes two such apart; .PACK_B rounds one to TF32."""
     mods = set(i.mods)
     if "RS" in mods:
-        raise Unsupported(f"{i.name} (rounding by random bits)")
+        return _random(i, m)
     if "UNPACK_B" in mods:
         return _unpack(i, m)
     d, *sources = i.operands
@@ -114,36 +140,103 @@ def f2fp(i: Instruction, m: Maker) -> Step:
             raise Unsupported(i.name)
         return _halves(i, m, to16)
     assert small, i
+    if small == "S2_6" and satfinite:
+        return _fixed_point(i, m)
     if small == "S2_6" or mode not in (("RZ", "RP") if small == "E8" else ("RN", "RZ")) or small == "E8" and relu:
         raise Unsupported(i.name)
     if small in NARROW and NARROW[small].over is None and not satfinite:
         raise Unsupported(f"{i.name} without .SATFINITE")
     width = np.uint32(NARROW[small].packs if small in NARROW else 8)
     *floats, last = sources
-    if width < 8 and not (isinstance(last, Reg) and last.zero):
-        raise Unsupported(f"{i.name} with a last source that is not RZ")
 
     def code(x: Array) -> Array:
         if small == "E8":
             return to_scale(x, mode == "RP", satfinite)
         return encode(clamped(x, relu), small, satfinite, mode)
 
-    c = upper_half(m, last)
-    if "UNPACK_B_MERGE_C" in mods:
-        raw = m.raw(floats[0])
-
-        def both(k: Cohort) -> tuple[Array, Array]:
-            halves = from_half(split(raw(k), np.uint16), to16)
-            return halves[..., 0], halves[..., 1]
-    else:
-        above, below = (source(m, o, "F32") for o in floats)
-
-        def both(k: Cohort) -> tuple[Array, Array]:
-            return below(k), above(k)
+    c, both = (upper_half(m, last) if width == 8 else m.raw(last)), _two(i, m, floats)
 
     def merge(k: Cohort) -> None:
         low, high = both(k)
-        put(k, code(low) | code(high) << width | c(k).astype(np.uint32) << np.uint32(16))
+        put(k, code(low) | code(high) << width | c(k).astype(np.uint32) << 2 * width)
+
+    return merge
+
+
+def _two(i: Instruction, m: Maker, floats: list[Operand]) -> Callable[[Cohort], tuple[Array, Array]]:
+    """The lower and the upper one of two numbers to pack: two sources (the upper one first), or the halves of one."""
+    if "UNPACK_B_MERGE_C" in i.mods:
+        raw, kind = m.raw(floats[0]), "BF16" if "BF16" in i.mods else "F16"
+
+        def halves(k: Cohort) -> tuple[Array, Array]:
+            found = from_half(split(raw(k), np.uint16), kind)
+            return found[..., 0], found[..., 1]
+
+        return halves
+    above, below = (source(m, o, "F32") for o in floats)
+    return lambda k: (below(k), above(k))
+
+
+#: of FP16 and BF16: random bits, bits of mantissa and the exponent of the lowest normal number
+DITHERED = {"F16": (13, 10, -14), "BF16": (16, 7, -126)}
+
+
+def _random(i: Instruction, m: Maker) -> Step:
+    """.RS: rounded by the bits of the last source. ``F2FP.F16.F32.PACK_AB.RS Rd, Ra, Rb, Rc``: the upper half of Rc has
+    those of Ra, the lower one those of Rb. ``F2FP.E4M3.F32.PACK_AB_MERGE_C.RS``: its upper half has those of Rb, and
+    read from its lowest bit on those of Ra; its lower half moves up to make room. Of FP4 it is not halves but bytes."""
+    *floats, last = i.operands[1:]
+    put, relu, satfinite = m.put(i.operands[0]), "RELU" in i.mods, "SATFINITE" in i.mods
+    both, raw = _two(i, m, floats), m.raw(last)
+    small = next((mod for mod in i.mods if mod in NARROW), None)
+    if small is None:
+        to = "BF16" if "BF16" in i.mods else "F16"
+        row, mask = DITHERED[to], np.uint32((1 << DITHERED[to][0]) - 1)
+
+        def halves(k: Cohort) -> None:
+            random = raw(k)
+            found = []
+            for x, dice in zip(both(k), (random & mask, random >> np.uint32(16) & mask)):
+                bits = narrow(dithered(clamped(x, relu), dice, *row), to)
+                found.append(_finite(bits, to) if satfinite else bits)
+            put(k, found[0] | found[1] << np.uint32(16))
+
+        return halves
+    if not satfinite:  # PTX always has it
+        raise Unsupported(f"{i.name} without .SATFINITE")
+    f = NARROW[small]
+    width, up = np.uint32(f.packs), np.uint32(2 * f.packs)
+
+    def merge(k: Cohort) -> None:
+        random = raw(k)
+        dice = random >> np.uint32(16)
+        if f.packs == 4:
+            dice = dice & np.uint32(0xFF00) | random >> np.uint32(8) & np.uint32(0xFF)
+        found = []
+        for x, bits in zip(both(k), (dice, reversed16(dice))):
+            found.append(encode(dithered(clamped(x, relu), bits, 16, f.mantissa, f.lowest), small, True))
+        put(k, found[0] | found[1] << width | random << up)
+
+    return merge
+
+
+def _fixed_point(i: Instruction, m: Maker) -> Step:
+    """To S2_6, whole 64ths from -128 to 127 of them, rounded to even: each divided by its scale, which lie in the upper
+    half of the last source; the lower half moves up. A NaN becomes the largest number."""
+    *floats, last = i.operands[1:]
+    put, relu, both, raw = m.put(i.operands[0]), "RELU" in i.mods, _two(i, m, floats), m.raw(last)
+
+    def merge(k: Cohort) -> None:
+        c, found = raw(k), []
+        for x, scale in zip(both(k), (c >> np.uint32(16) & np.uint32(0xFF), c >> np.uint32(24))):
+            near = k.full(np.rint(clamped(x / SCALE[scale], relu) * 64))
+            if (low := (near < -127) & k.lanes).any():
+                row, lane = np.argwhere(low)[0].tolist()
+                what = f"{near[row, lane] / 64} as S2_6: PTX leaves open whether that is -127/64 or -2"
+                raise k.wave.fault(i, "unsupported", what, row, lane)
+            whole = np.clip(np.where(np.isnan(near), 127, near), -128, 127).astype(np.int32)
+            found.append(whole.view(np.uint32) & np.uint32(0xFF))
+        put(k, found[0] | found[1] << np.uint32(8) | c << np.uint32(16))
 
     return merge
 
@@ -196,7 +289,7 @@ def _unpack(i: Instruction, m: Maker) -> Step:
             put(k, codes[low] | codes[high] << shift)
 
         return plain
-    part = getattr(scales[0], "suffix", "")
+    part = getattr(scales[0], "suffix", ".H0")  # a number has its lower half
     if not part.startswith(".H"):
         raise Unsupported(f"{i.name} with one scale ({part})")
     satfinite, scale = "SATFINITE" in mods, upper_half(m, scales[0])

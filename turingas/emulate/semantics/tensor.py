@@ -22,6 +22,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.rounding import fma64
 from turingas.emulate.semantics import formats
 from turingas.emulate.semantics.sums import Combine, adder
+from turingas.isa.arch import BLACKWELL
 from turingas.isa.instruction import Imm, Instruction, Reg
 
 Load = Callable[[Cohort], Array]
@@ -253,16 +254,31 @@ def _differing(a: Array, b: Array, c: Array) -> Array:
     return found
 
 
-def _mma(i: Instruction, sources: tuple[str, str], into: str, combine: Combine) -> Step:
+def _addend(i: Instruction, m: Maker, c: Reg, kind: str) -> Load:
+    """The registers of C; zeros where the uniform predicate behind them is false, as of HGMMA: a loop of cuBLASLt for
+    sm_120 begins its sums anew so, in registers that nothing else clears."""
+    load = elements(c, kind)
+    up = next((o for o in i.operands[4:] if isinstance(o, Reg) and o.file == "UP"), None)
+    if up is None or up.zero and not up.inv:
+        return load
+    if m.arch not in BLACKWELL:
+        raise Unsupported(f"{i.name} under a uniform predicate (no compiled code before sm_100 has it)")
+    adds = m.pred(up)
+
+    def added(k: Cohort) -> Array:
+        value = load(k)
+        return np.where(adds(k).reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
+
+    return added
+
+
+def _mma(i: Instruction, m: Maker, sources: tuple[str, str], into: str, combine: Combine) -> Step:
     """All shapes of one layout: A of 8 or 16 rows, B and C of 8 columns."""
     d, a, b, c = i.operands[:4]
     assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg) and isinstance(c, Reg)
-    for o in i.operands[4:]:
-        if isinstance(o, Reg) and o.file == "UP" and (not o.zero or o.inv):
-            raise Unsupported(f"{i.name} under a uniform predicate")
     shape = next(mod for mod in i.mods if mod[0].isdecimal())
     rows = 16 if shape.startswith("16") else 8
-    load_a, load_b, load_c = elements(a, sources[0]), elements(b, sources[1]), elements(c, into)
+    load_a, load_b, load_c = elements(a, sources[0]), elements(b, sources[1]), _addend(i, m, c, into)
     step_a, step_b, each = FORMATS[sources[0]][1], FORMATS[sources[1]][1], FORMATS[sources[0]][2]
     put = store(d, into, "SATFINITE" in i.mods)
 
@@ -298,7 +314,7 @@ def hmma(i: Instruction, m: Maker) -> Step:
         return _hmma_884(i, m)
     source = next((kind for kind in ("BF16", "TF32") if kind in i.mods), "F16")
     into = i.mods[2] if i.mods[0] == "SP" else i.mods[1]
-    return _mma(i, (source, source), into, adder(m.arch.name, (source, source), into, i.mods[0] == "SP"))
+    return _mma(i, m, (source, source), into, adder(m.arch.name, (source, source), into, i.mods[0] == "SP"))
 
 
 @semantics("QMMA")
@@ -307,7 +323,7 @@ def qmma(i: Instruction, m: Maker) -> Step:
     if "SF" in i.mods:
         return _scaled(i, m, i.mods[-3:-1], i.mods[-1], 1)
     into, a, b = i.mods[-3:]
-    return _mma(i, (a, b), into, adder(m.arch.name, (a, b), into, i.mods[0] == "SP"))
+    return _mma(i, m, (a, b), into, adder(m.arch.name, (a, b), into, i.mods[0] == "SP"))
 
 
 @semantics("OMMA")
@@ -323,15 +339,13 @@ def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count:
     has those of row g of A, the next one those of row g + 8; lane 4 g + b those of column g of B (PTX ISA, "Block
     scaling for mma.sync"). URs: bits 1:0 the first byte of A, 2 a, 4:3 the first byte of B, 6:5 b, as ptxas puts them
     together. A sparse A has the metadata in Rs and its scales in Rs + 1."""
-    d, a, b, c, up, of_a, of_b, which = i.operands[:8]
+    d, a, b, c, _, of_a, of_b, which = i.operands[:8]
     assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg) and isinstance(c, Reg)
-    assert isinstance(up, Reg) and isinstance(of_a, Reg) and isinstance(of_b, Reg)
-    if not up.zero or up.inv:
-        raise Unsupported(f"{i.name} under a uniform predicate")
+    assert isinstance(of_a, Reg) and isinstance(of_b, Reg)
     sparse = "SP" in i.mods
     _, step, picked = FORMATS[kinds[0]]
     values = formats.SCALES["UE8M0" if scale == "E8" else scale]
-    load_a, load_b, load_c = elements(a, kinds[0]), elements(b, kinds[1]), elements(c, "F32")
+    load_a, load_b, load_c = elements(a, kinds[0]), elements(b, kinds[1]), _addend(i, m, c, "F32")
     words_a = m.raw(Reg("R", of_a.index + 1) if sparse else of_a)
     words_b, chosen, put = m.raw(of_b), m.raw(which), store(d, "F32", False)
     combine = adder(m.arch.name, (kinds[0], kinds[1]), "F32", sparse, True)
@@ -373,13 +387,13 @@ def _scaled(i: Instruction, m: Maker, kinds: tuple[str, ...], scale: str, count:
 def imma(i: Instruction, m: Maker) -> Step:
     """``IMMA.shape.A.B Rd, Ra, Rb, Rc`` of 8 or 4 bits; the sum wraps, or saturates with .SAT."""
     a, b = [mod for mod in i.mods if mod in FORMATS]
-    return _mma(i, (a, b), "S32", saturated if "SAT" in i.mods else integers)
+    return _mma(i, m, (a, b), "S32", saturated if "SAT" in i.mods else integers)
 
 
 @semantics("BMMA")
 def bmma(i: Instruction, m: Maker) -> Step:
     """``BMMA.shape.op.POPC Rd, Ra, Rb, Rc``: counts the bits of a row and a column that differ, or that both have."""
-    return _mma(i, ("B1", "B1"), "S32", _differing if "XOR" in i.mods else integers)
+    return _mma(i, m, ("B1", "B1"), "S32", _differing if "XOR" in i.mods else integers)
 
 
 @semantics("DMMA")
@@ -387,7 +401,7 @@ def dmma(i: Instruction, m: Maker) -> Step:
     """``DMMA.shape Rd, Ra, Rb, Rc``."""
     if len(i.mods) > 1:
         raise Unsupported(f"the rounding mode of {i.name}")
-    return _mma(i, ("F64", "F64"), "F64", _chained)
+    return _mma(i, m, ("F64", "F64"), "F64", _chained)
 
 
 # ---- HMMA.884, of Volta ----------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ exchanges the 16-byte pieces of shared memory by bits of their address: 4 to 6 b
 bytes), or as many of them as 64 and 32 bytes have. Rows that are shorter than the swizzle begin one swizzle apart (the
 same H200); what lies between them stays, and the mbarrier does not hear of it.
 
+Of an interleaved tensor all of this holds for slices in place of elements (an H200, ``interleaved_sm90.npz``).
+
 A copy is over when its mbarrier has to hear of it, or its group is waited for (``late``); the map is read at once.
 """
 
@@ -23,7 +25,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Touch
 from turingas.emulate.memory import BadAccess
 from turingas.emulate.semantics.atomics import OPERATIONS
-from turingas.emulate.semantics.bulk import POISON, Change, places, under_way
+from turingas.emulate.semantics.bulk import POISON, UNIT, Change, places, under_way
 from turingas.emulate.semantics.loads import fault
 from turingas.errors import LaunchError
 from turingas.isa.instruction import Instruction, Mem, Reg
@@ -51,8 +53,7 @@ def _tf32(bits: Array) -> Array:
 LOADED: dict[str, Callable[[Array], Array]] = {"tf32": _tf32, "tf32.ftz": _tf32}
 TILE = 128  # alignment of a tile in shared memory
 
-
-UNIT = 16  # bytes: what the engine copies at least
+UNKNOWN = "nothing public tells where its slices go, and cards were asked too little; tiles are loaded and stored"
 
 
 class Wrong(Exception):
@@ -69,7 +70,7 @@ def outer(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, 
         return rows * layout.strides[0], (rows >= 0) & (rows < layout.dims[1])
     offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for n in range(1, layout.rank):
-        count = -(-layout.box[n] // layout.steps[n])
+        count = 1 if layout.interleave and n == layout.rank - 2 else -(-layout.box[n] // layout.steps[n])
         at = start[n] + layout.steps[n] * np.arange(count, dtype=np.int64)
         good = (at >= 0) & (at < layout.dims[n])
         offset = (layout.strides[n - 1] * at[:, None] + offset).reshape(-1)
@@ -99,14 +100,17 @@ def _columns(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Arra
 def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int, end: int) -> tuple[Array, Array]:
     """The same of each piece of ``unit`` bytes, in rows of ``end`` bytes."""
     row, good = outer(layout, start, offsets)
-    at = start[0] * layout.item + np.arange(0, layout.inner * layout.item, unit, dtype=np.int64)
+    at = np.arange(0, layout.inner * layout.cell, unit, dtype=np.int64)
+    if layout.interleave and layout.steps[0] > 1:
+        at += at // layout.cell * (layout.steps[0] - 1) * layout.cell
+    at += start[0] * layout.cell
     inside = (at >= 0) & (at < end)
     return (row[:, None] + at).reshape(-1), (good[:, None] & inside).reshape(-1)
 
 
 def unit_of(layout: Layout, address: int, start: list[int], end: int) -> int:
     """The most bytes, 16 at most, that are inside or outside as one and aligned in both memories."""
-    bits = address | start[0] * layout.item | end | layout.inner * layout.item | UNIT
+    bits = address | start[0] * layout.cell | end | layout.inner * layout.cell | UNIT
     return bits & -bits
 
 
@@ -145,6 +149,8 @@ class Copy:
             try:
                 where = int(k.ur(self.map)[row, 0]) | int(k.ur(self.map + 1)[row, 0]) << 32
                 address, layout = self.read(k, where)
+                for observer in k.wave.observers:
+                    observer.tensor_map(k, self.i, row, lane % 32, where)
                 begin = self.first + self.front
                 start = [int(k.ur(begin + n)[row, 0].view(np.int32)) for n in range(self.coordinates)]
                 self.legal(layout, start)
@@ -158,8 +164,8 @@ class Copy:
         """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries exactly these."""
         if self.rows:  # of Blackwell, which was not asked
             return
-        if start[0] * layout.item % UNIT:
-            what = f"the innermost coordinate, {start[0]}, is {start[0] * layout.item} bytes"
+        if start[0] * layout.cell % UNIT:
+            what = f"the innermost coordinate, {start[0]}, is {start[0] * layout.cell} bytes"
             raise Wrong(f"{what}, which is no multiple of {UNIT}: an illegal instruction on an H200")
         if self.i.base != "UTMALDG" and min(start) < 0:
             what = f"the coordinate {min(start)} is negative, which only loads may have"
@@ -179,8 +185,9 @@ class Copy:
             )
         if self.rows and layout.box[1] != 1:
             raise Wrong(f"{self.i.name} takes a map with a box of one row; this one has {layout.box[1]}")
-        if layout.interleave:
-            raise Wrong("where slices of an interleaved tensor lie is not documented; the CPU device cannot copy them")
+        if layout.interleave and (self.im2col or self.rows or self.i.base == "UTMAREDG"):
+            what = "im2col columns" if self.im2col else "rows" if self.rows else "reductions"
+            raise Wrong(f"{what} of an interleaved tensor: {UNKNOWN}")
         layout.check()
         return address, layout
 
@@ -188,8 +195,10 @@ class Copy:
         """Where the pieces of a copy lie in shared memory, (1, count) uint32."""
         if shared % TILE:
             raise BadAccess("misaligned", f"a tile at 0x{shared:x} of shared memory: not aligned to {TILE}", 0, shared)
-        at, row = np.arange(0, count * unit, unit, dtype=np.uint32), layout.inner * layout.item
+        at, row = np.arange(0, count * unit, unit, dtype=np.uint32), layout.inner * layout.cell
         if row < layout.swizzle:
+            if layout.interleave:
+                raise Wrong(f"a row of slices has {row} bytes, less than the swizzle of {layout.swizzle}: {UNKNOWN}")
             at = at // np.uint32(row) * np.uint32(layout.swizzle) + at % np.uint32(row)
         return swizzled(layout, np.uint32(shared) + at)[None]
 
@@ -217,7 +226,7 @@ def load_tile(i: Instruction, m: Maker) -> Step:
 
     def step(k: Cohort) -> None:
         def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
-            end = layout.dims[0] * layout.item
+            end = layout.dims[0] * layout.cell
             unit = unit_of(layout, address, start, end)
             where, inside = _where(address, *pieces(layout, start, copy.offsets(last), unit, end))
             count = where.size
@@ -261,7 +270,7 @@ def store_tile(i: Instruction, m: Maker) -> Step:
     def step(k: Cohort) -> None:
         def one(row: int, lane: int, address: int, layout: Layout, start: list[int], last: int) -> None:
             change = _change(i, layout) if reduce else None
-            end = -(-layout.dims[0] * layout.item // UNIT) * UNIT  # whole units are written
+            end = -(-layout.dims[0] * layout.cell // UNIT) * UNIT  # whole units are written
             unit = layout.item if reduce else unit_of(layout, address, start, end)
             where, inside = _where(address, *pieces(layout, start, [0] * (layout.rank - 2), unit, end))
             at = copy.in_shared(layout, int(k.ur(copy.first)[row, 0]), where.size, unit)

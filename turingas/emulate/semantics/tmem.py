@@ -26,6 +26,7 @@ from turingas.emulate.errors import Unsupported
 from turingas.emulate.late import Land, Touch
 from turingas.emulate.memory import WITHIN, BadAccess
 from turingas.emulate.semantics.bulk import ARRIVALS, arrive, blame
+from turingas.emulate.semantics.floating import extreme32
 from turingas.emulate.semantics.formats import unpadded
 from turingas.emulate.semantics.loads import TENSOR_STORE, fault
 from turingas.emulate.semantics.warpgroup import PIECE, pieces, place_in_group
@@ -117,10 +118,9 @@ def _at(
 
 @semantics("LDTM")
 def load(i: Instruction, m: Maker) -> Step:
-    """``LDTM.shape.xN Rd, tmem[UR + offset]``."""
-    if "STAT" in i.mods:
-        raise Unsupported(f"{i.name} (tcgen05.ld.red)")
-    d, mem = i.operands
+    """``LDTM.shape.xN Rd, tmem[UR + offset]``. ``LDTM.STAT.shape.xN.MIN Ra, Rd, tmem[UR + offset]``: Ra gets the least
+    or the greatest of the words that its thread loads (PTX: tcgen05.ld.red)."""
+    *stat, d, mem = i.operands
     assert isinstance(d, Reg) and isinstance(mem, Mem)
     find, threads = _at(i, m, mem, d.words)
     packed = "PACK16BIT" in i.mods
@@ -139,8 +139,24 @@ def load(i: Instruction, m: Maker) -> Step:
             words = words[:, :, ::2] & np.uint32(0xFFFF) | words[:, :, 1::2] << np.uint32(16)
         for n in range(0 if d.zero else d.words):
             k.wave.R[d.index + n, k.rows, threads] = words[:, :, n]
+        for one in stat:
+            assert isinstance(one, Reg)
+            if not one.zero:
+                k.wave.R[one.index, k.rows, threads] = _extreme(words, i.mods)
 
     return step
+
+
+def _extreme(words: Array, mods: tuple[str, ...]) -> Array:
+    """Of the words (n, threads, registers) of each thread: .MIN or .MAX of unsigned integers, of .S32 or .F32, of which
+    there are .MINABS and .MAXABS, too."""
+    op = next(mod for mod in mods if mod[:3] in ("MIN", "MAX"))
+    if "F32" in mods:
+        flat = words.reshape(-1, words.shape[2]).view(np.float32)
+        return extreme32(flat, np.ones(flat.shape, bool), op, "NAN" in mods).reshape(words.shape[:2])
+    sort = np.dtype(np.int32 if "S32" in mods else np.uint32)
+    found: Array = (np.minimum if op == "MIN" else np.maximum).reduce(words.view(sort), axis=2).view(np.uint32)
+    return found
 
 
 @semantics("STTM")

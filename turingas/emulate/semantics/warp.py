@@ -16,8 +16,7 @@ from turingas.emulate.arrays import LANES, Array
 from turingas.emulate.build import Get, Maker, Step, semantics
 from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
-from turingas.emulate.rounding import NAN32
-from turingas.emulate.semantics.floating import order32
+from turingas.emulate.semantics.floating import extreme32
 from turingas.isa.instruction import Imm, Instruction, Name, Operand, Reg
 
 LANE = LANES.astype(np.int32)[None, :]
@@ -179,20 +178,10 @@ def redux(i: Instruction, m: Maker) -> Step:
 
 
 def redux32(i: Instruction, m: Maker) -> Step:
-    """The least or greatest float of the warp, -0 below +0; a number wins over a NaN, but with .NAN the NaN does (PTX
-    redux.sync)."""
+    """The least or the greatest float of the warp."""
     d, source = m.put(i.operands[0]), m.f32(i.operands[1])
-    least, nan, sizes = i.mods[0].startswith("MIN"), "NAN" in i.mods, i.mods[0].endswith("ABS")
-    nothing = np.float32(np.inf if least else -np.inf)
-
-    def step(k: Cohort) -> None:
-        value = k.full(source(k).view(np.uint32) & np.uint32(0x7FFFFFFF if sizes else 0xFFFFFFFF)).view(np.float32)
-        number = k.lanes & ~np.isnan(value)
-        found = order32((np.minimum if least else np.maximum).reduce(order32(np.where(number, value, nothing)), axis=1))
-        lost = (k.lanes & np.isnan(value)).any(axis=1) if nan else ~number.any(axis=1)
-        d(k, np.where(lost, NAN32, found.view(np.uint32))[:, None])
-
-    return step
+    op, nan = i.mods[0], "NAN" in i.mods
+    return lambda k: d(k, extreme32(k.full(source(k)), k.lanes, op, nan))
 
 
 def _bits_of(mask: Get) -> Get:
@@ -219,6 +208,25 @@ def elect(i: Instruction, m: Maker) -> Step:
         leader = lanes.argmax(axis=1).astype(np.uint32)[:, None]
         chosen(k, lanes & (leader == LANES))
         d(k, leader)
+
+    return step
+
+
+@semantics("RPCMOV")
+def rpcmov(i: Instruction, m: Maker) -> Step:
+    """``RPCMOV.32 Rpc.LO, Rb`` and ``RPCMOV.32 Rd, Rpc.LO``: each thread's Rpc, by its name a return address. What
+    ptxas keeps there, short of registers, it takes back before any call."""
+    d, source = i.operands
+    if "64" in i.mods:
+        raise Unsupported(f"{i.name} (only 32 bits of Rpc)")
+    half = int(any(isinstance(o, Name) and o.text == "Rpc.HI" for o in (d, source)))
+    if isinstance(source, Name):
+        put = m.put(d)
+        return lambda k: put(k, k.wave.Rpc[half, k.rows])
+    get = m.raw(source)
+
+    def step(k: Cohort) -> None:
+        k.wave.Rpc[half, k.rows] = np.where(k.lanes, get(k), k.wave.Rpc[half, k.rows])
 
     return step
 
@@ -290,7 +298,7 @@ SPECIAL: dict[str, Get] = {
     "SR_SWINHI": _fixed(memory.SHARED_WINDOW),
     "SR_LWINHI": _fixed(memory.LOCAL_WINDOW),
     "SR_LMEMHIOFF": _fixed(0),  # where the stack ends: ptxas' code at -O0 traps when R1 falls below it
-    "SR_CgaSize": lambda k: np.full((1, 1), k.wave.options.together, np.uint32),
+    "SR_CgaSize": _fixed(0),  # isa/arch.py says what of
     "SR_CgaCtaId": lambda k: k.wave.rank[k.rows],
     "SR_CLOCK": _clock(0),
     "SR_CLOCKLO": _clock(0),
