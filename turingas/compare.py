@@ -23,7 +23,7 @@ from turingas.check.lint import lint_graph
 from turingas.check.loops import LoopSummary, summary
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel
-from turingas.disassembler import source_lines
+from turingas.disassembler import disassemble
 from turingas.flow.graph import Graph
 from turingas.isa.arch import WORD_BYTES
 from turingas.notebook import table
@@ -294,7 +294,7 @@ def _sides(cubin: Cubin, registers: bool, control: bool) -> dict[str, Side]:
     """The functions of a file by their names, as the disassembler writes them."""
     sides = [Side(kernel) for kernel in cubin.texts]
     number, before, symbols = -1, list[str](), list[str]()
-    for line in source_lines(cubin):
+    for line in disassemble(cubin).split("\n"):
         if line.startswith((".kernel ", ".function ")):
             number += 1
         found = ADDRESS.search(line)

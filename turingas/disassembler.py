@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from operator import add
@@ -13,7 +12,7 @@ from typing import TextIO
 
 from turingas import collector
 from turingas.assembler.arguments import BINDINGS, SYMBOL_TYPES
-from turingas.assembler.assembler import LEPC, OPCODE, assemble, tail, used_barriers
+from turingas.assembler.assembler import LEPC, assemble, tail, used_barriers
 from turingas.cubin import addresses, moved, nvinfo, relocations
 from turingas.cubin import elf as e
 from turingas.cubin.addresses import Addresses
@@ -42,13 +41,13 @@ TYPE_NAMES = {number: name for name, number in SYMBOL_TYPES.items()}
 def disassemble(cubin: Cubin | bytes, shown: Shown = PLAIN) -> str:
     """Source text that assembles to the same code, resources and sections as ``cubin``, as far as ``shown`` shows
     them."""
-    return "\n".join([*source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown), ""])
+    return "\n".join([*source_parts(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown), ""])
 
 
 def write_source(cubin: Cubin | bytes, out: TextIO, shown: Shown = PLAIN) -> None:
     """The same, written to ``out`` as it is made: large files need not be held as text."""
-    for line in source_lines(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown):
-        out.write(line)
+    for part in source_parts(cubin if isinstance(cubin, Cubin) else Cubin.from_bytes(cubin), shown):
+        out.write(part)
         out.write("\n")
 
 
@@ -63,8 +62,8 @@ def check(cubin: Cubin | bytes) -> list[str]:
         return [f"does not assemble again: {line}" for one in error.errors for line in str(one.show()).splitlines()[:1]]
 
 
-def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
-    """The lines of the source of ``cubin``."""
+def source_parts(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
+    """The source of ``cubin`` in parts of whole lines, without the last one's end."""
     parts = split(cubin)
     if shown != PLAIN:
         shown.choose(parts)
@@ -85,17 +84,21 @@ def source_lines(cubin: Cubin, shown: Shown = PLAIN) -> Iterator[str]:
     labels: dict[str | int, dict[int, str]] = {}
     sizes: dict[str | int, int] = {}
     elsewhere = moved.addresses(parts.sections, symbols, {kernel.section for kernel in parts.texts})
+    isa = instruction_set(cubin.arch)
+    written: dict[bytes, str] = {}  # words that mean the same everywhere, and their lines
     for kernels in _batches(parts.texts):
-        codes = [list(kernel.code) for kernel in kernels]
-        instruction_set(cubin.arch).learn(itertools.chain.from_iterable(codes))
+        codes = [kernel.code.pieces for kernel in kernels]
+        new = list(set().union(*codes).difference(written))
+        lines = isa.lines_anywhere([int.from_bytes(word, "little") for word in new])
+        written.update([(word, (line + ";").ljust(CODE_COLUMN)) for word, line in zip(new, lines) if line])
         for kernel, words in zip(kernels, codes):
             at = kernel.section
-            found = addresses.find(kernel, words, functions.get(at, ()), starts.get(at, ()))
-            labels[at] = _labels(kernel, words, inside.get(at, set()) | elsewhere[at], found)
+            found = addresses.find(kernel, functions.get(at, ()), starts.get(at, ()))
+            labels[at] = _labels(kernel, inside.get(at, set()) | elsewhere[at], found)
             sizes[at] = len(kernel.code)
             yield ""
-            yield from _head(kernel, words, labels[at], found)
-            yield from _code(kernel, words, labels[at], found, shown)
+            yield from _head(kernel, labels[at], found)
+            yield "\n".join(_code(kernel, words, written, labels[at], found, shown))
             for bank, data in kernel.constants.items():
                 yield f".bank {bank}"
                 yield from _bank(bytes(data), found.words if bank == addresses.TABLE_BANK else {}, labels[at])
@@ -138,7 +141,7 @@ def _batches(kernels: Iterable[Kernel]) -> Iterator[list[Kernel]]:
     yield some
 
 
-def _head(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses) -> Iterator[str]:
+def _head(kernel: Kernel, labels: dict[int, str], found: Addresses) -> Iterator[str]:
     """What stands before the instructions."""
     isa = instruction_set(kernel.arch)
     options = {
@@ -172,12 +175,12 @@ def _head(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addre
         yield from _infos(code, infos, labels)
     if kernel.info_order:
         yield ".infos " + " ".join(nvinfo.NAMES.get(code, f"{code:#x}") for code in kernel.info_order)
-    if tail(isa, kernel.facts, words):
+    if tail(isa, kernel.facts, kernel.code):
         yield ".tail none"
     yield " ".join([f".layout {len(kernel.code):#x}", *(labels[WORD_BYTES * n] for n in sorted(found.unknown))])
 
 
-def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses) -> dict[int, str]:
+def _labels(kernel: Kernel, marked: set[int], found: Addresses) -> dict[int, str]:
     """A name for every address that something in the cubin refers to; ``marked`` are those of symbols."""
     isa = instruction_set(kernel.arch)
     end = len(kernel.code)
@@ -187,16 +190,16 @@ def _labels(kernel: Kernel, words: list[int], marked: set[int], found: Addresses
     leading = frozenset(opcode for opcode in kernel.code.opcodes() if not isa.anywhere[opcode])
     for at in kernel.code.having(leading):
         if at not in found.based:
-            target = isa.target(words[at], WORD_BYTES * at)
+            target = isa.target(kernel.code[at], WORD_BYTES * at)
             if target is not None:
                 wanted.add(target)
     for infos in kernel.infos.values():
         for info in infos:
             wanted.update(word for word, is_address in info.marked if is_address)
-    lepc = isa.opcodes("LEPC")
+    lepcs = {WORD_BYTES * at for at in kernel.code.having(isa.opcodes("LEPC"))}
     inside_code = [at for at in sorted(wanted) if 0 <= at < end and at % WORD_BYTES == 0]
     # a number that is counted from an LEPC stays with it, whatever is put in before it
-    return {at: f"{LEPC if words[at // WORD_BYTES] & OPCODE in lepc else ''}L_{at:04x}" for at in inside_code}
+    return {at: f"{LEPC if at in lepcs else ''}L_{at:04x}" for at in inside_code}
 
 
 def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str]:
@@ -213,8 +216,11 @@ def _infos(code: int, infos: list[Info], labels: dict[int, str]) -> Iterator[str
             yield " ".join([".info", name, *texts])
 
 
-def _code(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addresses, shown: Shown) -> list[str]:
-    """The instructions, with labels and relocations."""
+def _code(
+    kernel: Kernel, words: list[bytes], written: Mapping[bytes, str], labels: dict[int, str], found: Addresses,
+    shown: Shown,
+) -> list[str]:  # fmt: skip
+    """The instructions, with labels and relocations. ``written``: see ``source_parts``."""
     isa = instruction_set(kernel.arch)
     relocated: dict[int, list[str]] = {}
     for row in kernel.relocations:
@@ -223,20 +229,21 @@ def _code(kernel: Kernel, words: list[int], labels: dict[int, str], found: Addre
             own = (row.address, row.type) in found.addends
             parts.append(labels[row.addend] if own else f"{row.addend:#x}")
         relocated.setdefault(row.address, []).append(" ".join(parts))
-    special = {n: isa.lines([words[n]], WORD_BYTES * n)[0] for n in found.based}
+    code = kernel.code
+    lines = list(map(written.get, words, repeat("")))
+    apart = {n: isa.line(code[n], WORD_BYTES * n, True, labels) for n, line in enumerate(lines) if not line}
+    special = {n: isa.lines([code[n]], WORD_BYTES * n)[0] for n in found.based}
     special |= {n: addresses.from_start(special[n]) for n in found.distances}
-    special |= {n: addresses.expression(isa, words[n], labels[at]) for n, at in found.immediates.items()}
-    texts = isa.lines(words, 0, True, labels)
-    for n, text in special.items():
-        texts[n] = text
-    ended = [text + ";" if text[0] != "." else text for text in texts]  # an opaque word is no instruction
-    comments = _comments(-len(texts) // AT_ONCE * -AT_ONCE)
-    lines = list(map(add, map(str.ljust, ended, repeat(CODE_COLUMN)), comments))
+    special |= {n: addresses.expression(isa, code[n], labels[at]) for n, at in found.immediates.items()}
+    for n, text in (apart | special).items():
+        lines[n] = (text + ";" if text[0] != "." else text).ljust(CODE_COLUMN)  # an opaque word is no instruction
+    comments = _comments(-len(lines) // AT_ONCE * -AT_ONCE)
+    lines = list(map(add, lines, comments))
     before = {at: [label + ":"] for at, label in labels.items()}
     for at, rows in relocated.items():
         before.setdefault(at, []).extend(rows)
     if shown != PLAIN:
-        shown.annotate(kernel, words, lines, before)
+        shown.annotate(kernel, list(code), lines, before)
     whole: list[str] = []
     done = 0
     for at in sorted(before):

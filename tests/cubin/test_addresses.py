@@ -49,7 +49,7 @@ f:
 
 def found(source: str) -> addresses.Addresses:
     kernel = turingas.assemble(source).kernels[0]
-    return addresses.find(kernel, kernel.words)
+    return addresses.find(kernel)
 
 
 @pytest.mark.parametrize(

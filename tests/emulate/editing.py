@@ -232,7 +232,7 @@ def taken_apart(lines: tuple[str, ...]) -> tuple[str, str, list[int], parse.Pars
     assert not read.errors and read.whole
     numbers = [item.line.number if isinstance(item, parse.Instruction) else item.origin.line for item in read.items]
     assert numbers == sorted(numbers)
-    return arch, name, numbers, read
+    return arch, name, numbers, parse.Parsed(list(read.items), [])
 
 
 def chosen(subject: Subject, arch: str, lines: tuple[str, ...], share: int, seed: int) -> list[int]:

@@ -251,3 +251,35 @@ def test_a_block_that_others_still_read(stays: int) -> None:
     races = launch(made, "peek", 2, 32, [out, np.int32(stays)], races=True).races
     assert (out == 5).all() and [race.kind for race in races] == ([] if stays else ["END"])
     assert stays or "STRONG" in races[0].first.text
+
+
+SPACES = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void spaces(unsigned* out, int first) {
+    __shared__ int x;
+    int y = first;
+    cg::cluster_group c = cg::this_cluster();
+    const void* p[4] = {&x, c.map_shared_rank(&x, c.num_blocks() - 1 - c.block_rank()), out, &y};
+    x = first;
+    c.sync();
+    for (int n = 0; n < 4; n++) {
+        unsigned own, any, global, local;
+        const void* at = p[(n + first) % 4];
+        asm volatile("{ .reg .pred p; isspacep.shared::cta p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(own) : "l"(at));
+        asm volatile("{ .reg .pred p; isspacep.shared::cluster p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(any) : "l"(at));
+        asm volatile("{ .reg .pred p; isspacep.global p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(global) : "l"(at));
+        asm volatile("{ .reg .pred p; isspacep.local p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(local) : "l"(at));
+        out[4 * blockIdx.x + n] = own | any << 1 | global << 2 | local << 3;
+    }
+    c.sync();
+}
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_which_memory_an_address_means(size: int) -> None:
+    """The window of a cluster's shared memory holds the block's own (PTX ISA, isspacep)."""
+    made, out = nvrtc.compile_source(SPACES, "sm_90", (), name="spaces.cu"), np.zeros((2, 4), np.uint32)
+    launch(made, "spaces", 2, 1, [out, np.int32(0)], cluster=size)
+    assert (out == [3, 2 if size == 2 else 3, 4, 8]).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import operator
 import re
 import warnings
@@ -16,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 from turingas import collector
 from turingas.assembler import arguments as arg
 from turingas.assembler.arguments import Mistake
-from turingas.assembler.directives import CODES, OFF, PIPELINE, RENAME, REORDER, Data, Directives, Draft, Pipelined
+from turingas.assembler.directives import (
+    CODES,
+    OFF,
+    PIPELINE,
+    RENAME,
+    REORDER,
+    Data,
+    Directives,
+    Draft,
+    DraftLines,
+    Pipelined,
+)
 from turingas.cubin import capsule, moved
 from turingas.cubin.addresses import START, evaluate
 from turingas.cubin.cubin import Cubin
@@ -39,7 +49,7 @@ from turingas.packages import callers_level
 from turingas.source import listings, parse, preload, rotate
 from turingas.source.expand import expand
 from turingas.source.lines import PlainLine, Source, decode, places, split_text
-from turingas.source.parse import Directive, Instruction, Item, Label
+from turingas.source.parse import Directive, Instruction, Instructions, Item, Items, Label, Statement
 
 if TYPE_CHECKING:
     from turingas.flow.graph import Graph
@@ -49,7 +59,6 @@ ARCH_LINE = re.compile(r"^[ \t]*\.arch[ \t]+([\w.]+)", re.MULTILINE)
 LEPC = "PC"  # begins a label that names the next LEPC, even if other instructions stand between the two
 TAKEN = re.compile(r"(?:PC)?L_([0-9a-f]{4,8})")  # a label that the disassembler made
 OPCODE = 0xFFF  # the bits that tell instructions apart
-NOWHERE = PlainLine("", 0, Source("", []))  # the line of an instruction that has none
 UNIT = 8  # registers of a thread: those of a warp are given out in units of 256
 CODE_UNIT = 128  # bytes: code ends at a multiple of this
 
@@ -115,8 +124,9 @@ def parsed(
         raise AsmError(error.message, filename or UNNAMED, line, column, error.hint, text) from None
     read = parse.read(source, filename, facts.name, defines, include, allow_python, default_control)
     if any(map(rotate.is_marker, read.schedules)):
-        rotations, errors = rotate.find(read.items)
-        read = parse.Parsed(rotate.items(read.items, rotations), read.errors + errors, read.whole)
+        written = list(read.items)
+        rotations, errors = rotate.find(written)
+        read = parse.Parsed(rotate.items(written, rotations), read.errors + errors, read.whole)
     return facts.name, kernel, read
 
 
@@ -171,19 +181,25 @@ class Assembler(Directives):
         """All items, then the cubin; every mistake is raised at the end, with those of earlier stages."""
         parsed = self.parsed
         self.whole = parsed.whole
-        for kind, some in itertools.groupby(parsed.items, type):
-            if kind is Instruction:
-                self._instructions([item for item in some if isinstance(item, Instruction)])
-                continue
-            for item in some:
-                try:
-                    if isinstance(item, Label):
+        items = parsed.items if isinstance(parsed.items, Items) else Items(parsed.items)
+        done = 0
+        draft: Draft | None = None  # to which ``shift`` belongs
+        shift = 0
+        for at, item in items.others:
+            try:
+                if isinstance(item, Label):
+                    if draft is None:
                         draft = self._code()
-                        draft.labels[item.name] = draft.address
-                    elif isinstance(item, Directive):
-                        self._directive(item)
-                except Mistake as mistake:
-                    self._report(item, mistake)
+                        shift = len(draft.lines) - done
+                    draft.labels[item.name] = WORD_BYTES * (at + shift)
+                    continue
+                if done < at:
+                    self._instructions(items.instructions, done, at)
+                done, draft = at, None
+                self._directive(item)
+            except Mistake as mistake:
+                self._report(item, mistake)
+        self._instructions(items.instructions, done, len(items.instructions))
         for draft in self.drafts:
             self._finish(draft)
         self._finish_data()
@@ -200,18 +216,19 @@ class Assembler(Directives):
             warnings.warn(warning, stacklevel=callers_level())
         return self.cubin
 
-    def _instructions(self, some: list[Instruction]) -> None:
+    def _instructions(self, all_of_them: Instructions, start: int, end: int) -> None:
         """Instructions that follow one another."""
+        if start == end:
+            return
         try:
             draft = self._code()
         except Mistake as mistake:
-            for item in some:
+            for item in all_of_them[start:end]:
                 self._report(item, mistake)
             return
         if draft.waiting:
-            draft.lines.append(some.pop(0))
-            self._relocate()
-        draft.lines += some
+            self._relocate(draft.address)
+        draft.lines.extend(all_of_them, start, end)
 
     # -- the end
 
@@ -224,26 +241,26 @@ class Assembler(Directives):
             self._preloaded(draft, draft.preload)
         if self.pipeline or PIPELINE in {what for _, what in draft.switches}:
             self._pipeline(draft)
-        words, gaps, used = self._encoded(draft)
-        if len(words) < len(draft.lines):
+        code, gaps, used = self._encoded(draft)
+        if len(code) < draft.address:
             return
         if draft.waiting:
             self.errors.append(AsmError(f".reloc at the end of {kernel.name} has no instruction"))
-        if not words and self.whole:
+        if not draft.lines and self.whole:
             self.errors.append(AsmError(f"kernel {kernel.name} has no instructions"))
         if draft.tail:
-            words += tail(self.isa, self.facts, words)
+            code = Code(bytes(code.data) + packed(tail(self.isa, self.facts, code)))
         for at, text in draft.addends:
             if text not in labels:
                 self.errors.append(AsmError(f"undefined label {text!r} of .reloc in {kernel.name}"))
                 return
             row = kernel.relocations[at]
             kernel.relocations[at] = CodeRelocation(row.address, row.type, row.symbol, labels[text])
-        kernel.code = Code(packed(words))
-        kernel.lines = places([NOWHERE if isinstance(line, int) else line.line for line in draft.lines])
+        kernel.code = code
+        kernel.lines = places(draft.lines.lines)
         self._resources(draft, used)
         self._schedule_from(draft, gaps)
-        names = next((line.names for line in draft.lines if isinstance(line, Instruction) and line.names), None)
+        names = next(filter(None, draft.lines.names), None)
         if names is not None:
             kernel.unused = names.unused()
             if not draft.renamed and not draft.pipelined:  # else registers do not hold what the author put there
@@ -253,36 +270,43 @@ class Assembler(Directives):
             kernel.stack_bytes = draft.stack[0]
         for item, name, values in draft.infos:
             try:
-                code = arg.code(name)
+                kind = arg.code(name)
                 if draft.layout and name == "INDIRECT_BRANCH_TARGETS":
                     values = _of_branches(draft, values)
-                kernel.infos.setdefault(code, []).extend(arg.attribute(code, values, labels))
+                kernel.infos.setdefault(kind, []).extend(arg.attribute(kind, values, labels))
             except Mistake as mistake:
                 self._report(item, mistake)
 
-    def _encoded(self, draft: Draft) -> tuple[list[int], dict[int, Given], int]:
-        """The words of a kernel, too few if there are mistakes; the control codes that are to be filled in, and what is
-        given of them; the number of registers."""
+    def _encoded(self, draft: Draft) -> tuple[Code, dict[int, Given], int]:
+        """The code of a kernel, too short if there are mistakes; the control codes that are to be filled in, and what
+        is given of them; the number of registers."""
         gaps: dict[int, Given] = {}
-        found = [line if isinstance(line, int) else line.statement[2] for line in draft.lines]
-        for at, bits in enumerate(found):
-            if bits is None:
-                line = draft.lines[at]
-                assert isinstance(line, Instruction)
-                try:
-                    found[at] = self._bits(line, at, draft.labels, gaps)
-                except EncodeError as error:
-                    if self.whole or not isinstance(error, UnknownLabel):
-                        self.errors.append(line.error(error.message, error.position, error.hint))
-                except control.ControlError as error:
-                    self.errors.append(line.error(error.message, 0, error.hint, in_control=True))
-        told = [bits for bits in found if bits is not None]
-        used = functools.reduce(operator.or_, told, 0) >> 128  # bits that tell how many registers (``Isa.needs``)
-        return [bits & WORD for bits in told], gaps, max(used, 1).bit_length() - 1
+        statements, labels = draft.lines.statements, draft.labels
+        found = [bits for _, _, bits in statements]
+        codes, branch = control.known, self.isa.encoder.branch
+        for at in [at for at, bits in enumerate(found) if bits is None]:
+            text, body, _ = statements[at]
+            code = codes.get(text, control.REUSE_MASK)
+            if not code & control.REUSE_MASK and (like := branch(body, WORD_BYTES * at, labels)):
+                found[at] = like[0] | code
+                continue
+            try:
+                found[at] = self._bits(statements[at], at, labels, gaps)
+            except EncodeError as error:
+                if self.whole or not isinstance(error, UnknownLabel):
+                    self.errors.append(draft.lines[at].error(error.message, error.position, error.hint))
+            except control.ControlError as error:
+                self.errors.append(draft.lines[at].error(error.message, 0, error.hint, in_control=True))
+        once = set(found)
+        once.discard(None)
+        used = functools.reduce(operator.or_, once, 0) >> 128  # bits that tell how many registers (``Isa.needs``)
+        word = {bits: (bits & WORD).to_bytes(WORD_BYTES, "little") for bits in once}
+        word[None] = b""  # a mistake
+        return Code(b"".join(map(word.__getitem__, found))), gaps, max(used, 1).bit_length() - 1
 
-    def _bits(self, line: Instruction, at: int, labels: Mapping[str, int], gaps: dict[int, Given]) -> int:
+    def _bits(self, statement: Statement, at: int, labels: Mapping[str, int], gaps: dict[int, Given]) -> int:
         """What ``Isa.needs`` gives, with the control code, of instruction number ``at``, which may be a branch."""
-        text, body, _ = line.statement
+        text, body, _ = statement
         if not text or "?" in text:
             gaps[at] = given(text)
             code = NEUTRAL
@@ -332,11 +356,12 @@ class Assembler(Directives):
         from turingas.scheduler.reorder import bare
 
         before = len(self.errors)
-        words, gaps, used = self._encoded(draft)
-        if len(self.errors) > before or len(words) < len(draft.lines):
+        code, gaps, used = self._encoded(draft)
+        if len(self.errors) > before or len(code) < draft.address:
             del self.errors[before:]  # they are told when it is encoded for good
             return
-        kernel = replace(draft.kernel, code=Code(words=words), attributes=self._told(draft))
+        words = code.words
+        kernel = replace(draft.kernel, code=code, attributes=self._told(draft))
         registers = draft.registers[0] if draft.registers else -(-(used + architectures.SPARE_REGISTERS) // UNIT) * UNIT
         free = [(gaps.get(at) == NOTHING or not self.keep) and not isinstance(line, int)
                 for at, line in enumerate(draft.lines)]  # fmt: skip
@@ -428,7 +453,7 @@ class Assembler(Directives):
         draft.kernel.words = found.words
         put(draft.kernel, found.order)
         draft.order = found.order
-        draft.lines = [lines[n] for n in found.order if n < len(lines)]
+        draft.lines = DraftLines.of(lines[n] for n in found.order if n < len(lines))
         for at, text in found.notes:
             if at < len(lines) and not isinstance(line := lines[at], int):
                 self.notes.append((line, text))
@@ -634,20 +659,20 @@ def used_barriers(isa: Isa, code: Code) -> int:
     return max(map(isa.barriers, found), default=0)
 
 
-def tail(isa: Isa, facts: architectures.Arch, words: list[int]) -> list[int]:
-    """What is missing at the end of ``words``: a branch to itself, and NOPs up to a whole number of 128 bytes.
+def tail(isa: Isa, facts: architectures.Arch, code: Code) -> list[int]:
+    """What is missing at the end of ``code``: a branch to itself, and NOPs up to a whole number of 128 bytes.
 
     Instructions are fetched ahead, so something that does no harm has to follow the last one.
     """
     nop = isa.encode("NOP") | control.parse("--:-:-:Y:0")
-    last = len(words)
-    while last and words[last - 1] == nop:
+    last = len(code) // WORD_BYTES
+    while last and code[last - 1] == nop:
         last -= 1
-    stays = last > 0 and _stays(isa, words[last - 1], WORD_BYTES * (last - 1))
-    end = [] if stays else [_loop(isa, WORD_BYTES * len(words))]
-    if not end and not len(words) * WORD_BYTES % CODE_UNIT:
+    stays = last > 0 and _stays(isa, code[last - 1], WORD_BYTES * (last - 1))
+    end = [] if stays else [_loop(isa, len(code))]
+    if not end and not len(code) % CODE_UNIT:
         return []
-    size = (len(words) + len(end)) * WORD_BYTES
+    size = len(code) + len(end) * WORD_BYTES
     missing = -size % CODE_UNIT + facts.code_padding
     return end + [nop] * (missing // WORD_BYTES)
 

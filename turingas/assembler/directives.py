@@ -23,8 +23,8 @@ from turingas.isa import arch as architectures
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.isa import instruction_set
 from turingas.parameter_types import type_size
-from turingas.source.lines import PlainLine
-from turingas.source.parse import Directive, Instruction, Item
+from turingas.source.lines import PlainLine, Source
+from turingas.source.parse import Directive, Instruction, Instructions, Item
 
 HEADER_BITS = {"version": 32, "flags": 32, "type": 16, "abi": 8, "abi_version": 8, "segments": 2}
 LARGEST_DATA = 1 << 28  # bytes that one directive may ask for
@@ -35,6 +35,9 @@ SHARED_NOTE = "more than 48 KB is asked for at launch: declare 0 here and pass t
 #: rounds of loops overlap
 SCHEDULE = ("off", "on", "reorder", "rename", "pipeline")
 OFF, CODES, REORDER, RENAME, PIPELINE = range(len(SCHEDULE))
+
+OPAQUE = ".word"  # in the place of a control code
+NOWHERE = PlainLine("", 0, Source("", []))  # the line of an instruction that has none
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,13 +50,24 @@ class Pipelined(NamedTuple):
     new: list[PlainLine]
 
 
+class DraftLines(Instructions):
+    """The instructions of a kernel. A number stands for an opaque one (.word)."""
+
+    def row(self, values: tuple[Any, ...]) -> Instruction | int:
+        found: Instruction | int = values[0][2] if values[0][0] == OPAQUE else super().row(values)
+        return found
+
+    def append(self, row: Any) -> None:
+        super().append(((OPAQUE, "", row), NOWHERE, None) if isinstance(row, int) else row)
+
+
 @dataclass
 class Draft:
     """A kernel being gathered."""
 
     kernel: Kernel
     item: Directive | None = None  # that began it
-    lines: list[Instruction | int] = field(default_factory=list)  # .word gives a number
+    lines: DraftLines = field(default_factory=DraftLines)
     numbers: list[Directive] = field(default_factory=list)  # the .word, in their order, which stays
     labels: dict[str, int] = field(default_factory=dict)
     registers: tuple[int, Any] | None = None  # as the source says, and where
@@ -140,7 +154,8 @@ class Directives:
         self.data = None
         return kernel
 
-    def _relocate(self) -> None:
+    def _relocate(self, address: int) -> None:
+        """What .reloc said belongs to the instruction at ``address``."""
         draft = self._code()
         rows = draft.kernel.relocations
         for kind, symbol, addend in draft.waiting:
@@ -148,7 +163,7 @@ class Directives:
                 draft.addends.append((len(rows), addend))
                 addend = "0"
             number = None if addend is None else arg.number(addend)
-            rows.append(CodeRelocation(draft.address - WORD_BYTES, kind, symbol, number))
+            rows.append(CodeRelocation(address, kind, symbol, number))
         draft.waiting.clear()
 
     def _directive(self, item: Directive) -> None:
@@ -281,9 +296,10 @@ class Directives:
 
     def _word(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         draft = self._code()
-        draft.lines.append(arg.number(arg.one(args, "a number of 128 bits"), 128))
+        number = arg.number(arg.one(args, "a number of 128 bits"), 128)
+        self._relocate(draft.address)
+        draft.lines.append(number)
         draft.numbers.append(item)
-        self._relocate()
 
     def _bank(self, item: Directive, args: list[str], options: dict[str, str]) -> None:
         bank = arg.number(arg.one(args, "the number of a constant bank"))

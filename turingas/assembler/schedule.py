@@ -158,7 +158,8 @@ def listing(
         for n, item, word in sorted(zip(order, draft.lines, draft.kernel.words), key=lambda row: row[0]):
             if not isinstance(item, int):
                 made[_key(item.origin)].append((item, word, (number, n)))
-    plain, _ = expand(source, filename, defines, include, allow_python, arch)
+    expanded_lines, _ = expand(source, filename, defines, include, allow_python, arch)
+    plain: Sequence[PlainLine] = expanded_lines
     items = parse.parse(plain, facts).items if "rotate" in source else []
     if any(map(rotate.is_marker, items)):
         plain = rotate.lines(plain, items, rotate.find(items)[0])

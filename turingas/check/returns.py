@@ -29,7 +29,7 @@ def check(graph: Graph) -> Iterator[Finding]:
         return
     # a device function of its own section has its tables in those of the kernels, as nvlink put them there (NCCL)
     tables = bool(addresses.branch_tables(graph.kernel)) and addresses.TABLE_BANK in graph.kernel.constants
-    for n, why in sorted(addresses.find(graph.kernel, list(graph.kernel.code)).unknown.items()):
+    for n, why in sorted(addresses.find(graph.kernel).unknown.items()):
         i = graph.instructions[n]
         if i is None or n in told or graph.block_of(n) not in graph.reachable:
             continue

@@ -72,24 +72,25 @@ def branch_tables(kernel: Kernel) -> dict[int, list[int]]:
     return found
 
 
-def find(kernel: Kernel, words: list[int], functions: Iterable[int] = (), names: Iterable[str] = ()) -> Addresses:
-    """The addresses in ``kernel``, whose code is ``words``. ``functions``: where functions begin in its section;
-    ``names``: the symbols that stand for its start."""
-    return _Search(kernel, words, set(functions), set(names) | {kernel.symbol or kernel.name, kernel.section}).found
+def find(kernel: Kernel, functions: Iterable[int] = (), names: Iterable[str] = ()) -> Addresses:
+    """The addresses in the code of ``kernel``. ``functions``: where functions begin in its section; ``names``: the
+    symbols that stand for its start."""
+    return _Search(kernel, set(functions), set(names) | {kernel.symbol or kernel.name, kernel.section}).found
 
 
 class _Search:
-    def __init__(self, kernel: Kernel, words: list[int], functions: set[int], names: set[str]) -> None:
-        self.kernel, self.words, self.functions = kernel, words, functions
+    def __init__(self, kernel: Kernel, functions: set[int], names: set[str]) -> None:
+        self.kernel, self.words, self.functions = kernel, kernel.code, functions
         self.isa = instruction_set(kernel.arch)
-        self.end = WORD_BYTES * len(words)
+        self.end = len(self.words)  # in bytes
+        self.count = self.end // WORD_BYTES
         self.found = Addresses()
         self.flow: dict[int, Instruction] = {}
         self.branches: set[int] = set()  # to a place that they name: they are looked at when one comes by
         if kernel.code.having(self.isa.opcodes(*ELSEWHERE)):
             elsewhere, branch = self.isa.opcodes(*ELSEWHERE), self.isa.decoder.branch
             for n in kernel.code.having(self.isa.opcodes(*FLOW)):
-                if words[n] & OPCODE not in elsewhere and branch(words[n]):
+                if self.words[n] & OPCODE not in elsewhere and branch(self.words[n]):
                     self.branches.add(n)
                 elif i := self._at(n):
                     self.flow[n] = i
@@ -100,7 +101,7 @@ class _Search:
             self._calls(calls)
         self._branches()
         self._returns(bool(calls))
-        for n in [n for n in self.found.immediates if "32@" not in expression(self.isa, words[n], "")]:
+        for n in [n for n in self.found.immediates if "32@" not in expression(self.isa, self.words[n], "")]:
             self.found.unknown[n] = "how its immediate is to be written as a label"
             del self.found.immediates[n]
 
@@ -172,7 +173,7 @@ class _Search:
         result: frozenset[Key] | None = None
         while stack and len(seen) < PATIENCE:
             n, holders = stack.pop()
-            if (n, holders) in seen or n >= len(self.words):
+            if (n, holders) in seen or n >= self.count:
                 continue
             seen.add((n, holders))
             at = self.flow.get(n) or self._at(n)
@@ -214,7 +215,7 @@ class _Search:
             after.append(label.address // WORD_BYTES)
         if _indirect(i):
             after += [t // WORD_BYTES for t in self.targets.get(n, ())]
-        return [m for m in after if 0 <= m < len(self.words)]
+        return [m for m in after if 0 <= m < self.count]
 
     def _may_return(self, call: int) -> bool:
         """Whether the function that ``call`` leads to has a RET. Compilers leave loops by a CALL that is but a jump."""
@@ -227,7 +228,7 @@ class _Search:
         stack, seen = [label.address // WORD_BYTES], set[int]()
         while stack:
             n = stack.pop()
-            while n not in seen and 0 <= n < len(self.words):
+            while n not in seen and 0 <= n < self.count:
                 seen.add(n)
                 i = self._flow(n)
                 if i is not None:
@@ -253,7 +254,7 @@ class _Search:
         if label is None or label.base is not None:
             return RETURN
         start = label.address // WORD_BYTES
-        end = next((n for n in range(start, len(self.words)) if n in self.flow and self.flow[n].base == "RET"), None)
+        end = next((n for n in range(start, self.count) if n in self.flow and self.flow[n].base == "RET"), None)
         key = _base(self.flow[end]) if end is not None else None
         if end is None or key is None:
             return RETURN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from turingas.cubin.elf import Bytes, Elf
@@ -46,8 +46,8 @@ class Code:
     def __init__(self, data: Bytes = b"", words: Sequence[int] | None = None) -> None:
         self._data = data
         self._words = None if words is None else list(words)
-        self._lowest: bytes | None = None  # of bytes, which do not change: the two lowest of each word
-        self._present: set[bytes] = set()  # these, each once
+        self._lowest = b""  # of bytes, which do not change: the two lowest of each word
+        self._present: dict[int, list[bytes]] = {}  # these, each once, by opcode
         self._having: dict[frozenset[int], list[int]] = {}  # ``having``, likewise of bytes
 
     @property
@@ -79,6 +79,11 @@ class Code:
             return iter(self._words)
         return iter([high << 64 | low for low, high in struct.iter_unpack("<QQ", self._data)])
 
+    @property
+    def pieces(self) -> list[bytes]:
+        """The bytes of each word: those that are asked for text by text need not be made numbers first."""
+        return [piece for (piece,) in struct.iter_unpack(f"{WORD_BYTES}s", self.data)]
+
     def having(self, opcodes: frozenset[int]) -> list[int]:
         """The numbers of the words with one of these opcodes (bits 0 to 11)."""
         if self._words is not None:
@@ -86,22 +91,27 @@ class Code:
         found = self._having.get(opcodes)
         if found is not None:
             return found
-        lowest = self._lowest
-        if lowest is None:
-            halves = array("H", bytes(self._data))[:: WORD_BYTES // 2]
-            self._present = {bits.to_bytes(2, sys.byteorder) for bits in set(halves)}
-            lowest = self._lowest = halves.tobytes()
         found = []
-        for bits in self._present:
-            if int.from_bytes(bits, "little") & 0xFFF in opcodes:  # of those that are asked for there are few
-                at = lowest.find(bits)
+        for opcode in self._opcodes() & opcodes:  # of those that are asked for there are few
+            for bits in self._present[opcode]:
+                at = self._lowest.find(bits)
                 while at >= 0:
                     if at % 2 == 0:
                         found.append(at // 2)
-                    at = lowest.find(bits, at + 1)
+                    at = self._lowest.find(bits, at + 1)
         found.sort()
         self._having[opcodes] = found
         return found
+
+    def _opcodes(self) -> Set[int]:
+        """Bits 0 to 11 of the words, of bytes."""
+        if not self._lowest:
+            halves = array("H", bytes(self._data))[:: WORD_BYTES // 2]
+            self._lowest = halves.tobytes()
+            for half in set(halves):
+                bits = half.to_bytes(2, sys.byteorder)
+                self._present.setdefault(int.from_bytes(bits, "little") & 0xFFF, []).append(bits)
+        return self._present.keys()
 
     def immediates(self) -> Sequence[int]:
         """Bits 32 to 63 of the words, where immediates stand."""
@@ -112,10 +122,9 @@ class Code:
 
     def opcodes(self) -> set[int]:
         """Bits 0 to 11 of the words, each once."""
-        self.having(frozenset())
         if self._words is not None:
             return {word & 0xFFF for word in self._words}
-        return {int.from_bytes(bits, "little") & 0xFFF for bits in self._present}
+        return set(self._opcodes())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and (self is other or bytes(self.data) == bytes(other.data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add, or_
 
@@ -89,13 +89,22 @@ class Decoder:
                     done = texts = [""] * len(some)
             if "" in texts:
                 for n in [n for n, text in enumerate(texts) if not text]:
-                    done[n] = self._line(some[n], address + 16 * (start + n), control_code, labels)
+                    done[n] = self.line(some[n], address + 16 * (start + n), control_code, labels)
             lines += done
         return lines
 
-    def learn(self, words: Iterable[int], plain: bool = False) -> None:
-        """Remember the texts of ``words``."""
-        self._write(self._seen(plain), [word & NOT_CODE for word in words], plain)
+    def anywhere(self, words: Sequence[int]) -> list[str]:
+        """What ``lines`` gives for words that mean the same at every address; "" for others."""
+        keys = [word & NOT_CODE for word in words]
+        seen = self._seen(False)
+        self._write(seen, keys, False)
+        lines: list[str] = []
+        for word, text in zip(words, map(seen.__getitem__, keys)):
+            try:
+                lines.append(_codes[word >> CODE] + text if text else "")
+            except ValueError:  # something that is no code
+                lines.append("")
+        return lines
 
     def _seen(self, plain: bool) -> dict[int, str]:
         """The memory of texts. One that is full is not emptied but replaced: another thread may be reading it."""
@@ -137,7 +146,7 @@ class Decoder:
                 pass
         return ""
 
-    def _line(self, word: int, address: int, control_code: bool, labels: Mapping[int, str] | None) -> str:
+    def line(self, word: int, address: int, control_code: bool, labels: Mapping[int, str] | None) -> str:
         """One line as ``lines`` gives it, of any word."""
         if not control_code:
             return self.decode(word, address, labels, plain=True)

@@ -614,6 +614,7 @@ class Target(Field):
         super().__init__(pos, width)
         self.scale, self.relative = scale, relative
         self._distances: dict[int, int] = {}  # bits -> bytes, for many words of a cubin are asked for more than once
+        self._bits: dict[int, int] = {}  # and back
 
     def address(self, word: int, address: int) -> int:
         bits = word & self.mask
@@ -628,12 +629,20 @@ class Target(Field):
         return distance + address + 16 if self.relative else distance
 
     def at(self, target: int, address: int) -> int:
-        units, rest = divmod(target - (address + 16 if self.relative else 0), self.scale)
+        distance = target - address - 16 if self.relative else target
+        bits = self._bits.get(distance)
+        return self._of(distance, target) if bits is None else bits
+
+    def _of(self, distance: int, target: int) -> int:
+        units, rest = divmod(distance, self.scale)
         if rest:
             raise ValueError(f"target {target:#x} is not a multiple of {self.scale}")
         if not -(1 << self.width - 1) <= units < 1 << self.width - 1:
             raise ValueError(f"target {target:#x} is out of range: the distance has {self.width} bits")
-        return self.put(units)
+        if len(self._bits) >= REMEMBERED:
+            self._bits.clear()
+        bits = self._bits[distance] = self.put(units)
+        return bits
 
 
 class BitSet(Field):

@@ -26,7 +26,7 @@ class Isa:
         self.encoder, self.decoder = Encoder(forms), Decoder(forms)
         self.encode, self.find = self.encoder.encode, self.encoder.find
         self.decode, self.lines, self.explain = self.decoder.decode, self.decoder.lines, self.decoder.explain
-        self.learn = self.decoder.learn
+        self.line, self.lines_anywhere = self.decoder.line, self.decoder.anywhere
         #: whole lines with control code, and their words: what ``turingas.encode`` has seen
         self.lines_seen: dict[str, int] = {}
         #: lines of sources, spelled as nvdisasm does -> what they say (``source.parse.Statement``)

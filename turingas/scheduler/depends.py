@@ -87,7 +87,7 @@ def named(kernel: Kernel, graph: Graph) -> set[int] | None:
         for operand in i.operands if i is not None else ():
             if isinstance(operand, Label) and operand.base is None:
                 found.add(operand.address // WORD_BYTES)
-    told = addresses.find(kernel, kernel.words)
+    told = addresses.find(kernel)
     if told.unknown:
         return None
     found |= {address // WORD_BYTES for address in told.held(kernel)}

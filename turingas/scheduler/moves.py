@@ -234,7 +234,7 @@ def pins(kernel: Kernel) -> frozenset[int]:
     for n, i in enumerate(Graph(kernel).instructions):
         if i is None or i.shape.op.relative or any(isinstance(operand, Label) for operand in i.operands):
             found.add(n)
-    known = addresses.find(kernel, kernel.words)
+    known = addresses.find(kernel)
     found |= {*known.immediates, *known.based, *known.unknown}
     found |= {address // WORD_BYTES for address in known.held(kernel)}
     return frozenset(n for n in found if n < len(kernel.words))

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
-from turingas.source.lines import Origin, PlainLine, Source, check_text, decode, plain_lines, split_text
+from turingas.source.lines import Lines, Origin, PlainLine, Source, check_text, decode, plain_lines, split_text
 from turingas.source.python import Python, importing
 
 MAX_LINES = 1_000_000  # generated and included
@@ -36,7 +36,7 @@ def expand(
     include: Sequence[str | os.PathLike[str]] = (),
     allow_python: bool = True,
     arch: str = "sm_75",
-) -> tuple[list[PlainLine], list[AsmError]]:
+) -> tuple[Lines, list[AsmError]]:
     """The plain lines of ``source``, and what is wrong with it. With errors the lines are those that stand there
     without any Python: they may hold mistakes of their own.
 
@@ -61,7 +61,8 @@ def expand(
         expander.text(source, name, path.parent, None, (path.resolve(),))
         expander.errors[:0] = _unused(given, name, expander.python.sources.values())
         if expander.errors:  # the expressions may need what a failed block would have set
-            return [line for line in expander.lines if "{" not in line.text], expander.errors
+            lines = expander.lines
+            return lines.compress(["{" not in text for text in lines.texts]), expander.errors
         return expander.expressions(), expander.errors
 
 
@@ -83,7 +84,7 @@ class _Expander:
     def __init__(self, python: Python, folders: list[Path]) -> None:
         self.python = python
         self.folders = folders
-        self.lines: list[PlainLine] = []
+        self.lines = Lines()
         self.errors: list[AsmError] = []
         self.room = MAX_LINES
         self.braces = False  # whether a line may hold an {expression}
@@ -103,7 +104,8 @@ class _Expander:
             number += 1
             if opening is None and not comments.open:
                 start, number = number, marked[bisect_left(marked, number)]
-                self.lines += plain_lines(written[start - 1 : number - 1], start, source)
+                if start < number:
+                    self.lines.extend(plain_lines(written[start - 1 : number - 1], start, source))
                 if number > len(written):
                     break
             raw = written[number - 1]
@@ -194,11 +196,11 @@ class _Expander:
         if self.room < 0:
             raise origin.error(f"more than {MAX_LINES:,} lines generated or included", "is there an endless loop?")
 
-    def expressions(self) -> list[PlainLine]:
+    def expressions(self) -> Lines:
         """The lines with every {expression} replaced by its value."""
         if not self.braces:
             return self.lines
-        lines = []
+        lines = Lines()
         for line in self.lines:
             if "{" not in line.text:
                 lines.append(line)

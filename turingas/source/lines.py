@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, overload
 
 from turingas.errors import AsmError
 
@@ -86,10 +87,12 @@ class PlainLine(NamedTuple):
     @property
     def place(self) -> tuple[str, int]:
         """File and line of its origin."""
-        return places([self])[0]
+        source = self.source
+        return source.file, self.number if source.block is None else source.block.line
 
 
 Kind = TypeVar("Kind", bound=tuple[Any, ...])
+Self = TypeVar("Self", bound="Columns[Any]")
 
 
 def maker(kind: type[Kind]) -> Callable[[tuple[Any, ...]], Kind]:
@@ -97,22 +100,95 @@ def maker(kind: type[Kind]) -> Callable[[tuple[Any, ...]], Kind]:
     return functools.partial(tuple.__new__, kind)
 
 
-_line = maker(PlainLine)
+class Columns(Sequence[Kind]):
+    """Named tuples of one kind, field by field: a row is made when it is asked for, and of most nobody asks."""
+
+    kind: type[Any]  # the named tuple
+
+    def __init__(self, *columns: Any) -> None:
+        self.columns: tuple[Any, ...] = columns or tuple([] for _ in self.kind._fields)
+
+    def row(self, values: tuple[Any, ...]) -> Any:
+        """The row with these fields."""
+        return tuple.__new__(self.kind, values)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.row, zip(*self.columns))
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+    @overload
+    def __getitem__(self: Self, at: slice) -> Self: ...
+    def __getitem__(self, at: Any) -> Any:
+        values = [column[at] for column in self.columns]
+        return type(self)(*values) if isinstance(at, slice) else self.row(tuple(values))
+
+    def __setitem__(self, at: Any, new: Any) -> None:
+        """A row, or (``at`` a slice) rows of this kind."""
+        values = type(self).of(new).columns if isinstance(at, slice) else new
+        for column, value in zip(self.columns, values):
+            column[at] = value
+
+    def append(self, row: Sequence[Any]) -> None:
+        for column, value in zip(self.columns, row):
+            column.append(value)
+
+    def extend(self, more: Columns[Kind], start: int = 0, end: int | None = None) -> None:
+        """Append rows ``start`` to ``end`` of ``more``."""
+        for column, values in zip(self.columns, more.columns):
+            if isinstance(column, Columns):
+                column.extend(values, start, end)
+            else:
+                column += values[start:end]
+
+    def compress(self: Self, keep: Sequence[object]) -> Self:
+        """The rows at which ``keep`` has something true."""
+        return type(self)(*[
+            column.compress(keep) if isinstance(column, Columns) else list(itertools.compress(column, keep))
+            for column in self.columns
+        ])  # fmt: skip
+
+    @classmethod
+    def of(cls: type[Self], rows: Iterable[Any]) -> Self:
+        """These rows."""
+        if isinstance(rows, cls):
+            return rows
+        made = cls()
+        for row in rows:
+            made.append(row)
+        return made
 
 
-def plain_lines(texts: Iterable[str], first: int, source: Source) -> list[PlainLine]:
+class Lines(Columns[PlainLine]):
+    """Plain lines."""
+
+    kind = PlainLine
+    texts = property(lambda self: self.columns[0])
+    numbers = property(lambda self: self.columns[1])
+    sources = property(lambda self: self.columns[2])
+
+
+def plain_lines(raw: Sequence[str], first: int, source: Source) -> Lines:
     """Lines of ``source``, from number ``first`` on, that hold nothing to be replaced: without comments of #, and
     without those that are blank."""
-    return [
-        _line((text, number, source))
-        for number, raw in enumerate(texts, first)
-        if (text := raw.partition("#")[0]) and not text.isspace()
-    ]
+    texts = [text.partition("#")[0] for text in raw]
+    numbers = [number for number, text in enumerate(texts, first) if text and not text.isspace()]
+    if len(numbers) < len(texts):
+        texts = [text for text in texts if text and not text.isspace()]
+    return Lines(texts, numbers, [source] * len(texts))
 
 
-def places(lines: Iterable[PlainLine]) -> list[tuple[str, int]]:
+def places(lines: Lines) -> list[tuple[str, int]]:
     """File and line of the origin of each."""
-    return [(at.file, number if at.block is None else at.block.line) for _, number, at in lines]
+    sources = set(lines.sources)
+    if len(sources) == 1 and (only := sources.pop()).block is None:
+        return list(zip(itertools.repeat(only.file), lines.numbers))
+    return [
+        (at.file, number if at.block is None else at.block.line) for number, at in zip(lines.numbers, lines.sources)
+    ]
 
 
 def column_in(written: str, plain: str, position: int) -> int:

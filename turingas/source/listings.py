@@ -61,6 +61,8 @@ class Source(NamedTuple):
 
 def is_listing(text: str) -> bool:
     """Whether nvdisasm or cuobjdump printed it."""
+    if "/" not in text:  # both begin every line of code with its address, /*0000*/, and sources are long
+        return False
     if any(mark in text for mark in MARKED) and MARKS.search(text):
         return True
     return "/* 0x" in text and WORD.search(text) is not None

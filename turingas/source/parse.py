@@ -11,11 +11,11 @@ scoreboards 0 to 3), and `CS2R R0, SR_CLOCKLO` reads 32 bits.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-from collections.abc import Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 from turingas.errors import AsmError, EncodeError
 from turingas.isa import control as control_codes
@@ -24,7 +24,7 @@ from turingas.isa.decode import SEEN
 from turingas.isa.isa import instruction_set
 from turingas.source.dialect import Dialect, Repair, default_stall
 from turingas.source.expand import expand
-from turingas.source.lines import Origin, PlainLine, column_in, maker
+from turingas.source.lines import Columns, Lines, Origin, PlainLine, column_in, maker
 from turingas.source.names import BLOCKS, NameProblem, Names, number, problem, words
 
 # Control code (two or more colons inside one word), guard, mnemonic. What follows are the operands.
@@ -93,9 +93,6 @@ class Instruction(NamedTuple):
         return f"Instruction({self.control!r}, {self.body!r})"
 
 
-_instruction = maker(Instruction)
-
-
 class Label(NamedTuple):
     """`name:`"""
 
@@ -127,14 +124,58 @@ class Directive(NamedTuple):
         return self.origin.error_at(message, hint, at or self.name)
 
 
-_label, _directive = maker(Label), maker(Directive)
+_line, _label, _directive = maker(PlainLine), maker(Label), maker(Directive)
 Item = Instruction | Label | Directive
+
+
+class Instructions(Columns[Instruction]):
+    """Instructions that follow one another."""
+
+    kind = Instruction
+    statements = property(lambda self: self.columns[0])
+    lines = property(lambda self: self.columns[1])
+    names = property(lambda self: self.columns[2])
+
+    def __init__(self, *columns: Any) -> None:
+        super().__init__(*(columns or ([], Lines(), [])))
+
+
+class Items(Sequence[Item]):
+    """What the lines of a source say: its instructions, and labels and directives, each with how many instructions
+    stand before it."""
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self.instructions = Instructions()
+        self.others: list[tuple[int, Label | Directive]] = []
+        for item in items:
+            if isinstance(item, Instruction):
+                self.instructions.append(item)
+            else:
+                self.others.append((len(self.instructions), item))
+
+    def __len__(self) -> int:
+        return len(self.instructions) + len(self.others)
+
+    def __iter__(self) -> Iterator[Item]:
+        rows, done = iter(self.instructions), 0
+        for at, item in self.others:
+            yield from itertools.islice(rows, at - done)
+            yield item
+            done = at
+        yield from rows
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | list[Item]:
+        return list(self)[at]
 
 
 class Parsed(NamedTuple):
     """The items of a source file and the errors of the lines that gave none."""
 
-    items: list[Item]
+    items: Sequence[Item]
     errors: list[AsmError]
     whole: bool = True  # False when inline Python or an include failed: what they would have defined is missing
     schedules: Sequence[Directive] = ()  # those of the items that are .schedule
@@ -157,7 +198,7 @@ def read(
 
 def parse(lines: Sequence[PlainLine], arch: str = "sm_75", default_control: str | None = None) -> Parsed:
     """Plain lines -> items."""
-    return _Parser(arch, default_control).parse(lines)
+    return _Parser(arch, default_control).parse(Lines.of(lines))
 
 
 class _Section:
@@ -165,7 +206,7 @@ class _Section:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.lines: list[PlainLine] = []
+        self.lines = Lines()
         self.blocks: list[Directive] = []  # what its <params> and <smem> stand for
         self.shared: PlainLine | None = None
 
@@ -179,7 +220,7 @@ class _Parser:
                 control_codes.parse(default_control)
             except control_codes.ControlError as error:
                 raise AsmError(f"default control code: {error.message}", hint=error.hint) from None
-        self.items: list[Item] = []
+        self.items = Items()
         self.errors: list[AsmError] = []
         self.schedules: list[Directive] = []
         self.constants: list[Directive] = []  # bank 3, which the kernels of a file share
@@ -189,9 +230,9 @@ class _Parser:
         #: mnemonics that were seen to be written as nvdisasm does, and whether they may have a branch target
         self.same: dict[str, bool] = {}
 
-    def parse(self, lines: Sequence[PlainLine]) -> Parsed:
+    def parse(self, lines: Lines) -> Parsed:
         sections = self.sections(lines)
-        self.items += self.constants + sections[0].blocks
+        self.add(self.constants + sections[0].blocks)
         self.turingas = self.blocks and len(sections) == 1
         dialect = Dialect(self.arch.orders_by_name, self.turingas)
         for section in sections:
@@ -201,48 +242,55 @@ class _Parser:
 
     # Blocks and sections
 
-    def sections(self, lines: Sequence[PlainLine]) -> list[_Section]:
+    def sections(self, lines: Lines) -> list[_Section]:
         """Split the lines at .kernel and .function, and take the blocks out of them."""
         common = section = _Section(Names(self.arch))
         sections = [common]
         block = ""  # the block that the line is in
         opening: PlainLine | None = None
-        for line in lines:
-            text = line.text
-            if opening is None and "<" not in text and text[0] not in " \t.":
-                section.lines.append(line)
-            elif opening is not None:
-                before, found, after = _closing(text, block)
-                self.declare(section, block, line, before)
-                if found:
-                    opening = None
-                    if after.strip():
-                        self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
+        texts, done = lines.texts, 0
+        for at in [at for at, text in enumerate(texts) if text[0] in " \t." or "<" in text]:
+            text = texts[at]
+            if opening is not None:
+                for line in lines[done : at + 1]:  # only the last may end the block
+                    opening = self.closing(section, block, line, opening)
+                done = at + 1
             elif "<" in text and (tag := _BLOCK.match(text)):
-                slash, block, rest = tag[1], tag[2].lower(), tag[3]
+                section.lines.extend(lines, done, at)
+                done = at + 1
+                slash, block = tag[1], tag[2].lower()
                 self.blocks = True
                 if slash or block not in BLOCKS:
-                    self.errors.append(_unknown_block(line, slash, block))
+                    self.errors.append(_unknown_block(lines[at], slash, block))
                     continue
-                before, found, after = _closing(rest, block)
-                opening = None if found else line
-                self.declare(section, block, line, before)
-                if after.strip():
-                    self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
+                opening = self.closing(section, block, lines[at], lines[at], tag[3])
             elif (found_name := _DIRECTIVE.match(text)) and found_name[1] in _SECTIONS:
+                section.lines.extend(lines, done, at)
+                done = at
                 section = _Section(Names(self.arch, common.names))
                 sections.append(section)
-                section.lines.append(line)
-            else:
-                section.lines.append(line)
-        if opening is not None:
+        if opening is None:
+            section.lines.extend(lines, done)
+        else:
+            for line in lines[done:]:
+                self.declare(section, block, line, line.text)
             self.errors.append(opening.origin.error(f"<{block}> is never closed", f"add </{block}>"))
         for later in sections[1:]:
-            if not later.lines[0].text.lstrip().startswith(".function"):
+            if not later.lines.texts[0].lstrip().startswith(".function"):
                 later.blocks[:0] = common.blocks
-        if len(sections) > 1 and all(_DIRECTIVE.match(line.text) for line in common.lines):
+        if len(sections) > 1 and all(map(_DIRECTIVE.match, common.lines.texts)):
             common.blocks = []  # there is no default kernel
         return sections
+
+    def closing(
+        self, section: _Section, block: str, line: PlainLine, opening: PlainLine | None, text: str | None = None
+    ) -> PlainLine | None:
+        """A line of a block, or the rest of one. None if the block ends there, else ``opening``."""
+        before, found, after = _closing(line.text if text is None else text, block)
+        self.declare(section, block, line, before)
+        if after.strip():
+            self.errors.append(line.origin.error(f"text after </{block}>", "put it on a line of its own"))
+        return None if found else opening
 
     def declare(self, section: _Section, block: str, line: PlainLine, text: str) -> None:
         """One line of a block."""
@@ -278,102 +326,128 @@ class _Parser:
 
     def statements(self, section: _Section, dialect: Dialect) -> None:
         """Append the items of a section's lines."""
-        names = section.names
-        resolve = bool(names.meaning or names.memory)
-        items = self.items
-        head = _HEAD.match
+        names, lines = section.names, section.lines
+        texts = lines.texts
         labels: dict[str, PlainLine] = {}
-        turingas = self.turingas
-        quick = not (resolve or turingas)
-        seen: dict[str, Statement] = self.isa.statements if quick else {}
-        lines = section.lines
-        texts = [line.text for line in lines]
-        plain: list[Statement] = []  # of the lines since the last item
-        for at, (text, known) in enumerate(zip(texts, map(seen.get, texts))):
-            bare = known is None and (text[-1] == ":" and " " not in text or text[0] == "." and ":" not in text)
-            if known is None and quick and not bare:
-                known = self.plain(text)
-            if known is not None:
-                plain.append(known)
-                continue
-            if plain:
-                items += map(_instruction, zip(plain, lines[at - len(plain) : at], repeat(None)))
-                plain = []
-            line = lines[at]
-            statement, _, rest = text.partition(";")
-            start = None if bare else head(statement)  # bare: a label or a directive alone
+        known: list[Statement | None] = [None] * len(lines)
+        if not (names.meaning or names.memory or self.turingas):
+            known = list(map(self.isa.statements.get, texts))
+            told = self.told(dict.fromkeys([text for text, seen in zip(texts, known) if seen is None]), dialect)
+            known = list(map(told.get, texts, known))
+        whose: list[Names | None] = [None] * len(lines)
+        behind = len(self.items.instructions)  # all that stand before the line, once ``at`` is added
+        numbers, sources = lines.numbers, lines.sources
+        for at in [at for at, statement in enumerate(known) if statement is None]:
+            line = _line((texts[at], numbers[at], sources[at]))
+            start = None if _bare(line.text) else _HEAD.match(line.text.partition(";")[0])
             if start is None:
-                self.other(line, section, labels, dialect)
-                continue
-            control, guard, mnemonic = start.groups()
-            if rest and ";" in rest:
-                message, column = "two instructions on one line", text.find(";") + 2
-                self.errors.append(line.origin.error(message, "write one a line", column))
-                continue
-            written = mnemonic
-            mnemonic, repair = dialect[mnemonic]
-            if repair is None and mnemonic == written:
-                self.same[mnemonic] = self.isa.forms.leads(mnemonic)
-            operands = statement[start.end() :].strip()
+                found = self.other(line, section, labels, behind + at)
+                if found is None:
+                    behind -= 1
+                    continue
+                line, start = found
+                texts[at] = line.text
             try:
-                if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
-                    operands = ", ".join([names[operand] for operand in operands.split(", ")])
-                if guard and guard.lstrip("@!") in names.meaning:
-                    names.guards.add(guard.lstrip("@!"))
-                    guard = guard.replace(guard.lstrip("@!"), names.meaning[guard.lstrip("@!")])
+                statement = self.statement(line.text, start, names, dialect)
+                if statement is None:
+                    message, column = "two instructions on one line", line.text.find(";") + 2
+                    self.errors.append(line.origin.error(message, "write one a line", column))
             except NameProblem as error:
+                statement = None
                 self.errors.append(problem(error, line))
-                continue
-            body = _body(guard, mnemonic, operands, repair)
-            same = quick and body == _body(guard, written, operands, None)
-            if same and repair and not self.isa.forms.leads(mnemonic):
-                with contextlib.suppress(EncodeError):  # the next of its like is known to be right as it stands
-                    self.isa.needs(body, 0, {})
-            if control is None:
-                control = self.default_control or ""  # the assembler works it out
-            else:
-                if control not in control_codes.known:
-                    with contextlib.suppress(control_codes.ControlError):  # the assembler tells
-                        control_codes.parse(control)
-                if control[-1] == "-" and control.count(":") == 4:
-                    control = control[:-1] + default_stall(mnemonic)
-                if turingas and control[:2].isdecimal() and control[0] != "0":
-                    control = f"0x{int(control[:2]):02x}{control[2:]}"
-            items.append(Instruction((control, body, None), line, names))
-        items += map(_instruction, zip(plain, lines[len(lines) - len(plain) :], repeat(None)))
+            if statement is None:
+                behind -= 1
+            known[at], whose[at] = statement, names
+        made = Instructions(known, lines, whose)
+        self.items.instructions.extend(made.compress(known) if None in known else made)
 
-    def plain(self, text: str) -> Statement | None:
-        """A line that needs no more than to be taken apart, as all of a listing: with a control code that was seen
-        before, and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone; or a
-        mnemonic that was seen to stand as nvdisasm writes it. The former are remembered by their whole text. None for
-        other lines, and where names of the source may stand for something."""
+    def add(self, items: Iterable[Directive]) -> None:
+        """Append directives."""
+        at = len(self.items.instructions)
+        self.items.others += [(at, item) for item in items]
+
+    def told(self, texts: Iterable[str], dialect: Dialect) -> dict[str, Statement]:
+        """What lines say where no names are declared, those of them that begin as an instruction: each text once,
+        however often it stands in the source.
+
+        Most need no more than to be taken apart, as all of a listing: they have a control code that was seen before,
+        and an instruction whose like was encoded before, for the encoder takes nvdisasm's spelling alone. These are
+        remembered by their whole text. So do those with a mnemonic that was seen to stand as nvdisasm writes it."""
+        isa, names = self.isa, Names(self.arch)
+        found: dict[str, Statement] = {}
+        plain: dict[str, Statement] = {}
+        codes, encoded = control_codes.known, isa.encoder.known
+        for text in texts:
+            head, _, rest = text.partition(";")
+            control, _, body = head.partition("  ")  # as ``decode`` writes it
+            code = codes.get(control)
+            if code is not None and (not rest or rest.isspace()):
+                bits = encoded(body)
+                if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
+                    whole = bits | code
+                    plain[text] = control, body, isa.whole(bits, code) if whole & control_codes.REUSE_MASK else whole
+                    continue
+                mnemonic, operands = _mnemonic(body)
+                leads = self.same.get(mnemonic)
+                if leads is not None and not (("[" in operands or "." in operands) and _odd(operands)):
+                    found[text] = (control, body, None) if leads else self.encoded(control, body)
+                    continue
+            if not _bare(text) and (start := _HEAD.match(head)):
+                statement = self.statement(text, start, names, dialect)
+                if statement is not None:
+                    found[text] = self.encoded(statement[0], statement[1])
+        if len(isa.statements) + len(plain) > SEEN:
+            isa.statements.clear()
+        if len(plain) <= SEEN:
+            isa.statements.update(plain)
+        found.update(plain)
+        return found
+
+    def statement(self, text: str, start: re.Match[str], names: Names, dialect: Dialect) -> Statement | None:
+        """What a line says that begins as an instruction (``start``: by ``_HEAD``); None if there are two. NameProblem
+        where names are used as they cannot be."""
         statement, _, rest = text.partition(";")
-        control, _, body = statement.partition(" ")
-        code = control_codes.known.get(control)
-        if code is None or rest and not rest.isspace():
+        control, guard, mnemonic = start.groups()
+        if rest and ";" in rest:
             return None
-        body, isa = body.strip(), self.isa
-        bits = isa.encoder.known(body)
-        if bits is not None and "] [" not in body and ("-" not in body or not _MINUS(body)):
-            if len(isa.statements) >= SEEN:
-                isa.statements.clear()
-            whole = isa.whole(bits, code) if (bits | code) & control_codes.REUSE_MASK else bits | code
-            found = isa.statements[text] = control, body, whole
-            return found
-        mnemonic, _, operands = body.partition(" ")
-        if mnemonic[:1] == "@":
-            mnemonic, _, operands = operands.partition(" ")
-        leads = self.same.get(mnemonic)
-        if leads is None or ("[" in operands or "." in operands) and _odd(operands):
-            return None
-        if bits is None and not leads and "@" not in operands:
-            with contextlib.suppress(EncodeError):  # the assembler tells
-                bits = isa.needs(body, 0, {})
-        return control, body, None if bits is None else isa.whole(bits, code)
+        written = mnemonic
+        mnemonic, repair = dialect[mnemonic]
+        if repair is None and mnemonic == written:
+            self.same[mnemonic] = self.isa.forms.leads(mnemonic)
+        operands = statement[start.end() :].strip()
+        resolve = names.meaning or names.memory
+        if operands and (resolve or "[" in operands or "Dim." in operands or "Idx." in operands):
+            operands = ", ".join([names[operand] for operand in operands.split(", ")])
+        if guard and guard.lstrip("@!") in names.meaning:
+            names.guards.add(guard.lstrip("@!"))
+            guard = guard.replace(guard.lstrip("@!"), names.meaning[guard.lstrip("@!")])
+        body = _body(guard, mnemonic, operands, repair)
+        if control is None:
+            return self.default_control or "", body, None  # the assembler works it out
+        if control not in control_codes.known:
+            with contextlib.suppress(control_codes.ControlError):  # the assembler tells
+                control_codes.parse(control)
+        if control[-1] == "-" and control.count(":") == 4:
+            control = control[:-1] + default_stall(mnemonic)
+        if self.turingas and control[:2].isdecimal() and control[0] != "0":
+            control = f"0x{int(control[:2]):02x}{control[2:]}"
+        return control, body, None
 
-    def other(self, line: PlainLine, section: _Section, labels: dict[str, PlainLine], dialect: Dialect) -> None:
-        """A line that does not start as an instruction: a label, a directive, or nonsense."""
-        text = line.text
+    def encoded(self, control: str, body: str) -> Statement:
+        """The statement of a control code and an instruction, with what they encode to if that is the same everywhere.
+        What its operands look like is known from now on."""
+        mnemonic, operands = _mnemonic(body)
+        if control in control_codes.known and "@" not in operands and not self.isa.forms.leads(mnemonic):
+            with contextlib.suppress(EncodeError):  # the assembler tells
+                return control, body, self.isa.whole(self.isa.needs(body, 0, {}), control_codes.known[control])
+        return control, body, None
+
+    def other(
+        self, line: PlainLine, section: _Section, labels: dict[str, PlainLine], at: int
+    ) -> tuple[PlainLine, re.Match[str]] | None:
+        """A line that does not start as an instruction: a label, a directive, or nonsense; ``at`` instructions stand
+        before it. The instruction that follows a label, as a line of its own, and how it starts."""
+        text, others = line.text, self.items.others
         label = _LABEL.match(text) if ":" in text else None
         if label:
             name = label[1]
@@ -385,29 +459,33 @@ class _Parser:
                 self.errors.append(line.origin.error_at(message, "rename one of them", name))
             else:
                 labels[name] = line
-                self.items.append(_label((name, line)))
+                others.append((at, _label((name, line))))
             if label.end() == len(text):
-                return
+                return None
             rest = line._replace(text=text[label.end() :])
-            if _HEAD.match(rest.text.partition(";")[0]):
-                behind = _Section(section.names)
-                behind.lines = [rest]
-                self.statements(behind, dialect)
-            elif rest.text.strip():
+            if start := _HEAD.match(rest.text.partition(";")[0]):
+                return rest, start
+            if rest.text.strip():
                 self.errors.append(_nonsense(rest))
-            return
+            return None
         directive = _DIRECTIVE.match(text)
         if directive is None:
             self.errors.append(_nonsense(line))
-            return
+            return None
         arguments = text[directive.end() :].rstrip(" ;")
         args = _ARGUMENT.findall(arguments) if '"' in arguments else arguments.replace(",", " ").split()
         item = _directive((directive[1], tuple(args), line))
-        self.items.append(item)
+        others.append((at, item))
         if item.name == "schedule":
             self.schedules.append(item)
-        if directive[1] in _SECTIONS:
-            self.items += section.blocks
+        if item.name in _SECTIONS:
+            others += [(at, block) for block in section.blocks]
+        return None
+
+
+def _bare(text: str) -> bool:
+    """Whether a line is a label or a directive alone, at the first glance."""
+    return text[-1] == ":" and " " not in text or text[0] == "." and ":" not in text
 
 
 def place_of_code(text: str) -> tuple[int, int] | None:
@@ -421,6 +499,14 @@ def place_of_code(text: str) -> tuple[int, int] | None:
         return None
     first = next(n for n in (1, 2, 3) if found[n])
     return start + found.start(first), start + (found.end(1) if first == 1 else found.start(first))
+
+
+def _mnemonic(body: str) -> tuple[str, str]:
+    """Mnemonic and operands of an instruction, without its guard."""
+    mnemonic, _, operands = body.partition(" ")
+    if mnemonic[:1] == "@":
+        mnemonic, _, operands = operands.partition(" ")
+    return mnemonic, operands
 
 
 def _odd(operands: str) -> bool:

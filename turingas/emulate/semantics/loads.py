@@ -381,7 +381,8 @@ def _check_store(k: Cohort, space: str, address: Array, nbytes: int, mask: Array
 
 @semantics("QSPC")
 def query_space(i: Instruction, m: Maker) -> Step:
-    """Whether a generic address lies in global, shared or local memory (.D: that of another block of the cluster)."""
+    """Whether a generic address lies in global, shared or local memory. .S: the block's own; .D: that of any block of
+    the cluster (isspacep.shared::cluster), its own too, as libcu++'s barriers take it."""
     pred, reg, mem = i.operands
     if not _written(reg).zero:
         raise Unsupported("the register that QSPC writes")
@@ -396,11 +397,10 @@ def query_space(i: Instruction, m: Maker) -> Step:
             put(k, ~(shared | local))
         elif asked == "L":
             put(k, local)
-        elif k.wave.shared.cluster > 1:
-            own = get(k).astype(np.uint32) >> memory.RANK == k.wave.rank[k.rows]
-            put(k, shared & (own if asked == "S" else ~own))
+        elif asked == "S" and k.wave.shared.cluster > 1:
+            put(k, shared & (get(k).astype(np.uint32) >> memory.RANK == k.wave.rank[k.rows]))
         else:
-            put(k, shared if asked == "S" else np.zeros_like(shared))
+            put(k, shared)
 
     return step
 

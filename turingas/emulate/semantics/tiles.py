@@ -53,7 +53,7 @@ def _tf32(bits: Array) -> Array:
 LOADED: dict[str, Callable[[Array], Array]] = {"tf32": _tf32, "tf32.ftz": _tf32}
 TILE = 128  # alignment of a tile in shared memory
 
-UNKNOWN = "nothing public tells where its slices go, and no card was asked; tiles are loaded and stored"
+UNKNOWN = "nothing public tells where its slices go, and cards were asked too little; tiles are loaded and stored"
 
 
 class Wrong(Exception):
