@@ -21,7 +21,7 @@ from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.given import NOTHING, Given, whole
-from turingas.scheduler import boards
+from turingas.scheduler import boards, rounds
 from turingas.scheduler.codes import codes
 from turingas.scheduler.ways import Ways
 
@@ -185,6 +185,22 @@ def domino(count: int) -> Kernel:
 @pytest.mark.parametrize("many", [branchy, domino])
 def test_time_grows_with_the_code_and_not_with_its_square(many: Callable[[int], Kernel]) -> None:
     assert calls(many(160)) < 2.4 * calls(many(80))
+
+
+def test_rounds_of_loops_take_no_time() -> None:
+    """A way may come through a block hundreds of times; how long its instructions take is looked up once."""
+    lines = ["loop:", "LDG.E R8, desc[UR4][R2.64];", "FADD R9, R8, R8;", "ISETP.NE.AND P0, PT, R9, RZ, PT;"]
+    ways = Ways(Graph(turingas.assemble("\n".join([*lines, "@P0 BRA loop;", "EXIT;"]), arch="sm_90").texts[0]))
+    asked: list[int] = []
+
+    def takes(n: int, role: int) -> int:
+        asked.append(n)
+        return 100
+
+    nothing = [7] * len(ways.facts)
+    once = rounds.cycles(ways, [0], nothing, [0, *nothing[1:]], [0, 1, 0, 0, *[0] * len(nothing)], takes)
+    often = rounds.cycles(ways, [0] * 1000, nothing, [0, *nothing[1:]], [0, 1, 0, 0, *[0] * len(nothing)], takes)
+    assert asked == [0, 0] and once > 100 and often == 1000 * once
 
 
 def test_a_function_returns_to_who_called_it() -> None:

@@ -7,6 +7,7 @@ waits from another, and no times.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE
 from turingas.scheduler.ways import Ways
@@ -50,14 +51,48 @@ def cycles(
     that it waits for; ``takes``: cycles of an instruction's sources (LATE) or results (VARIABLE)."""
     done = [0] * SCOREBOARDS
     now = 0
+    plans: dict[int, tuple[list[_Step], int]] = {}
     for number in blocks:
-        block = ways.graph.blocks[number]
-        for n in range(block.start, block.end):
-            if waits[n]:
-                now = max([now, *(done[board] for board in range(SCOREBOARDS) if waits[n] >> board & 1)])
-            for board, role in ((read[n], LATE), (write[n], VARIABLE)):
-                if board < SCOREBOARDS:
-                    done[board] = max(done[board], now + takes(n, role))
-            this = ways.facts[n]
-            now += 1 if this is None else ways.lat.issue(this.i)
+        if number not in plans:
+            plans[number] = _plan(ways, number, read, write, waits, takes)
+        steps, rest = plans[number]
+        for step in steps:
+            now += step.idle
+            for board in step.waits:
+                if done[board] > now:
+                    now = done[board]
+            for board, later in step.sets:
+                if now + later > done[board]:
+                    done[board] = now + later
+        now += rest
     return now
+
+
+class _Step(NamedTuple):
+    """An instruction that waits for scoreboards, or sets some, and in how many cycles; ``idle``: cycles before it."""
+
+    idle: int
+    waits: list[int]
+    sets: list[tuple[int, int]]
+
+
+def _plan(
+    ways: Ways,
+    number: int,
+    read: Sequence[int],
+    write: Sequence[int],
+    waits: Sequence[int],
+    takes: Callable[[int, int], int],
+) -> tuple[list[_Step], int]:
+    """What matters of a block, which a way may come through often; and the cycles behind the last of it."""
+    steps, passed = [], 0
+    block = ways.graph.blocks[number]
+    for n in range(block.start, block.end):
+        both = (read[n], LATE), (write[n], VARIABLE)
+        sets = [(board, takes(n, role)) for board, role in both if board < SCOREBOARDS]
+        if waits[n] or sets:
+            steps.append(_Step(passed, [board for board in range(SCOREBOARDS) if waits[n] >> board & 1], sets))
+            passed = 0
+        this = ways.facts[n]
+        passed += 1 if this is None else ways.lat.issue(this.i)
+    return steps, passed
