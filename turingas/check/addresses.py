@@ -85,7 +85,7 @@ def _wavefronts(offsets: bytes, size: int) -> tuple[int, int]:
 def _sectors(offsets: bytes, size: int, aligned: bool) -> tuple[int, int]:
     """Sectors that a request takes, at the best place of its base if that is not aligned, and how many would do."""
     lanes = np.frombuffer(offsets, np.int64)
-    needed = -(-len(np.unique(lanes)) * size // SECTOR)
+    needed = -(-len(set(lanes.tolist())) * size // SECTOR)
     start = lanes - lanes.min() // SECTOR * SECTOR
     bases = [0] if aligned else range(0, SECTOR, size)
     return min(int(sectors(start[None] + base, LANES, size)[0]) for base in bases), needed

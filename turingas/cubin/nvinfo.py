@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from turingas.cubin.elf import Bytes
 from turingas.errors import CubinError
@@ -67,8 +67,7 @@ CODES = {name: code for code, name in NAMES.items()}
 RECORDS = {"MBARRIER_INSTR_OFFSETS": 4, "INSTR_REG_MAP": 3, "UNUSED_LOAD_BYTE_OFFSET": 2}
 
 
-@dataclass(frozen=True)
-class Info:
+class Info(NamedTuple):
     """One attribute. ``value`` is a number (formats NVAL, BVAL, HVAL) or bytes (SVAL)."""
 
     format: int

@@ -27,7 +27,7 @@ def put(kernel: Kernel, order: Sequence[int]) -> None:
         if not size:
             return info
         records = sorted((moved(words[n]), *words[n + 1 : n + size]) for n in range(0, len(words), size))
-        return replace(info, value=b"".join(word.to_bytes(4, "little") for record in records for word in record))
+        return info._replace(value=b"".join(word.to_bytes(4, "little") for record in records for word in record))
 
     kernel.words = [kernel.words[n] for n in order]
     kernel.relocations[:] = [replace(row, address=moved(row.address)) for row in kernel.relocations]
