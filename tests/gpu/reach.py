@@ -33,6 +33,7 @@ SHARED = (
     "arrive_behind_copies", "make_mbarrier", "test_mbarrier", "try_mbarrier", "arrive", "expect",
     "arrive_in_cluster", "expect_in_cluster", "bulk_store", "bulk_reduce", "tile_store",
 )  # fmt: skip
+MBARRIER = slice(128, 130)  # words of what each block gives
 TWO = ("bulk_load", "bulk_copy", "tile_load")  # with a second address
 FAULT = r"CUDA_ERROR_\w+ \(7[01]\d\)"  # what the driver says of a kernel that ended with an error
 Case = tuple[str, int, int, int]  # kernel, the block that acts, whose bits its first and its second address have
@@ -50,7 +51,8 @@ def cases() -> list[Case]:
 
 
 def run(case: Case, device: str, made: bytes) -> list[int] | str:
-    """What lies in shared memory of both blocks and in global memory afterwards; "!" and a word of the error."""
+    """What lies in shared memory of both blocks and in global memory afterwards; "!" and a word of the error. The words
+    of the mbarriers are left out: a card gives 0 for them, whatever they have heard."""
     name, acting, to, told = case
     out, given = np.zeros((2, 192), np.uint32), np.arange(0x555000, 0x555080, dtype=np.uint32).reshape(4, 32)
     tiled = name.startswith("tile")
@@ -66,6 +68,7 @@ def run(case: Case, device: str, made: bytes) -> list[int] | str:
         return "! " + str(error).splitlines()[0].split("error: ")[-1]
     except Exception as error:
         return "! " + " ".join(str(error).split())
+    out[:, MBARRIER] = 0
     return [int(n) for n in np.concatenate([out.reshape(-1), given.reshape(-1)])]
 
 
@@ -92,13 +95,12 @@ def where(case: Case, found: list[int] | str) -> str:
         changed = np.flatnonzero(rows[rank, :128] != first)
         if changed.size:
             news.append(f"block {rank}: {changed.size} words, {rows[rank, changed[0]]:#x} at {changed[0]}")
-        news.append(f"mbarrier {rank}: {rows[rank, 129]:08x}{rows[rank, 128]:08x}")
         if rows[rank, 160:].any():
             news.append(f"block {rank} loads {rows[rank, 160]:#x} {rows[rank, 161]:#x}")
     given = np.array(found[384:], np.uint32)
     if (given != np.arange(0x555000, 0x555080)).any():
         news.append(f"global memory has {given[0]:#x}")
-    return "; ".join(news)
+    return "; ".join(news) or "nothing changed"
 
 
 def answered(theirs: list[int] | str) -> bool:

@@ -276,7 +276,7 @@ def store_tile(i: Instruction, m: Maker) -> Step:
             at = copy.in_shared(layout, int(k.ur(copy.first)[row, 0]), where.size, unit)
             blocks = k.blocks[row : row + 1]
             k.wave.memory.locate(where, unit, inside, write=True)
-            (spots,) = k.wave.shared.locate(at, blocks, unit, reach=True)
+            (spots,) = k.wave.shared.locate(at, blocks, unit)  # of its own block: else error 715 on an H100
 
             def land() -> None:
                 words = k.wave.shared.load(at, blocks, unit, reach=True)
