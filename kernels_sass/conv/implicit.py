@@ -468,6 +468,9 @@ class _Plan:
     def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
         """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
+        if cluster and not there[cluster]:
+            raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
+                              "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
         made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:

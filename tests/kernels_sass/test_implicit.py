@@ -229,6 +229,20 @@ def test_weights_on_a_gpu(gpu):
     assert (layer(np.ones((1, 1, 2, 8), np.float32)) == 8 + np.arange(8)).all()
 
 
+def test_clusters_that_a_gpu_runs(gpu):
+    """Three multiprocessors, as the driver of the tests says."""
+    assert implicit.room("cuda:0") == {1: 3, 2: 1, 4: 0, 8: 0}
+    x = np.ones((1, 8, 2, 2), np.float32)
+    with Conv2d(np.ones((8, 8, 2, 2), np.float32), padding=1, device="cuda:0", splits=2) as layer:
+        y = layer(x)
+    assert y[0, 0].tolist() == [[8, 16, 8], [16, 32, 16], [8, 16, 8]]
+    with (
+        Conv2d(np.ones((8, 8, 2, 2), np.float32), padding=1, device="cuda:0", splits=4) as layer,
+        pytest.raises(LaunchError, match="splits=4: cuda:0 runs no cluster of 4 such blocks"),
+    ):
+        layer(x)
+
+
 def test_a_gpu_without_such_instructions(install):  # noqa: F811
     install(Driver(gpus=1, major=8, minor=0))
     with pytest.raises(LaunchError, match=r"is sm_80, and this layer takes the kernel 'hgmma', which is for sm_90a"):
