@@ -307,6 +307,8 @@ def test_when_windows_are_taken():
     assert found(fp16, 32, 256, 14, 14, 64, 3, 3) is None  # 288 KB of filters
     assert found(fp16, 32, 64, 7, 7, 64, 3, 3) is None  # 64 pixels for 49
     assert found(fp16, 32, 64, 56, 56, 64, 1, 1, padding=(0, 0)) is None
+    many = found(fp16, 2, 640, 20, 20, 64, 1, 2, padding=(0, 1))
+    assert many is not None and many.chunks == 10 and not lint(hgmma.built(many))
     assert found(fp16, *inside, stride=(2, 1)) is None and found(fp16, *inside, dilation=(1, 2)) is None
 
 
