@@ -183,7 +183,8 @@ def test_an_instruction_is_explained(page, chromium):
         shown = there.open(page, "0/0000")
         assert "special register" in shown.locator("#detail").inner_text()  # what S2R does
         shown.keyboard.press("w")
-        assert re.search(r"R\d+\s*\w* written at 0x0000", shown.locator("#detail").inner_text())
+        written = re.compile(r"R\d+\s*\w* written at 0x0000")  # once the browser has told of the new place
+        shown.locator("#detail", has_text=written).wait_for()
 
 
 def test_links_work_where_the_browser_does_not_follow_them(page, chromium):

@@ -220,8 +220,10 @@ def test_an_address_says_whose_memory_it_is() -> None:
         said = reach.run((name, 1, 0, 0), "cpu", made)
         assert isinstance(said, str) and "in block 0 of the cluster: this instruction reaches its own" in said
         assert "in block 1 of the cluster" in str(reach.run((name, 0, 1, 1), "cpu", made))
-    for name in reach.TWO:
+    for name in ("bulk_load", "tile_load"):
         assert not isinstance(reach.run((name, 1, 0, 1), "cpu", made), str), "copies reach others"
+    said = reach.run(("bulk_copy", 1, 0, 1), "cpu", made)
+    assert isinstance(said, str) and "reaches its own block alone" in said, "but read their own"
 
 
 def test_step_9_as_it_was() -> None:
