@@ -70,10 +70,12 @@ def test_what_is_seen_of_a_tensor():
     """In short what ``where`` finds, or that it has to be asked."""
     library = libraries.library_of("x", WEIGHT)
     good = torch.ones(SHAPE)
-    assert library.seen(good) == (good.data_ptr(), arrays.HOST) == libraries.where("x", good)[::2]
+    assert library.seen(good, "float32") == (good.data_ptr(), arrays.HOST) == libraries.where("x", good)[::2]
+    half = good.half()
+    assert library.seen(half, "float16") == (half.data_ptr(), arrays.HOST) and library.seen(half, "float32")[0] == 0
     for what, (make, _) in BAD.items():
         if what != "channels":
-            assert library.seen(make())[0] == 0, what
+            assert library.seen(make(), "float32")[0] == 0, what
     made, address = library.empty(good, SHAPE)
     assert made.shape == SHAPE and made.is_contiguous() and address == made.data_ptr()
 
