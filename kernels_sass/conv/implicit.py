@@ -443,7 +443,8 @@ class _Plan:
         self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
             layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
-            self.windows, self.cluster, tiles = None, self.kernel.cluster, self.kernel.tiles(self.pixels, shape.k)
+            self.windows, self.cluster = None, self.kernel.cluster
+            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n)
         else:
             assert self.windows is not None
             self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)

@@ -109,10 +109,6 @@ class Tiling:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
         return 0x400 + self.stages * (TILE_M + self.tile_n) * ROW + 8 * self.buffers * 16 * ROW
 
-    def tiles(self, pixels: int, filters: int) -> int:
-        """Of y."""
-        return -(-pixels // TILE_M) * -(-filters // self.tile_n)
-
 
 @dataclass(frozen=True)
 class Windows:

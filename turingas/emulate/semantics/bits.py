@@ -290,19 +290,19 @@ def flo(i: Instruction, m: Maker) -> Step:
 STRIPES = [np.uint32(n) for n in (0x55555555, 0x33333333, 0x0F0F0F0F, 0x00FF00FF, 0x0000FFFF)]
 
 
+def reversed_bits(value: Array) -> Array:
+    """The bits of uint32 in reverse order: neighbours change places, then pairs of them, and so on."""
+    for n, low in enumerate(STRIPES):
+        by = np.uint32(1 << n)
+        value = value >> by & low | (value & low) << by
+    return value
+
+
 @semantics("BREV", "UBREV")
 def brev(i: Instruction, m: Maker) -> Step:
-    """The bits in reverse order: neighbours change places, then pairs of them, and so on."""
+    """The bits in reverse order."""
     get, put = m.raw(i.operands[1]), m.put(i.operands[0])
-
-    def step(k: Cohort) -> None:
-        value = get(k)
-        for n, low in enumerate(STRIPES):
-            by = np.uint32(1 << n)
-            value = value >> by & low | (value & low) << by
-        put(k, value)
-
-    return step
+    return lambda k: put(k, reversed_bits(get(k)))
 
 
 @semantics("POPC", "UPOPC")

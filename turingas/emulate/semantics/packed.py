@@ -28,6 +28,7 @@ from turingas.emulate.cohort import Cohort
 from turingas.emulate.errors import Unsupported
 from turingas.emulate.results import split
 from turingas.emulate.semantics import formats
+from turingas.emulate.semantics.bits import reversed_bits
 from turingas.emulate.semantics.convert import (
     NAN,
     clamped,
@@ -83,13 +84,6 @@ def encode(x: Array, kind: str, finite: bool, mode: str = "RN") -> Array:
     code = np.where(near > f.values[f.largest], over, np.searchsorted(f.values[: f.largest + 1], near))
     code = np.where(np.signbit(x) & (code != 0x7F), code | f.sign, code)  # a NaN has no sign (measured on an H200)
     return np.where(np.isnan(x), f.nan, code).astype(np.uint32)
-
-
-def reversed16(bits: Array) -> Array:
-    """Bits 15 to 0 the other way round, uint32."""
-    for shift, mask in ((1, 0x5555), (2, 0x3333), (4, 0x0F0F), (8, 0x00FF)):
-        bits = bits >> np.uint32(shift) & np.uint32(mask) | (bits & np.uint32(mask)) << np.uint32(shift)
-    return bits
 
 
 def dithered(x: Array, random: Array, bits: int, mantissa: int, lowest: int) -> Array:
@@ -213,7 +207,7 @@ def _random(i: Instruction, m: Maker) -> Step:
         if f.packs == 4:
             dice = dice & np.uint32(0xFF00) | random >> np.uint32(8) & np.uint32(0xFF)
         found = []
-        for x, bits in zip(both(k), (dice, reversed16(dice))):
+        for x, bits in zip(both(k), (dice, reversed_bits(dice) >> np.uint32(16))):
             found.append(encode(dithered(clamped(x, relu), bits, 16, f.mantissa, f.lowest), small, True))
         put(k, found[0] | found[1] << width | random << up)
 
