@@ -161,8 +161,8 @@ class Copy:
                 raise fault(k, self.i, BadAccess("tensor map", str(why), lane, where), 32) from None
 
     def legal(self, layout: Layout, start: list[int]) -> None:
-        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these. The
-        box of im2col maps was one of ours (PTX ISA: "Restrictions on Tensor Copy instructions")."""
+        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these. A
+        kernel with such a box of im2col was ours (PTX ISA: "Restrictions on Tensor Copy instructions")."""
         if self.rows:  # of Blackwell, which was not asked
             return
         if start[0] * layout.cell % UNIT:
