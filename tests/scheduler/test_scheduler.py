@@ -38,6 +38,14 @@ def test_a_result_is_waited_for_as_long_as_the_table_says(arch):
     assert stalled(arch, "--:-:-:-:9 FADD R2, R3, R4", "NOP")[0] == 9  # the least that the line asks for
 
 
+def test_slow_double_precision_is_not_paced():
+    """What takes a pipe longer than some cycles is left to the hardware, on sm_103 and sm_110 unlike on sm_100."""
+    kernel = ".kernel k\nDMUL R4, R2, R8;\nDMUL R6, R2, R8;\nDMUL R10, R2, R8;\nEXIT;\n"
+    for arch, wanted in (("sm_100", 2), ("sm_103", 1), ("sm_103a", 1), ("sm_110", 1), ("sm_120", 1)):
+        words = turingas.assemble(kernel, arch).texts[0].words
+        assert [word >> 105 & 15 for word in words[:2]] == [wanted] * 2, arch
+
+
 def test_simple_arithmetic_of_sm_120_has_a_unit_of_its_own():
     """As ptxas stalls: for 1 where one of two is simple, for 2 where none is; elsewhere they share one unit."""
     code = ["MOV R2, R3", "MOV R4, R5", "PRMT R6, R7, 0x5410, R8", "MOV R9, R10",

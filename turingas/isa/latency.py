@@ -61,8 +61,9 @@ class Latencies:
         #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
         self.cycles = {
             (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
+            for of in (arch.latency, f"sm_{arch.sm}")  # a chip's own rows, over those of its line
             for row in rows()
-            if row["arch"] == arch.latency
+            if row["arch"] == of
         }
         self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
         self.overtaking = {second for hazard, file, _, second in self.cycles if (hazard, file) == ("war", "UR")}
