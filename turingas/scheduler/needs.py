@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from turingas.flow.guards import opposite
 from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits
+from turingas.isa.latency import BARRIER
 from turingas.isa.table import OPS
 from turingas.scheduler.ways import Calls, Ways
 
@@ -384,14 +385,31 @@ class Needs:
             found.append(Distance(path, worst, m, most))
         return live, holds & ~other.clears
 
+    def held(self) -> tuple[set[int], list[Distance]]:
+        """The barriers that something follows which need not be held back, and the distances to what must be."""
+        free, found = set[int](), list[Distance]()
+        for block in self.blocks:
+            for n in range(block.start, block.end - 1):
+                this, last = self.facts[n], block.end - 1
+                if this is not None and this.i.base == BARRIER:
+                    to = next((m for m in range(n + 1, last) if self._held(m)), last)
+                    free.add(n)
+                    found.append(Distance(tuple(range(n, to)), self.lat.behind(this.i), to, PACE))
+        return free, found
+
+    def _held(self, m: int) -> bool:
+        this = self.facts[m]
+        return this is None or self.lat.held(this.i)
+
     def paces(self, least: Sequence[int]) -> list[Distance]:
-        """The distances that leave each pipe the time that it takes, in straight code."""
+        """The distances that leave each pipe the time that it takes, in straight code. (What never runs takes none, nor
+        does DEPBAR, which only waits: ptxas stalls for 1 before them.)"""
         found: list[Distance] = []
         for block in self.blocks:
             last: dict[str, tuple[int, int]] = {}  # pipe -> its last instruction, and how long that keeps it busy
             for m in range(block.start, block.end):
                 this = self.facts[m]
-                if this is None or OPS[this.i.base].pipe not in PACED:
+                if this is None or OPS[this.i.base].pipe not in PACED or this.i.never or this.i.base == "DEPBAR":
                     continue
                 pipe = self.lat.unit(this.i)
                 if pipe in last:
