@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits, literal
 from turingas.isa.latency import BARRIER
 from turingas.isa.table import OPS
 from turingas.scheduler.ways import Calls, Ways
@@ -177,7 +177,8 @@ class Needs:
 
     def _first(self, n: int, this: Effects, role: int, registers: int, told: frozenset[int]) -> frozenset[int]:
         """The instructions that must wait because of ``registers`` (a mask), the first on each way. Those of ``told``
-        wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
+        wait already. The wait of a guarded instruction is relied on by those that run only where it does: whoever else
+        comes behind waits once more."""
         stops = [m for m in told if self._always(m)]
         walk = _Walk(this, role, told, stops, set())
         if not self._follow(n, registers, walk, MOST_BLOCKS):
@@ -262,11 +263,14 @@ class Needs:
                 cleared += 1
             other = self.facts[m]
             assert other is not None
-            need = m not in told and self._needs(this, role, other, m, register, holds)
-            if need:
+            waits = m in told
+            if not waits and self._needs(this, role, other, m, register, holds):
                 found.add(m)
-                if other.guard is None:
+                waits = True
+            if waits:  # and so is over here, where the guard lets it run
+                if other.guard is None or holds >> (runs := literal(*other.guard)) & 1:
                     return 0, holds, True
+                holds |= 1 << (runs ^ 1)
             if register in other.writes and other.guard is None:
                 live &= ~(1 << register)
                 if not live:
