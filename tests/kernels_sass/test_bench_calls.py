@@ -246,6 +246,49 @@ class Rival(calls.Caller):
         return self.y[copy]
 
 
+def test_who_is_timed_no_longer(card, monkeypatch):
+    """Rivals that fall behind, and never ours: by their best window, so that one bad window puts nobody out."""
+    monkeypatch.setattr(calls, "WINDOWS", 4)
+    spent = {"ours": [9] * 5, "good": [2, 1, 1, 1, 1], "near": [1, 1.4, 1.4, 1.4, 9], "slow": [1, 2, 1.4, 1.4, 1.4],
+             "off": [2.9, 1.6], "far": [3.1]}  # fmt: skip
+    windows = {name: iter(found) for name, found in spent.items()}
+    monkeypatch.setattr(calls, "_window", lambda one, *rest: next(windows[one.name]) * calls.CALLS / 1000)
+    monkeypatch.setattr(calls, "_checked", lambda one, data: 0.0)
+
+    class Named(calls.Caller):
+        def __init__(self, name):
+            super().__init__(name)
+            self.group = "ours" if name == "ours" else "torch"
+
+    with measure.Data(Problem(1, 2, 3, 3, 2, 3, 3, 1, 1), measure.gpu_at_hand("")) as data:
+        rows, _ = calls.compare(data, [Named(name) for name in spent])
+    found = {row["name"]: (row["low"], row["us"], row["high"]) for row in rows}
+    assert found["far"] == (3.1,) * 3 and found["off"] == (1.6,) * 3  # of one and of two windows the best
+    assert found["ours"] == (9.0,) * 3 and found["good"] == (1.0,) * 3 and found["near"][1] == found["slow"][1] == 1.4
+    assert all(next(left, None) is None for left in windows.values())  # the others were timed to the end
+
+
+def test_copies_that_are_checked(card):
+    """All of ours; of an algorithm of cuDNN, whose y is there, few."""
+    counts = {}
+
+    class Counted(Rival):
+        def __init__(self, checked):
+            super().__init__(0)
+            self.name, self.checked = f"rival {checked}", checked
+
+        def call(self, copy):
+            counts.setdefault(self.checked, set()).add(copy)
+            super().call(copy)
+
+    with measure.Data(Problem(1, 2, 3, 3, 2, 3, 3, 1, 1), measure.gpu_at_hand("")) as data:
+        data.copies = 5
+        for checked in (2, 64):
+            assert calls._checked(Counted(checked), data) < 1e-6
+    assert counts == {2: {0, 1}, 64: set(range(5))}
+    assert (calls.Cudnn.checked, calls.PyTorch.checked, calls.Ours.checked) == (2, *[measure.COPIES[1]] * 2)
+
+
 @pytest.fixture
 def small(card, monkeypatch):
     for name in ("IMAGES", "CHANNELS", "SIDES"):
