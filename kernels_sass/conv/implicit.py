@@ -41,7 +41,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers")  # of a Tiling, that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong")  # of a Tiling, that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 

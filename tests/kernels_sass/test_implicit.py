@@ -133,6 +133,25 @@ def test_blocks_that_share_tiles(watched, precision, sizes, more, kernels):
     assert watched == [(name, []) for name in kernels], watched
 
 
+IN_TURNS = [
+    ("fp16", (2, 40, 12, 13, 72, 1, 1), {}, ["hgmma"]),  # three tiles, two of them one group's
+    ("tf32", (1, 36, 21, 19, 60, 2, 2), {"schedule": {"STAGES": 3, "TILE_N": 64}}, ["hgmma"]),
+    ("bf16", (1, 24, 16, 25, 136, 3, 1), {"layout": "NCHW", "stride": 2}, ["pack", "hgmma"]),
+    ("fp16", (1, 8, 9, 9, 8, 1, 1), {"more": False}, ["hgmma"]),  # one tile: a group has none
+    ("fp16", (1, 72, 22, 20, 72, 1, 2), {"splits": 2}, ["hgmma"]),  # and then tiles that blocks share
+    ("tf32", (3, 36, 11, 12, 72, 3, 2), {"splits": 2, "layout": "NCHW"}, ["pack", "hgmma"]),
+    ("bf16", (1, 136, 9, 9, 8, 1, 1), {"splits": 2}, ["hgmma"]),  # these alone
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more", "kernels"), IN_TURNS)
+def test_warp_groups_in_turns(watched, precision, sizes, more, kernels):
+    """Odd and even counts of tiles, stages that a tile does not divide; behind them tiles of clusters, or none."""
+    more = {**more, "schedule": {"PINGPONG": 1, "TILE_N": 128, "STAGES": 5, **more.get("schedule", {})}}
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [(name, []) for name in kernels], watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):

@@ -98,6 +98,7 @@ class Tiling:
     residual: int = 0
     relu: int = 0
     cluster: int = 1
+    pingpong: int = 0
 
     @property
     def columns(self) -> int:
