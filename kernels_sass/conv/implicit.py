@@ -440,14 +440,14 @@ class _Plan:
         self.windows = self.source.windows(shape) if free else None
         found = self.windows and hgmma.windowed(
             precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
-        self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
+        self.kernel: hgmma.Windowed | hgmma.Streamed | hgmma.Tiling = found or self._tiling(
             layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
             tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n, self.kernel.spread)
         else:
             assert self.windows is not None
-            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)
+            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M) * -(-shape.k // self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
@@ -539,7 +539,8 @@ class _Plan:
         if self.windows is not None:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
-                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels, image, inverse(image), columns,
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
+                *([channels // precision.tile_k] if isinstance(self.kernel, hgmma.Streamed) else []), image, inverse(image), columns,
                 inverse(columns), *given.padding, shape.p, shape.q, n, w,
             )  # fmt: skip
         else:

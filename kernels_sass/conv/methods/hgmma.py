@@ -23,7 +23,7 @@ NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
-WINDOW = FOLDER / "hgmma_window.sass"
+WINDOW, STREAM = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_stream.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
@@ -151,6 +151,36 @@ class Windowed:
         return 0x400 + (self.windows * self.window + r * s * self.chunks * self.tile_n + 8 * 16) * ROW
 
 
+@dataclass(frozen=True)
+class Streamed:
+    """The parameters of hgmma_stream.sass."""
+
+    type: str
+    tile_n: int
+    filter: str
+    stages: int
+    window: int
+    windows: int
+    bias: int = 0
+    residual: int = 0
+    relu: int = 0
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: mbarriers, windows, stages of B, results on their way out."""
+        return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
+
+
+def streamed(
+    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, **more: int
+) -> Streamed | None:
+    """With as many stages as there is room for. None: there is too little."""
+    tile_n = 64 if filters <= 64 else 128
+    able = [Streamed(precision.type, tile_n, "{}x{}".format(*filter), stages, windows.seen, 2, **more)
+            for stages in range(8, LEAST_STAGES - 1, -1)]  # fmt: skip
+    return next((one for one in able if one.shared <= ROOM), None)
+
+
 def windowed(
     precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, **more: int
 ) -> Windowed | None:
@@ -221,9 +251,9 @@ def _tiling(precision: Precision, width: Width, **more: int) -> Tiling:
 
 
 @functools.cache
-def built(tiling: Tiling | Windowed) -> Cubin:
+def built(tiling: Tiling | Windowed | Streamed) -> Cubin:
     """The kernel, assembled."""
-    source = SOURCE if isinstance(tiling, Tiling) else WINDOW
+    source = {Tiling: SOURCE, Windowed: WINDOW, Streamed: STREAM}[type(tiling)]
     return _assembled(source, {name.upper(): value for name, value in vars(tiling).items()})
 
 
