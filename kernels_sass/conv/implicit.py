@@ -41,7 +41,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "multicast")  # of a Tiling, that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong")  # of a Tiling, that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -444,7 +444,7 @@ class _Plan:
             layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
-            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n, self.kernel.spread)
+            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n)
         else:
             assert self.windows is not None
             self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M) * -(-shape.k // self.kernel.tile_n)
@@ -453,8 +453,7 @@ class _Plan:
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
         self.by_lanes = self.windows is not None or not copied  # who store y
         dtype = "float16" if precision.halves else precision.dtype
-        spread = self.kernel.spread if isinstance(self.kernel, hgmma.Tiling) else 1
-        box = self.kernel.tile_n // spread, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
+        box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
         self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape

@@ -141,9 +141,6 @@ IN_TURNS = [
     ("fp16", (1, 72, 22, 20, 72, 1, 2), {"splits": 2}, ["hgmma"]),  # and then tiles that blocks share
     ("tf32", (3, 36, 11, 12, 72, 3, 2), {"splits": 2, "layout": "NCHW"}, ["pack", "hgmma"]),
     ("bf16", (1, 136, 9, 9, 8, 1, 1), {"splits": 2}, ["hgmma"]),  # these alone
-    ("fp16", (2, 72, 21, 20, 136, 1, 1), {"splits": 2, "schedule": {"MULTICAST": 1}}, ["hgmma"]),
-    ("tf32", (1, 36, 21, 19, 40, 2, 2), {"splits": 4, "schedule": {"MULTICAST": 1, "TILE_N": 64}}, ["hgmma"]),
-    ("bf16", (1, 72, 22, 20, 72, 1, 2), {"splits": 2, "schedule": {"MULTICAST": 1, "PINGPONG": 0}}, ["hgmma"]),
 ]
 
 

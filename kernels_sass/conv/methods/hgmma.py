@@ -99,17 +99,11 @@ class Tiling:
     relu: int = 0
     cluster: int = 1
     pingpong: int = 0
-    multicast: int = 0
 
     @property
     def columns(self) -> int:
         """Of a box of results."""
         return ROW // (4 if self.type in FLOAT32 else 2)
-
-    @property
-    def spread(self) -> int:
-        """Blocks that fetch filters together, whose tiles are neighbours."""
-        return self.cluster if self.multicast else 1
 
     @property
     def shared(self) -> int:
@@ -202,9 +196,9 @@ class Work:
     filters: int
     stages: int
 
-    def tiles(self, width: int, spread: int = 1) -> int:
-        """Of y, with so many filters each, in neighbours of ``spread``, of which the last may be none of y."""
-        return -(-self.pixels // (TILE_M * spread)) * spread * -(-self.filters // width)
+    def tiles(self, width: int) -> int:
+        """Of y, with so many filters each."""
+        return -(-self.pixels // TILE_M) * -(-self.filters // width)
 
     def each(self, cluster: int) -> int:
         """Stages of one of so many blocks that share a tile, at most."""
