@@ -41,7 +41,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong")  # of a Tiling, that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows")  # that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -215,8 +215,7 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     source = Source.of(shape, precision, True)
     work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    width, cluster = work.best(precision, room)
-    found = work.time(width, cluster, room)
+    found = work.time(*work.best(precision, room), room)
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
@@ -436,18 +435,18 @@ class _Plan:
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         stages = self.source.stages(precision)
-        free = copied and layer.splits in (None, 1) and not layer.schedule
-        self.windows = self.source.windows(shape) if free else None
-        found = self.windows and hgmma.windowed(
-            precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
-        self.kernel: hgmma.Windowed | hgmma.Streamed | hgmma.Tiling = found or self._tiling(
-            layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
+        windows = self.source.windows(shape) if free and not precision.halves else None
+        resident = windows and not layer.schedule and hgmma.windowed(
+            precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
+        self.kernel: hgmma.Windowed | hgmma.Streamed | hgmma.Tiling = resident or self._tiling(
+            layer, stages, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
-            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n)
         else:
-            assert self.windows is not None
-            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M) * -(-shape.k // self.kernel.tile_n)
+            self.windows, self.cluster = windows, 1
+        seen = self.windows.pixels if self.windows else self.pixels
+        tiles = hgmma.Work(seen, shape.k, stages).tiles(self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
@@ -466,18 +465,32 @@ class _Plan:
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
 
-    def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
-        """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+    def _tiling(
+        self, layer: Implicit, stages: int, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
+    ) -> hgmma.Streamed | hgmma.Tiling:
+        """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if cluster and not there[cluster]:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
+        made: hgmma.Streamed | hgmma.Tiling | None
+        if "windows" in layer.schedule:
+            tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
+            made = windows and hgmma.streamed(self.precision, tile_n, windows, self.source.filter, **more)
+            if made is None:
+                raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
+                                  "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
+                                  "dilations of 1, channels and filters in multiples of 16 bytes")  # fmt: skip
+        else:
+            made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, windows,
+                                self.source.filter, **more)  # fmt: skip
+        if unknown := [name for name in layer.schedule if name not in vars(made)]:
+            raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        if tiling.cluster > stages:
+        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > stages:
             raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
                               "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling

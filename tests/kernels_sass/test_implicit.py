@@ -3,6 +3,8 @@ a hazard, a race or a finding."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,29 @@ def test_warp_groups_in_turns(watched, precision, sizes, more, kernels):
     assert watched == [(name, []) for name in kernels], watched
 
 
+@pytest.fixture
+def streams(monkeypatch):
+    """Windows with filters that do not stay, wherever these are possible."""
+    monkeypatch.setattr(hgmma, "windowed", lambda *args, **more: None)
+    for name, one in PRECISIONS.items():
+        free = [replace(way, stage=0, column=0) if way.kind == hgmma.STREAM else way for way in one.ways]
+        monkeypatch.setitem(PRECISIONS, name, replace(one, ways=tuple(free)))
+
+
+STREAMED = [
+    ("fp16", (2, 72, 9, 10, 64, 3, 3), {"padding": 1}),
+    ("tf32", (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # odd chunks, filters that a tile does not fill
+    ("bf16", (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1)}),  # several columns of tiles
+    ("tf32", (1, 68, 15, 15, 8, 1, 2), {"padding": (0, 1), "more": False}),
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more"), STREAMED)
+def test_windows_with_filters_that_do_not_stay(watched, streams, precision, sizes, more):
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [("hgmma_stream", [])], watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):
@@ -170,10 +195,9 @@ def test_random_layers_without_a_hazard(watched, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_width(precision):
     """Of the tile, with and without tensor copies for y."""
-    for width, stages, _ in PRECISIONS[precision].widths:
-        for k in (width + 8, width + 3):
-            found = off(1, 40, 9, 8, k, 3, 3, precision, schedule={"TILE_N": width, "STAGES": stages, "BUFFERS": 1})
-            assert found < BOUNDS[precision]
+    for way in PRECISIONS[precision].plain:
+        for k in (way.tile_n + 8, way.tile_n + 3):
+            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule) < BOUNDS[precision]
 
 
 @pytest.mark.slow
@@ -351,7 +375,9 @@ def test_no_finding(more):
 
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
     for tiling in (hgmma.Tiling("FP32", 64, 8, cluster=4, direct=1, bias=1),
-                   hgmma.Windowed("F16", 64, "3x3", 1, 248, 3, bias=1, residual=1, relu=1)):  # fmt: skip
+                   hgmma.Tiling("TF32", 128, 6, cluster=2, direct=1, residual=1, pingpong=1),
+                   hgmma.Windowed("F16", 64, "3x3", 1, 248, 3, bias=1, residual=1, relu=1),
+                   hgmma.Streamed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
         assert not lint(hgmma.built(tiling)), tiling
 
 
@@ -359,12 +385,12 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_no_finding_in_any(name):
     precision = PRECISIONS[name]
-    for width, stages, _ in precision.widths:
-        for cluster in (2, 8 if width < 256 else 4):
-            assert not lint(hgmma.built(hgmma.Tiling(precision.type, width, stages, cluster=cluster)))
+    for way in precision.plain:
+        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule["PINGPONG"])
+        for cluster in (2, 8 if way.tile_n < 256 else 4):
+            assert not lint(hgmma.built(replace(plain, cluster=cluster)))
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
-            made = hgmma.Tiling(precision.type, width, stages, direct=direct,
-                                pairs=pairs, bias=1, residual=1, relu=1)  # fmt: skip
+            made = replace(plain, direct=direct, pairs=pairs, bias=1, residual=1, relu=1)
             assert not lint(hgmma.built(made))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,21 @@ from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Width = tuple[int, int, float]
 Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same time
 
 NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
-WINDOW, STREAM = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_stream.sass"
+WINDOW, STREAMED = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_stream.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
-CLUSTERS, LEAST_STAGES = (1, 2, 4, 8), 4  # blocks that share the last tiles, and stages that each has then at least
+CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
+LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
-#: Microseconds, as 40 layers in three precisions had them on an H100, to 4 % in the median: a launch; what each filter
-#: of a tile takes before and behind its stages; a tile that blocks share, and each of its filters.
-LAUNCHED, TILE, SHARED, SENDING = 3.2, 0.0164, 1.1, 0.0109
+BOTH, TURNS, STREAM = "both", "turns", "stream"
 WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
@@ -43,13 +41,48 @@ TOP = 14  # numbers of a filter are brought to 2^TOP ... 2^(TOP + 1) at most
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Microseconds, as ``python -m tests.tools.fit_hgmma`` finds them: a launch; what each filter of a tile takes before and
+    behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that blocks share, and
+    each of its filters."""
+
+    launched: float
+    tile: float
+    turn: float
+    shared: float
+    sending: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp groups;
+    by each in TURNS; so from windows of x, too (hgmma_stream.sass). ``stage``: microseconds of a stage; ``column``: where all
+    tiles have the same filters, so that the L2 is asked for more pixels."""
+
+    kind: str
+    tile_n: int
+    stages: int
+    stage: float
+    column: float
+
+    @property
+    def schedule(self) -> Mapping[str, int]:
+        """That asks for it, but for windows."""
+        return {"TILE_N": self.tile_n, "STAGES": self.stages, "BUFFERS": 1, "PINGPONG": int(self.kind == TURNS)}
+
+
+@dataclass(frozen=True)
 class Precision:
-    """``dtype``: of x, weight and y. ``type``: as the source has it. ``widths``: filters of a tile, stages that there
-    is room for, and microseconds of a stage, of the same layers."""
+    """``dtype``: of x, weight and y. ``type``: as the source has it."""
 
     dtype: str
     type: str
-    widths: tuple[Width, ...]
+    ways: tuple[Way, ...]
+
+    @property
+    def plain(self) -> list[Way]:
+        """Ways without windows."""
+        return [way for way in self.ways if way.kind != STREAM]
 
     @property
     def item(self) -> int:
@@ -67,13 +100,32 @@ class Precision:
         return ROW // self.item
 
 
-HALF = (256, 4, 0.513), (192, 5, 0.434), (128, 6, 0.266), (64, 8, 0.169)
+COSTS = Costs(launched=3.2, tile=0.0164, turn=0.0164, shared=1.1, sending=0.0109)
+HALF = (
+    Way(BOTH, 256, 4, 0.513, 0.513),
+    Way(BOTH, 192, 5, 0.434, 0.434),
+    Way(BOTH, 128, 6, 0.266, 0.4),
+    Way(BOTH, 64, 8, 0.169, 0.34),
+    Way(TURNS, 128, 6, 0.3, 0.4),
+    Way(TURNS, 64, 8, 0.26, 0.34),
+    Way(STREAM, 128, 0, 0.3, 0.3),
+    Way(STREAM, 64, 0, 0.2, 0.2),
+)
 PRECISIONS = {
-    "fp32": Precision("float32", "FP32", ((128, 6, 0.563), (64, 8, 0.404))),
-    "tf32": Precision("float32", "TF32", ((256, 4, 0.571), (192, 5, 0.48), (128, 6, 0.318), (64, 8, 0.223))),
+    "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.563, 0.563), Way(BOTH, 64, 8, 0.404, 0.404))),
+    "tf32": Precision("float32", "TF32", (
+        Way(BOTH, 256, 4, 0.571, 0.571),
+        Way(BOTH, 192, 5, 0.48, 0.48),
+        Way(BOTH, 128, 6, 0.318, 0.4),
+        Way(BOTH, 64, 8, 0.223, 0.36),
+        Way(TURNS, 128, 6, 0.32, 0.43),
+        Way(TURNS, 64, 8, 0.3, 0.36),
+        Way(STREAM, 128, 0, 0.31, 0.31),
+        Way(STREAM, 64, 0, 0.22, 0.22),
+    )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
-}
+}  # fmt: skip
 
 
 def precision_of(name: object) -> Precision:
@@ -165,16 +217,6 @@ class Streamed:
         return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
 
 
-def streamed(
-    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, **more: int
-) -> Streamed | None:
-    """With as many stages as there is room for. None: there is too little."""
-    tile_n = 64 if filters <= 64 else 128
-    able = [Streamed(precision.type, tile_n, "{}x{}".format(*filter), stages, windows.seen, 2, **more)
-            for stages in range(8, LEAST_STAGES - 1, -1)]  # fmt: skip
-    return next((one for one in able if one.shared <= ROOM), None)
-
-
 def windowed(
     precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, **more: int
 ) -> Windowed | None:
@@ -212,43 +254,71 @@ class Work:
         blocks = room[cluster] * cluster
         return tiles // blocks, -(-(tiles % blocks) // room[cluster])
 
-    def time(self, width: Width, cluster: int, room: Room) -> float:
+    def time(self, way: Way, cluster: int, room: Room, costs: Costs = COSTS) -> float:
         """Microseconds."""
-        filters, _, stage = width
-        alone, shared = self.rounds(filters, cluster, room)
-        stages = alone * self.stages + shared * self.each(cluster)
-        tiles = (alone + shared) * TILE * filters + shared * (SHARED + SENDING * filters)
-        return LAUNCHED + stages * stage + tiles
+        alone, shared = self.rounds(way.tile_n, cluster, room)
+        stage, both = way.column if self.filters <= way.tile_n else way.stage, costs.tile * way.tile_n
+        if way.kind == BOTH:
+            own = alone * (self.stages * stage + both)
+        else:  # a group ends a tile while the other multiplies
+            turn, tile = costs.turn * way.tile_n, self.stages * stage
+            own = (alone * max(tile, (tile + turn) / 2) + turn) if alone else 0
+        ends = both + costs.shared + costs.sending * way.tile_n
+        return costs.launched + own + shared * (self.each(cluster) * stage + ends)
 
-    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Width, int]:
-        """The width of tiles, and how many blocks share the last ones: what takes the least time; with ``cluster``."""
+    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Way, int]:
+        """Without windows: the way, and how many blocks share the last tiles, that take the least time; with ``cluster``."""
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
-        return min(((one, count) for one in precision.widths for count in counts if one[0] * count <= MOST_SENT),
-                   key=lambda able: self.time(able[0], able[1], room))  # fmt: skip
+        able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT)
+        return min(able, key=lambda one: self.time(*one, room))
 
 
 def tiling(
-    precision: Precision, pixels: int, filters: int, stages: int, room: Room, cluster: int | None = 1, **more: int
-) -> Tiling:
-    """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
-    ``more``: other parameters."""
-    width, count = Work(pixels, filters, stages).best(precision, room, cluster)
-    return _tiling(precision, width, cluster=count, **more)
+    precision: Precision, pixels: int, filters: int, stages: int, room: Room, cluster: int | None = 1,
+    windows: Windows | None = None, filter: tuple[int, int] = (1, 1), **more: int,
+) -> Tiling | Streamed:  # fmt: skip
+    """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best). ``windows``:
+    as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
+    work = Work(pixels, filters, stages)
+    way, count = work.best(precision, room, cluster)
+    found: Tiling | Streamed = _tiling(precision, way, cluster=count, **more)
+    least = work.time(way, count, room)
+    if windows and cluster in (None, 1):
+        seen = Work(windows.pixels, filters, stages)
+        for way in precision.ways:
+            if way.kind == STREAM and (time := seen.time(way, 1, room)) < least:
+                able = streamed(precision, way.tile_n, windows, filter, **more)
+                found, least = (able, time) if able else (found, least)
+    return found
 
 
-def _tiling(precision: Precision, width: Width, **more: int) -> Tiling:
-    """Of a width."""
-    made = Tiling(precision.type, *width[:2], **more)
-    twice = Tiling(**{**vars(made), "buffers": 2})
-    return twice if width[0] // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
+def _tiling(precision: Precision, way: Way, **more: int) -> Tiling:
+    """Of a way without windows."""
+    made = Tiling(precision.type, way.tile_n, way.stages, pingpong=int(way.kind == TURNS), **more)
+    twice = replace(made, buffers=2)
+    return twice if way.tile_n // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
+
+
+def streamed(
+    precision: Precision, tile_n: int, windows: Windows, filter: tuple[int, int], **more: int
+) -> Streamed | None:
+    """With as many stages as there is room for beside two windows. None: there is too little."""
+    ending = {name: more.get(name, 0) for name in ("bias", "residual", "relu")}
+    able = [Streamed(precision.type, tile_n, "{}x{}".format(*filter), stages, windows.seen, 2, **ending)
+            for stages in range(MOST_STAGES, LEAST_STAGES - 1, -1)]  # fmt: skip
+    return next((one for one in able if one.shared <= ROOM), None)
+
+
+def source_of(tiling: Tiling | Windowed | Streamed) -> Path:
+    """Where the kernel is."""
+    return {Tiling: SOURCE, Windowed: WINDOW, Streamed: STREAMED}[type(tiling)]
 
 
 @functools.cache
 def built(tiling: Tiling | Windowed | Streamed) -> Cubin:
     """The kernel, assembled."""
-    source = {Tiling: SOURCE, Windowed: WINDOW, Streamed: STREAM}[type(tiling)]
-    return _assembled(source, {name.upper(): value for name, value in vars(tiling).items()})
+    return _assembled(source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()})
 
 
 @functools.cache
