@@ -179,6 +179,11 @@ class Source:
         """In multiples of those of a stage."""
         return -(-self.shape[3] // precision.tile_k) * precision.tile_k
 
+    def work(self, shape: Shape, precision: Precision) -> hgmma.Work:
+        """What the kernel has to do."""
+        pixels, x = shape.n * shape.p * shape.q, shape.n * shape.h * shape.w * shape.c
+        return hgmma.Work(pixels, shape.k, self.stages(precision), precision.item * (x + pixels * shape.k))
+
     def stages(self, precision: Precision) -> int:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
@@ -213,7 +218,7 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     """What a layer in fp32 takes, about, by the kernels here."""
     precision = hgmma.PRECISIONS["fp32"]
     source = Source.of(shape, precision, True)
-    work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
+    work = source.work(shape, precision)
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
     found = work.time(*work.best(precision, room), room)
     if source.packed:
@@ -434,19 +439,19 @@ class _Plan:
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        stages = self.source.stages(precision)
+        work = self.source.work(shape, precision)
         free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
         windows = self.source.windows(shape) if free and not precision.halves else None
         resident = windows and not layer.schedule and hgmma.windowed(
             precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
         self.kernel: hgmma.Windowed | hgmma.Streamed | hgmma.Tiling = resident or self._tiling(
-            layer, stages, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+            layer, work, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
         else:
             self.windows, self.cluster = windows, 1
-        seen = self.windows.pixels if self.windows else self.pixels
-        tiles = hgmma.Work(seen, shape.k, stages).tiles(self.kernel.tile_n)
+        seen = replace(work, pixels=self.windows.pixels) if self.windows else work
+        tiles = seen.tiles(self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
@@ -466,7 +471,7 @@ class _Plan:
         self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
 
     def _tiling(
-        self, layer: Implicit, stages: int, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
+        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
     ) -> hgmma.Streamed | hgmma.Tiling:
         """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
@@ -476,22 +481,21 @@ class _Plan:
         made: hgmma.Streamed | hgmma.Tiling | None
         if "windows" in layer.schedule:
             tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
-            made = windows and hgmma.streamed(self.precision, tile_n, windows, self.source.filter, **more)
+            made = hgmma.streamed(self.precision, tile_n, windows, self.source.filter, **more) if windows else None
             if made is None:
                 raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
                                   "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
                                   "dilations of 1, channels and filters in multiples of 16 bytes")  # fmt: skip
         else:
-            made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, windows,
-                                self.source.filter, **more)  # fmt: skip
+            made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, **more)
         if unknown := [name for name in layer.schedule if name not in vars(made)]:
             raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > stages:
-            raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
+        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
                               "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling
 
@@ -552,8 +556,8 @@ class _Plan:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
                 x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
-                *([channels // precision.tile_k] if isinstance(self.kernel, hgmma.Streamed) else []), image, inverse(image), columns,
-                inverse(columns), *given.padding, shape.p, shape.q, n, w,
+                *([channels // precision.tile_k] if isinstance(self.kernel, hgmma.Streamed) else []), image,
+                inverse(image), columns, inverse(columns), *given.padding, shape.p, shape.q, n, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q

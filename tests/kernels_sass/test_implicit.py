@@ -316,20 +316,35 @@ def test_tilings_fit():
         for pixels, filters in ((100, 8), (100352, 256), (25088, 512), (6272, 2048), (401408, 64)):
             for direct in (0, 1):
                 for cluster in (None, *hgmma.CLUSTERS):
-                    made = hgmma.tiling(precision, pixels, filters, 9, AT_ONCE, cluster, direct=direct)
+                    made = hgmma.tiling(precision, hgmma.Work(pixels, filters, 9), AT_ONCE, cluster, direct=direct)
                     assert made.shared <= hgmma.ROOM and made.cluster == (cluster or made.cluster)
-    assert hgmma.tiling(PRECISIONS["fp16"], 401408, 256, 9, AT_ONCE).tile_n == 256
 
 
 def test_how_many_share_a_tile():
     """Where the last round of tiles is no full one, and there are many stages."""
     fp32 = PRECISIONS["fp32"]
-    assert hgmma.tiling(fp32, 401408, 64, 7, AT_ONCE, None).cluster == 1
-    assert hgmma.tiling(fp32, 49, 512, 144, AT_ONCE, None).cluster == 8
-    assert hgmma.tiling(fp32, 49, 512, 4, AT_ONCE, None).cluster == 1
-    assert hgmma.tiling(fp32, 96 * 49, 512, 144, AT_ONCE, None).cluster == 4
+
+    def made(pixels, filters, stages):
+        return hgmma.tiling(fp32, hgmma.Work(pixels, filters, stages), AT_ONCE, None).cluster
+
+    assert made(401408, 64, 7) == 1 and made(49, 512, 144) == 8
+    assert made(49, 512, 4) == 1 and made(96 * 49, 512, 144) == 4
     work = hgmma.Work(96 * 49, 512, 144)  # 37 x 4 tiles: 120 alone, and 28 for 30 clusters
     assert work.rounds(128, 4, AT_ONCE) == (1, 1) and work.rounds(128, 1, AT_ONCE) == (2, 0)
+
+
+def test_ways():
+    """Turns where tiles end often; windows where all filters are in few tiles, or there are few pixels."""
+
+    def made(name, *sizes):
+        precision, shape = PRECISIONS[name], Shape(*sizes, padding=(sizes[5] // 2,) * 2, layout="NHWC")
+        source = Source.of(shape, precision, True)
+        found = hgmma.tiling(precision, source.work(shape, precision), AT_ONCE, 1, source.windows(shape), source.filter)
+        return type(found).__name__, found.tile_n, vars(found).get("pingpong")
+
+    assert made("fp16", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 1)
+    assert made("tf32", 32, 512, 7, 7, 512, 3, 3) == ("Streamed", 64, None)
+    assert made("fp32", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 0)
 
 
 def test_when_windows_are_taken():
@@ -369,7 +384,7 @@ def lint(cubin):
 @pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])
 def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
-    assert not lint(hgmma.built(hgmma.tiling(fp32, 100000, 64, 9, AT_ONCE, **more)))
+    assert not lint(hgmma.built(hgmma.tiling(fp32, hgmma.Work(100000, 64, 9), AT_ONCE, **more)))
     assert not lint(hgmma.packing(2, 4, True))
 
 

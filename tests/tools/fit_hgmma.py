@@ -47,9 +47,8 @@ def works(p: Problem, precision: str) -> tuple[Work, Work | None]:
     """A layer as the model sees it: without windows, and with them."""
     shape = Shape(p.n, p.c, p.h, p.w, p.k, p.r, p.s, (p.stride, p.stride), (p.padding, p.padding), layout="NHWC")
     source = Source.of(shape, PRECISIONS[precision], True)
-    stages, windows = source.stages(PRECISIONS[precision]), source.windows(shape)
-    plain = Work(shape.n * shape.p * shape.q, p.k, stages)
-    return plain, windows and Work(windows.pixels, p.k, stages)
+    plain, windows = source.work(shape, PRECISIONS[precision]), source.windows(shape)
+    return plain, windows and dataclasses.replace(plain, pixels=windows.pixels)
 
 
 def ways(p: Problem, precision: str) -> Iterator[tuple[Way, int]]:
@@ -90,19 +89,30 @@ def measured(path: Path, seconds: float, precisions: tuple[str, ...]) -> None:
         print(f"{precision} {p}: {len(able)} ways", flush=True)
 
 
-def way_of(row: Row) -> Way:
-    """The way that a row was timed in."""
-    return next(one for one in PRECISIONS[row["precision"]].ways if (one.kind, one.tile_n) == (row["kind"], row["tile_n"]))
+def way_of(row: Row) -> Way | None:
+    """The way that a row was timed in, if it still is one."""
+    able = PRECISIONS[row["precision"]].ways
+    return next((one for one in able if (one.kind, one.tile_n) == (row["kind"], row["tile_n"])), None)
 
 
 class Model:
-    """All constants as one vector."""
+    """All constants as one vector of logarithms."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
-        self.ways = list(dict.fromkeys((row["precision"], way_of(row)) for row in rows))
+        self.keys = [(row["precision"], way_of(row)) for row in rows]
+        self.ways = list(dict.fromkeys(self.keys))
         self.names = [field.name for field in dataclasses.fields(Costs)]
         self.times = np.array([row["us"] for row in rows])
+        least: dict[Any, float] = {}
+        for row in rows:
+            key = row["layer"], row["precision"]
+            least[key] = min(row["us"], least.get(key, math.inf))
+        self.near = np.array([(least[row["layer"], row["precision"]] / row["us"]) ** 2 for row in rows])
+        self.works = []
+        for row in rows:
+            plain, seen = works(Problem(**row["problem"]), row["precision"])
+            self.works.append(seen if row["kind"] == STREAM and seen else plain)
 
     def start(self) -> Any:
         """Those of hgmma.py."""
@@ -121,20 +131,16 @@ class Model:
     def predicted(self, vector: Any) -> Any:
         """Microseconds of each row."""
         costs, known = self.read(vector)
-        found = []
-        for row in self.rows:
-            plain, seen = works(Problem(**row["problem"]), row["precision"])
-            way = known[row["precision"], way_of(row)]
-            work = seen if way.kind == STREAM and seen else plain
-            found.append(work.time(way, row["cluster"], ROOM, costs))
-        return np.array(found)
+        each = zip(self.works, self.keys, self.rows)
+        return np.array([work.time(known[key], row["cluster"], ROOM, costs) for work, key, row in each])
 
-    def fit(self, rounds: int = 12) -> Any:
-        """Gauss and Newton, with steps of a tenth for the derivatives' sake and a little damping."""
+    def fit(self, rounds: int = 25) -> Any:
+        """Gauss and Newton, a little damped, with differences for derivatives."""
         x, step = self.start(), 0.02
         for _ in range(rounds):
             base = np.log(self.predicted(x) / self.times)
-            weights = 1 / np.maximum(np.abs(base), 0.05)  # what is far off counts less: the least sum of distances
+            # What is far off counts less (the least sum of distances), and what nobody would choose
+            weights = self.near / np.maximum(np.abs(base), 0.03)
             slopes = np.stack([(np.log(self.predicted(x + step * one) / self.times) - base) / step
                                for one in np.eye(len(x))], 1)  # fmt: skip
             scaled = slopes * weights[:, None]
@@ -145,7 +151,7 @@ class Model:
 
 def report(path: Path) -> None:
     """Constants, how far they are off, and what choosing by them costs."""
-    rows = [row for row in json.loads(path.read_text())["rows"] if row["us"]]
+    rows = [row for row in json.loads(path.read_text())["rows"] if row["us"] and way_of(row)]
     model = Model(rows)
     fitted = model.fit()
     costs, known = model.read(fitted)
@@ -162,17 +168,18 @@ def report(path: Path) -> None:
             lost.append((model.times[chosen] / min(model.times[n] for n in these), key, rows[chosen]))
         lost.sort(key=lambda one: -one[0])
         mean = math.exp(sum(math.log(one[0]) for one in lost) / len(lost))
-        print(f"{name}: off by {np.median(off):.1%} in the median, {np.quantile(off, 0.9):.1%} for nine in ten; choosing "
-              f"by them takes {mean:.3f} times the least in the mean of {len(lost)}, {lost[0][0]:.3f} at most")  # fmt: skip
+        print(f"{name}: off by {np.median(off):.1%} in the median, {np.quantile(off, 0.9):.1%} for nine in ten; what "
+              f"they choose takes {mean:.3f} times the least in the mean of {len(lost)}, {lost[0][0]:.3f} at most")
         for ratio, key, row in lost[:6]:
             print(f"    {ratio:.3f}  {key[1]} {key[0]}: {row['kind']} {row['tile_n']} in clusters of {row['cluster']}")
 
 
 @click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--measure", "new", is_flag=True, help="Time layers on the GPU; those that the file has are not timed again.")
+@click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
 @click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
-@click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)), help="[default: all but bf16]")
+@click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
+              help="[default: all but bf16]")
 def main(path: Path, new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
     if new:
         measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))

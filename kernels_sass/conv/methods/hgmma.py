@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,22 +43,23 @@ TOP = 14  # numbers of a filter are brought to 2^TOP ... 2^(TOP + 1) at most
 
 @dataclass(frozen=True)
 class Costs:
-    """Microseconds, as ``python -m tests.tools.fit_hgmma`` finds them: a launch; what each filter of a tile takes before and
-    behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that blocks share, and
-    each of its filters."""
+    """Microseconds, as ``python -m tests.tools.fit_hgmma`` finds them: a launch; what each filter of a tile takes
+    before and behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that blocks
+    share, and each of its filters. And bytes of x and y in a microsecond."""
 
     launched: float
     tile: float
     turn: float
     shared: float
     sending: float
+    memory: float
 
 
 @dataclass(frozen=True)
 class Way:
-    """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp groups;
-    by each in TURNS; so from windows of x, too (hgmma_stream.sass). ``stage``: microseconds of a stage; ``column``: where all
-    tiles have the same filters, so that the L2 is asked for more pixels."""
+    """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp
+    groups; by each in TURNS; so from windows of x, too (hgmma_stream.sass). ``stage``: microseconds of a stage;
+    ``column``: where all tiles have the same filters, so that the L2 is asked for more pixels."""
 
     kind: str
     tile_n: int
@@ -100,28 +102,26 @@ class Precision:
         return ROW // self.item
 
 
-COSTS = Costs(launched=3.2, tile=0.0164, turn=0.0164, shared=1.1, sending=0.0109)
+COSTS = Costs(launched=1.85, tile=0.0091, turn=0.0154, shared=1.70, sending=0.0088, memory=4.0e6)
 HALF = (
-    Way(BOTH, 256, 4, 0.513, 0.513),
-    Way(BOTH, 192, 5, 0.434, 0.434),
-    Way(BOTH, 128, 6, 0.266, 0.4),
-    Way(BOTH, 64, 8, 0.169, 0.34),
-    Way(TURNS, 128, 6, 0.3, 0.4),
-    Way(TURNS, 64, 8, 0.26, 0.34),
-    Way(STREAM, 128, 0, 0.3, 0.3),
-    Way(STREAM, 64, 0, 0.2, 0.2),
+    Way(BOTH, 256, 4, 0.594, 0.625),
+    Way(BOTH, 128, 6, 0.317, 0.326),
+    Way(BOTH, 64, 8, 0.181, 0.264),
+    Way(TURNS, 128, 6, 0.326, 0.353),
+    Way(TURNS, 64, 8, 0.206, 0.299),
+    Way(STREAM, 128, 0, 0.312, 0.345),
+    Way(STREAM, 64, 0, 0.175, 0.233),
 )
 PRECISIONS = {
-    "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.563, 0.563), Way(BOTH, 64, 8, 0.404, 0.404))),
+    "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
     "tf32": Precision("float32", "TF32", (
-        Way(BOTH, 256, 4, 0.571, 0.571),
-        Way(BOTH, 192, 5, 0.48, 0.48),
-        Way(BOTH, 128, 6, 0.318, 0.4),
-        Way(BOTH, 64, 8, 0.223, 0.36),
-        Way(TURNS, 128, 6, 0.32, 0.43),
-        Way(TURNS, 64, 8, 0.3, 0.36),
-        Way(STREAM, 128, 0, 0.31, 0.31),
-        Way(STREAM, 64, 0, 0.22, 0.22),
+        Way(BOTH, 256, 4, 0.632, 0.648),
+        Way(BOTH, 128, 6, 0.334, 0.360),
+        Way(BOTH, 64, 8, 0.198, 0.279),
+        Way(TURNS, 128, 6, 0.335, 0.373),
+        Way(TURNS, 64, 8, 0.219, 0.302),
+        Way(STREAM, 128, 0, 0.308, 0.327),
+        Way(STREAM, 64, 0, 0.171, 0.211),
     )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
@@ -232,11 +232,12 @@ def windowed(
 
 @dataclass(frozen=True)
 class Work:
-    """A layer as the kernel sees it: pixels of y, filters, stages of each tile."""
+    """A layer as the kernel sees it: pixels of y, filters, stages of each tile, bytes of x and y."""
 
     pixels: int
     filters: int
     stages: int
+    nbytes: int = 0
 
     def tiles(self, width: int) -> int:
         """Of y, with so many filters each."""
@@ -264,28 +265,28 @@ class Work:
             turn, tile = costs.turn * way.tile_n, self.stages * stage
             own = (alone * max(tile, (tile + turn) / 2) + turn) if alone else 0
         ends = both + costs.shared + costs.sending * way.tile_n
-        return costs.launched + own + shared * (self.each(cluster) * stage + ends)
+        made, moved = own + shared * (self.each(cluster) * stage + ends), self.nbytes / costs.memory
+        return costs.launched + math.sqrt(math.hypot(made**2, moved**2))  # about the longer of both
 
     def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Way, int]:
-        """Without windows: the way, and how many blocks share the last tiles, that take the least time; with ``cluster``."""
+        """Without windows: the way that takes the least time, and how many blocks share the last tiles: ``cluster``."""
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
         able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT)
-        return min(able, key=lambda one: self.time(*one, room))
+        return min(able, key=lambda one: self.time(one[0], one[1], room))
 
 
 def tiling(
-    precision: Precision, pixels: int, filters: int, stages: int, room: Room, cluster: int | None = 1,
-    windows: Windows | None = None, filter: tuple[int, int] = (1, 1), **more: int,
+    precision: Precision, work: Work, room: Room, cluster: int | None = 1, windows: Windows | None = None,
+    filter: tuple[int, int] = (1, 1), **more: int,
 ) -> Tiling | Streamed:  # fmt: skip
-    """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best). ``windows``:
-    as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
-    work = Work(pixels, filters, stages)
+    """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
+    ``windows``: as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
     way, count = work.best(precision, room, cluster)
     found: Tiling | Streamed = _tiling(precision, way, cluster=count, **more)
     least = work.time(way, count, room)
     if windows and cluster in (None, 1):
-        seen = Work(windows.pixels, filters, stages)
+        seen = replace(work, pixels=windows.pixels)
         for way in precision.ways:
             if way.kind == STREAM and (time := seen.time(way, 1, room)) < least:
                 able = streamed(precision, way.tile_n, windows, filter, **more)
