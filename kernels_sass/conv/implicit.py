@@ -3,6 +3,7 @@ of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -16,9 +17,20 @@ import numpy as np
 import loader
 import turingas
 from kernels_sass.conv.cost import sms
-from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.libraries import (
+    LIBRARIES,
+    Library,
+    Made,
+    address_of,
+    called,
+    library_of,
+    raw,
+    where,
+    written_to,
+)  # fmt: skip
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
+from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import check_layout
 from loader import cuda
 from loader.arrays import HOST
@@ -37,6 +49,8 @@ MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
+NO_MAP = bytes(NBYTES)
+GIVEN = 6  # what the launches are given each time: addresses of x, y, residual and scratch, maps of x and y
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
@@ -323,29 +337,43 @@ class Implicit:
         source, place = library.seen(x, dtype)
         if not source:
             source, _, place, _ = where("x", x, dtype=dtype)
+        return self.run(library, x, source, place, residual, out, stream)
+
+    def run(
+        self, library: Library, x: Any, source: int, place: int, residual: Any, out: Any, stream: int | None = None
+    ) -> Any:
+        """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
+        dtype = self.precision.dtype
         plan = self.usual.get((x.shape, place, residual is None))
-        if plan is None or source % UNIT or self.closed:
+        if plan is None or source % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
         added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
         if out is None:
-            y, target = library.empty(x, plan.y_shape)
+            y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
         else:
             y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
-        with self.lock:
+        if stream is None:
+            stream = 0 if place == HOST else library.kind.current(place)
+        lock = plan.lock
+        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+            lock.acquire()
             if self.closed:
                 raise LaunchError("the layer is closed")
-            if stream is None:
-                stream = 0 if place == HOST else library.kind.current(place)
-            more, at = self._scratch(library, x, plan.scratch, place) if plan.scratch else (None, 0)
+            at = 0
+            if plan.scratch:
+                at = plan.shared.at(stream) if plan.shared is not None and plan.fits else 0
+                if not at:
+                    more, at = self._scratch(library, x, plan.scratch, place)  # freed when all is queued
             plan.run(stream, source, target, added, at)
-            del more  # freed when all is queued
+        finally:
+            lock.release()
         return y
 
     def _scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
-        """Memory for so many elements that pack.sass makes of x, or sums of blocks that share a tile, from its library;
-        where to allocate would wait for the GPU the same each time, for one stream alone."""
+        """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
+        GPU the same each time, for one stream alone."""
         if not library.kept:
             return library.empty(x, (count,))
         kept = self.kept.get(place)
@@ -408,7 +436,9 @@ class Implicit:
 
     def close(self) -> None:
         """Give memory back."""
-        with self.lock:
+        with self.lock, contextlib.ExitStack() as stack:
+            for plan in self.plans.values():  # nobody frees the filters while kernels are queued
+                stack.enter_context(plan.lock)
             self.closed = True
             self.plans.clear()
             self.usual.clear()
@@ -466,9 +496,18 @@ class _Plan:
             channels, columns, _ = self.source.packed
             self.packed = n, h, columns, channels
         self.scratch = math.prod(self.packed or (0,))
+        #: on a GPU what all layers there share: memory for the packed x, if it fits, and the lock that goes with it
+        self.shared = None if place == HOST else Partial.of(cuda.device_named(self.device))
+        self.fits = item * self.scratch <= 4 * PIECE
+        self.lock = layer.lock if self.shared is None else self.shared.lock
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
-        self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
+        self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
+        self.queue: Callable[..., None] | None = None  # on a GPU, once all is ready
+
+    def making(self, library: Library, x: Any) -> Callable[[], Made]:
+        """What makes y for arrays such as x."""
+        return self.makes.setdefault(type(x), library.again(x, self.y_shape))
 
     def _tiling(
         self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
@@ -501,20 +540,22 @@ class _Plan:
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, y)
-        values = x, y, residual, scratch, x_map, y_map
+        copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
+        x_map = x_maps.get(copied) or self._map(0, copied)
+        y_map = NO_MAP if self.by_lanes else y_maps.get(y) or self._map(1, y)
         if self.place == HOST:
-            for kernel, grid, threads, args, options in self._launches(*values):
+            for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
                 kernel.launch(grid, threads, *args, **options)
             return
-        if not self.queues:
-            for kernel, grid, threads, args, options in self._launches(*map(Given, range(len(values)))):
-                count = 1 + max(one.number for one in args if isinstance(one, Given))
-                ready = kernel.prepare(grid, threads, *args, **options)
-                self.queues.append((kernel.module.queue([ready], count), count))
-        for queue, count in self.queues:
-            queue(stream, *values[:count])
+        queue = self.queue or self._queue()
+        queue(stream, x, y, residual, scratch, x_map, y_map)
+
+    def _queue(self) -> Callable[..., None]:
+        """The launches, made ready."""
+        every = self._launches(*map(Given, range(GIVEN)))
+        ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
+        self.queue = self.module.queue(ready, GIVEN)
+        return self.queue
 
     def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
         """Kernel, grid, threads, arguments and options of each."""
@@ -522,13 +563,12 @@ class _Plan:
         return [*([self._pack(x, scratch)] if self.packed else []), main]
 
     def _map(self, which: int, address: int) -> Any:
-        """The tensor map of x (0) or y (1) at an address, made once: on a GPU its bytes."""
+        """The tensor map of x (0) or y (1) at an address that is new: on a GPU its bytes."""
         known = self.maps[which]
-        if address not in known:
-            if len(known) >= MAPS:
-                known.clear()
-            made = (self._x_map, self._y_map)[which](address)
-            known[address] = made if self.place == HOST else made.opaque
+        if len(known) >= MAPS:
+            known.clear()
+        made = (self._x_map, self._y_map)[which](address)
+        known[address] = made if self.place == HOST else made.opaque
         return known[address]
 
     def _x_map(self, address: int) -> Any:

@@ -17,6 +17,7 @@ from loader.cpu import CpuKernel
 from loader.cuda import Buffer
 from loader.cuda.kernel import CudaKernel
 from loader.reference.problem import arrange, relative_error
+from tests.kernels_sass.test_conv2d import libraries  # noqa: F401
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.errors import AsmError, LaunchError
@@ -263,6 +264,44 @@ def test_launches_are_made_ready_once(gpu, monkeypatch):
             assert relative_error(ys[turn % 2].numpy(), exact) < 1e-6
     assert prepared == ["hgmma"]
     assert (gpu.calls["cuTensorMapEncodeIm2col"], gpu.calls["cuTensorMapEncodeTiled"]) == (3, 1 + 2)
+
+
+def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # noqa: F811
+    """A call queues its kernels at once, and what pack.sass makes lies in memory of the stream, whichever layer it is
+    for: nothing but y is allocated. A stream that is recorded, and what is too large, has memory of its own."""
+    layers = [Conv2d(np.full((8, 8, 1, 1), one, np.float32), padding=0, device="cuda:0", precision="tf32")
+              for one in (1, 2)]  # fmt: skip
+    x = libraries.torch(Buffer.of(np.ones((1, 8, 2, 3), np.float32), "cuda:0"))
+    gpu.streams |= {77, 78}
+    places = {}
+
+    def queue(layer, factor, allocated=1):
+        gpu.calls.clear()
+        y = layer(x)
+        assert gpu.calls["cuMemAlloc"] == allocated and gpu.calls["cuLaunchKernelEx"] == 2
+        if libraries.stream not in gpu.captured:
+            assert (y.inner.numpy() == 8 * factor).all()
+
+    for stream in (0, 77):
+        libraries.stream = stream
+        for layer in layers:  # with its plan, the filters, memory of the stream
+            layer(x)
+        for factor, layer in enumerate(layers, 1):
+            queue(layer, factor)
+        places[stream] = {address for layer in layers for plan in layer._implicit.plans.values()
+                          for address in plan.maps[0]}  # fmt: skip
+    assert len(places[0]) == 1 and len(places[77]) == 2
+    gpu.captured[77] = []
+    queue(layers[0], 1, allocated=2)
+    del gpu.captured[77]
+    monkeypatch.setattr(implicit, "PIECE", 1)
+    for plan in layers[0]._implicit.plans.values():
+        plan.fits = plan.scratch * 4 <= 4 * implicit.PIECE
+    queue(layers[0], 1, allocated=2)
+    for layer in layers:
+        layer.close()
+        with pytest.raises(LaunchError, match="^the layer is closed$"):
+            layer(x)
 
 
 def test_weights_on_a_gpu(gpu):

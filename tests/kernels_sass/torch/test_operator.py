@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
 from kernels_sass.torch import conv2d, operator  # noqa: E402
+from tests import inductor  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 LAST = torch.channels_last
@@ -247,6 +249,21 @@ def test_compile(two, mode, order, kernels):
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), two(x), atol=1e-5, rtol=1e-5)
     assert kernels
+
+
+def test_what_is_compiled_is_kept_apart(monkeypatch):
+    """Each process of the tests has folders of its own, whatever it has inherited."""
+    from torch._inductor.runtime import cache_dir_utils
+
+    assert cache_dir_utils.cache_dir() == str(inductor.apart())
+    folders = set()
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
+        monkeypatch.setenv("TRITON_CACHE_DIR", "elsewhere")
+        inductor.apart()
+        folders |= {cache_dir_utils.cache_dir(), cache_dir_utils.triton_cache_dir(0)}
+    assert len(folders) == 4 and all(inductor.CACHE in Path(one).parents for one in folders)
 
 
 def test_compile_dynamic(two, kernels):
