@@ -486,6 +486,7 @@ class _Plan:
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
         self.by_lanes = self.windows is not None or not copied  # who store y
+        self.no_map: Any = 0 if self.windows else NO_MAP  # where kernels of windows have no such parameter
         dtype = "float16" if precision.halves else precision.dtype
         box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -542,7 +543,7 @@ class _Plan:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
         copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
         x_map = x_maps.get(copied) or self._map(0, copied)
-        y_map = NO_MAP if self.by_lanes else y_maps.get(y) or self._map(1, y)
+        y_map = self.no_map if self.by_lanes else y_maps.get(y) or self._map(1, y)
         if self.place == HOST:
             for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
                 kernel.launch(grid, threads, *args, **options)

@@ -243,6 +243,20 @@ def test_buffers(gpu, precision, layout, c):
     assert [name for name, *_ in gpu.launches] == 3 * names
 
 
+@pytest.mark.parametrize("name", ["hgmma_window", "hgmma_stream"])
+def test_buffers_and_windows(gpu, request, name):
+    if name == "hgmma_stream":
+        request.getfixturevalue("streams")
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(one).astype(np.float16) for one in ((1, 64, 9, 5), (8, 64, 2, 1)))
+    there = Buffer.of(arrange(x, "NCHW", "NHWC"), "cuda:0")
+    with Conv2d(w, None, 0, None, "NHWC", "cuda:0", precision="fp16") as layer:
+        y = layer(there)
+    exact = truth(wide(x), wide(w), (1, 1), (0, 0), (1, 1))
+    assert relative_error(wide(arrange(y.numpy(), "NHWC", "NCHW")), exact) < BOUNDS["fp16"]
+    assert [one for one, *_ in gpu.launches] == [name]
+
+
 def test_launches_are_made_ready_once(gpu, monkeypatch):
     """Whatever addresses come: only tensor maps are made of new ones, each once, and right for each array."""
     prepared, prepare = [], CudaKernel.prepare

@@ -44,8 +44,8 @@ TOP = 14  # numbers of a filter are brought to 2^TOP ... 2^(TOP + 1) at most
 @dataclass(frozen=True)
 class Costs:
     """Microseconds, as ``python -m tests.tools.fit_hgmma`` finds them: a launch; what each filter of a tile takes
-    before and behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that blocks
-    share, and each of its filters. And bytes of x and y in a microsecond."""
+    before and behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that
+    blocks share, and each of its filters. And bytes of x and y in a microsecond."""
 
     launched: float
     tile: float
