@@ -55,7 +55,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows")  # that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -212,7 +212,7 @@ class Source:
         seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
         if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
             return None
-        return hgmma.Windows(columns, rows, pixels, seen, pixels / (shape.n * shape.p * shape.q) - 1)
+        return hgmma.Windows(columns, rows, pixels, seen)
 
     def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
         """The tensor map of the array that has it; for windows of it, if there are any."""
@@ -472,9 +472,7 @@ class _Plan:
         work = self.source.work(shape, precision)
         free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
         windows = self.source.windows(shape) if free and not precision.halves else None
-        resident = windows and not layer.schedule and hgmma.windowed(
-            precision, windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
-        self.kernel: hgmma.Windowed | hgmma.Streamed | hgmma.Tiling = resident or self._tiling(
+        self.kernel: hgmma.Windowed | hgmma.Tiling = self._tiling(
             layer, work, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
@@ -512,20 +510,23 @@ class _Plan:
 
     def _tiling(
         self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
-    ) -> hgmma.Streamed | hgmma.Tiling:
+    ) -> hgmma.Windowed | hgmma.Tiling:
         """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if cluster and not there[cluster]:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        made: hgmma.Streamed | hgmma.Tiling | None
+        made: hgmma.Windowed | hgmma.Tiling | None
         if "windows" in layer.schedule:
+            kind = hgmma.KEPT if layer.schedule.get("keep") else hgmma.WINDOWS
             tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
-            made = hgmma.streamed(self.precision, tile_n, windows, self.source.filter, **more) if windows else None
+            way = hgmma.Way(kind, tile_n, 0, 0, 0)
+            made = hgmma.windowed(self.precision, way, work, windows, self.source.filter, **more) if windows else None
             if made is None:
                 raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
                                   "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
-                                  "dilations of 1, channels and filters in multiples of 16 bytes")  # fmt: skip
+                                  "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
+                                  "filters stay in shared memory")  # fmt: skip
         else:
             made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, **more)
         if unknown := [name for name in layer.schedule if name not in vars(made)]:
@@ -597,8 +598,8 @@ class _Plan:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
                 x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
-                *([channels // precision.tile_k] if isinstance(self.kernel, hgmma.Streamed) else []), image,
-                inverse(image), columns, inverse(columns), *given.padding, shape.p, shape.q, n, w,
+                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
+                shape.q, n, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q

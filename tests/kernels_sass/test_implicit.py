@@ -107,9 +107,6 @@ def watched(monkeypatch):
 WATCHED = [
     ("fp32", (1, 33, 12, 11, 8, 2, 1), {"layout": "NCHW"}, ["pack", "hgmma"]),
     ("fp16", (1, 72, 12, 11, 72, 1, 1), {}, ["hgmma"]),
-    ("fp16", (2, 64, 9, 10, 64, 3, 3), {"padding": 1}, ["hgmma_window"]),
-    ("tf32", (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}, ["hgmma_window"]),
-    ("bf16", (1, 40, 14, 13, 120, 3, 2), {"padding": (0, 1)}, ["hgmma_window"]),
 ]
 
 
@@ -156,26 +153,33 @@ def test_warp_groups_in_turns(watched, precision, sizes, more, kernels):
 
 
 @pytest.fixture
-def streams(monkeypatch):
-    """Windows with filters that do not stay, wherever these are possible."""
-    monkeypatch.setattr(hgmma, "windowed", lambda *args, **more: None)
-    for name, one in PRECISIONS.items():
-        slow = [way if way.kind == hgmma.STREAM else replace(way, stage=99, column=99) for way in one.ways]
-        monkeypatch.setitem(PRECISIONS, name, replace(one, ways=tuple(slow)))
+def windows(monkeypatch):
+    """A function after which windows are taken wherever they are possible, of one kind."""
+    def take(kind):
+        for name, one in PRECISIONS.items():
+            slow = [way if way.kind == kind else replace(way, stage=99, column=99) for way in one.ways]
+            monkeypatch.setitem(PRECISIONS, name, replace(one, ways=tuple(slow)))
+
+    return take
 
 
-STREAMED = [
-    ("fp16", (2, 72, 9, 10, 64, 3, 3), {"padding": 1}),
-    ("tf32", (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # odd chunks, filters that a tile does not fill
-    ("bf16", (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1)}),  # several columns of tiles
-    ("tf32", (1, 68, 15, 15, 8, 1, 2), {"padding": (0, 1), "more": False}),
+WINDOWED = [
+    ("fp16", hgmma.KEPT, (2, 64, 9, 10, 64, 3, 3), {"padding": 1}),
+    ("tf32", hgmma.KEPT, (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # filters that a tile does not fill
+    ("bf16", hgmma.KEPT, (1, 40, 14, 13, 120, 3, 2), {"padding": (0, 1)}),
+    ("fp16", hgmma.WINDOWS, (2, 72, 9, 10, 64, 3, 3), {"padding": 1}),
+    ("tf32", hgmma.WINDOWS, (1, 72, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # an odd number of windows
+    ("bf16", hgmma.WINDOWS, (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1)}),  # several columns of tiles
+    ("tf32", hgmma.WINDOWS, (1, 68, 15, 15, 8, 1, 2), {"padding": (0, 1), "more": False}),
 ]
 
 
-@pytest.mark.parametrize(("precision", "sizes", "more"), STREAMED)
-def test_windows_with_filters_that_do_not_stay(watched, streams, precision, sizes, more):
+@pytest.mark.parametrize(("precision", "kind", "sizes", "more"), WINDOWED)
+def test_windows(watched, windows, precision, kind, sizes, more):
+    """One for all places of a filter, which stays, or does not."""
+    windows(kind)
     assert off(*sizes, precision, **more) < BOUNDS[precision]
-    assert watched == [("hgmma_stream", [])], watched
+    assert watched == [("hgmma_window", [])], watched
 
 
 @pytest.mark.slow
@@ -243,10 +247,9 @@ def test_buffers(gpu, precision, layout, c):
     assert [name for name, *_ in gpu.launches] == 3 * names
 
 
-@pytest.mark.parametrize("name", ["hgmma_window", "hgmma_stream"])
-def test_buffers_and_windows(gpu, request, name):
-    if name == "hgmma_stream":
-        request.getfixturevalue("streams")
+@pytest.mark.parametrize("kind", hgmma.WITH_WINDOWS)
+def test_buffers_and_windows(gpu, windows, kind):
+    windows(kind)
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(one).astype(np.float16) for one in ((1, 64, 9, 5), (8, 64, 2, 1)))
     there = Buffer.of(arrange(x, "NCHW", "NHWC"), "cuda:0")
@@ -254,7 +257,7 @@ def test_buffers_and_windows(gpu, request, name):
         y = layer(there)
     exact = truth(wide(x), wide(w), (1, 1), (0, 0), (1, 1))
     assert relative_error(wide(arrange(y.numpy(), "NHWC", "NCHW")), exact) < BOUNDS["fp16"]
-    assert [one for one, *_ in gpu.launches] == [name]
+    assert [name for name, *_ in gpu.launches] == ["hgmma_window"]
 
 
 def test_launches_are_made_ready_once(gpu, monkeypatch):
@@ -396,31 +399,49 @@ def test_ways():
         return type(found).__name__, found.tile_n, vars(found).get("pingpong")
 
     assert made("fp16", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 1)
-    assert made("tf32", 32, 512, 7, 7, 512, 3, 3) == ("Streamed", 64, None)
+    assert made("tf32", 32, 512, 7, 7, 512, 3, 3) == ("Windowed", 64, None)
     assert made("fp32", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 0)
 
 
-def test_when_windows_are_taken():
-    """One column of tiles, filters that fit into shared memory, few pixels between the rows of y."""
+def test_what_windows_can_be():
+    """Filters that stay: one column of tiles that fits into shared memory; and others."""
     fp16, tf32, fp32 = (PRECISIONS[name] for name in ("fp16", "tf32", "fp32"))
 
-    def found(precision, *sizes, padding=(1, 1), **more):
+    def found(kind, precision, *sizes, padding=(1, 1), **more):
         shape = Shape(*sizes, padding=padding, layout="NHWC", **more)
         source = Source.of(shape, precision, True)
-        windows = source.windows(shape)
-        return windows and hgmma.windowed(precision, windows, source.filter, shape.k, source.shape[3])
+        way, windows = hgmma.Way(kind, 64, 0, 0, 0), source.windows(shape)
+        return windows and hgmma.windowed(precision, way, source.work(shape, precision), windows, source.filter)
 
     inside = 32, 64, 56, 56, 64, 3, 3
-    assert found(fp16, *inside) == hgmma.Windowed("F16", 64, "3x3", 1, 248, 3)
-    assert found(tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 2, 248, 2)
-    assert found(fp32, *inside) is None
-    assert found(fp16, 32, 64, 56, 56, 256, 3, 3) is None  # several columns of tiles
-    assert found(fp16, 32, 256, 14, 14, 64, 3, 3) is None  # 288 KB of filters
-    assert found(fp16, 32, 64, 7, 7, 64, 3, 3) is None  # 64 pixels for 49
-    assert found(fp16, 32, 64, 56, 56, 64, 1, 1, padding=(0, 0)) is None
-    many = found(fp16, 2, 640, 20, 20, 64, 1, 2, padding=(0, 1))
-    assert many is not None and many.chunks == 10 and not lint(hgmma.built(many))
-    assert found(fp16, *inside, stride=(2, 1)) is None and found(fp16, *inside, dilation=(1, 2)) is None
+    kept, others = hgmma.KEPT, hgmma.WINDOWS
+    assert found(kept, fp16, *inside) == hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, 1)
+    assert found(kept, tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 18, 248, 2, 1)
+    assert found(others, tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 8, 248, 2, 0)
+    assert found(kept, fp16, 32, 64, 56, 56, 256, 3, 3) is None  # several columns of tiles
+    assert found(kept, fp16, 32, 256, 14, 14, 64, 3, 3) is None  # 288 KB of filters
+    assert found(others, fp16, 32, 64, 56, 56, 64, 1, 1, padding=(0, 0)) is None
+    assert found(others, fp16, 1, 64, 448, 448, 64, 3, 3) is None  # pixels of a window: 1024 at most
+    many = found(kept, fp16, 2, 640, 20, 20, 64, 1, 2, padding=(0, 1))
+    assert many is not None and many.stages == 20 and not lint(hgmma.built(many))
+    assert found(kept, fp16, *inside, stride=(2, 1)) is None and found(kept, fp16, *inside, dilation=(1, 2)) is None
+
+
+@pytest.mark.parametrize(("schedule", "message"), [
+    ({"WINDOWS": 2, "GROUP": 2}, "GROUP is no parameter of hgmma_window.sass"),
+    ({"WINDOWS": 2, "KEEP": 1, "STAGES": 5}, "STAGES=5 are not all places"),
+    ({"WINDOWS": 4, "STAGES": 8, "TILE_N": 128}, "take"),
+    ({"KEEP": 1}, "KEEP is no parameter of hgmma.sass"),
+])  # fmt: skip
+def test_schedules_of_windows_that_are_refused(schedule, message):
+    with pytest.raises((LaunchError, AsmError), match=message):
+        off(1, 64, 40, 40, 8, 3, 3, "fp16", padding=1, schedule=schedule)
+
+
+@pytest.mark.parametrize(("precision", "more"), [("fp32", {}), ("fp16", {"stride": 2}), ("fp16", {"layout": "NCHW"})])
+def test_layers_without_windows(precision, more):
+    with pytest.raises(LaunchError, match="there are no windows of this layer"):
+        off(1, 64, 9, 9, 8, 3, 3, precision, kernel=hgmma.NAME, schedule={"WINDOWS": 2}, **more)
 
 
 # ---- the source --------------------------------------------------------------------------------------------------
@@ -444,8 +465,8 @@ def test_no_finding(more):
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
     for tiling in (hgmma.Tiling("FP32", 64, 8, cluster=4, direct=1, bias=1),
                    hgmma.Tiling("TF32", 128, 6, cluster=2, direct=1, residual=1, pingpong=1),
-                   hgmma.Windowed("F16", 64, "3x3", 1, 248, 3, bias=1, residual=1, relu=1),
-                   hgmma.Streamed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
+                   hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, keep=1, bias=1, residual=1, relu=1),
+                   hgmma.Windowed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
         assert not lint(hgmma.built(tiling)), tiling
 
 

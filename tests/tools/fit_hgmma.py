@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 from kernels_sass.bench.conv import RESNET, SQUARE, Ours, Typed
 from kernels_sass.conv.implicit import Shape, Source
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.methods.hgmma import COSTS, PRECISIONS, STREAM, Costs, Way, Work
+from kernels_sass.conv.methods.hgmma import COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
 from loader.bench import measure, results
 from loader.reference.problem import Problem
 
@@ -43,22 +43,21 @@ def problems() -> Iterator[Problem]:
         yield Problem(n, c, h, h, k, r, r, stride, r // 2)
 
 
-def works(p: Problem, precision: str) -> tuple[Work, Work | None]:
-    """A layer as the model sees it: without windows, and with them."""
+def seen(p: Problem, precision: str) -> tuple[Work, hgmma.Windows | None, tuple[int, int]]:
+    """A layer as the model sees it, as windows see it, and its filter."""
     shape = Shape(p.n, p.c, p.h, p.w, p.k, p.r, p.s, (p.stride, p.stride), (p.padding, p.padding), layout="NHWC")
     source = Source.of(shape, PRECISIONS[precision], True)
-    plain, windows = source.work(shape, PRECISIONS[precision]), source.windows(shape)
-    return plain, windows and dataclasses.replace(plain, pixels=windows.pixels)
+    return source.work(shape, PRECISIONS[precision]), source.windows(shape), source.filter
 
 
 def ways(p: Problem, precision: str) -> Iterator[tuple[Way, int]]:
     """All that a layer can be made in, and blocks that share its last tiles."""
-    plain, seen = works(p, precision)
+    work, windows, filter = seen(p, precision)
     for way, cluster in itertools.product(PRECISIONS[precision].ways, hgmma.CLUSTERS):
-        if way.kind == STREAM:
-            if cluster == 1 and seen and not PRECISIONS[precision].halves:
+        if way.kind in WITH_WINDOWS:
+            if cluster == 1 and windows and hgmma.windowed(PRECISIONS[precision], way, work, windows, filter):
                 yield way, 1
-        elif cluster == 1 or plain.each(cluster) >= hgmma.LEAST_STAGES and way.tile_n * cluster <= hgmma.MOST_SENT:
+        elif cluster == 1 or work.each(cluster) >= hgmma.LEAST_STAGES and way.tile_n * cluster <= hgmma.MOST_SENT:
             yield way, cluster
 
 
@@ -74,8 +73,7 @@ def measured(path: Path, seconds: float, precisions: tuple[str, ...]) -> None:
         able = list(ways(p, precision))
         ours = []
         for way, cluster in able:
-            schedule: Mapping[str, int] = {"WINDOWS": 2, "TILE_N": way.tile_n} if way.kind == STREAM else way.schedule
-            ours.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=schedule, splits=cluster))
+            ours.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule, splits=cluster))
         with Typed(p, gpu, precision, 0) as data:
             rows, _ = measure.compare(data, ours, 6, 0)
         by_name = {row["name"]: row for row in rows}
@@ -111,8 +109,10 @@ class Model:
         self.near = np.array([(least[row["layer"], row["precision"]] / row["us"]) ** 2 for row in rows])
         self.works = []
         for row in rows:
-            plain, seen = works(Problem(**row["problem"]), row["precision"])
-            self.works.append(seen if row["kind"] == STREAM and seen else plain)
+            work, windows, _ = seen(Problem(**row["problem"]), row["precision"])
+            if windows and row["kind"] in WITH_WINDOWS:
+                work = dataclasses.replace(work, pixels=windows.pixels)
+            self.works.append(work)
 
     def start(self) -> Any:
         """Those of hgmma.py."""

@@ -23,16 +23,17 @@ NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
-WINDOW, STREAMED = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_stream.sass"
+WINDOW = FOLDER / "hgmma_window.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
 CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
 LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
+MOST_KEPT = 64  # stages of filters that stay: there are so many mbarriers
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
-BOTH, TURNS, STREAM = "both", "turns", "stream"
-WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
+BOTH, TURNS, WINDOWS, KEPT = "both", "turns", "windows", "kept"
+WITH_WINDOWS = WINDOWS, KEPT
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -58,8 +59,8 @@ class Costs:
 @dataclass(frozen=True)
 class Way:
     """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp
-    groups; by each in TURNS; so from windows of x, too (hgmma_stream.sass). ``stage``: microseconds of a stage;
-    ``column``: where all tiles have the same filters, so that the L2 is asked for more pixels."""
+    groups; by each in TURNS; so from WINDOWS of x, too; from these with all filters KEPT. ``stage``: microseconds of a
+    stage; ``column``: where all tiles have the same filters, so that the L2 is asked for more pixels."""
 
     kind: str
     tile_n: int
@@ -69,7 +70,9 @@ class Way:
 
     @property
     def schedule(self) -> Mapping[str, int]:
-        """That asks for it, but for windows."""
+        """That asks for it."""
+        if self.kind in WITH_WINDOWS:
+            return {"TILE_N": self.tile_n, "WINDOWS": 2, "KEEP": int(self.kind == KEPT)}
         return {"TILE_N": self.tile_n, "STAGES": self.stages, "BUFFERS": 1, "PINGPONG": int(self.kind == TURNS)}
 
 
@@ -84,7 +87,7 @@ class Precision:
     @property
     def plain(self) -> list[Way]:
         """Ways without windows."""
-        return [way for way in self.ways if way.kind != STREAM]
+        return [way for way in self.ways if way.kind not in WITH_WINDOWS]
 
     @property
     def item(self) -> int:
@@ -109,8 +112,10 @@ HALF = (
     Way(BOTH, 64, 8, 0.181, 0.264),
     Way(TURNS, 128, 6, 0.326, 0.353),
     Way(TURNS, 64, 8, 0.206, 0.299),
-    Way(STREAM, 128, 0, 0.312, 0.345),
-    Way(STREAM, 64, 0, 0.175, 0.233),
+    Way(WINDOWS, 128, 0, 0.312, 0.345),
+    Way(WINDOWS, 64, 0, 0.175, 0.233),
+    Way(KEPT, 128, 0, 0.3, 0.3),
+    Way(KEPT, 64, 0, 0.18, 0.18),
 )
 PRECISIONS = {
     "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
@@ -120,8 +125,10 @@ PRECISIONS = {
         Way(BOTH, 64, 8, 0.198, 0.279),
         Way(TURNS, 128, 6, 0.335, 0.373),
         Way(TURNS, 64, 8, 0.219, 0.302),
-        Way(STREAM, 128, 0, 0.308, 0.327),
-        Way(STREAM, 64, 0, 0.171, 0.211),
+        Way(WINDOWS, 128, 0, 0.308, 0.327),
+        Way(WINDOWS, 64, 0, 0.171, 0.211),
+        Way(KEPT, 128, 0, 0.3, 0.3),
+        Way(KEPT, 64, 0, 0.18, 0.18),
     )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
@@ -166,14 +173,13 @@ class Tiling:
 @dataclass(frozen=True)
 class Windows:
     """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of
-    ``columns`` and images of ``rows`` rows, those included that are none of y; ``waste``: how many these are for each
-    that is one; ``seen``: pixels of a window, in eights."""
+    ``columns`` and images of ``rows`` rows, those included that are none of y; ``seen``: pixels of a window, in
+    eights."""
 
     columns: int
     rows: int
     pixels: int
     seen: int
-    waste: float
 
 
 @dataclass(frozen=True)
@@ -183,30 +189,10 @@ class Windowed:
     type: str
     tile_n: int
     filter: str
-    chunks: int
-    window: int
-    windows: int
-    bias: int = 0
-    residual: int = 0
-    relu: int = 0
-
-    @property
-    def shared(self) -> int:
-        """Bytes of dynamic shared memory: mbarriers, windows, B, results on their way out."""
-        r, s = map(int, self.filter.split("x"))
-        return 0x400 + (self.windows * self.window + r * s * self.chunks * self.tile_n + 8 * 16) * ROW
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """The parameters of hgmma_stream.sass."""
-
-    type: str
-    tile_n: int
-    filter: str
     stages: int
     window: int
     windows: int
+    keep: int = 0
     bias: int = 0
     residual: int = 0
     relu: int = 0
@@ -215,19 +201,6 @@ class Streamed:
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, windows, stages of B, results on their way out."""
         return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
-
-
-def windowed(
-    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, **more: int
-) -> Windowed | None:
-    """With as many windows as there is room for beside all filters. None: there is none, or more pixels of windows are
-    none of y than windows are worth."""
-    chunks, tile_n = -(-channels // precision.tile_k), 64 if filters <= 64 else 128
-    if precision.halves or filters > tile_n or windows.waste > WASTE:
-        return None
-    able = [Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more)
-            for count in (3, 2)]  # fmt: skip
-    return next((one for one in able if one.shared <= ROOM), None)
 
 
 @dataclass(frozen=True)
@@ -279,17 +252,17 @@ class Work:
 def tiling(
     precision: Precision, work: Work, room: Room, cluster: int | None = 1, windows: Windows | None = None,
     filter: tuple[int, int] = (1, 1), **more: int,
-) -> Tiling | Streamed:  # fmt: skip
+) -> Tiling | Windowed:  # fmt: skip
     """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
     ``windows``: as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
     way, count = work.best(precision, room, cluster)
-    found: Tiling | Streamed = _tiling(precision, way, cluster=count, **more)
+    found: Tiling | Windowed = _tiling(precision, way, cluster=count, **more)
     least = work.time(way, count, room)
     if windows and cluster in (None, 1):
         seen = replace(work, pixels=windows.pixels)
         for way in precision.ways:
-            if way.kind == STREAM and (time := seen.time(way, 1, room)) < least:
-                able = streamed(precision, way.tile_n, windows, filter, **more)
+            if way.kind in WITH_WINDOWS and (time := seen.time(way, 1, room)) < least:
+                able = windowed(precision, way, work, windows, filter, **more)
                 found, least = (able, time) if able else (found, least)
     return found
 
@@ -301,23 +274,27 @@ def _tiling(precision: Precision, way: Way, **more: int) -> Tiling:
     return twice if way.tile_n // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
 
 
-def streamed(
-    precision: Precision, tile_n: int, windows: Windows, filter: tuple[int, int], **more: int
-) -> Streamed | None:
-    """With as many stages as there is room for beside two windows. None: there is too little."""
-    ending = {name: more.get(name, 0) for name in ("bias", "residual", "relu")}
-    able = [Streamed(precision.type, tile_n, "{}x{}".format(*filter), stages, windows.seen, 2, **ending)
-            for stages in range(MOST_STAGES, LEAST_STAGES - 1, -1)]  # fmt: skip
+def windowed(
+    precision: Precision, way: Way, work: Work, windows: Windows, filter: tuple[int, int], **more: int
+) -> Windowed | None:
+    """A way with windows, with as many of these, and stages, as there is room for. None: there is too little, or the
+    filters that are to stay are more than those of a tile."""
+    keep, ending = int(way.kind == KEPT), {name: more.get(name, 0) for name in ("bias", "residual", "relu")}
+    if keep and (work.filters > way.tile_n or work.stages > MOST_KEPT):
+        return None
+    stages = [work.stages] if keep else range(MOST_STAGES, LEAST_STAGES - 1, -1)
+    able = [Windowed(precision.type, way.tile_n, "{}x{}".format(*filter), one, windows.seen, several, keep, **ending)
+            for one in stages for several in ((3, 2) if keep else (2,))]  # fmt: skip
     return next((one for one in able if one.shared <= ROOM), None)
 
 
-def source_of(tiling: Tiling | Windowed | Streamed) -> Path:
+def source_of(tiling: Tiling | Windowed) -> Path:
     """Where the kernel is."""
-    return {Tiling: SOURCE, Windowed: WINDOW, Streamed: STREAMED}[type(tiling)]
+    return SOURCE if isinstance(tiling, Tiling) else WINDOW
 
 
 @functools.cache
-def built(tiling: Tiling | Windowed | Streamed) -> Cubin:
+def built(tiling: Tiling | Windowed) -> Cubin:
     """The kernel, assembled."""
     return _assembled(source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()})
 
