@@ -1,7 +1,7 @@
 """What HGMMA's convolutions take, and the model by which the fastest is chosen.
 
     python -m tests.tools.fit_hgmma --measure times.json --seconds 200      # on an H100 or H200
-    python -m tests.tools.fit_hgmma times.json                              # anywhere
+    python -m tests.tools.fit_hgmma times.json [MORE.json ...]              # anywhere, of several cards at once
 
 The first command times layers in NHWC in each way that ``kernels_sass.conv.methods.hgmma.PRECISIONS`` lists, and with
 each number of blocks that share the last tiles. The second finds the constants of the same model that come nearest to
@@ -104,9 +104,8 @@ class Model:
         self.times = np.array([row["us"] for row in rows])
         least: dict[Any, float] = {}
         for row in rows:
-            key = row["layer"], row["precision"]
-            least[key] = min(row["us"], least.get(key, math.inf))
-        self.near = np.array([(least[row["layer"], row["precision"]] / row["us"]) ** 2 for row in rows])
+            least[row["of"]] = min(row["us"], least.get(row["of"], math.inf))
+        self.near = np.array([(least[row["of"]] / row["us"]) ** 2 for row in rows])
         self.works = []
         for row in rows:
             work, windows, _ = seen(Problem(**row["problem"]), row["precision"])
@@ -149,9 +148,13 @@ class Model:
         return x
 
 
-def report(path: Path) -> None:
+def report(paths: tuple[Path, ...]) -> None:
     """Constants, how far they are off, and what choosing by them costs."""
-    rows = [row for row in json.loads(path.read_text())["rows"] if row["us"] and way_of(row)]
+    rows = []
+    for path in paths:
+        file = json.loads(path.read_text())
+        rows += [{**row, "of": (file["gpu"], row["precision"], row["layer"])} for row in file["rows"]
+                 if row["us"] and way_of(row)]  # fmt: skip
     model = Model(rows)
     fitted = model.fit()
     costs, known = model.read(fitted)
@@ -162,8 +165,8 @@ def report(path: Path) -> None:
         guess = model.predicted(vector)
         off = np.abs(np.log(guess / model.times))
         lost = []
-        for key in dict.fromkeys((row["layer"], row["precision"]) for row in rows):
-            these = [n for n, row in enumerate(rows) if (row["layer"], row["precision"]) == key]
+        for key in dict.fromkeys(row["of"] for row in rows):
+            these = [n for n, row in enumerate(rows) if row["of"] == key]
             chosen = min(these, key=lambda n: guess[n])
             lost.append((model.times[chosen] / min(model.times[n] for n in these), key, rows[chosen]))
         lost.sort(key=lambda one: -one[0])
@@ -171,20 +174,21 @@ def report(path: Path) -> None:
         print(f"{name}: off by {np.median(off):.1%} in the median, {np.quantile(off, 0.9):.1%} for nine in ten; what "
               f"they choose takes {mean:.3f} times the least in the mean of {len(lost)}, {lost[0][0]:.3f} at most")
         for ratio, key, row in lost[:6]:
-            print(f"    {ratio:.3f}  {key[1]} {key[0]}: {row['kind']} {row['tile_n']} in clusters of {row['cluster']}")
+            print(f"    {ratio:.3f}  {', '.join(key)}: {row['kind']} {row['tile_n']} in clusters of {row['cluster']}")
 
 
 @click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
 @click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
 @click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
               help="[default: all but bf16]")
-def main(path: Path, new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
+def main(paths: tuple[Path, ...], new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
     if new:
-        measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
+        for path in paths:
+            measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
     else:
-        report(path)
+        report(paths)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
 LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
 MOST_KEPT = 64  # stages of filters that stay: there are so many mbarriers
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
+FEW_SENT = 128  # so few were never the fastest but in fp32
 BOTH, TURNS, WINDOWS, KEPT = "both", "turns", "windows", "kept"
 WITH_WINDOWS = WINDOWS, KEPT
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
@@ -114,8 +115,8 @@ HALF = (
     Way(TURNS, 64, 8, 0.206, 0.299),
     Way(WINDOWS, 128, 0, 0.312, 0.345),
     Way(WINDOWS, 64, 0, 0.175, 0.233),
-    Way(KEPT, 128, 0, 0.3, 0.3),
-    Way(KEPT, 64, 0, 0.18, 0.18),
+    Way(KEPT, 128, 0, 0.300, 0.335),
+    Way(KEPT, 64, 0, 0.180, 0.228),
 )
 PRECISIONS = {
     "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
@@ -127,8 +128,7 @@ PRECISIONS = {
         Way(TURNS, 64, 8, 0.219, 0.302),
         Way(WINDOWS, 128, 0, 0.308, 0.327),
         Way(WINDOWS, 64, 0, 0.171, 0.211),
-        Way(KEPT, 128, 0, 0.3, 0.3),
-        Way(KEPT, 64, 0, 0.18, 0.18),
+        Way(KEPT, 64, 0, 0.180, 0.205),
     )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
@@ -245,7 +245,8 @@ class Work:
         """Without windows: the way that takes the least time, and how many blocks share the last tiles: ``cluster``."""
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
-        able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT)
+        able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
+                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT))  # fmt: skip
         return min(able, key=lambda one: self.time(one[0], one[1], room))
 
 
