@@ -7,9 +7,9 @@ tests/kernels. A launch of these takes less than a microsecond on top of what la
 measured with its own codes and with codes made anew: by each rule for yields, and our own once without regard for how
 often a pipe can begin an instruction (``unpaced``), and once with the codes of the main loop as they are and all others
 anew (``outside``). All take turns; the median of the rounds counts. What is measured when it is interrupted is kept.
-Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a straightforward order and without codes: as it is written
-(``plain``), with its instructions in a better order (``reordered``), and with one set of operand registers, of which
-renaming makes two (``renamed``). ``--static`` needs no GPU: it tells the cycles that the control codes of
+Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a straightforward order and without codes: as it
+is written (``plain``), with its instructions in a better order (``reordered``), and with one set of operand registers,
+of which renaming makes two (``renamed``). ``--static`` needs no GPU: it tells the cycles that the control codes of
 their main loops add up to.
 """
 
