@@ -55,7 +55,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers")  # of a Tiling, that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -193,6 +193,11 @@ class Source:
         """In multiples of those of a stage."""
         return -(-self.shape[3] // precision.tile_k) * precision.tile_k
 
+    def work(self, shape: Shape, precision: Precision) -> hgmma.Work:
+        """What the kernel has to do."""
+        pixels, x = shape.n * shape.p * shape.q, shape.n * shape.h * shape.w * shape.c
+        return hgmma.Work(pixels, shape.k, self.stages(precision), precision.item * (x + pixels * shape.k))
+
     def stages(self, precision: Precision) -> int:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
@@ -207,7 +212,7 @@ class Source:
         seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
         if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
             return None
-        return hgmma.Windows(columns, rows, pixels, seen, pixels / (shape.n * shape.p * shape.q) - 1)
+        return hgmma.Windows(columns, rows, pixels, seen)
 
     def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
         """The tensor map of the array that has it; for windows of it, if there are any."""
@@ -227,10 +232,9 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     """What a layer in fp32 takes, about, by the kernels here."""
     precision = hgmma.PRECISIONS["fp32"]
     source = Source.of(shape, precision, True)
-    work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
+    work = source.work(shape, precision)
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    width, cluster = work.best(precision, room)
-    found = work.time(width, cluster, room)
+    found = work.time(*work.best(precision, room), room)
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
@@ -465,23 +469,22 @@ class _Plan:
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        stages = self.source.stages(precision)
-        free = copied and layer.splits in (None, 1) and not layer.schedule
-        self.windows = self.source.windows(shape) if free else None
-        found = self.windows and hgmma.windowed(
-            precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
-        self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
-            layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        work = self.source.work(shape, precision)
+        free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
+        windows = self.source.windows(shape) if free and not precision.halves else None
+        self.kernel: hgmma.Windowed | hgmma.Tiling = self._tiling(
+            layer, work, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
-            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n)
         else:
-            assert self.windows is not None
-            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)
+            self.windows, self.cluster = windows, 1
+        seen = replace(work, pixels=self.windows.pixels) if self.windows else work
+        tiles = seen.tiles(self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
         self.by_lanes = self.windows is not None or not copied  # who store y
+        self.no_map: Any = 0 if self.windows else NO_MAP  # where kernels of windows have no such parameter
         dtype = "float16" if precision.halves else precision.dtype
         box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -505,19 +508,35 @@ class _Plan:
         """What makes y for arrays such as x."""
         return self.makes.setdefault(type(x), library.again(x, self.y_shape))
 
-    def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
-        """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+    def _tiling(
+        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
+    ) -> hgmma.Windowed | hgmma.Tiling:
+        """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if cluster and not there[cluster]:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
+        made: hgmma.Windowed | hgmma.Tiling | None
+        if "windows" in layer.schedule:
+            kind = hgmma.KEPT if layer.schedule.get("keep") else hgmma.WINDOWS
+            tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
+            way = hgmma.Way(kind, tile_n, 0, 0, 0)
+            made = hgmma.windowed(self.precision, way, work, windows, self.source.filter, **more) if windows else None
+            if made is None:
+                raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
+                                  "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
+                                  "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
+                                  "filters stay in shared memory")  # fmt: skip
+        else:
+            made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, **more)
+        if unknown := [name for name in layer.schedule if name not in vars(made)]:
+            raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        if tiling.cluster > stages:
-            raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
+        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
                               "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling
 
@@ -525,7 +544,7 @@ class _Plan:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
         copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
         x_map = x_maps.get(copied) or self._map(0, copied)
-        y_map = NO_MAP if self.by_lanes else y_maps.get(y) or self._map(1, y)
+        y_map = self.no_map if self.by_lanes else y_maps.get(y) or self._map(1, y)
         if self.place == HOST:
             for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
                 kernel.launch(grid, threads, *args, **options)
@@ -578,8 +597,9 @@ class _Plan:
         if self.windows is not None:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
-                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels, image, inverse(image), columns,
-                inverse(columns), *given.padding, shape.p, shape.q, n, w,
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
+                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
+                shape.q, n, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q

@@ -13,7 +13,7 @@ import turingas
 from tests.cubin import cubins
 from tests.isa.words import Draw, words_of
 from tests.tools.mine_behind import Mine, neighbours
-from tests.tools.mine_latency import HMMA, SHORTER, Miner, measured, products
+from tests.tools.mine_latency import CHIPS, HMMA, SHORTER, Miner, measured, products
 from tests.tools.mine_latency import table as mined
 from tests.tools.ptxas import assemble_ptx, program_path
 from turingas.cubin.cubin import Cubin
@@ -53,11 +53,22 @@ def test_rows() -> None:
         key = (row["arch"], row["hazard"], row["file"], row["first"], row["second"])
         assert key not in seen, key
         seen.add(key)
-        assert row["arch"] in (*ARCHS, "sm_100", "sm_120") and row["source"]
+        assert row["arch"] in (*ARCHS, "sm_100", "sm_120", *CHIPS) and row["source"]
         assert 1 <= int(row["cycles"]) <= (512 if row["hazard"] == "issue" else 64)
         assert row["hazard"] in ("raw", "waw", "war", "issue", "behind")
         assert row["file"] in ("R", "P", "UR", "UP", "BAR", "")
-    assert {key[0] for key in seen} == {*ARCHS, "sm_100", "sm_120"}
+    assert {key[0] for key in seen} == {*ARCHS, "sm_100", "sm_120", *CHIPS}
+
+
+def test_chips_have_rows_of_their_own() -> None:
+    """FP64 of sm_103 and sm_110 is that of sm_120; all else is sm_100's."""
+    rate = {arch: latencies(arch).issue(decoded("DFMA R4, R8, R12, R4", arch))
+            for arch in ("sm_100", "sm_100a", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_120")}  # fmt: skip
+    assert rate == {arch: 2 if arch.startswith("sm_100") else 64 for arch in rate}
+    ours, line = latencies("sm_103").cycles, latencies("sm_100").cycles
+    assert [key for key in line if line[key] != ours[key]] == [("issue", "", "fp64", "")] and line.keys() == ours.keys()
+    kept = [",".join(row.values()) for row in rows() if row["arch"] in CHIPS]
+    assert kept == list(CHIPS.values())  # as the miner writes them
 
 
 @pytest.mark.parametrize(
