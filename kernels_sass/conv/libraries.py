@@ -135,14 +135,15 @@ def _torch(kind: Kind) -> Library:
     def again(x: Any, shape: Sizes) -> Callable[[], Made]:
         like, empty_like = x.new_empty(*shape), torch.empty_like  # which reads no sizes
         like.untyped_storage().resize_(0)  # its sizes alone are wanted
-        quick = quickest.get(x.device.type) if type(like) is torch.Tensor else None
+        place = x.get_device()
+        quick = quickest["cuda" if place >= 0 else "cpu"] if type(like) is torch.Tensor else None
         if quick is None:
             def make() -> Made:
                 made = empty_like(like)
                 return made, made.data_ptr()
 
             return make
-        strides, dtype, place = like.stride(), x.dtype, x.get_device()
+        strides, dtype = like.stride(), x.dtype
 
         def make_quickly() -> Made:
             made = quick(shape, strides, dtype)
