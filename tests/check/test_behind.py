@@ -57,6 +57,16 @@ def test_a_copy_waits_for_its_map() -> None:
     assert pending(RENEW + store) == [(1, 0)]
 
 
+def test_a_flush_behind_it_tells_as_well() -> None:
+    """cuBLASLt 13.1 on sm_100: nobody waits for UTMACCTL's own scoreboard."""
+    flush = "--:3:-:-:2 UTMACMDFLUSH;\n"
+    assert pending(RENEW + flush + "08:-:-:-:1 NOP;\n" + LOAD.format("--")) == []
+    assert pending(RENEW + flush + LOAD.format("08")) == []
+    assert pending(RENEW + flush + LOAD.format("--")) == [(2, 0)]
+    assert pending(flush + RENEW + LOAD.format("08")) == [(2, 1)]  # before it: tells of nothing
+    assert pending(RENEW + flush.replace("UTMACMD", "@UP0 UTMACMD") + LOAD.format("08")) == [(2, 0)]
+
+
 def test_other_maps() -> None:
     """By another register, or one that was written since, it may be another map; IVALL renews all of them."""
     assert pending(RENEW.replace("UR6", "UR4") + LOAD.format("--")) == []
