@@ -29,7 +29,7 @@ from turingas.isa.arch import WORD_BYTES
 
 WORDS = 18_500  # distinct ones, at most
 INSTRUCTIONS = 60_000  # of whole cubins, at most
-TURNS = 7  # fresh processes for each task
+TURNS = 5  # fresh processes for each task
 TASKS = ("decode", "encode", "again", "lint")
 #: instructions a second that this project wants
 TARGETS = {"decode": 300_000, "encode": 200_000, "again": 120_000, "lint": 40_000}

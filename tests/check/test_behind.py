@@ -57,6 +57,14 @@ def test_a_copy_waits_for_its_map() -> None:
     assert pending(RENEW + store) == [(1, 0)]
 
 
+def test_a_wait_for_what_is_flushed_behind_it() -> None:
+    """As ptxas 13.0 does in kernels of cuBLASLt for sm_100."""
+    flush = "--:3:-:-:2 UTMACMDFLUSH;\n"
+    assert pending(RENEW + flush + "08:-:-:-:1 NOP;\n" + LOAD.format("--")) == []
+    assert pending(RENEW + flush + LOAD.format("--")) == [(2, 0)]
+    assert pending(flush + RENEW + "08:-:-:-:1 NOP;\n" + LOAD.format("--")) == [(3, 1)]  # it came before
+
+
 def test_other_maps() -> None:
     """By another register, or one that was written since, it may be another map; IVALL renews all of them."""
     assert pending(RENEW.replace("UR6", "UR4") + LOAD.format("--")) == []

@@ -8,7 +8,6 @@ from turingas.check.finding import Finding
 from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.flow.graph import Graph
-from turingas.isa.effects import SCOREBOARDS
 from turingas.isa.instruction import Instruction, Mem
 from turingas.isa.latency import latencies
 from turingas.isa.table import OPS
@@ -55,21 +54,21 @@ def maps(graph: Graph) -> Iterator[Finding]:
 
 
 def _reached(graph: Graph, n: int, i: Instruction) -> set[int]:
-    """The copies by way of this map, or of any (IVALL), before anybody waits for instruction ``n``. Not followed: ways
-    on which the register of the map is written, and calls."""
-    board = i.control.read
+    """The copies by way of this map, or of any (IVALL), before anybody waits for instruction ``n``, or for a
+    UTMACMDFLUSH behind it, as ptxas 13 does for sm_100. Not followed: ways on which the register of the map is written,
+    and calls."""
     own = {(a.file, a.first + word) for a in i.reads if a.file == "UR" for word in range(a.count)}
-    found, seen = set[int](), set[int]()
+    found, seen = set[int](), set[tuple[int, frozenset[int]]]()
     here = next(number for number, block in enumerate(graph.blocks) if block.start <= n < block.end)
-    stack = [(here, n + 1)]
+    stack = [(here, n + 1, frozenset({i.control.read}))]
     while stack:
-        number, start = stack.pop()
+        number, start, boards = stack.pop()
         block = graph.blocks[number]
         for m in range(start, block.end):
             facts, other = graph.effects[m], graph.instructions[m]
             if facts is None or other is None or OPS[other.base].drains:
                 break
-            waits = board < SCOREBOARDS and board in {*facts.wait, *facts.waits}
+            waits = not boards.isdisjoint(facts.wait + facts.waits)
             if waits and (other.always or other.guard == i.guard):
                 break
             if other.base in USERS and (not own or _map(other) in own):
@@ -77,11 +76,13 @@ def _reached(graph: Graph, n: int, i: Instruction) -> set[int]:
                 break
             if any((a.file, a.first + word) in own for a in other.writes for word in range(a.count)):
                 break
+            if other.base == "UTMACMDFLUSH" and (other.always or other.guard == i.guard):
+                boards |= {other.control.read}
         else:
             if block.calls is None:
-                new = [to for to in block.next if to not in seen]
+                new = [(to, boards) for to in block.next if (to, boards) not in seen]
                 seen.update(new)
-                stack += [(to, graph.blocks[to].start) for to in new]
+                stack += [(to, graph.blocks[to].start, boards) for to, boards in new]
     return found
 
 
