@@ -53,12 +53,12 @@ class Module:
         raise NotImplementedError
 
     def queue(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
-        """What ``Kernel.prepare`` gave for kernels of this module, made ready to be launched one behind the other,
-        again and again: a function of the stream and of what is ``Given`` each time, in the order of its numbers
-        (``count`` arguments at least, though some may not be used). On a GPU the stream is a number and what is given
-        are addresses there, which nobody checks; on the CPU device they are arrays.
+        """What ``Kernel.prepare`` gave for kernels of this module, or of others on its device, made ready to be
+        launched one behind the other, again and again: a function of the stream and of what is ``Given`` each time, in
+        the order of its numbers (``count`` arguments at least, though some may not be used). On a GPU the stream is a
+        number and what is given are addresses there, which nobody checks; on the CPU device they are arrays.
 
-        Several threads that call it must hold a lock, which keeps the module from being closed too.
+        Several threads that call it must hold a lock, which keeps the modules from being closed too.
         """
 
         def run(stream: int | None, *given: Any) -> None:

@@ -49,8 +49,7 @@ class Layout:
     slices, and the last but one has the slices of a pixel, of which a copy takes one, whatever the box says (an H200).
 
     Of an im2col map ``box`` is (): a copy takes ``pixels`` pixels of ``channels`` channels each, whose places lie
-    between ``lower`` (from the first pixel) and ``upper`` (from the last), offsets from the dimension behind the
-    channels on.
+    between ``lower`` (from the first pixel) and ``upper`` (from the last), offsets in the dimensions ``space``.
     """
 
     dtype: str
@@ -85,10 +84,16 @@ class Layout:
         return self.pixels != 0
 
     @property
+    def space(self) -> range:
+        """Of an im2col map: the dimensions of pixels, between channels and images, or before slices of channels."""
+        return range(self.rank - 2) if self.interleave else range(1, self.rank - 1)
+
+    @property
     def inner(self) -> int:
-        """Elements, or slices, of a copy along the first dimension, whose step is of slices alone."""
+        """Elements, or slices, of a row of a copy. Along the first dimension, whose step is of slices alone; of im2col
+        columns what a pixel has, of slices one, whatever ``channels`` says (an H200)."""
         if self.im2col:
-            return self.channels
+            return 1 if self.interleave else self.channels
         return -(-self.box[0] // self.steps[0]) if self.interleave else self.box[0]
 
     @property
@@ -125,7 +130,7 @@ class Layout:
                 _each(name, corner, rank - 2, -(1 << bits - 1), (1 << bits - 1) - 1)
             _each("channels", (self.channels,), 1, 1, 256)
             _each("pixels", (self.pixels,), 1, 1, 1024)
-            if any(n + high - low <= 0 for n, low, high in zip(self.dims[1:], self.lower, self.upper)):
+            if any(self.dims[n] + high - low <= 0 for n, low, high in zip(self.space, self.lower, self.upper)):
                 raise LaunchError("between the lower and the upper corner there are no pixels")
         else:
             _each("box", self.box, rank, 1, 256)

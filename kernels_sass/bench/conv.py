@@ -194,14 +194,12 @@ class Cudnn(cudnn.Cudnn):
 
 def every(precision: str, p: Problem) -> list[Contender]:
     """All that take part in a setting. Ours: as Conv2d chooses in both layouts; by HGMMA and by Winograd's method where
-    there are both; and in NHWC with each width of tiles."""
+    there are both; and in NHWC with each way to make tiles, but for windows."""
     made: list[Contender] = [Ours(precision, layout) for layout in LAYOUTS]
     by_winograd = precision == "fp32" and (p.r, p.stride) == (3, 1)
     if by_winograd:
         made += [Ours(precision, layout, kernel=kernel) for kernel in (hgmma.NAME, "hopper") for layout in LAYOUTS]
-    for width, stages, _ in PRECISIONS[precision].widths:
-        schedule = {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}
-        made.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=schedule))
+    made += [Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule) for way in PRECISIONS[precision].plain]
     made += [Torch(precision, layout) for layout in LAYOUTS]
     if precision == "fp32":
         made += [Cudnn(name, layout) for layout in cudnn.FORMATS for name in cudnn.ALGORITHMS]
@@ -218,7 +216,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; the kernel is for {hgmma.ARCH}", WITHOUT)
     if path is None and dataclasses.replace(asked, seconds=math.inf) == Asked():
         path = results.default_path("conv", gpu.arch)
-    facts = results.facts("bench conv", gpu, [hgmma.SOURCE, hgmma.PARTS, hgmma.PACK])
+    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK])
     file = results.Results(path, facts, dataclasses.asdict(asked))
     return file.fill(asked.settings(), asked.seconds, tell,
                      lambda _, what, step: setting(what[0], what[1], gpu, asked, step), summary, brief)  # fmt: skip

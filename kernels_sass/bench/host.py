@@ -24,6 +24,7 @@ from kernels_sass import conv
 from kernels_sass.bench import calls, options
 from kernels_sass.bench.ours import dated
 from kernels_sass.conv import Conv2d
+from kernels_sass.conv.methods import hgmma
 from loader import Given
 from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Option
@@ -56,21 +57,24 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A layer: its layout, how many kernels a call of it queues, and what is added."""
+    """A layer: its layout, how many kernels a call of it queues, what is added, and the kernel that is asked for: None,
+    then it is one of Winograd's."""
 
     layout: str
     kernels: int
     added: tuple[str, ...]
+    kernel: str | None = None
 
 
-def settings() -> dict[str, Setting | None]:
-    """By name; None: launches of the loader."""
+def settings(by_products: bool) -> dict[str, Setting | None]:
+    """By name; None: launches of the loader. ``by_products``: with layers by HGMMA too, of which a second kernel brings
+    x into order where channels are not innermost."""
     made: dict[str, Setting | None] = {"launch": None}
-    for kernels in (1, 2):
-        for layout in LAYOUTS:
-            for name, added in EPILOGUES.items():
-                words = [layout, f"{kernels} kernel" + "s" * (kernels > 1), *filter(None, [name])]
-                made[", ".join(words)] = Setting(layout, kernels, added)
+    every = [(layout, kernels, None) for kernels in (1, 2) for layout in LAYOUTS]
+    for layout, kernels, kernel in every + [(one, 1 + (one != "NHWC"), hgmma.NAME) for one in LAYOUTS if by_products]:
+        for name, added in EPILOGUES.items():
+            words = [layout, f"{kernels} kernel" + "s" * (kernels > 1), *filter(None, [kernel, name])]
+            made[", ".join(words)] = Setting(layout, kernels, added, kernel)
     return made
 
 
@@ -96,7 +100,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
                 row["us"][name], row["low"][name], row["high"][name] = middle, low, high
             return row | {"state": measure.state(gpu)}
 
-    return file.fill(settings(), asked.seconds, tell, measured, summary, lambda row: _brief(row))
+    return file.fill(settings(gpu.runs(hgmma.ARCH)), asked.seconds, tell, measured, summary, lambda row: _brief(row))
 
 
 def host() -> results.Json:
@@ -146,7 +150,9 @@ def layers(setting: Setting, gpu: Device) -> tuple[Ways, Mapping[str, Any], Any]
     def laid(array: Any) -> Buffer:
         return Buffer.of(arrange(array, "NCHW", layout), gpu)
 
-    layer = Conv2d(w, bias if "bias" in setting.added else None, layout=layout, device=str(gpu), splits=setting.kernels)
+    splits = setting.kernels if setting.kernel is None else None
+    layer = Conv2d(w, bias if "bias" in setting.added else None, layout=layout, device=str(gpu), kernel=setting.kernel,
+                   splits=splits)  # fmt: skip
     here, more, out = laid(x), laid(residual) if added else None, laid(residual)
     ways: Ways = {BUFFERS: lambda: layer(here, more, out)}
     outputs: dict[str, Any] = {BUFFERS: lambda y: arrange(y.numpy(), layout, "NCHW")}

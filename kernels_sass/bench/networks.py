@@ -38,6 +38,8 @@ WHO = {
     "max-autotune": (False, "max-autotune-no-cudagraphs", False), "ours": (True, "", False),
     "ours, compile": (True, "default", False), "ours, linear": (True, "", True),
 }  # fmt: skip
+#: what can be asked for: one of them, in all layouts or in one
+NAMED = (*WHO, *(f"{who} {layout}" for who in WHO for layout in LAYOUTS))
 BOUND = 1e-4  # relative L2 error
 CHUNK = 4  # images that go through the network in float64 at once
 HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
@@ -181,7 +183,8 @@ def shown_as(who: str) -> str:
 
 
 class Network(Torch):
-    """The whole network, by one of WHO, recorded in a CUDA graph as all are."""
+    """The whole network, by one of WHO, recorded in a CUDA graph as all are. "ready_s" of its row: seconds in which it
+    was converted or compiled, recorded and checked."""
 
     def __init__(self, who: str, layout: str) -> None:
         super().__init__("fp32", layout)
@@ -192,7 +195,7 @@ class Network(Torch):
 
     def prepare(self, data: Data) -> None:
         assert isinstance(data, Inputs)
-        self.torch, self.data = data.torch, data
+        self.torch, self.data, self.began = data.torch, data, time.monotonic()
         self.stream = self.torch.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
         model, self.inputs = data.ordered(self.layout)
         self.y = [None]
@@ -209,7 +212,8 @@ class Network(Torch):
 
     def output(self, number: int) -> Any:
         y = self.y[number]
-        self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y)}
+        self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y),
+                        "ready_s": round(time.monotonic() - self.began, 1)}  # fmt: skip
         return y
 
     def close(self) -> None:
@@ -218,8 +222,9 @@ class Network(Torch):
 
 
 def contenders(asked: Asked) -> list[Network]:
-    """All that take part."""
-    return [Network(who, layout) for layout in asked.layouts for who in asked.who]
+    """All that take part, each once."""
+    return [Network(who, layout) for layout in asked.layouts for who in WHO
+            if who in asked.who or f"{who} {layout}" in asked.who]  # fmt: skip
 
 
 # ---- a network with a batch size ---------------------------------------------------------------------------------
@@ -397,7 +402,8 @@ BENCH = Bench(
         options.saying(options.BATCH, "Images. [default: 1,8,32,128]"),
         Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]", LAYOUTS, True,
                "LAYOUT"),
-        Option("--who", "who", f"{'; '.join(WHO)}. [default: all]", tuple(WHO), True, "WHO"),
+        Option("--who", "who", f"{'; '.join(WHO)}; or one of these in one layout, such as \"compile NHWC\". "
+               "[default: all]", NAMED, True, "WHO"),
         RUNS, SECONDS,
         Option("--workers", "workers", "Settings at the same time: a process for each GPU, or a Dask cluster. "
                "[default: one after the other]", str, metavar="gpus|N|tcp://..."),

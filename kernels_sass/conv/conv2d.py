@@ -20,6 +20,7 @@ from kernels_sass.conv.launch import launches, pointers, transform
 from kernels_sass.conv.libraries import (
     LIBRARIES,
     Library,
+    Made,
     Sizes,
     address_of,
     called,
@@ -185,7 +186,7 @@ class Conv2d:
             source, _, number, _ = where("x", x)
         plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))
         if plan.beside is not None:
-            return plan.beside(x, residual, out)
+            return plan.beside.run(library, x, source, number, residual, out)
         added = target = 0
         if residual is not None:
             added = address_of("residual", residual, plan.y_shape, number)
@@ -195,13 +196,14 @@ class Conv2d:
             return self._on_host(library, plan, x, residual, out)
 
         stream = library.kind.current(number)
-        place = plan.place or self._prepare(plan, number, stream)
-        if plan.beside is not None:  # found just now
-            return plan.beside(x, residual, out)
+        if plan.place is None:
+            self._prepare(plan, number, stream)
+            if plan.beside is not None:
+                return plan.beside.run(library, x, source, number, residual, out)
         y = out
         if y is None:
-            y, target = library.empty(x, plan.y_shape)
-        place.run(plan, library, x, source, target, added, stream)
+            y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
+        plan.run(library, x, stream, source, target, added)
         return y
 
     def queue(self, x: Buffer, y: Buffer, stream: int) -> None:
@@ -211,11 +213,12 @@ class Conv2d:
             return
         number = x.gpu.number
         plan = self._plan(number, x.shape)
-        place = plan.place or self._prepare(plan, number, stream)
+        if plan.place is None and plan.beside is None:
+            self._prepare(plan, number, stream)
         if plan.beside is not None:
             plan.beside(x, None, y, stream)
             return
-        place.run(plan, library_of("x", x), x, x.address, y.address, 0, stream)
+        plan.run(library_of("x", x), x, stream, x.address, y.address, 0)
 
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
         """For arrays in the host's memory."""
@@ -401,16 +404,23 @@ Queue = Callable[..., None]  # of the stream and what is given
 
 
 class Plan:
-    """What x of a shape is, and once it is prepared what launches the kernels for it: ``queue``, at the ``place``.
-    ``sizes``: bytes of x and y. ``floats``: elements of the partial results."""
+    """What x of a shape is, and once it is prepared what launches the kernels for it, at the ``place``: ``queue``, and
+    on a GPU ``run`` (``_Place.running``), which calls it. ``sizes``: bytes of x and y. ``floats``: elements of the
+    partial results. ``makes``: by the type of x what makes y (``Library.again``)."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape, self.y_shape = shape, shape.y_shape
         self.sizes = 4 * math.prod(shape.x_shape), 4 * math.prod(shape.y_shape)
         self.place: _Place | None = None
         self.queue: Queue = _unprepared
+        self.run: Queue = _unprepared
         self.floats = 0
+        self.makes: dict[type, Callable[[], Made]] = {}
         self.beside: Implicit | None = None  # the layer by HGMMA, if it is faster for this shape
+
+    def making(self, library: Library, x: Any) -> Callable[[], Made]:
+        """What makes y for arrays such as x."""
+        return self.makes.setdefault(type(x), library.again(x, self.y_shape))
 
 
 def _unprepared(*given: Any) -> None:
@@ -510,6 +520,7 @@ class _Place:
             found.append((images, mine[sizes.kernel].module.queue(ready, GIVEN)))
             floats = max(floats, sizes.floats)
         plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
+        plan.run = self.running(plan.queue, floats)
         plan.place = self  # last: from here on other threads take it
 
     def slower(self, shape: Shape) -> bool:
@@ -525,25 +536,31 @@ class _Place:
         mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
         return implicit.microseconds(other, implicit.room(self.device)) < implicit.WINOGRAD * mine
 
-    def run(self, plan: Plan, library: Library, like: Any, x: int, y: int, residual: int, stream: int) -> None:
-        """Queue it all on a GPU. x, y, residual: addresses, 0: none. ``like``: x as an array of the library, which
-        allocates what memory for partial results is not at hand."""
-        lock = self.lock
-        try:  # what `with` does takes longer; the lock knows whether it is this thread's
-            lock.acquire()
-            if self.closed:
-                raise LaunchError("the layer is closed")
-            partial = 0
-            if plan.floats:
-                shared = self.shared
-                partial = shared.at(stream) if shared is not None and plan.floats <= PIECE else 0
-                if not partial and library.kept:
-                    partial = self._keep(plan.floats)
-                elif not partial:
-                    more, partial = library.empty(like, (plan.floats,))  # freed when all is queued
-            plan.queue(stream, x, y, residual, partial)
-        finally:
-            lock.release()
+    def running(self, queue: Queue, floats: int) -> Queue:
+        """What queues it all on a GPU: ``run(library, like, stream, x, y, residual)``. x, y, residual: addresses, 0:
+        none. ``like``: x as an array of the library, which allocates what memory for partial results is not at hand.
+
+        All that it needs is at hand, since each look-up of a name is time."""
+        acquire, release = self.lock.acquire, self.lock.release
+        at = self.shared.at if self.shared is not None and floats <= PIECE else lambda stream: 0
+
+        def run(library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
+            try:  # what `with` does takes longer; the lock knows whether it is this thread's
+                acquire()
+                if self.closed:
+                    raise LaunchError("the layer is closed")
+                partial = 0
+                if floats:
+                    partial = at(stream)
+                    if not partial and library.kept:
+                        partial = self._keep(floats)
+                    elif not partial:
+                        more, partial = library.empty(like, (floats,))  # freed when all is queued
+                queue(stream, x, y, residual, partial)
+            finally:
+                release()
+
+        return run
 
     def run_on_host(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any) -> None:
         """The same on the CPU device, with arrays; 0: none."""

@@ -3,6 +3,7 @@ of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -16,9 +17,20 @@ import numpy as np
 import loader
 import turingas
 from kernels_sass.conv.cost import sms
-from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.libraries import (
+    LIBRARIES,
+    Library,
+    Made,
+    address_of,
+    called,
+    library_of,
+    raw,
+    where,
+    written_to,
+)  # fmt: skip
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
+from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import check_layout
 from loader import cuda
 from loader.arrays import HOST
@@ -37,11 +49,13 @@ MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
+NO_MAP = bytes(NBYTES)
+GIVEN = 6  # what the launches are given each time: addresses of x, y, residual and scratch, maps of x and y
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers")  # of a Tiling, that a schedule may set
+KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -179,6 +193,11 @@ class Source:
         """In multiples of those of a stage."""
         return -(-self.shape[3] // precision.tile_k) * precision.tile_k
 
+    def work(self, shape: Shape, precision: Precision) -> hgmma.Work:
+        """What the kernel has to do."""
+        pixels, x = shape.n * shape.p * shape.q, shape.n * shape.h * shape.w * shape.c
+        return hgmma.Work(pixels, shape.k, self.stages(precision), precision.item * (x + pixels * shape.k))
+
     def stages(self, precision: Precision) -> int:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
@@ -193,7 +212,7 @@ class Source:
         seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
         if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
             return None
-        return hgmma.Windows(columns, rows, pixels, seen, pixels / (shape.n * shape.p * shape.q) - 1)
+        return hgmma.Windows(columns, rows, pixels, seen)
 
     def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
         """The tensor map of the array that has it; for windows of it, if there are any."""
@@ -213,10 +232,9 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     """What a layer in fp32 takes, about, by the kernels here."""
     precision = hgmma.PRECISIONS["fp32"]
     source = Source.of(shape, precision, True)
-    work = hgmma.Work(shape.n * shape.p * shape.q, shape.k, source.stages(precision))
+    work = source.work(shape, precision)
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    width, cluster = work.best(precision, room)
-    found = work.time(width, cluster, room)
+    found = work.time(*work.best(precision, room), room)
     if source.packed:
         found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
@@ -319,29 +337,43 @@ class Implicit:
         source, place = library.seen(x, dtype)
         if not source:
             source, _, place, _ = where("x", x, dtype=dtype)
+        return self.run(library, x, source, place, residual, out, stream)
+
+    def run(
+        self, library: Library, x: Any, source: int, place: int, residual: Any, out: Any, stream: int | None = None
+    ) -> Any:
+        """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
+        dtype = self.precision.dtype
         plan = self.usual.get((x.shape, place, residual is None))
-        if plan is None or source % UNIT or self.closed:
+        if plan is None or source % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
         added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
         if out is None:
-            y, target = library.empty(x, plan.y_shape)
+            y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
         else:
             y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
-        with self.lock:
+        if stream is None:
+            stream = 0 if place == HOST else library.kind.current(place)
+        lock = plan.lock
+        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+            lock.acquire()
             if self.closed:
                 raise LaunchError("the layer is closed")
-            if stream is None:
-                stream = 0 if place == HOST else library.kind.current(place)
-            more, at = self._scratch(library, x, plan.scratch, place) if plan.scratch else (None, 0)
+            at = 0
+            if plan.scratch:
+                at = plan.shared.at(stream) if plan.shared is not None and plan.fits else 0
+                if not at:
+                    more, at = self._scratch(library, x, plan.scratch, place)  # freed when all is queued
             plan.run(stream, source, target, added, at)
-            del more  # freed when all is queued
+        finally:
+            lock.release()
         return y
 
     def _scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
-        """Memory for so many elements that pack.sass makes of x, or sums of blocks that share a tile, from its library;
-        where to allocate would wait for the GPU the same each time, for one stream alone."""
+        """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
+        GPU the same each time, for one stream alone."""
         if not library.kept:
             return library.empty(x, (count,))
         kept = self.kept.get(place)
@@ -404,7 +436,9 @@ class Implicit:
 
     def close(self) -> None:
         """Give memory back."""
-        with self.lock:
+        with self.lock, contextlib.ExitStack() as stack:
+            for plan in self.plans.values():  # nobody frees the filters while kernels are queued
+                stack.enter_context(plan.lock)
             self.closed = True
             self.plans.clear()
             self.usual.clear()
@@ -435,23 +469,22 @@ class _Plan:
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        stages = self.source.stages(precision)
-        free = copied and layer.splits in (None, 1) and not layer.schedule
-        self.windows = self.source.windows(shape) if free else None
-        found = self.windows and hgmma.windowed(
-            precision, self.windows, self.source.filter, shape.k, self.source.shape[3], **ending)  # fmt: skip
-        self.kernel: hgmma.Windowed | hgmma.Tiling = found or self._tiling(
-            layer, stages, there, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        work = self.source.work(shape, precision)
+        free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
+        windows = self.source.windows(shape) if free and not precision.halves else None
+        self.kernel: hgmma.Windowed | hgmma.Tiling = self._tiling(
+            layer, work, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
-            tiles = hgmma.Work(self.pixels, shape.k, stages).tiles(self.kernel.tile_n)
         else:
-            assert self.windows is not None
-            self.cluster, tiles = 1, -(-self.windows.pixels // TILE_M)
+            self.windows, self.cluster = windows, 1
+        seen = replace(work, pixels=self.windows.pixels) if self.windows else work
+        tiles = seen.tiles(self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
         self.by_lanes = self.windows is not None or not copied  # who store y
+        self.no_map: Any = 0 if self.windows else NO_MAP  # where kernels of windows have no such parameter
         dtype = "float16" if precision.halves else precision.dtype
         box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -462,42 +495,69 @@ class _Plan:
             channels, columns, _ = self.source.packed
             self.packed = n, h, columns, channels
         self.scratch = math.prod(self.packed or (0,))
+        #: on a GPU what all layers there share: memory for the packed x, if it fits, and the lock that goes with it
+        self.shared = None if place == HOST else Partial.of(cuda.device_named(self.device))
+        self.fits = item * self.scratch <= 4 * PIECE
+        self.lock = layer.lock if self.shared is None else self.shared.lock
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
-        self.queues: list[tuple[Callable[..., None], int]] = []  # on a GPU, and how much each is given
+        self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
+        self.queue: Callable[..., None] | None = None  # on a GPU, once all is ready
 
-    def _tiling(self, layer: Implicit, stages: int, there: hgmma.Room, more: dict[str, int]) -> hgmma.Tiling:
-        """Without windows. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+    def making(self, library: Library, x: Any) -> Callable[[], Made]:
+        """What makes y for arrays such as x."""
+        return self.makes.setdefault(type(x), library.again(x, self.y_shape))
+
+    def _tiling(
+        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
+    ) -> hgmma.Windowed | hgmma.Tiling:
+        """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if cluster and not there[cluster]:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        made = hgmma.tiling(self.precision, self.pixels, self.shape.k, stages, there, cluster, **more)
+        made: hgmma.Windowed | hgmma.Tiling | None
+        if "windows" in layer.schedule:
+            kind = hgmma.KEPT if layer.schedule.get("keep") else hgmma.WINDOWS
+            tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
+            way = hgmma.Way(kind, tile_n, 0, 0, 0)
+            made = hgmma.windowed(self.precision, way, work, windows, self.source.filter, **more) if windows else None
+            if made is None:
+                raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
+                                  "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
+                                  "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
+                                  "filters stay in shared memory")  # fmt: skip
+        else:
+            made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, **more)
+        if unknown := [name for name in layer.schedule if name not in vars(made)]:
+            raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        if tiling.cluster > stages:
-            raise LaunchError(f"splits={tiling.cluster}, for a layer with {stages} stages",
+        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
                               "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
         """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        x_map = self._map(0, scratch if self.packed else x)
-        y_map = bytes(NBYTES) if self.by_lanes else self._map(1, y)
-        values = x, y, residual, scratch, x_map, y_map
+        copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
+        x_map = x_maps.get(copied) or self._map(0, copied)
+        y_map = self.no_map if self.by_lanes else y_maps.get(y) or self._map(1, y)
         if self.place == HOST:
-            for kernel, grid, threads, args, options in self._launches(*values):
+            for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
                 kernel.launch(grid, threads, *args, **options)
             return
-        if not self.queues:
-            for kernel, grid, threads, args, options in self._launches(*map(Given, range(len(values)))):
-                count = 1 + max(one.number for one in args if isinstance(one, Given))
-                ready = kernel.prepare(grid, threads, *args, **options)
-                self.queues.append((kernel.module.queue([ready], count), count))
-        for queue, count in self.queues:
-            queue(stream, *values[:count])
+        queue = self.queue or self._queue()
+        queue(stream, x, y, residual, scratch, x_map, y_map)
+
+    def _queue(self) -> Callable[..., None]:
+        """The launches, made ready."""
+        every = self._launches(*map(Given, range(GIVEN)))
+        ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
+        self.queue = self.module.queue(ready, GIVEN)
+        return self.queue
 
     def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
         """Kernel, grid, threads, arguments and options of each."""
@@ -505,13 +565,12 @@ class _Plan:
         return [*([self._pack(x, scratch)] if self.packed else []), main]
 
     def _map(self, which: int, address: int) -> Any:
-        """The tensor map of x (0) or y (1) at an address, made once: on a GPU its bytes."""
+        """The tensor map of x (0) or y (1) at an address that is new: on a GPU its bytes."""
         known = self.maps[which]
-        if address not in known:
-            if len(known) >= MAPS:
-                known.clear()
-            made = (self._x_map, self._y_map)[which](address)
-            known[address] = made if self.place == HOST else made.opaque
+        if len(known) >= MAPS:
+            known.clear()
+        made = (self._x_map, self._y_map)[which](address)
+        known[address] = made if self.place == HOST else made.opaque
         return known[address]
 
     def _x_map(self, address: int) -> Any:
@@ -538,8 +597,9 @@ class _Plan:
         if self.windows is not None:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
-                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels, image, inverse(image), columns,
-                inverse(columns), *given.padding, shape.p, shape.q, n, w,
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
+                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
+                shape.q, n, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q

@@ -39,7 +39,7 @@ class Partial:
 
     def at(self, stream: int) -> int:
         """The address of PIECE floats for kernels that are queued on the stream now; 0: the caller must allocate."""
-        if self.recorded(stream):
+        if stream not in DEFAULT and self.recorded(stream):
             return 0
         return self._pieces.get(stream) or self._piece(stream)
 

@@ -9,7 +9,7 @@ import torch
 
 from kernels_sass import conv
 from kernels_sass.conv.implicit import STRIDES, unreached
-from kernels_sass.torch import operator  # noqa: F401  it defines torch.ops.turingas.conv2d
+from kernels_sass.torch.operator import called
 from turingas.errors import LaunchError
 
 ACTIVATIONS = (None, "relu")
@@ -130,13 +130,13 @@ class Conv2d(torch.nn.Conv2d):
         """x: N, C, H, W, or C, H, W. residual: what is added before the activation; it may have sizes of 1."""
         if x.dim() != 4 or self.why_not:
             return self._by_torch(x, residual)
-        if residual is not None:
+        if residual is not None and (residual.dim() != 4 or 1 in residual.shape):
             p, q = ((size + 2 * pad - step * (of - 1) - 1) // stride + 1
                     for size, of, pad, stride, step in zip(x.shape[2:], self.kernel_size, *self._way))  # fmt: skip
             residual = residual.expand(x.shape[0], self.out_channels, p, q)
         padding, stride, dilation = self._way
         relu = self.activation == "relu"
-        return torch.ops.turingas.conv2d(x, self.weight, self.bias, residual, padding, relu, stride, dilation)
+        return called(x, self.weight, self.bias, residual, padding, relu, stride, dilation)
 
     @property
     def prepared_bytes(self) -> int:

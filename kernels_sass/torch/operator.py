@@ -8,8 +8,10 @@ Source of the rules for operators: PyTorch's documentation of torch.library and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,7 +62,21 @@ def conv2d(
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return torch.ops.turingas.conv2d(x, weight, bias, residual, padding, relu, stride, dilation)
+    return called(x, weight, bias, residual, padding, relu, stride, dilation)
+
+
+_OPERATION = torch.ops.turingas.conv2d.default
+#: below what records gradients: PyTorch's own guard, which its layer for operators in Python takes too
+_BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
+
+
+def called(*arguments: Any) -> torch.Tensor:
+    """The operator. Where nobody asks for gradients it is called below what would record them: that is Python of
+    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return _OPERATION(*arguments)
+    with _BELOW_AUTOGRAD():
+        return _OPERATION(*arguments)
 
 
 # ---- sizes and layouts -------------------------------------------------------------------------------------------
@@ -188,6 +204,9 @@ class Prepared(Held):
         super().__init__(weight, before)
         self.layers: dict[Any, tuple[conv.Conv2d, Any, int]] = {}  # with the bias that is in each, and its version
         self.able: dict[Any, bool] = {}
+        #: by all that a call depends on but x, residual and what bias says: the layer, the version of the bias that is
+        #: in it, and the layout. Found here, nothing else is looked at.
+        self.usual: dict[Any, tuple[conv.Conv2d, int, str]] = {}
 
     def made(self) -> list[Any]:
         return list(self.layers.values())
@@ -214,6 +233,7 @@ class Prepared(Held):
                                stride=way.stride, dilation=way.dilation)  # fmt: skip
             if found is None and len(self.layers) >= MOST_LAYERS:
                 found = self.layers.pop(next(iter(self.layers)))
+            self.usual.clear()
             if found is not None and self.captured:
                 self.kept.append(found)
             found = self.layers[key] = made, None if bias is None else bias.detach(), version
@@ -237,6 +257,8 @@ def uncounted(shape: Sequence[int], weight: torch.Tensor, way: Way, layout: str 
 _PREPARED: Any = WeakTensorKeyDictionary()
 _LOCK = threading.RLock()
 HeldT = TypeVar("HeldT", bound=Held)
+MOST_RECENT = 4096  # weights
+_RECENT: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Prepared]]] = {}  # by id: quicker than _PREPARED
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -254,7 +276,20 @@ def current(weight: torch.Tensor, those: Any, make: Callable[[torch.Tensor, Held
 
 def prepared(weight: torch.Tensor) -> Prepared:
     """The layers of a weight as it is now."""
-    return current(weight, _PREPARED, Prepared)
+    found = current(weight, _PREPARED, Prepared)
+    if len(_RECENT) >= MOST_RECENT:
+        _RECENT.clear()
+    _RECENT[id(weight)] = weakref.ref(weight), weakref.ref(found)
+    return found
+
+
+def recent(weight: torch.Tensor) -> Prepared | None:
+    """The same, if the weight was there lately and is what it was."""
+    known = _RECENT.get(id(weight))
+    if known is None or known[0]() is not weight:
+        return None
+    found = known[1]()
+    return found if found is not None and found.is_of(weight) else None
 
 
 # ---- implementations ---------------------------------------------------------------------------------------------
@@ -294,21 +329,39 @@ def _by_torch(
 
 def _by_kernels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    padding: Numbers = 1, relu: bool = False, stride: Numbers = 1, dilation: Numbers = 1,
+    padding: Sequence[int] = (1, 1), relu: bool = False, stride: Sequence[int] = (1, 1),
+    dilation: Sequence[int] = (1, 1),
 ) -> torch.Tensor:  # fmt: skip
+    """As the dispatcher calls it: it makes pairs of numbers."""
+    known, key = recent(weight), None
+    if known is not None:
+        key = (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(),
+               *padding, *stride, *dilation)  # fmt: skip
+        if (usual := known.usual.get(key)) is not None and (bias is None or usual[1] == _version(bias)):
+            known.used(x)
+            return _called(usual[0], usual[2], x, residual)
     way = Way.of(padding, stride, dilation)
     if weight.dtype is not x.dtype or unable(x.device, x.dtype, weight.dim() == 4 and bool(way.beyond(weight))):
         return _by_torch(x, weight, bias, residual, padding, relu, stride, dilation)
     torch._check(weight.device == x.device, lambda: f"x is on {x.device}, weight on {weight.device}")
     layout = layout_of(x) if x.dim() == 4 else "NCHW"
     if layout is None:
-        x, layout = x.contiguous(), "NCHW"
+        x, layout, known = x.contiguous(), "NCHW", None  # which is another x the next time
     found = prepared(weight)
     if not found.takes(x, layout, way, bias, residual):
         return _by_torch(x, weight, bias, residual, padding, relu, stride, dilation)
     with _LOCK:
         layer = found.layer(bias, way, relu, layout)
         found.used(x)
+        if found is known:
+            if len(found.usual) >= MOST_SIZES:
+                found.usual.clear()
+            found.usual[key] = layer, 0 if bias is None else _version(bias), layout
+    return _called(layer, layout, x, residual)
+
+
+def _called(layer: conv.Conv2d, layout: str, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
+    """What a layer makes of x that lies so."""
     if layout == "NCHW":
         return layer(x, None if residual is None else residual.contiguous())
     axes = AXES[layout]
@@ -318,7 +371,8 @@ def _by_kernels(
 
 def _on_cpu(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    padding: Numbers = 1, relu: bool = False, stride: Numbers = 1, dilation: Numbers = 1,
+    padding: Sequence[int] = (1, 1), relu: bool = False, stride: Sequence[int] = (1, 1),
+    dilation: Sequence[int] = (1, 1),
 ) -> torch.Tensor:  # fmt: skip
     by = _by_kernels if kernels_on_cpu() else _by_torch
     return by(x, weight, bias, residual, padding, relu, stride, dilation)

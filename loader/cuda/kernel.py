@@ -114,6 +114,7 @@ class CudaKernel(Kernel):
         self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
         self._ready: dict[Any, tuple[Run, Packer]] = {}
+        self._usual: dict[Any, tuple[Run, Packer]] = {}  # of those the last of each grid, block ..., whatever the types
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -137,12 +138,12 @@ class CudaKernel(Kernel):
         cooperative: bool = False,
         **options: Any,
     ) -> None:
-        key = grid, block, shared, early, cluster, cooperative, *map(type, args)
+        key = grid, block, shared, early, cluster, cooperative
         try:
-            found = self._ready.get(key)
+            found = self._usual.get(key)
         except TypeError:  # a list
             found = None
-        if found is None or options:
+        if found is None or options or not found[1].fits(args):
             found = self._prepare(key, args, options)
         run, packer = found
         if stream is None:
@@ -153,7 +154,7 @@ class CudaKernel(Kernel):
         lock = self.module._lock
         try:  # what `with` does takes longer; the lock knows whether it is this thread's
             lock.acquire()
-            run(handle, *values)
+            run(handle, values)
         except UNFIT:
             self._explain(args, range(len(args)))
             raise
@@ -200,19 +201,25 @@ class CudaKernel(Kernel):
             raise self.gpu.gone()
         if options:
             raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
-        grid, block, shared, early, cluster, cooperative, *types = key
+        types = tuple(map(type, args))
+        with contextlib.suppress(TypeError):  # a list
+            if (found := self._ready.get((key, types))) is not None:
+                self._usual[key] = found
+                return found
+        grid, block, shared, early, cluster, cooperative = key
         numbers = self._sizes(grid, block, shared)
         attributes = self._attributes(numbers, early, cluster, cooperative)
-        packer = self._packers.get(tuple(types))
+        packer = self._packers.get(types)
         if packer is None:
             check_count(self.name, self.params, args)
-            packer = self._packers[tuple(types)] = self._packer(args, range(len(args)))
+            packer = self._packers[types] = self._packer(args, range(len(args)))
         step = self, configuration(self.gpu, numbers, attributes), self._area.table
         found = runner([step], packer.pack_into, self._area.bytes), packer
         if len(self._ready) >= SHAPES:
             self._ready.clear()
+            self._usual.clear()
         with contextlib.suppress(TypeError):
-            self._ready[key] = found
+            self._ready[key, types] = self._usual[key] = found
         return found
 
     def _sizes(self, grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> tuple[int, ...]:

@@ -25,7 +25,8 @@ INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
 
 class Packer:
     """Arguments of certain types -> the parameter area: ``values(args, stream)`` is what ``pack_into`` takes.
-    ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
+    ``fits(args)``: whether arguments are of these types. ``ask(args[first])``: the stream that the first array with a
+    stream of its own asks for."""
 
     def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
         takes: list[Callable[[Any, int], Any]] = []
@@ -44,7 +45,7 @@ class Packer:
             codes.append((param, code))
             takes.append(take)
         self.pack_into = struct.Struct(layout(codes)).pack_into
-        self.values = _each(takes)
+        self.values, self.fits = _each(takes), _of_types([type(value) for value in args])
 
 
 def _each(takes: Sequence[Callable[[Any, int], Any]]) -> Callable[[Sequence[Any], int], tuple[Any, ...]]:
@@ -52,6 +53,13 @@ def _each(takes: Sequence[Callable[[Any, int], Any]]) -> Callable[[Sequence[Any]
     calls = (f"take{n}(args[{n}], stream), " for n in range(len(takes)))
     names = {f"take{n}": take for n, take in enumerate(takes)}
     return eval(f"lambda args, stream: ({''.join(calls)})", names)  # type: ignore[no-any-return]
+
+
+def _of_types(types: Sequence[type]) -> Callable[[Sequence[Any]], bool]:
+    """Whether arguments are of these types. Written out: ``map(type, args)`` as a key takes 0.2 us longer."""
+    tests = (f" and type(args[{n}]) is type{n}" for n in range(len(types)))
+    names = {f"type{n}": kind for n, kind in enumerate(types)}
+    return eval(f"lambda args: len(args) == {len(types)}{''.join(tests)}", names)  # type: ignore[no-any-return]
 
 
 def layout(codes: Iterable[tuple[Param, str]]) -> str:

@@ -68,7 +68,7 @@ Run = Callable[..., None]
 
 
 def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
-    """Launches of kernels of one module, one behind the other: a function of the stream, as a number, and of what is
+    """Launches of kernels of a GPU, one behind the other: a function of the stream, as a number, and of what is
     given, ``count`` addresses at least; in the place of an address, for a parameter that is a tensor map, its bytes.
     These are packed once for all launches, into memory that all their parameters point to."""
     count = max([count, *(1 + number for one in launches for number in one.given.values())])
@@ -86,29 +86,32 @@ def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
         memory.kept += one.area, table  # type: ignore[attr-defined]
         steps.append((one.kernel, configuration(one.kernel.gpu, one.sizes, one.attributes), ctypes.addressof(table)))
     codes = ("Q" if size == POINTER else f"{size}s" for size in sizes)
-    return runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory)
+    run = runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory)
+    return lambda stream, *given: run(stream, given)
 
 
 def runner(
     launches: Sequence[tuple[Launched, Any, int]], pack_into: Callable[..., None], memory: Any
 ) -> Run:
-    """A function of the stream and of what ``pack_into`` puts into ``memory``, which then launches: kernels of one
-    module, each with its configuration and the address of its table of parameters. The driver is called once to look at
-    the context, and once for each. Memory and configurations are one thread's meanwhile, and the module stays: who
+    """A function of the stream and of a tuple that ``pack_into`` puts into ``memory``, which then launches: kernels of
+    a GPU, each with its configuration and the address of its table of parameters. The driver is called once to look at
+    the context, and once for each. Memory and configurations are one thread's meanwhile, and the modules stay: who
     calls it holds a lock for both.
 
     All that it needs is at hand, since each look-up of a name is time."""
-    gpu, module = launches[0][0].gpu, launches[0][0].module
+    gpu, modules = launches[0][0].gpu, tuple({id(one.module): one.module for one, _, _ in launches}.values())
     current, launch, context = gpu.driver.cuCtxGetCurrent, gpu.driver.cuLaunchKernelEx, gpu.context
     steps = [(config, kernel.handle, table, kernel.name) for kernel, config, table in launches]
     before: int | None = 0  # the stream that all configurations have; None: not all the same
+    head = memory, 0
 
-    def run(stream: int, *values: Any) -> None:
+    def run(stream: int, values: tuple[Any, ...]) -> None:
         nonlocal before
         if gpu.lost is not None:
             raise gpu.gone()
-        if module.closed:
-            module._open()
+        for module in modules:
+            if module.closed:
+                module._open()
         pushed = current()[1] != context and gpu.push()  # old cuda-python's are never equal
         try:
             if stream != before:
@@ -116,7 +119,7 @@ def runner(
                 for config, _, _, _ in steps:
                     config.hStream = stream
                 before = stream
-            pack_into(memory, 0, *values)
+            pack_into(*(head + values))  # one tuple: the quickest way to hand it on
             for config, handle, table, name in steps:
                 (error,) = launch(config, handle, table, 0)
                 if error:

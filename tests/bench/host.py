@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 TURNS, CALLS = 15, 4000
 
 
@@ -31,9 +33,11 @@ def main() -> None:
 
 
 def timed() -> None:
+    from kernels_sass import conv
     from kernels_sass.bench import host
     from loader import cuda
     from loader.bench import measure
+    from loader.cuda import Buffer
 
     gpu = cuda.device(0)
     assert gpu.name == "no GPU", f"there is {gpu.name}: `turingas bench host` measures it"
@@ -46,6 +50,15 @@ def timed() -> None:
             ways, _, _ = host.layers(host.Setting("NCHW", kernels, added), gpu)
             what = f"{kernels} kernel{'s' * (kernels > 1)}{''.join(f', {one}' for one in added)}"
             rows |= {f"{name}: {what}": way for name, way in ways.items() if name not in (host.SAME, host.ALONE)}
+    for layout, kernels in (("NHWC", 1), ("NCHW", 2)):  # by products; pack.sass brings NCHW into order
+        layer = conv.Conv2d(np.zeros((16, 32, 3, 3), np.float32), layout=layout, device="cuda:0", kernel="hgmma")
+        shape = [{"N": 1, "C": 32, "H": 4, "W": 4}[axis] for axis in layout]
+        what, buffer, out = f"HGMMA, {kernels} kernel{'s' * (kernels > 1)}", *(
+            Buffer.of(np.zeros(size, np.float32), gpu) for size in (shape, [16 if n == 32 else n for n in shape]))
+        rows[f"{host.BUFFERS}: {what}"] = lambda layer=layer, x=buffer, y=out: layer(x, out=y)
+        if torch is not None:
+            tensor = torch.zeros(*shape)
+            rows[f"{host.OURS}: {what}"] = lambda layer=layer, x=tensor: layer(x)
     if torch is not None:
         x = torch.zeros(1, 16, 4, 4)
         rows["new_empty of PyTorch"] = lambda: x.new_empty(1, 16, 4, 4)
@@ -74,8 +87,8 @@ def pytorch() -> Any:
     def place(tensor: Any) -> int:
         return int(tensor.get_device() + 1)
 
-    def seen(x: Any) -> libraries.Seen:
-        address, there = ask(x)
+    def seen(x: Any, dtype: str) -> libraries.Seen:
+        address, there = ask(x, dtype)
         return address, there + 1
 
     def stream(tensor: Any) -> int:

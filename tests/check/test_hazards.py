@@ -684,3 +684,19 @@ def test_stall_0_without_scoreboards(arch: str) -> None:
     code = code if arch == "sm_90" else code.replace("IADD3 R2,", "IADD3 R2, PT, PT,")
     assert kinds(code.format("Y:0"), arch) == []
     assert ("no-scoreboard", 1, 0) in kinds(code.format("Y:5"), arch)
+
+
+def test_stores_of_uniform_pairs_read_the_second_one_later() -> None:
+    """What ptxas 13.5 makes for sm_100a of st.async.mmio.release and red.async.mmio.release of 64 bits."""
+    for store in ("USTGR.E.NA.64.MMIO.SYS [UR4], UR6", "UREDGR.E.ADD.NA.64.STRONG.SYS [UR4+0x100], UR6"):
+        code = "--:-:-:-:2 R2UR.BROADCAST UR6, R6\n--:-:-:-:{} R2UR.BROADCAST UR7, R7\n--:0:-:-:6 MEMBAR.ALL.CTA\n"
+        assert kinds(code.format(5) + "01:0:-:-:4 " + store, "sm_100a") == []
+        assert kinds(code.format(4) + "01:0:-:-:4 " + store, "sm_100a") == [("raw-stall", 3, 0), ("raw-stall", 3, 1)]
+
+
+def test_a_shift_of_tensor_memory_reads_its_address_at_once() -> None:
+    """ptxas 13.5 sets no scoreboard, and gives the register to others."""
+    after = "\n--:-:0:-:4 LDCU UR4, c[0x0][0x3a0]\n01:-:-:-:2 UMOV UR5, UR4"
+    assert kinds("--:-:-:Y:c UTCSHIFT.DOWN tmem[UR4]" + after, "sm_100a") == []
+    copy = "--:-:-:Y:c UTCCP.T.S.4x32dp128bit tmem[UR4], gdesc[UR8]"
+    assert kinds(copy + after, "sm_100a") == [("no-scoreboard", 1, 0)]

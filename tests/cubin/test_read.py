@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cubin import cubins
+from tests.tools import ptxas
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Param
+from turingas.disassembler import check
 from turingas.errors import CubinError
 
 NAMES = {
@@ -81,3 +83,19 @@ def test_code_of_half_an_instruction_is_refused():
     section.data = section.data[:-8]
     with pytest.raises(CubinError, match="whole number of instructions"):
         Cubin.from_bytes(elf.to_bytes())
+
+
+@pytest.mark.skipif(ptxas.program_path() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("what", ["", ".ptr", ".ptr .global .align 16", ".ptr .shared .align 4"])
+def test_pointers_of_which_more_is_said(what):
+    """In KPARAM_INFO_V2, too, there is beside the size which memory a pointer is for (Transformer Engine)."""
+    ptx = f""".version 8.5
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 {what} p, .param .align 8 .b8 much[8000], .param .u32 n) {{
+    .reg .b64 %p; .reg .b32 %n; ld.param.u64 %p, [p]; ld.param.u32 %n, [n]; st.u32 [%p], %n; ret;
+}}
+"""
+    cubin = Cubin.from_bytes(ptxas.assemble_ptx(ptx, "sm_90"))
+    assert cubin.kernels[0].params == [Param(0, 8), Param(8, 8000), Param(8008, 4)]
+    assert check(cubin) == []

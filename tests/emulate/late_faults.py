@@ -12,7 +12,8 @@ Some faults change nothing, and that can be shown without the detector of races:
   that could make a difference: that touch memory, other warps (of operations: what matters is what these learn by it),
   or registers of the product that has ended. So it is with the end of an empty group, and with one of two waits that
   follow each other, or have a barrier between them and are everybody's. Operations do not count whose bytes nobody
-  touches once they have begun, if the warp that begins them learns of their end at all.
+  touches once they have begun, if the warp that begins them learns of their end at all; nor phases of which a warp
+  learns when it has nothing left to do but, outside of clusters, to end (CUTLASS' producers wait for consumers then).
 * *nothing to fence*: of what threads have written when the fence comes, and their warps have not fenced since, copies,
   products and SYNCS touch nothing later.
 * *nobody waits*: no warp looks for the end of the phase that the arrival belongs to, nor of a later one.
@@ -331,6 +332,8 @@ class Told(Order):
         self.beside = [np.array([p for p, mine in enumerate(used) if mine & _registers(i)], np.intp) for i in code]
         self.touched = np.zeros((len(used), wave.warps), np.int64)
         self.steps = np.zeros(wave.warps, np.int64)
+        self.acts = np.zeros(wave.warps, np.int64)  # of each warp, steps and products
+        self.until: dict[tuple[tuple[int, ...], int], int] = {}  # how many a warp had done when it learnt of a phase
         self.touches = np.zeros(wave.warps, np.int64)  # of those steps, the ones that touch memory, and the end
         self.whose: list[tuple[tuple[int, ...], int]] = []  # of each number of ``operations``: its name and warp
         self.learnt = np.zeros((wave.warps, 0), bool)  # whether each warp knows of its end
@@ -378,10 +381,13 @@ class Told(Order):
             self.arrived.update(zip(warps.tolist(), self.touched[:, warps].sum(axis=0).tolist()))
         elif self._counts(i):
             self.steps[warps] += 1
+            self.acts[warps] += 1
             if i.base not in ("BAR", "UCGABAR_ARV", "UCGABAR_WAIT"):
                 self._learns(warps)
                 self.touches[warps] += 1
-        if i.op.pipe != "wgmma" and len(self.beside[n]):
+        if i.op.pipe == "wgmma":
+            self.acts[warps] += 1
+        elif len(self.beside[n]):
             self.touched[self.beside[n][:, None], warps] += 1
 
     def _learns(self, warps: np.ndarray) -> None:
@@ -405,7 +411,8 @@ class Told(Order):
             return False
         if i.base == "WARPGROUP" or i.op.pipe == "wgmma":
             return False
-        return i.op.pipe in ("lsu", "copy") or i.base in ("BAR", "UCGABAR_ARV", "UCGABAR_WAIT", "EXIT")
+        ends = i.base == "EXIT" and self.wave.shared.cluster > 1
+        return ends or i.op.pipe in ("lsu", "copy") or i.base in ("BAR", "UCGABAR_ARV", "UCGABAR_WAIT")
 
     def _fence_needed(self, pieces: np.ndarray) -> None:
         self.needed.update(n for n, words in self.behind.items() if words[pieces].any())
@@ -499,6 +506,7 @@ class Told(Order):
         for warp, cell in zip(warps.tolist(), cells.tolist()):
             if phase := self.phases[cell]:  # before the first phase has ended there is nothing to learn
                 self.told[-1, cell, phase].add((warp, int(self.steps[warp])))
+                self.until[(-1, cell, phase), warp] = int(self.acts[warp])
                 self.looked[cell] = max(self.looked[cell], phase)
 
     def wanted(self, n: int) -> bool:
@@ -514,10 +522,15 @@ class Told(Order):
                 self.met.update(self.waits[warp] for warp in which.tolist())
             self.told[-2,].update((warp, int(self.steps[warp])) for warp in which.tolist())
 
+    def of_use(self, name: tuple[int, ...]) -> set[tuple[int, ...]]:
+        """Who is told of it, but those who have nothing left to do."""
+        found = self.told.get(name, set())
+        return {one for one in found if self.until.get((name, one[0])) != self.acts[one[0]]}
+
     def same(self, other: Told) -> bool:
         """Whether each warp learns the same in another run."""
         for name in self.told.keys() | other.told.keys():
-            mine, its = self.told.get(name, set()), other.told.get(name, set())
+            mine, its = self.of_use(name), other.of_use(name)
             if name[0] >= 0 and name not in self.again:  # its bytes are not touched: registers alone
                 if name in self.generic:
                     continue

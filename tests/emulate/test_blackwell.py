@@ -358,3 +358,17 @@ def test_reads_of_what_nobody_writes(name: str) -> None:
     assert "read through the read-only path" in str(report.races[-1])
     with pytest.raises(DeviceError, match="out of bounds|behind the end"):
         launch(turingas.assemble("\n".join(lines), "sm_100"), "kern", 1, 1, [out, source[:2]])
+
+
+@pytest.mark.parametrize(("arch", "text", "why"), [
+    ("sm_90", "HFMA2.OOB R0, R1, R2, R3", "which bits make a NaN that of what is out of bounds"),
+    ("sm_90", "USETSHMSZ 0x400", "no compiler is known to make it"),
+    ("sm_100a", "UTMALDG.4D.W [UR8], [UR4], UR6", "cuTensorMapEncodeIm2colWide"),
+    ("sm_100a", "UTCBAR.A0TX [UR4], URZ, UR6", "no compiler makes it"),
+    ("sm_100a", "UTCBAR.WAKEUP [UR4], URZ", "no compiler makes it"),
+    ("sm_100a", "MOVM.U4TO8.M832 R2, R4", "nothing public says which lane gets which columns"),
+])  # fmt: skip
+def test_a_refusal_says_why(arch: str, text: str, why: str) -> None:
+    cubin = turingas.assemble(f".kernel k\n--:-:-:-:5 {text};\n--:-:-:-:5 EXIT;\n", arch)
+    with pytest.raises(DeviceError, match=why):
+        launch(cubin, "k", 1, 32, [])

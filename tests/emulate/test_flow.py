@@ -220,6 +220,27 @@ out:
     assert (out == 9).all()
 
 
+def test_who_has_slept_before_is_waited_for():
+    """At BSYNC only those count as spinning that yield while others wait there: here all have slept before."""
+    body = """
+    MOV R6, 0x28;
+sleep:
+    NANOSLEEP 0x10;
+    IADD3 R6, R6, -0x1, RZ;
+    ISETP.NE.AND P1, PT, R6, RZ, PT;
+    @P1 BRA sleep;
+    ISETP.NE.AND P0, PT, R0, RZ, PT;
+    BSSY B0, meet;
+    @P0 BRA meet;
+    MOV R6, 0x1;
+meet:
+    BSYNC B0;
+    VOTE.ANY R3, PT, PT;
+"""
+    out, _ = run(body)
+    assert (out == -1).all()
+
+
 def test_named_barriers_with_counts():
     # warp 0 produces and does not wait; warp 1 waits for 64 threads at barrier 3
     body = """

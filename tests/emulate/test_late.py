@@ -79,6 +79,49 @@ def test_groups_end_in_order_for_each_warp() -> None:
     assert done[4:] == [(1, [0]), (2, [0])]
 
 
+TWO_WAYS = """
+.arch sm_80
+.kernel k
+<params>
+g, 8
+o, 8
+</params>
+<smem> 512 </smem>
+--:-:0:-:2  S2R R0, SR_TID.X;
+--:-:-:-:1  MOV R1, 0x4;
+01:-:-:-:5  IMAD.SHL.U32 R2, R0, 0x4, RZ;
+--:-:-:Y:d  ISETP.GE.AND P0, PT, R0, 0x20, PT;
+--:-:-:-:8  IMAD.WIDE R4, R0, R1, g;
+--:-:-:-:8  IMAD.WIDE R8, R0, R1, o;
+--:0:-:-:2  LDGSTS.E [R2], [R4.64+URZ];
+--:-:-:-:5  @P0 BRA second;
+01:-:0:-:1  LDGDEPBAR;
+--:0:-:-:2  LDGSTS.E [R2+0x100], [R4.64+URZ];
+01:-:0:-:1  LDGDEPBAR;
+--:-:-:Y:4  DEPBAR.LE SB0, 0x1;
+--:-:1:-:2  LDS R6, [R2{early}];
+02:-:-:-:1  STG.E [R8], R6;
+--:-:-:Y:5  EXIT;
+second:
+01:-:0:-:1  LDGDEPBAR;
+--:-:-:Y:4  DEPBAR.LE SB0, 0x0;
+--:-:1:-:2  LDS R6, [R2];
+02:-:-:-:1  STG.E [R8], R6;
+--:-:-:Y:5  EXIT;
+"""
+
+
+def test_a_group_closes_what_its_warp_has_open() -> None:
+    """Two warps begin a copy at once; the first closes two groups before the second one closes its own. The wait for
+    the first of them tells of that copy, and of no more."""
+    for early, races in (("", 0), ("+0x100", 1)):
+        out = np.zeros(64, np.float32)
+        args = [np.arange(1, 65, dtype=np.float32), out]
+        report = launch(assemble(TWO_WAYS.format(early=early)), "k", 1, 64, args, races=True)
+        assert len(report.races) == races and (out[32:] == np.arange(33, 65)).all()
+        assert (out[:32] == (0 if early else np.arange(1, 33))).all()
+
+
 def test_an_mbarrier_hears_of_no_more_than_ends_its_phase() -> None:
     cells = np.zeros(1, np.uint64)
     late, done = Late(1, cells), []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,8 +84,9 @@ def test_as_a_card_did(seeds: Sequence[int]) -> None:
         np.testing.assert_array_equal(got, wanted, err_msg=f"{seed}: {operation} {case}")
 
 
-#: of interleaved tensors, what one answer is not enough for, or nobody has asked yet
-REFUSED = r"slices\.\d+\.(later\.)?(columns|add|min|inc|xor|swizzle128\.step)"
+#: the memory of interleaved tensors and of their tiles, an H200's, and an H100's where the name has ``later``
+with np.load(Path(__file__).parent / "interleaved_sm90.npz") as memory:
+    SLICES = dict(memory)
 
 
 @pytest.mark.sample(16)
@@ -100,21 +100,23 @@ def test_as_a_card_answered(name: str) -> None:
         with pytest.raises((LaunchError, DeviceError)):
             tiles.probed(module, name)
         return
-    if re.match(REFUSED, name):
-        with pytest.raises(DeviceError, match="nothing public tells where its slices go"):
-            tiles.probed(module, name)
-        return
     found = tiles.probed(module, name, heard=answer.get("heard", tiles.PROBES[name].nbytes()))
     assert tiles.digest(found["got"]) == answer["got"]
     assert found["told"][0] == 1 if "told" in found else tiles.PROBES[name].kernel
-    with np.load(Path(__file__).parent / "interleaved_sm90.npz") as memory:
-        assert name not in memory or (found["got"] == memory[name]).all()
     written = np.frombuffer(bytes.fromhex(answer["map"]), np.uint32).copy()
     written[[0, 1, 16, 18]] = 0  # the address, and what turingas.tensor_map leaves out
     written[2] &= ~np.uint32(3 << 17)
     assert written.tobytes() == found["map"].tobytes()
     made = tensor_map.unpack(bytes.fromhex(answer["map"]))[1]
     assert made == tensor_map.unpack(found["map"].tobytes())[1]
+
+
+@pytest.mark.parametrize("name", sorted(SLICES))
+def test_slices_as_a_card_left_them(name: str) -> None:
+    """Byte by byte: boxes, edges, steps, swizzles, stores, reductions, im2col columns."""
+    found = tiles.probed(loader.load(tiles.cubin(), "cpu"), name, heard=tiles.PROBES[name].nbytes())
+    assert (found["got"] == SLICES[name]).all()
+    assert found["told"][0] == 1 if "told" in found else tiles.PROBES[name].kernel
 
 
 def test_a_store_beyond_the_end() -> None:
@@ -158,17 +160,23 @@ def test_slices(interleave: int, swizzle: int) -> None:
         assert (target == expected).all()
 
 
-def test_what_is_not_known_of_slices() -> None:
-    images, at = np.zeros((2, 2, 9, 9, 8), np.uint16), np.zeros(5, np.int32).tobytes()
-    wide = np.zeros((2, 2, 9, 9, 4), np.uint32)
-    columns = loader.tensor_map(images, pixels=4, channels=8, lower=(0, 0), upper=(0, 0), interleave=16)
-    with pytest.raises(DeviceError, match="im2col columns of an interleaved tensor: nothing public tells"):
-        kernel("columns4").launch(1, 64, columns, images, at, 0, 0, 0, 64, shared=2048)
-    with pytest.raises(DeviceError, match="reductions of an interleaved tensor: nothing public tells"):
-        kernel("add4").launch(1, 64, loader.tensor_map(wide, (1, 1, 1, 8), interleave=16), images, at, 128, shared=2048)
-    short = loader.tensor_map(images, (1, 1, 1, 8), steps=(1, 1, 1, 2), interleave=16, swizzle=128)
-    with pytest.raises(DeviceError, match="a row of slices has 64 bytes, less than the swizzle of 128"):
-        kernel("load4").launch(1, 64, short, images, at, 0, 0, 0, 64, shared=2048)
+def test_columns_of_slices() -> None:
+    """A filter's place of NC/8HWC8 images with padding, in numpy's words; what ends the pixels is their dimensions'."""
+    rng = np.random.default_rng(3)
+    images = aligned(rng.random((2, 4, 6, 9, 8)).astype(np.float16))
+    made = loader.tensor_map(images, pixels=2 * 6 * 9, channels=8, lower=(-1, -1), upper=(-1, -1), interleave=16)
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0)))
+    for dx, dy, c in (0, 0, 0), (2, 1, 3):
+        at, out = np.array([-1, -1, c, 0, 0], np.int32).tobytes(), np.zeros((2, 6, 9, 8), np.float16)
+        load = kernel("columns4")
+        load.launch(1, 64, made, out, at, dx, dy, 0, out.nbytes, shared=out.nbytes + 1024, races=True)
+        assert (out == padded[:, c, dy : dy + 6, dx : dx + 9]).all()
+    with pytest.raises(LaunchError, match="between the lower and the upper corner there are no pixels"):
+        loader.tensor_map(images, pixels=4, channels=8, lower=(0, 0), upper=(0, -9), interleave=16)
+
+
+def test_slices_that_are_not_adjacent() -> None:
+    images = np.zeros((2, 2, 9, 9, 8), np.uint16)
     with pytest.raises(LaunchError, match="the slices have a stride of 32 bytes; they must be adjacent"):
         loader.tensor_map(images[:, :, :, ::2], (1, 1, 1, 4), interleave=16)
 
@@ -357,6 +365,43 @@ def test_what_a_kernel_may_not_do() -> None:
     a.flags.writeable = False
     with pytest.raises(DeviceError, match="read-only"):
         kernel("store3").launch(1, 32, loader.tensor_map(a, case.box), out, case.arguments(), 256, shared=2048)
+
+
+OUT = """
+struct alignas(64) CUtensorMap { unsigned long long words[16]; };
+extern "C" __global__ void out(const __grid_constant__ CUtensorMap map, const unsigned* in, int c, int w, int h, int n,
+                               unsigned bytes) {
+    extern __shared__ __align__(1024) unsigned tile[];
+    for (unsigned k = threadIdx.x; k < bytes / 4; k += blockDim.x) tile[k] = in[k];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x) return;
+    asm volatile("cp" WHAT ".im2col_no_offs.bulk_group [%1, {%2, %3, %4, %5}], [%0];"
+                 :: "r"((unsigned)__cvta_generic_to_shared(tile)), "l"(&map), "r"(c), "r"(w), "r"(h), "r"(n));
+    asm volatile("cp.async.bulk.commit_group;");
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+"""
+STORED = ".async.bulk.tensor.4d.global.shared::cta", ".reduce.async.bulk.tensor.4d.global.shared::cta.add"
+
+
+@pytest.mark.parametrize("what", STORED, ids=["store", "add"])
+def test_columns_are_stored(what: str) -> None:
+    """Into the box of pixels, which must be within the tensor."""
+    go = loader.load(nvrtc.compile_source(OUT, "sm_90a", [f'-DWHAT="{what}"'], name="out.cu"), "cpu").kernel("out")
+    rng = np.random.default_rng(5)
+    images, tile = aligned(rng.integers(0, 9, (2, 5, 7, 8)).astype(np.uint32)), rng.integers(0, 9, (20, 4), np.uint32)
+    wanted = images.copy()
+    pixels = [(n, y, x) for n in range(2) for y in range(1, 4) for x in range(2, 6)][5:25]
+    for row, (n, y, x) in zip(tile, pixels):
+        wanted[n, y, x, 4:8] = row + (wanted[n, y, x, 4:8] if "add" in what else 0)
+    made = loader.tensor_map(images, pixels=20, channels=4, lower=(1, 2), upper=(-1, -1))
+    go.launch(1, 32, made, tile, 4, *pixels[0][::-1], tile.nbytes, shared=2048, races=True)
+    assert (images == wanted).all()
+    for lower, upper in ((0, -1), (0, 0)), ((0, 0), (1, 0)):
+        made = loader.tensor_map(images, pixels=20, channels=4, lower=lower, upper=upper)
+        with pytest.raises(DeviceError, match="the box of pixels .* is not within the tensor, which only loads may"):
+            go.launch(1, 32, made, tile, 0, 0, 0, 0, tile.nbytes, shared=2048)
 
 
 @pytest.mark.parametrize(("operation", "start", "message"), [

@@ -220,6 +220,11 @@ def test_a_product_of_different_descriptors() -> None:
     assert "different descriptors" in str(fails(body))
 
 
+@pytest.mark.parametrize("kind", ["HGMMA.SP.REGOFFSET.64x8x32.F32", "IGMMA.SP.REGOFFSET.64x8x64.S8.S8"])
+def test_metadata_of_which_nobody_says_where_they_lie(kind: str) -> None:
+    assert "REGOFFSET" in str(fails(f"WARPGROUP.ARRIVE;\n{kind} R24, gdesc[UR8], R24, R12, 0x0, gsb0;\n"))
+
+
 def test_a_matrix_beyond_shared_memory() -> None:
     error = fails("UMOV UR10, 0x1ff;\nWARPGROUP.ARRIVE;\n" + PRODUCT)
     assert error.kind == "out of bounds" and "the matrix of UR10" in str(error)

@@ -295,8 +295,8 @@ def _probes() -> dict[str, Probe]:
 
 
 def _interleaved() -> dict[str, Probe]:
-    """Slices of 16 or 32 bytes, in dimensions (pixels, ..., channels, images). An H200 was asked those without
-    ``later`` on 2026-11-26, with boxes and sizes of channels as if they counted elements; the others wait."""
+    """Slices of 16 or 32 bytes, in dimensions (pixels, ..., channels, images). On 2026-11-26 an H200 was asked those
+    without ``later``, with boxes and sizes of channels as if they counted elements, and an H100 the others."""
     found: dict[str, Probe] = {}
 
     def ask(name: str, slice_: int, dims: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...] = (),

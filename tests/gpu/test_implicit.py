@@ -11,7 +11,7 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cuda import Buffer
 from loader.reference.problem import arrange, relative_error
-from tests.kernels_sass.test_implicit import BOUNDS, CASES, rounded, truth, wide
+from tests.kernels_sass.test_implicit import BOUNDS, CASES, rounded, truth, wide, windows  # noqa: F401
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 ARCHS = ("sm_90",)
@@ -53,9 +53,9 @@ def test_cases_of_the_cpu_device(precision, options, sizes, more):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_layers_of_many_tiles(precision):
     """More tiles than multiprocessors, of every width, with and without tensor copies for y."""
-    for width, stages, _ in PRECISIONS[precision].widths:
-        for k in (2 * width + 8, width + 3):
-            options = {"kernel": hgmma.NAME, "schedule": {"TILE_N": width, "STAGES": stages, "BUFFERS": 1}}
+    for way in PRECISIONS[precision].plain:
+        for k in (2 * way.tile_n + 8, way.tile_n + 3):
+            options = {"kernel": hgmma.NAME, "schedule": way.schedule}
             assert off(8, 72, 60, 58, k, 3, 3, precision, padding=1, **options) < BOUNDS[precision], options
 
 
@@ -97,12 +97,15 @@ def test_tensors_streams_and_graphs():
     assert float((y.double() - exact).norm() / exact.norm()) < BOUNDS["fp16"]
 
 
+@pytest.mark.parametrize("kind", hgmma.WITH_WINDOWS)
 @pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
-def test_windows(precision):
-    """All filters in shared memory: many tiles, and filters, paddings and sizes of all kinds."""
-    random = np.random.default_rng(4)
+def test_windows(windows, precision, kind):  # noqa: F811
+    """Filters that stay in shared memory, and others: many tiles, paddings and sizes of all kinds."""
+    windows(kind)
+    random, most = np.random.default_rng(4), (90, 128) if kind == hgmma.KEPT else (300, 300)
     for case in range(12):
-        n, c, h, w, k, r, s = (int(one) for one in random.integers((1, 1, 8, 8, 1, 1, 2), (40, 90, 60, 60, 128, 4, 4)))
-        c, k = -(-c // 8) * 8, -(-k // 8) * 8
-        sizes, padding = (n, c, h, w, k, r, s), (int(random.integers(r)), int(random.integers(s)))
+        sizes = random.integers((1, 1, 8, 8, 1, 1, 2), (40, most[0], 60, 60, most[1], 4, 4))
+        n, c, h, w, k, r, s = map(int, sizes)
+        sizes = n, -(-c // 8) * 8, h, w, -(-k // 8) * 8, r, s
+        padding = int(random.integers(r)), int(random.integers(s))
         assert off(*sizes, precision, padding=padding, more=bool(case % 2)) < BOUNDS[precision], (sizes, padding)

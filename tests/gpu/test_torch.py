@@ -13,6 +13,9 @@ from kernels_sass.bench import networks  # noqa: E402
 from kernels_sass.torch import Conv2d, conv2d, convert  # noqa: E402
 from kernels_sass.torch.models import random_inputs, random_model  # noqa: E402
 from loader import cuda  # noqa: E402
+from tests import inductor  # noqa: E402
+
+inductor.apart()
 
 
 @pytest.fixture(autouse=True)

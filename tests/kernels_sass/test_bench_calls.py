@@ -14,8 +14,9 @@ import pytest
 from kernels_sass.bench import calls, host, layers
 from loader.bench import contenders, measure
 from loader.cuda import Buffer
-from loader.reference.problem import Problem, truth
+from loader.reference.problem import Problem, relative_error, truth
 from tests.kernels_sass.card import call
+from tests.loader.driver import Driver
 
 
 class Tensor:
@@ -38,6 +39,9 @@ class Tensor:
 
     def new_empty(self, *shape):
         return Tensor(Buffer(shape, np.float32, self.inner.gpu))
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(resize_=lambda count: self.inner.free())
 
     def permute(self, *axes):
         return Tensor(self.inner, tuple(self.axes[axis] for axis in axes))
@@ -75,7 +79,8 @@ def torch(card, monkeypatch):
     """PyTorch, as far as it is called."""
     made = types.SimpleNamespace(
         Tensor=Tensor, float32=Tensor.dtype, channels_last=None, no_grad=contextlib.nullcontext,
-        is_grad_enabled=lambda: False, from_numpy=tensor, as_tensor=lambda buffer, device: Tensor(buffer),
+        is_grad_enabled=lambda: False, empty_like=lambda like: like.new_empty(*like.shape),
+        from_numpy=tensor, as_tensor=lambda buffer, device: Tensor(buffer),
         zeros=lambda size, device: tensor(np.zeros(size)),
         nn=types.SimpleNamespace(functional=types.SimpleNamespace(conv2d=conv2d)),
         backends=types.SimpleNamespace(cudnn=types.SimpleNamespace(benchmark=False, allow_tf32=True)),
@@ -138,6 +143,26 @@ def test_host(torch, short, tmp_path):
     shown = call("host", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "CHWN, 2 kernels, bias, residual" in shown.output
     assert "cuLaunchKernelEx" in shown.output and found["host"]["processor"] in " ".join(shown.output.split())
+
+
+def test_host_settings():
+    """By HGMMA where there is that: a kernel in NHWC, elsewhere another that packs x."""
+    by_winograd = host.settings(False)
+    more = {name: one for name, one in host.settings(True).items() if name not in by_winograd}
+    assert len(by_winograd) == 19 and len(more) == 9 and all(one.kernel == "hgmma" for one in more.values())
+    assert {one.layout: one.kernels for one in more.values()} == {"NHWC": 1, "NCHW": 2, "CHWN": 2}
+    assert more["NCHW, 2 kernels, hgmma, bias"].added == ("bias",)
+
+
+def test_host_by_hgmma(torch, install):
+    """As many kernels as the setting says."""
+    driver = install(Driver(gpus=1, major=9, minor=0))
+    gpu = measure.gpu_at_hand("")
+    for setting in (one for one in host.settings(True).values() if one is not None and one.kernel):
+        ways, outputs, exact = host.layers(setting, gpu)
+        driver.launches.clear()
+        y = outputs[host.OURS](ways[host.OURS]())
+        assert len(driver.launches) == setting.kernels and relative_error(y, exact) < 1e-6
 
 
 def test_host_calls(torch, card, monkeypatch):
@@ -219,6 +244,49 @@ class Rival(calls.Caller):
 
     def output(self, copy):
         return self.y[copy]
+
+
+def test_who_is_timed_no_longer(card, monkeypatch):
+    """Rivals that fall behind, and never ours: by their best window, so that one bad window puts nobody out."""
+    monkeypatch.setattr(calls, "WINDOWS", 4)
+    spent = {"ours": [9] * 5, "good": [2, 1, 1, 1, 1], "near": [1, 1.4, 1.4, 1.4, 9], "slow": [1, 2, 1.4, 1.4, 1.4],
+             "off": [2.9, 1.6], "far": [3.1]}  # fmt: skip
+    windows = {name: iter(found) for name, found in spent.items()}
+    monkeypatch.setattr(calls, "_window", lambda one, *rest: next(windows[one.name]) * calls.CALLS / 1000)
+    monkeypatch.setattr(calls, "_checked", lambda one, data: 0.0)
+
+    class Named(calls.Caller):
+        def __init__(self, name):
+            super().__init__(name)
+            self.group = "ours" if name == "ours" else "torch"
+
+    with measure.Data(Problem(1, 2, 3, 3, 2, 3, 3, 1, 1), measure.gpu_at_hand("")) as data:
+        rows, _ = calls.compare(data, [Named(name) for name in spent])
+    found = {row["name"]: (row["low"], row["us"], row["high"]) for row in rows}
+    assert found["far"] == (3.1,) * 3 and found["off"] == (1.6,) * 3  # of one and of two windows the best
+    assert found["ours"] == (9.0,) * 3 and found["good"] == (1.0,) * 3 and found["near"][1] == found["slow"][1] == 1.4
+    assert all(next(left, None) is None for left in windows.values())  # the others were timed to the end
+
+
+def test_copies_that_are_checked(card):
+    """All of ours; of an algorithm of cuDNN, whose y is there, few."""
+    counts = {}
+
+    class Counted(Rival):
+        def __init__(self, checked):
+            super().__init__(0)
+            self.name, self.checked = f"rival {checked}", checked
+
+        def call(self, copy):
+            counts.setdefault(self.checked, set()).add(copy)
+            super().call(copy)
+
+    with measure.Data(Problem(1, 2, 3, 3, 2, 3, 3, 1, 1), measure.gpu_at_hand("")) as data:
+        data.copies = 5
+        for checked in (2, 64):
+            assert calls._checked(Counted(checked), data) < 1e-6
+    assert counts == {2: {0, 1}, 64: set(range(5))}
+    assert (calls.Cudnn.checked, calls.PyTorch.checked, calls.Ours.checked) == (2, *[measure.COPIES[1]] * 2)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(conv, "RESNET", ((3, 8, 8, 1, 1),))
     monkeypatch.setattr(conv, "SQUARE", ())
     for name, one in hgmma.PRECISIONS.items():  # one width of tiles, to assemble few kernels
-        monkeypatch.setitem(hgmma.PRECISIONS, name, dataclasses.replace(one, widths=one.widths[-1:]))
+        monkeypatch.setitem(hgmma.PRECISIONS, name, dataclasses.replace(one, ways=one.ways[1:2]))
 
     class Rival(conv.Ours):
         group = "rival"

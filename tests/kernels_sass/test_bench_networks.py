@@ -103,6 +103,16 @@ def test_join(no_gpu, tmp_path):
     assert list(found["settings"]) == ["resnet18 N1", "vgg16 N1", "resnet18 N32", "vgg16 N8"]
 
 
+def test_no_setting_is_of_two_cards(no_gpu, tmp_path):
+    """Who took part in the earlier run alone is not set beside the times of the later one."""
+    one = kept(tmp_path / "1.json", {"resnet18 N1": (1.0, 2.0, "PyTorch compile")})
+    two = kept(tmp_path / "2.json", {"resnet18 N1": (4.0, 1.0)}, gpu="NVIDIA H100")
+    found = joined(tmp_path, one, two)[1]
+    entry = found["settings"]["resnet18 N1"]
+    assert found["gpu"] == "NVIDIA H100" and "gpu" not in entry and entry["verdict"]["over_torch"] == 4.0
+    assert [row["name"] for row in entry["rows"]] == ["PyTorch NCHW", "ours NCHW"]
+
+
 def test_what_cannot_be_joined(no_gpu, tmp_path):
     one = kept(tmp_path / "1.json", {"vgg16 N1": (3.0, 1.0)})
     cases = [

@@ -376,6 +376,9 @@ def libraries(monkeypatch):
             gpu = isinstance(self.inner, Buffer)
             return Tensor(Buffer(shape, np.float32, self.inner.gpu) if gpu else np.empty(shape, np.float32))
 
+        def untyped_storage(self):
+            return types.SimpleNamespace(resize_=lambda count: isinstance(self.inner, Buffer) and self.inner.free())
+
         def permute(self, *order):
             raise NotImplementedError
 
@@ -405,6 +408,7 @@ def libraries(monkeypatch):
 
     torch = types.SimpleNamespace(
         Tensor=Tensor, float32="torch.float32", is_grad_enabled=lambda: found.gradients,
+        empty_like=lambda like: like.new_empty(*like.shape),
         cuda=types.SimpleNamespace(current_stream=lambda place: types.SimpleNamespace(cuda_stream=found.stream)),
     )  # fmt: skip
     cupy = types.SimpleNamespace(
@@ -628,6 +632,10 @@ def test_products_by_hgmma_where_they_are_faster(driver, monkeypatch):
         def __call__(self, x, residual, out, stream=None):
             said.append((x.shape, residual, stream))
             return "products"
+
+        def run(self, library, x, source, number, residual, out):
+            assert source == x.address and number == 0 and library.seen(x, "float32") == (source, number)
+            return self(x, residual, out)
 
         def close(self):
             said.append("closed")

@@ -3,6 +3,8 @@ a hazard, a race or a finding."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from loader.cpu import CpuKernel
 from loader.cuda import Buffer
 from loader.cuda.kernel import CudaKernel
 from loader.reference.problem import arrange, relative_error
+from tests.kernels_sass.test_conv2d import libraries  # noqa: F401
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from turingas.errors import AsmError, LaunchError
@@ -104,9 +107,6 @@ def watched(monkeypatch):
 WATCHED = [
     ("fp32", (1, 33, 12, 11, 8, 2, 1), {"layout": "NCHW"}, ["pack", "hgmma"]),
     ("fp16", (1, 72, 12, 11, 72, 1, 1), {}, ["hgmma"]),
-    ("fp16", (2, 64, 9, 10, 64, 3, 3), {"padding": 1}, ["hgmma_window"]),
-    ("tf32", (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}, ["hgmma_window"]),
-    ("bf16", (1, 40, 14, 13, 120, 3, 2), {"padding": (0, 1)}, ["hgmma_window"]),
 ]
 
 
@@ -133,6 +133,55 @@ def test_blocks_that_share_tiles(watched, precision, sizes, more, kernels):
     assert watched == [(name, []) for name in kernels], watched
 
 
+IN_TURNS = [
+    ("fp16", (2, 40, 12, 13, 72, 1, 1), {}, ["hgmma"]),  # three tiles, two of them one group's
+    ("tf32", (1, 36, 21, 19, 60, 2, 2), {"schedule": {"STAGES": 3, "TILE_N": 64}}, ["hgmma"]),
+    ("bf16", (1, 24, 16, 25, 136, 3, 1), {"layout": "NCHW", "stride": 2}, ["pack", "hgmma"]),
+    ("fp16", (1, 8, 9, 9, 8, 1, 1), {"more": False}, ["hgmma"]),  # one tile: a group has none
+    ("fp16", (1, 72, 22, 20, 72, 1, 2), {"splits": 2}, ["hgmma"]),  # and then tiles that blocks share
+    ("tf32", (3, 36, 11, 12, 72, 3, 2), {"splits": 2, "layout": "NCHW"}, ["pack", "hgmma"]),
+    ("bf16", (1, 136, 9, 9, 8, 1, 1), {"splits": 2}, ["hgmma"]),  # these alone
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more", "kernels"), IN_TURNS)
+def test_warp_groups_in_turns(watched, precision, sizes, more, kernels):
+    """Odd and even counts of tiles, stages that a tile does not divide; behind them tiles of clusters, or none."""
+    more = {**more, "schedule": {"PINGPONG": 1, "TILE_N": 128, "STAGES": 5, **more.get("schedule", {})}}
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [(name, []) for name in kernels], watched
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """A function after which windows are taken wherever they are possible, of one kind."""
+    def take(kind):
+        for name, one in PRECISIONS.items():
+            slow = [way if way.kind == kind else replace(way, stage=99, column=99) for way in one.ways]
+            monkeypatch.setitem(PRECISIONS, name, replace(one, ways=tuple(slow)))
+
+    return take
+
+
+WINDOWED = [
+    ("fp16", hgmma.KEPT, (2, 64, 9, 10, 64, 3, 3), {"padding": 1}),
+    ("tf32", hgmma.KEPT, (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # filters that a tile does not fill
+    ("bf16", hgmma.KEPT, (1, 40, 14, 13, 120, 3, 2), {"padding": (0, 1)}),
+    ("fp16", hgmma.WINDOWS, (2, 72, 9, 10, 64, 3, 3), {"padding": 1}),
+    ("tf32", hgmma.WINDOWS, (1, 72, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # an odd number of windows
+    ("bf16", hgmma.WINDOWS, (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1)}),  # several columns of tiles
+    ("tf32", hgmma.WINDOWS, (1, 68, 15, 15, 8, 1, 2), {"padding": (0, 1), "more": False}),
+]
+
+
+@pytest.mark.parametrize(("precision", "kind", "sizes", "more"), WINDOWED)
+def test_windows(watched, windows, precision, kind, sizes, more):
+    """One for all places of a filter, which stays, or does not."""
+    windows(kind)
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [("hgmma_window", [])], watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):
@@ -151,10 +200,9 @@ def test_random_layers_without_a_hazard(watched, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_width(precision):
     """Of the tile, with and without tensor copies for y."""
-    for width, stages, _ in PRECISIONS[precision].widths:
-        for k in (width + 8, width + 3):
-            found = off(1, 40, 9, 8, k, 3, 3, precision, schedule={"TILE_N": width, "STAGES": stages, "BUFFERS": 1})
-            assert found < BOUNDS[precision]
+    for way in PRECISIONS[precision].plain:
+        for k in (way.tile_n + 8, way.tile_n + 3):
+            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule) < BOUNDS[precision]
 
 
 @pytest.mark.slow
@@ -199,6 +247,19 @@ def test_buffers(gpu, precision, layout, c):
     assert [name for name, *_ in gpu.launches] == 3 * names
 
 
+@pytest.mark.parametrize("kind", hgmma.WITH_WINDOWS)
+def test_buffers_and_windows(gpu, windows, kind):
+    windows(kind)
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(one).astype(np.float16) for one in ((1, 64, 9, 5), (8, 64, 2, 1)))
+    there = Buffer.of(arrange(x, "NCHW", "NHWC"), "cuda:0")
+    with Conv2d(w, None, 0, None, "NHWC", "cuda:0", precision="fp16") as layer:
+        y = layer(there)
+    exact = truth(wide(x), wide(w), (1, 1), (0, 0), (1, 1))
+    assert relative_error(wide(arrange(y.numpy(), "NHWC", "NCHW")), exact) < BOUNDS["fp16"]
+    assert [name for name, *_ in gpu.launches] == ["hgmma_window"]
+
+
 def test_launches_are_made_ready_once(gpu, monkeypatch):
     """Whatever addresses come: only tensor maps are made of new ones, each once, and right for each array."""
     prepared, prepare = [], CudaKernel.prepare
@@ -220,6 +281,44 @@ def test_launches_are_made_ready_once(gpu, monkeypatch):
             assert relative_error(ys[turn % 2].numpy(), exact) < 1e-6
     assert prepared == ["hgmma"]
     assert (gpu.calls["cuTensorMapEncodeIm2col"], gpu.calls["cuTensorMapEncodeTiled"]) == (3, 1 + 2)
+
+
+def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # noqa: F811
+    """A call queues its kernels at once, and what pack.sass makes lies in memory of the stream, whichever layer it is
+    for: nothing but y is allocated. A stream that is recorded, and what is too large, has memory of its own."""
+    layers = [Conv2d(np.full((8, 8, 1, 1), one, np.float32), padding=0, device="cuda:0", precision="tf32")
+              for one in (1, 2)]  # fmt: skip
+    x = libraries.torch(Buffer.of(np.ones((1, 8, 2, 3), np.float32), "cuda:0"))
+    gpu.streams |= {77, 78}
+    places = {}
+
+    def queue(layer, factor, allocated=1):
+        gpu.calls.clear()
+        y = layer(x)
+        assert gpu.calls["cuMemAlloc"] == allocated and gpu.calls["cuLaunchKernelEx"] == 2
+        if libraries.stream not in gpu.captured:
+            assert (y.inner.numpy() == 8 * factor).all()
+
+    for stream in (0, 77):
+        libraries.stream = stream
+        for layer in layers:  # with its plan, the filters, memory of the stream
+            layer(x)
+        for factor, layer in enumerate(layers, 1):
+            queue(layer, factor)
+        places[stream] = {address for layer in layers for plan in layer._implicit.plans.values()
+                          for address in plan.maps[0]}  # fmt: skip
+    assert len(places[0]) == 1 and len(places[77]) == 2
+    gpu.captured[77] = []
+    queue(layers[0], 1, allocated=2)
+    del gpu.captured[77]
+    monkeypatch.setattr(implicit, "PIECE", 1)
+    for plan in layers[0]._implicit.plans.values():
+        plan.fits = plan.scratch * 4 <= 4 * implicit.PIECE
+    queue(layers[0], 1, allocated=2)
+    for layer in layers:
+        layer.close()
+        with pytest.raises(LaunchError, match="^the layer is closed$"):
+            layer(x)
 
 
 def test_weights_on_a_gpu(gpu):
@@ -273,43 +372,76 @@ def test_tilings_fit():
         for pixels, filters in ((100, 8), (100352, 256), (25088, 512), (6272, 2048), (401408, 64)):
             for direct in (0, 1):
                 for cluster in (None, *hgmma.CLUSTERS):
-                    made = hgmma.tiling(precision, pixels, filters, 9, AT_ONCE, cluster, direct=direct)
+                    made = hgmma.tiling(precision, hgmma.Work(pixels, filters, 9), AT_ONCE, cluster, direct=direct)
                     assert made.shared <= hgmma.ROOM and made.cluster == (cluster or made.cluster)
-    assert hgmma.tiling(PRECISIONS["fp16"], 401408, 256, 9, AT_ONCE).tile_n == 256
 
 
 def test_how_many_share_a_tile():
     """Where the last round of tiles is no full one, and there are many stages."""
     fp32 = PRECISIONS["fp32"]
-    assert hgmma.tiling(fp32, 401408, 64, 7, AT_ONCE, None).cluster == 1
-    assert hgmma.tiling(fp32, 49, 512, 144, AT_ONCE, None).cluster == 8
-    assert hgmma.tiling(fp32, 49, 512, 4, AT_ONCE, None).cluster == 1
-    assert hgmma.tiling(fp32, 96 * 49, 512, 144, AT_ONCE, None).cluster == 4
+
+    def made(pixels, filters, stages):
+        return hgmma.tiling(fp32, hgmma.Work(pixels, filters, stages), AT_ONCE, None).cluster
+
+    assert made(401408, 64, 7) == 1 and made(49, 512, 144) == 8
+    assert made(49, 512, 4) == 1 and made(96 * 49, 512, 144) == 4
     work = hgmma.Work(96 * 49, 512, 144)  # 37 x 4 tiles: 120 alone, and 28 for 30 clusters
     assert work.rounds(128, 4, AT_ONCE) == (1, 1) and work.rounds(128, 1, AT_ONCE) == (2, 0)
 
 
-def test_when_windows_are_taken():
-    """One column of tiles, filters that fit into shared memory, few pixels between the rows of y."""
+def test_ways():
+    """Turns where tiles end often; windows where all filters are in few tiles, or there are few pixels."""
+
+    def made(name, *sizes):
+        precision, shape = PRECISIONS[name], Shape(*sizes, padding=(sizes[5] // 2,) * 2, layout="NHWC")
+        source = Source.of(shape, precision, True)
+        found = hgmma.tiling(precision, source.work(shape, precision), AT_ONCE, 1, source.windows(shape), source.filter)
+        return type(found).__name__, found.tile_n, vars(found).get("pingpong")
+
+    assert made("fp16", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 1)
+    assert made("tf32", 32, 512, 7, 7, 512, 3, 3) == ("Windowed", 64, None)
+    assert made("fp32", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 0)
+
+
+def test_what_windows_can_be():
+    """Filters that stay: one column of tiles that fits into shared memory; and others."""
     fp16, tf32, fp32 = (PRECISIONS[name] for name in ("fp16", "tf32", "fp32"))
 
-    def found(precision, *sizes, padding=(1, 1), **more):
+    def found(kind, precision, *sizes, padding=(1, 1), **more):
         shape = Shape(*sizes, padding=padding, layout="NHWC", **more)
         source = Source.of(shape, precision, True)
-        windows = source.windows(shape)
-        return windows and hgmma.windowed(precision, windows, source.filter, shape.k, source.shape[3])
+        way, windows = hgmma.Way(kind, 64, 0, 0, 0), source.windows(shape)
+        return windows and hgmma.windowed(precision, way, source.work(shape, precision), windows, source.filter)
 
     inside = 32, 64, 56, 56, 64, 3, 3
-    assert found(fp16, *inside) == hgmma.Windowed("F16", 64, "3x3", 1, 248, 3)
-    assert found(tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 2, 248, 2)
-    assert found(fp32, *inside) is None
-    assert found(fp16, 32, 64, 56, 56, 256, 3, 3) is None  # several columns of tiles
-    assert found(fp16, 32, 256, 14, 14, 64, 3, 3) is None  # 288 KB of filters
-    assert found(fp16, 32, 64, 7, 7, 64, 3, 3) is None  # 64 pixels for 49
-    assert found(fp16, 32, 64, 56, 56, 64, 1, 1, padding=(0, 0)) is None
-    many = found(fp16, 2, 640, 20, 20, 64, 1, 2, padding=(0, 1))
-    assert many is not None and many.chunks == 10 and not lint(hgmma.built(many))
-    assert found(fp16, *inside, stride=(2, 1)) is None and found(fp16, *inside, dilation=(1, 2)) is None
+    kept, others = hgmma.KEPT, hgmma.WINDOWS
+    assert found(kept, fp16, *inside) == hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, 1)
+    assert found(kept, tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 18, 248, 2, 1)
+    assert found(others, tf32, *inside) == hgmma.Windowed("TF32", 64, "3x3", 8, 248, 2, 0)
+    assert found(kept, fp16, 32, 64, 56, 56, 256, 3, 3) is None  # several columns of tiles
+    assert found(kept, fp16, 32, 256, 14, 14, 64, 3, 3) is None  # 288 KB of filters
+    assert found(others, fp16, 32, 64, 56, 56, 64, 1, 1, padding=(0, 0)) is None
+    assert found(others, fp16, 1, 64, 448, 448, 64, 3, 3) is None  # pixels of a window: 1024 at most
+    many = found(kept, fp16, 2, 640, 20, 20, 64, 1, 2, padding=(0, 1))
+    assert many is not None and many.stages == 20 and not lint(hgmma.built(many))
+    assert found(kept, fp16, *inside, stride=(2, 1)) is None and found(kept, fp16, *inside, dilation=(1, 2)) is None
+
+
+@pytest.mark.parametrize(("schedule", "message"), [
+    ({"WINDOWS": 2, "GROUP": 2}, "GROUP is no parameter of hgmma_window.sass"),
+    ({"WINDOWS": 2, "KEEP": 1, "STAGES": 5}, "STAGES=5 are not all places"),
+    ({"WINDOWS": 4, "STAGES": 8, "TILE_N": 128}, "take"),
+    ({"KEEP": 1}, "KEEP is no parameter of hgmma.sass"),
+])  # fmt: skip
+def test_schedules_of_windows_that_are_refused(schedule, message):
+    with pytest.raises((LaunchError, AsmError), match=message):
+        off(1, 64, 40, 40, 8, 3, 3, "fp16", padding=1, schedule=schedule)
+
+
+@pytest.mark.parametrize(("precision", "more"), [("fp32", {}), ("fp16", {"stride": 2}), ("fp16", {"layout": "NCHW"})])
+def test_layers_without_windows(precision, more):
+    with pytest.raises(LaunchError, match="there are no windows of this layer"):
+        off(1, 64, 9, 9, 8, 3, 3, precision, kernel=hgmma.NAME, schedule={"WINDOWS": 2}, **more)
 
 
 # ---- the source --------------------------------------------------------------------------------------------------
@@ -326,13 +458,15 @@ def lint(cubin):
 @pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])
 def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
-    assert not lint(hgmma.built(hgmma.tiling(fp32, 100000, 64, 9, AT_ONCE, **more)))
+    assert not lint(hgmma.built(hgmma.tiling(fp32, hgmma.Work(100000, 64, 9), AT_ONCE, **more)))
     assert not lint(hgmma.packing(2, 4, True))
 
 
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
     for tiling in (hgmma.Tiling("FP32", 64, 8, cluster=4, direct=1, bias=1),
-                   hgmma.Windowed("F16", 64, "3x3", 1, 248, 3, bias=1, residual=1, relu=1)):  # fmt: skip
+                   hgmma.Tiling("TF32", 128, 6, cluster=2, direct=1, residual=1, pingpong=1),
+                   hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, keep=1, bias=1, residual=1, relu=1),
+                   hgmma.Windowed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
         assert not lint(hgmma.built(tiling)), tiling
 
 
@@ -340,12 +474,12 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_no_finding_in_any(name):
     precision = PRECISIONS[name]
-    for width, stages, _ in precision.widths:
-        for cluster in (2, 8 if width < 256 else 4):
-            assert not lint(hgmma.built(hgmma.Tiling(precision.type, width, stages, cluster=cluster)))
+    for way in precision.plain:
+        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule["PINGPONG"])
+        for cluster in (2, 8 if way.tile_n < 256 else 4):
+            assert not lint(hgmma.built(replace(plain, cluster=cluster)))
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
-            made = hgmma.Tiling(precision.type, width, stages, direct=direct,
-                                pairs=pairs, bias=1, residual=1, relu=1)  # fmt: skip
+            made = replace(plain, direct=direct, pairs=pairs, bias=1, residual=1, relu=1)
             assert not lint(hgmma.built(made))
 
 

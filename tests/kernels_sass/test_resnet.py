@@ -112,11 +112,14 @@ def library(request, monkeypatch):
     kind = libraries.kind_of(np.empty(1).view(standin_torch.Tensor))
     empty = np.empty
 
-    def made(x, shape):
-        y = standin_torch.from_numpy(empty(shape, np.float32))
-        return y, y.ctypes.data
+    def again(x, shape):
+        def make():
+            y = standin_torch.from_numpy(empty(shape, np.float32))
+            return y, y.ctypes.data
 
-    there = libraries.Library(kind, libraries.NUMPY, made)
+        return make
+
+    there = libraries.Library(kind, libraries.NUMPY, again)
     monkeypatch.setitem(libraries.LIBRARIES, standin_torch.Tensor, there)
     return standin_torch
 

@@ -228,6 +228,43 @@ def test_nothing_hidden_in_a_launch(driver, cubin):
     assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 1}
 
 
+def test_types_that_take_turns(driver, cubin, monkeypatch):
+    """With the same grid: each mix of types is prepared once, and no other's numbers are taken for its own."""
+    out, values = arrays()
+    kernel = loader.load(cubin).kernel("add")
+    mixes = [(out, values, N, 2.0), (out, values, np.int32(N), 3.0), (out, values, N, np.float32(4)),
+             (out, values.address, N, 5.0)]  # fmt: skip
+    for args in mixes:
+        kernel.launch(2, 32, *args)
+        assert (out.numpy() == float(args[3]) * np.arange(N)).all()
+    monkeypatch.setattr(kernel, "_sizes", None)
+    for args in mixes[::-1] + mixes:
+        kernel.launch(2, 32, *args)
+        assert (out.numpy() == float(args[3]) * np.arange(N)).all()
+    for args, message in (((out, values, N), "takes 4 arguments and was given 3"),
+                          ((out, values, N, 2.0, 1), "takes 4 arguments and was given 5")):  # fmt: skip
+        monkeypatch.undo()
+        with pytest.raises(LaunchError, match=message):
+            kernel.launch(2, 32, *args)
+
+
+def test_kernels_of_several_modules(driver, cubin):
+    """In one queue: the context is looked at once, and each of the modules must be there."""
+    out, values = arrays()
+    modules = [loader.load(cubin) for _ in range(2)]
+    ready = [module.kernel("add").prepare(2, 32, *args, N, 3.0) for module, args in
+             zip(modules, ((Given(0), Given(1)), (Given(1), Given(0))))]  # fmt: skip
+    launch = modules[0].queue(ready)
+    driver.thread.stack = [1000]
+    driver.calls.clear()
+    launch(0, out.address, values.address)
+    assert driver.calls == {"cuCtxGetCurrent": 1, "cuLaunchKernelEx": 2}
+    assert (out.numpy() == 3 * np.arange(N)).all() and (values.numpy() == 9 * np.arange(N)).all()
+    modules[1].close()
+    with pytest.raises(LaunchError, match="the module is closed"):
+        launch(0, out.address, values.address)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])
 def test_a_prepared_launch(driver, cubin, device):
     """It keeps numbers of its own, and takes the stream and what is Given each time."""

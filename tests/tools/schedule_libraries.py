@@ -8,13 +8,15 @@ them) are compared with those of the codes that were there. ``--order reorder`` 
 change places, and registers.
 
 That takes hours. With ``--log FILE`` what has been seen of each kernel is noted there, and the drawn kernels beside it,
-small ones come first, and whoever is interrupted goes on where he was; ``--minutes`` stops by itself.
+small ones come first, and whoever is interrupted goes on where he was; ``--minutes`` stops by itself. Each kernel is
+noted with the commit that it was scheduled with, and ``--json`` says how many were with each.
 """
 
 from __future__ import annotations
 
 import argparse
 import copyreg
+import datetime
 import hashlib
 import heapq
 import json
@@ -28,6 +30,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from loader.bench import results
 from tests.tools.corpus import sources
 from turingas.check.lint import lint_graph
 from turingas.cubin.cubin import Cubin
@@ -111,7 +114,7 @@ def cycles(graph: Graph, words: Iterable[int]) -> int:
 @dataclass
 class Seen:
     """What became of a kernel. ``ratio``: issue cycles, ours to theirs; ``refused``: why; ``found``: findings of the
-    linter that codes made anew brought, by their kinds, and ``example``, one of them."""
+    linter that codes made anew brought, by their kinds, and ``example``, one of them. ``commit``: of the scheduler."""
 
     arch: str
     name: str
@@ -121,6 +124,7 @@ class Seen:
     refused: str = ""
     found: dict[str, int] = field(default_factory=dict)
     example: str = ""
+    commit: str = ""
 
 
 def totals(rows: list[Seen], drawn: int) -> dict[str, object]:
@@ -144,6 +148,13 @@ def totals(rows: list[Seen], drawn: int) -> dict[str, object]:
         "refused": sum(bool(row.refused) for row in rows),
         "findings": dict(findings),
     }
+
+
+def told(found: dict[str, dict[str, object]], rows: Iterable[Seen], asked: dict[str, object]) -> dict[str, object]:
+    """What is kept: which options, when, how many kernels with which commits, and the figures of each architecture."""
+    commits = Counter(row.commit for row in rows)
+    date = datetime.date.today().isoformat()
+    return {"asked": asked, "date": date, "commits": dict(commits.most_common()), "archs": found}
 
 
 def look(kernel: Kernel, order: str = "given") -> Seen:
@@ -215,6 +226,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="what is known of each kernel: made, or gone on with")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long")
     options = parser.parse_args()
+    commit = results.commit()
     until = time.monotonic() + 60 * options.minutes
     drawn = remembered(options.log)
     if drawn is None:
@@ -229,18 +241,21 @@ def main() -> int:
             if time.monotonic() > until:
                 break
             row = seen[kernel.arch, kernel.name] = look(kernel, options.order)
+            row.commit = commit
             if log:
                 log.write(json.dumps(asdict(row)) + "\n")
                 log.flush()
-    found = {}
+    found, done = {}, []
     for arch, kernels in drawn.items():
         rows = [seen[arch, kernel.name] for kernel in kernels if (arch, kernel.name) in seen]
         found[arch] = totals(rows, len(kernels))
+        done += rows
         print(arch, json.dumps(found[arch]), flush=True)
         for row in [row for row in rows if row.refused or row.found][:EXAMPLES]:
             print("  ", row.name, row.refused or row.example)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        asked = {name: getattr(options, name) for name in ("kernels", "largest", "at_least", "arch", "seed", "order")}
+        options.json.write_text(json.dumps(told(found, done, asked), indent=1) + "\n")
     return int(any(one["refused"] or one["findings"] for one in found.values()))
 
 

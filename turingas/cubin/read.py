@@ -155,7 +155,8 @@ def _attributes(kernel: Kernel, section: Section) -> None:
         elif name == "KPARAM_INFO" and len(words) > 2:
             kernel.params.append(Param(words[1] >> 16, words[2] >> 18))
         elif name == "KPARAM_INFO_V2" and len(words) > 2:
-            kernel.params.append(Param(words[1] >> 16, words[2]))
+            # above it: alignment (bits 16 to 23) and memory (24 to 27) of what a pointer with an attribute points to
+            kernel.params.append(Param(words[1] >> 16, words[2] & 0xFFFF))
     kernel.params.sort(key=lambda param: param.offset)
     if kernel.param_bytes > MOST_PARAMS:
         raise CubinError(f"{kernel.name} has {kernel.param_bytes} bytes of parameters", section.offset)

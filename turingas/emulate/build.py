@@ -53,11 +53,26 @@ def semantics(*names: str) -> Callable[[Callable[[Instruction, Maker], Step]], C
     return register
 
 
+WIDE = "where the driver writes the corners and halos of such a map (cuTensorMapEncodeIm2colWide) is not known"
+#: why instructions ("") and modifiers are refused of which NVIDIA does not say enough
+UNTOLD = {
+    ("USETSHMSZ", ""): "no compiler is known to make it, and nothing says what it does",
+    ("HFMA2", "OOB"): "which bits make a NaN that of what is out of bounds, and whether the addend's count, is open",
+    ("UTMALDG", "W"): WIDE, ("UTMALDG", "W128"): WIDE,
+}  # fmt: skip
+
+
 def only(i: Instruction, *known: str) -> None:
     """Unsupported for a modifier that is not among ``known``."""
     for mod in i.mods:
         if mod not in known:
-            raise Unsupported(f"{i.base} with .{mod}")
+            raise Unsupported(f"{i.base} with .{mod}{untold(i.base, mod)}")
+
+
+def untold(base: str, mod: str = "") -> str:
+    """Why it is refused, for behind what is; "" where nothing is written of it."""
+    why = UNTOLD.get((base, mod))
+    return f": {why}" if why else ""
 
 
 def _bits(value: int, dtype: type = np.uint32) -> Get:

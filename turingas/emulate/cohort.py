@@ -245,7 +245,7 @@ class State:
         self.alive = exists.copy()
         self.clock = np.zeros((warps, 1), np.int64)
         self.executed = np.zeros(warps, np.int64)
-        self.yields = np.zeros((warps, 32), np.int64)  # of each lane since its last BSYNC
+        self.yields = np.zeros((warps, 32), np.int64)  # of each lane since its warp last came to a BSYNC
         self.shared = Shared(blocks, options.shared, track_writes=options.written, cluster=options.together)
         self.rank = (self.block_of % options.together).astype(np.uint32)[:, None]  # of each warp's block in its cluster
         self.meeting = ClusterBarriers(blocks // options.together, warps)

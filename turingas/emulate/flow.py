@@ -30,7 +30,7 @@ from turingas.emulate.splits import Splits, any_lane, bits_of
 from turingas.isa.instruction import Const, Imm, Instruction, Label, Name, Operand, Reg
 
 WORD = 16
-SPINS = 16  # so many YIELDs without a BSYNC: a thread that spins
+SPINS = 16  # so many YIELDs while others of its warp wait at a BSYNC: a thread that spins
 LISTED = 6  # who is named in a report of a deadlock
 
 
@@ -213,9 +213,11 @@ def trap(t: Turn) -> bool:
 @_flow("YIELD", "NANOSLEEP")
 def rest(t: Turn) -> bool:
     """Others go first. Who yields again and again, as a thread that spins does, is no longer waited for at BSYNC: so an
-    H200 gets through a lock whose holder stands at the BSYNC behind the loop where the others spin."""
+    H200 gets through a lock whose holder stands at the BSYNC behind the loop where the others spin. NANOSLEEP.SYNCS
+    sleeps until an mbarrier, which others tell, and is no spinning."""
     wave = t.wave
-    wave.yields[t.k.rows] += t.k.lanes
+    if "SYNCS" not in t.i.mods:
+        wave.yields[t.k.rows] += t.k.lanes
     if (wave.splits.state == m.AT_BSYNC).any() and (wave.yields[t.k.rows] >= SPINS).any():
         wave.moved = True
     wave.splits.pc[t.chosen] = t.n + 1
@@ -346,7 +348,7 @@ def bsync(t: Turn) -> bool:
     """Wait until all lanes of Bn have come."""
     lanes = _lanes(t)
     number = _barrier(t.i.operands[1])
-    t.wave.yields[t.k.rows] *= ~lanes
+    t.wave.yields[t.k.rows] *= ~any_lane(lanes)[:, None]  # what they did before nobody waited for
     mask = _first(t.wave.barriers[number][t.k.rows], lanes)
     missing = mask & bits_of(t.wave.alive[t.k.rows]) & ~bits_of(lanes)
     return _wait(t, lanes, m.AT_BSYNC, np.full(t.k.count, number), np.zeros(t.k.count), missing == 0)

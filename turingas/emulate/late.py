@@ -115,7 +115,7 @@ class Late:
     def __init__(self, warps: int, cells: Array, watchers: Sequence[Watcher] = ()) -> None:
         self.warps, self.cells, self.watchers = warps, cells, watchers
         self.flights: list[Flight] = []  # in the order in which they began
-        self.open: dict[str, list[Flight]] = {}
+        self.open: dict[str, list[tuple[Flight, Which]]] = {}
         self.groups: dict[int, list[Group]] = {}  # by scoreboard
         self.sets: dict[int, Array] = {}  # scoreboard -> how often each warp has set it by closing a group
         self.expected: dict[int, list[Delivery]] = {}  # by mbarrier
@@ -139,7 +139,7 @@ class Late:
             self.flights = [f for f in self.flights if f.left]
         self.flights.append(flight)
         if kind is not None:
-            self.open.setdefault(kind, []).append(flight)
+            self.open.setdefault(kind, []).append((flight, None))
         return flight
 
     # -- groups
@@ -147,15 +147,17 @@ class Late:
     def close(self, kind: str, warps: Array, board: int | None) -> None:
         """``warps`` close a group, also an empty one, and set a scoreboard (None: none, so that no wait can tell)."""
         taken: list[tuple[Flight, Which]] = []
-        still = []
-        for flight in self.open.get(kind, ()):
+        still: list[tuple[Flight, Which]] = []
+        for flight, rest in self.open.get(kind, ()):
             if not flight.left:
                 continue
             which = self._of(flight.warps, warps)
+            if rest is not None:  # some have closed it before
+                which = rest if which is None else which & rest
             if which is None or which.any():
                 taken.append((flight, which))
-            if which is not None and not which.all():
-                still.append(flight)
+            if which is not None and (rest := ~which if rest is None else rest & ~which).any():
+                still.append((flight, rest))
         self.open[kind] = still
         if board is None:
             return
@@ -197,7 +199,7 @@ class Late:
     def of(self, kind: str, warps: Array) -> list[tuple[Flight, Which]]:
         """What ``warps`` have under way of a kind, in open and closed groups."""
         found = [(f, self._of(f.warps, warps)) for f in self.flights if f.left]
-        known = {id(f) for f in self.open.get(kind, ())}
+        known = {id(f) for f, _ in self.open.get(kind, ())}
         known |= {id(f) for groups in self.groups.values() for g in groups for f, _ in g.flights}
         return [(f, which) for f, which in found if id(f) in known and (which is None or which.any())]
 

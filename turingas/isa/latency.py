@@ -329,6 +329,8 @@ def reader(rules: Latencies, i: Instruction, read: Access, word: int) -> str:
             return "constant"
         if pipe in ("uniform", "branch") or i.base == "UMOV":
             return "umove" if i.base == "UMOV" else pipe
+        if pipe == "lsu" and read.what == "b" and word and i.base != "SYNCS":  # USTGR.64
+            return "queue.high"
         vector = pipe in ("alu", "fma") or (pipe == "half" and half(i) != "half.mma")
         return "vector" if vector else "queue"
     if i.base == "IMAD" and ("WIDE" in i.mods or "HI" in i.mods):

@@ -221,7 +221,7 @@ class _Maker:
         params = [info.words for info in infos if info.name.startswith("KPARAM_INFO")]
         for _, where, size, *_ in sorted(params, key=lambda words: words[1] >> 16):
             wide = any(info.name == "KPARAM_INFO_V2" for info in infos)
-            self.put(line, f".param {size if wide else size >> 18} offset={where >> 16:#x}")
+            self.put(line, f".param {size & 0xFFFF if wide else size >> 18} offset={where >> 16:#x}")
         for info in infos:
             for said in self.info(info, labels):
                 self.put(line, said)

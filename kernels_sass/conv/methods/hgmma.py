@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Width = tuple[int, int, float]
 Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same time
 
 NAME = "hgmma"
@@ -28,12 +28,13 @@ TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so man
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
-CLUSTERS, LEAST_STAGES = (1, 2, 4, 8), 4  # blocks that share the last tiles, and stages that each has then at least
+CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
+LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
+MOST_KEPT = 64  # stages of filters that stay: there are so many mbarriers
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
-#: Microseconds, as 40 layers in three precisions had them on an H100, to 4 % in the median: a launch; what each filter
-#: of a tile takes before and behind its stages; a tile that blocks share, and each of its filters.
-LAUNCHED, TILE, SHARED, SENDING = 3.2, 0.0164, 1.1, 0.0109
-WASTE = 0.25  # pixels that are none of y, of those that are, up to which windows were faster for 64 channels
+FEW_SENT = 128  # so few were never the fastest but in fp32
+BOTH, TURNS, WINDOWS, KEPT = "both", "turns", "windows", "kept"
+WITH_WINDOWS = WINDOWS, KEPT
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -43,13 +44,51 @@ TOP = 14  # numbers of a filter are brought to 2^TOP ... 2^(TOP + 1) at most
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Microseconds, as ``python -m tests.tools.fit_hgmma`` finds them: a launch; what each filter of a tile takes
+    before and behind its stages, where BOTH warp groups make it (``tile``) and where one does (``turn``); a tile that
+    blocks share, and each of its filters. And bytes of x and y in a microsecond."""
+
+    launched: float
+    tile: float
+    turn: float
+    shared: float
+    sending: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp
+    groups; by each in TURNS; so from WINDOWS of x, too; from these with all filters KEPT. ``stage``: microseconds of a
+    stage; ``column``: where all tiles have the same filters, so that the L2 is asked for more pixels."""
+
+    kind: str
+    tile_n: int
+    stages: int
+    stage: float
+    column: float
+
+    @property
+    def schedule(self) -> Mapping[str, int]:
+        """That asks for it."""
+        if self.kind in WITH_WINDOWS:
+            return {"TILE_N": self.tile_n, "WINDOWS": 2, "KEEP": int(self.kind == KEPT)}
+        return {"TILE_N": self.tile_n, "STAGES": self.stages, "BUFFERS": 1, "PINGPONG": int(self.kind == TURNS)}
+
+
+@dataclass(frozen=True)
 class Precision:
-    """``dtype``: of x, weight and y. ``type``: as the source has it. ``widths``: filters of a tile, stages that there
-    is room for, and microseconds of a stage, of the same layers."""
+    """``dtype``: of x, weight and y. ``type``: as the source has it."""
 
     dtype: str
     type: str
-    widths: tuple[Width, ...]
+    ways: tuple[Way, ...]
+
+    @property
+    def plain(self) -> list[Way]:
+        """Ways without windows."""
+        return [way for way in self.ways if way.kind not in WITH_WINDOWS]
 
     @property
     def item(self) -> int:
@@ -67,13 +106,33 @@ class Precision:
         return ROW // self.item
 
 
-HALF = (256, 4, 0.513), (192, 5, 0.434), (128, 6, 0.266), (64, 8, 0.169)
+COSTS = Costs(launched=1.85, tile=0.0091, turn=0.0154, shared=1.70, sending=0.0088, memory=4.0e6)
+HALF = (
+    Way(BOTH, 256, 4, 0.594, 0.625),
+    Way(BOTH, 128, 6, 0.317, 0.326),
+    Way(BOTH, 64, 8, 0.181, 0.264),
+    Way(TURNS, 128, 6, 0.326, 0.353),
+    Way(TURNS, 64, 8, 0.206, 0.299),
+    Way(WINDOWS, 128, 0, 0.312, 0.345),
+    Way(WINDOWS, 64, 0, 0.175, 0.233),
+    Way(KEPT, 128, 0, 0.300, 0.335),
+    Way(KEPT, 64, 0, 0.180, 0.228),
+)
 PRECISIONS = {
-    "fp32": Precision("float32", "FP32", ((128, 6, 0.563), (64, 8, 0.404))),
-    "tf32": Precision("float32", "TF32", ((256, 4, 0.571), (192, 5, 0.48), (128, 6, 0.318), (64, 8, 0.223))),
+    "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
+    "tf32": Precision("float32", "TF32", (
+        Way(BOTH, 256, 4, 0.632, 0.648),
+        Way(BOTH, 128, 6, 0.334, 0.360),
+        Way(BOTH, 64, 8, 0.198, 0.279),
+        Way(TURNS, 128, 6, 0.335, 0.373),
+        Way(TURNS, 64, 8, 0.219, 0.302),
+        Way(WINDOWS, 128, 0, 0.308, 0.327),
+        Way(WINDOWS, 64, 0, 0.171, 0.211),
+        Way(KEPT, 64, 0, 0.180, 0.205),
+    )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
-}
+}  # fmt: skip
 
 
 def precision_of(name: object) -> Precision:
@@ -98,6 +157,7 @@ class Tiling:
     residual: int = 0
     relu: int = 0
     cluster: int = 1
+    pingpong: int = 0
 
     @property
     def columns(self) -> int:
@@ -113,14 +173,13 @@ class Tiling:
 @dataclass(frozen=True)
 class Windows:
     """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of
-    ``columns`` and images of ``rows`` rows, those included that are none of y; ``waste``: how many these are for each
-    that is one; ``seen``: pixels of a window, in eights."""
+    ``columns`` and images of ``rows`` rows, those included that are none of y; ``seen``: pixels of a window, in
+    eights."""
 
     columns: int
     rows: int
     pixels: int
     seen: int
-    waste: float
 
 
 @dataclass(frozen=True)
@@ -130,40 +189,28 @@ class Windowed:
     type: str
     tile_n: int
     filter: str
-    chunks: int
+    stages: int
     window: int
     windows: int
+    keep: int = 0
     bias: int = 0
     residual: int = 0
     relu: int = 0
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: mbarriers, windows, B, results on their way out."""
-        r, s = map(int, self.filter.split("x"))
-        return 0x400 + (self.windows * self.window + r * s * self.chunks * self.tile_n + 8 * 16) * ROW
-
-
-def windowed(
-    precision: Precision, windows: Windows, filter: tuple[int, int], filters: int, channels: int, **more: int
-) -> Windowed | None:
-    """With as many windows as there is room for beside all filters. None: there is none, or more pixels of windows are
-    none of y than windows are worth."""
-    chunks, tile_n = -(-channels // precision.tile_k), 64 if filters <= 64 else 128
-    if precision.halves or filters > tile_n or windows.waste > WASTE:
-        return None
-    able = [Windowed(precision.type, tile_n, "{}x{}".format(*filter), chunks, windows.seen, count, **more)
-            for count in (3, 2)]  # fmt: skip
-    return next((one for one in able if one.shared <= ROOM), None)
+        """Bytes of dynamic shared memory: mbarriers, windows, stages of B, results on their way out."""
+        return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
 
 
 @dataclass(frozen=True)
 class Work:
-    """A layer as the kernel sees it: pixels of y, filters, stages of each tile."""
+    """A layer as the kernel sees it: pixels of y, filters, stages of each tile, bytes of x and y."""
 
     pixels: int
     filters: int
     stages: int
+    nbytes: int = 0
 
     def tiles(self, width: int) -> int:
         """Of y, with so many filters each."""
@@ -181,43 +228,76 @@ class Work:
         blocks = room[cluster] * cluster
         return tiles // blocks, -(-(tiles % blocks) // room[cluster])
 
-    def time(self, width: Width, cluster: int, room: Room) -> float:
+    def time(self, way: Way, cluster: int, room: Room, costs: Costs = COSTS) -> float:
         """Microseconds."""
-        filters, _, stage = width
-        alone, shared = self.rounds(filters, cluster, room)
-        stages = alone * self.stages + shared * self.each(cluster)
-        tiles = (alone + shared) * TILE * filters + shared * (SHARED + SENDING * filters)
-        return LAUNCHED + stages * stage + tiles
+        alone, shared = self.rounds(way.tile_n, cluster, room)
+        stage, both = way.column if self.filters <= way.tile_n else way.stage, costs.tile * way.tile_n
+        if way.kind == BOTH:
+            own = alone * (self.stages * stage + both)
+        else:  # a group ends a tile while the other multiplies
+            turn, tile = costs.turn * way.tile_n, self.stages * stage
+            own = (alone * max(tile, (tile + turn) / 2) + turn) if alone else 0
+        ends = both + costs.shared + costs.sending * way.tile_n
+        made, moved = own + shared * (self.each(cluster) * stage + ends), self.nbytes / costs.memory
+        return costs.launched + math.sqrt(math.hypot(made**2, moved**2))  # about the longer of both
 
-    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Width, int]:
-        """The width of tiles, and how many blocks share the last ones: what takes the least time; with ``cluster``."""
+    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Way, int]:
+        """Without windows: the way that takes the least time, and how many blocks share the last tiles: ``cluster``."""
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
-        return min(((one, count) for one in precision.widths for count in counts if one[0] * count <= MOST_SENT),
-                   key=lambda able: self.time(able[0], able[1], room))  # fmt: skip
+        able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
+                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT))  # fmt: skip
+        return min(able, key=lambda one: self.time(one[0], one[1], room))
 
 
 def tiling(
-    precision: Precision, pixels: int, filters: int, stages: int, room: Room, cluster: int | None = 1, **more: int
-) -> Tiling:
+    precision: Precision, work: Work, room: Room, cluster: int | None = 1, windows: Windows | None = None,
+    filter: tuple[int, int] = (1, 1), **more: int,
+) -> Tiling | Windowed:  # fmt: skip
     """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
-    ``more``: other parameters."""
-    width, count = Work(pixels, filters, stages).best(precision, room, cluster)
-    return _tiling(precision, width, cluster=count, **more)
+    ``windows``: as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
+    way, count = work.best(precision, room, cluster)
+    found: Tiling | Windowed = _tiling(precision, way, cluster=count, **more)
+    least = work.time(way, count, room)
+    if windows and cluster in (None, 1):
+        seen = replace(work, pixels=windows.pixels)
+        for way in precision.ways:
+            if way.kind in WITH_WINDOWS and (time := seen.time(way, 1, room)) < least:
+                able = windowed(precision, way, work, windows, filter, **more)
+                found, least = (able, time) if able else (found, least)
+    return found
 
 
-def _tiling(precision: Precision, width: Width, **more: int) -> Tiling:
-    """Of a width."""
-    made = Tiling(precision.type, *width[:2], **more)
-    twice = Tiling(**{**vars(made), "buffers": 2})
-    return twice if width[0] // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
+def _tiling(precision: Precision, way: Way, **more: int) -> Tiling:
+    """Of a way without windows."""
+    made = Tiling(precision.type, way.tile_n, way.stages, pingpong=int(way.kind == TURNS), **more)
+    twice = replace(made, buffers=2)
+    return twice if way.tile_n // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
+
+
+def windowed(
+    precision: Precision, way: Way, work: Work, windows: Windows, filter: tuple[int, int], **more: int
+) -> Windowed | None:
+    """A way with windows, with as many of these, and stages, as there is room for. None: there is too little, or the
+    filters that are to stay are more than those of a tile."""
+    keep, ending = int(way.kind == KEPT), {name: more.get(name, 0) for name in ("bias", "residual", "relu")}
+    if keep and (work.filters > way.tile_n or work.stages > MOST_KEPT):
+        return None
+    stages = [work.stages] if keep else range(MOST_STAGES, LEAST_STAGES - 1, -1)
+    able = [Windowed(precision.type, way.tile_n, "{}x{}".format(*filter), one, windows.seen, several, keep, **ending)
+            for one in stages for several in ((3, 2) if keep else (2,))]  # fmt: skip
+    return next((one for one in able if one.shared <= ROOM), None)
+
+
+def source_of(tiling: Tiling | Windowed) -> Path:
+    """Where the kernel is."""
+    return SOURCE if isinstance(tiling, Tiling) else WINDOW
 
 
 @functools.cache
 def built(tiling: Tiling | Windowed) -> Cubin:
     """The kernel, assembled."""
-    source = SOURCE if isinstance(tiling, Tiling) else WINDOW
-    return _assembled(source, {name.upper(): value for name, value in vars(tiling).items()})
+    return _assembled(source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()})
 
 
 @functools.cache

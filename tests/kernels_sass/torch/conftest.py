@@ -9,6 +9,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # what is small is slower with threads that others keep waiting
 
 from kernels_sass.conv import Conv2d  # noqa: E402
+from tests import inductor  # noqa: E402
+
+inductor.apart()
 
 
 @pytest.fixture

@@ -106,6 +106,17 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
     assert "resnet18 N2: ours NCHW has no time: wrong" in done.output
 
 
+def test_who_in_one_layout(small, tmp_path):
+    """Each takes part once, and a row says how long it took until it could be timed."""
+    path = tmp_path / "found.json"
+    words = ["--who", "eager", "--who", "compile NHWC", "--who", "eager NCHW", "--who", "ours NHWC"]
+    done = call(*WORDS, *words, "--json", str(path))
+    assert done.exit_code == 0 and small == ["default"], done.output
+    rows = json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]
+    assert [row["name"] for row in rows] == ["PyTorch NCHW", "PyTorch NHWC", "PyTorch compile NHWC", "ours NHWC"]
+    assert all(0 <= row["ready_s"] < 60 for row in rows)
+
+
 def test_workers_and_more_images_than_a_chunk(small, tmp_path):
     """The same file, but for the times; all images are compared, though few go through float64 at once."""
     words = [*WORDS[:3], "--batch", "9,2", "--layout", "NCHW", "--who", "eager", "--who", "ours", "--runs", "20"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
 from kernels_sass.torch import conv2d, operator  # noqa: E402
+from tests import inductor  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 LAST = torch.channels_last
@@ -174,6 +177,42 @@ def test_filters_that_change(change, kernels):
     assert off(second, exact(x, weight, bias)) < 1e-6 < off(second, first.double()) and len(kernels) == 2
 
 
+def test_usual_calls(kernels, monkeypatch):
+    """From the third on a call looks up its layer by all that it depends on, and does nothing else; what has changed
+    since is noticed all the same."""
+    x, weight, bias, residual = given()
+    last = x.contiguous(memory_format=LAST)
+    calls = [(x, bias, None, 1, False), (x, bias, residual, 1, True), (x, None, residual, 1, True),
+             (x, bias, None, 0, False), (last, bias, residual, 1, True), (x[:1], bias, residual[:1], 1, False),
+             (x.clone(), bias.clone(), None, 1, False), (x.double(), bias.double(), None, 1, False)]  # fmt: skip
+    looked, real = [], operator.Way.of.__func__
+    monkeypatch.setattr(operator.Way, "of", classmethod(lambda *given: looked.append(1) or real(*given)))
+
+    def right(weight):
+        for x, bias, added, padding, relu in calls:
+            w = weight.double() if x.dtype is torch.float64 else weight
+            y = conv2d(x, w, bias, added, padding, relu)
+            assert off(y, exact(x, w, bias, added, padding, relu)) < 1e-6 and y.dtype is x.dtype
+            assert operator.layout_of(y) == operator.layout_of(x)
+
+    for _ in range(2):
+        right(weight)
+    looked.clear()
+    right(weight)
+    assert len(looked) == 2  # of the call in float64, which is PyTorch's
+    made = len(kernels)
+    bias.add_(1)
+    right(weight)
+    assert len(kernels) > made and off(conv2d(x, weight, bias), exact(x, weight, bias)) < 1e-6
+    for change in (lambda: weight.mul_(2), lambda: setattr(weight, "data", weight.data.flip(0))):
+        change()
+        right(weight)
+    for wrong, told in (((x, weight, bias, residual[:1]), "residual has the shape"),
+                        ((x[:, :2], weight, bias), "x has 2 channels")):  # fmt: skip
+        with pytest.raises((RuntimeError, LaunchError), match=told):
+            conv2d(*wrong)
+
+
 def test_an_address_that_is_used_again(kernels):
     """A new weight at the place of an old one: the old memory is held, so that it cannot be mistaken."""
     x, weight, _, _ = given()
@@ -249,6 +288,21 @@ def test_compile(two, mode, order, kernels):
     assert kernels
 
 
+def test_what_is_compiled_is_kept_apart(monkeypatch):
+    """Each process of the tests has folders of its own, whatever it has inherited."""
+    from torch._inductor.runtime import cache_dir_utils
+
+    assert cache_dir_utils.cache_dir() == str(inductor.apart())
+    folders = set()
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
+        monkeypatch.setenv("TRITON_CACHE_DIR", "elsewhere")
+        inductor.apart()
+        folders |= {cache_dir_utils.cache_dir(), cache_dir_utils.triton_cache_dir(0)}
+    assert len(folders) == 4 and all(inductor.CACHE in Path(one).parents for one in folders)
+
+
 def test_compile_dynamic(two, kernels):
     """Another batch makes the graph dynamic; for more of them none is compiled."""
     counter = CompileCounterWithBackend("aot_eager")
@@ -300,6 +354,37 @@ def test_autocast(kernels):
         y = conv2d(x.bfloat16(), weight, bias, residual)
         assert torch.nn.functional.conv2d(x, weight).dtype is torch.bfloat16
     assert y.dtype is torch.float32 and off(y, exact(x.bfloat16(), weight, bias, residual)) < 1e-6 and kernels
+
+
+def test_below_autograd(kernels):
+    """Without gradients what PyTorch has to record them is not called, which the operator itself would; with them it
+    is. Autocast is, both ways."""
+    x, weight, bias, residual = given()
+    operation, arguments = torch.ops.turingas.conv2d, (x, weight, bias, residual, 1, True)
+
+    def recorder(function):
+        """Whether it is called, and what the function gives."""
+        files = set()
+        sys.setprofile(lambda frame, event, _: files.add(frame.f_code.co_filename))
+        try:
+            y = function(*arguments)
+        finally:
+            sys.setprofile(None)
+        return any(Path(one).parts[-2:] == ("_library", "autograd.py") for one in files), y
+
+    for mode, called in ((torch.no_grad, False), (torch.inference_mode, False), (torch.enable_grad, True)):
+        with mode():
+            found, y = recorder(conv2d)
+            assert found == called and off(y, exact(*arguments)) < 1e-6 and not y.requires_grad
+            assert recorder(operation)[0] == (mode is not torch.inference_mode)
+    learned = weight.clone().requires_grad_()
+    with torch.no_grad():
+        assert not conv2d(x, learned).requires_grad
+        with torch.autocast("cpu", torch.bfloat16):
+            assert conv2d(x.bfloat16(), learned).dtype is torch.float32
+        with torch.enable_grad():
+            conv2d(x, learned).sum().backward()
+    assert learned.grad is not None
 
 
 def test_inference_mode(kernels):

@@ -80,6 +80,25 @@ def test_what_is_seen_of_a_tensor():
     assert made.shape == SHAPE and made.is_contiguous() and address == made.data_ptr()
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_tensors_that_are_made_again(mode):
+    """Each with memory of its own, in C order, whatever x and the mode were when that was made ready; x is not kept,
+    nor memory of that size."""
+    library, x = libraries.library_of("x", WEIGHT), torch.ones(SHAPE)
+    with mode():
+        makes = [library.again(one, (2, 3, 4, 5)) for one in (x, torch.nn.Parameter(x), x.clone().requires_grad_())]
+    for make in makes:
+        like = make.__closure__[1].cell_contents
+        assert like.shape == (2, 3, 4, 5) and like.untyped_storage().nbytes() == 0
+        for other in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+            with other():
+                (y, address), (z, _) = make(), make()
+                assert y.shape == (2, 3, 4, 5) and y.is_contiguous() and y.dtype is torch.float32
+                assert address == y.data_ptr() != z.data_ptr() and not y.requires_grad and type(y) is torch.Tensor
+                assert y.is_inference() == (other is torch.inference_mode)
+                assert float(y.fill_(3).sum()) == 360
+
+
 def test_launches_take_tensors_in_place():
     """``quick`` gives the address of what lies on the place, and leaves all others to ``slow``."""
     kernel = loader.load(turingas.assemble(ADD), "cpu").kernel("add")

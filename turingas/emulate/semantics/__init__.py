@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-from turingas.emulate.build import SEMANTICS, Maker, Step
+from turingas.emulate.build import SEMANTICS, Maker, Step, untold
 from turingas.emulate.errors import Unsupported
 from turingas.isa.instruction import Instruction
 
@@ -25,5 +25,5 @@ def build(i: Instruction, m: Maker) -> Step:
     load()
     found = SEMANTICS.get(i.base)
     if found is None:
-        raise Unsupported(f"the emulator does not know {i.base}")
+        raise Unsupported(f"the emulator does not know {i.base}{untold(i.base)}")
     return found(i, m)

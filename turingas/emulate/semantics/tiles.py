@@ -7,7 +7,8 @@ exchanges the 16-byte pieces of shared memory by bits of their address: 4 to 6 b
 bytes), or as many of them as 64 and 32 bytes have. Rows that are shorter than the swizzle begin one swizzle apart (the
 same H200); what lies between them stays, and the mbarrier does not hear of it.
 
-Of an interleaved tensor all of this holds for slices in place of elements (an H200, ``interleaved_sm90.npz``).
+Of an interleaved tensor all of this holds for slices in place of elements (an H200 and an H100,
+``interleaved_sm90.npz``), but that its rows follow each other without gaps.
 
 A copy is over when its mbarrier has to hear of it, or its group is waited for (``late``); the map is read at once.
 """
@@ -53,8 +54,6 @@ def _tf32(bits: Array) -> Array:
 LOADED: dict[str, Callable[[Array], Array]] = {"tf32": _tf32, "tf32.ftz": _tf32}
 TILE = 128  # alignment of a tile in shared memory
 
-UNKNOWN = "nothing public tells where its slices go, and cards were asked too little; tiles are loaded and stored"
-
 
 class Wrong(Exception):
     """The instruction and its tensor map do not fit."""
@@ -80,21 +79,21 @@ def outer(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, 
 
 def _columns(layout: Layout, start: list[int], offsets: list[int]) -> tuple[Array, Array]:
     """Pixels one after the other, row by row and image by image within the box of pixels."""
-    at = start[1:]
-    last = [n - 1 + high for n, high in zip(layout.dims[1:], layout.upper)]
-    pixels = []
+    at, pixels = list(start), []
     for _ in range(layout.pixels):
         pixels.append(list(at))
-        for n, end in enumerate(last):
-            at[n] += layout.steps[n + 1]
-            if at[n] <= end:
+        for n, low, high in zip(layout.space, layout.lower, layout.upper):
+            at[n] += layout.steps[n]
+            if at[n] < layout.dims[n] + high:
                 break
-            at[n] = layout.lower[n]
+            at[n] = low
         else:
             at[-1] += 1
-    found = np.array(pixels, np.int64) + np.array([*offsets, 0])
-    inside = ((found >= 0) & (found < np.array(layout.dims[1:]))).all(axis=1)
-    return (found * np.array(layout.strides)).sum(axis=1), inside
+    first = layout.space.start  # dimensions before it are that of the channels, which ``pieces`` has
+    found = np.array(pixels, np.int64)[:, first:]
+    found[:, : len(offsets)] += offsets
+    inside: Array = np.all((found >= 0) & (found < np.array(layout.dims[first:])), axis=1)
+    return (found * np.array((layout.cell, *layout.strides)[first:])).sum(axis=1), inside
 
 
 def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int, end: int) -> tuple[Array, Array]:
@@ -103,7 +102,8 @@ def pieces(layout: Layout, start: list[int], offsets: list[int], unit: int, end:
     at = np.arange(0, layout.inner * layout.cell, unit, dtype=np.int64)
     if layout.interleave and layout.steps[0] > 1:
         at += at // layout.cell * (layout.steps[0] - 1) * layout.cell
-    at += start[0] * layout.cell
+    if not (layout.interleave and layout.im2col):
+        at += start[0] * layout.cell
     inside = (at >= 0) & (at < end)
     return (row[:, None] + at).reshape(-1), (good[:, None] & inside).reshape(-1)
 
@@ -161,15 +161,21 @@ class Copy:
                 raise fault(k, self.i, BadAccess("tensor map", str(why), lane, where), 32) from None
 
     def legal(self, layout: Layout, start: list[int]) -> None:
-        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries exactly these."""
+        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these. A
+        kernel with such a box of im2col was ours (PTX ISA: "Restrictions on Tensor Copy instructions")."""
         if self.rows:  # of Blackwell, which was not asked
             return
         if start[0] * layout.cell % UNIT:
             what = f"the innermost coordinate, {start[0]}, is {start[0] * layout.cell} bytes"
             raise Wrong(f"{what}, which is no multiple of {UNIT}: an illegal instruction on an H200")
-        if self.i.base != "UTMALDG" and min(start) < 0:
+        if self.i.base == "UTMALDG":
+            return
+        if min(start) < 0:
             what = f"the coordinate {min(start)} is negative, which only loads may have"
             raise Wrong(f"{what}: an illegal instruction on an H200")
+        if layout.im2col and (min(layout.lower) < 0 or max(layout.upper) > 0):
+            what = f"the box of pixels (lower {layout.lower}, upper {layout.upper}) is not within the tensor"
+            raise Wrong(f"{what}, which only loads may have: an illegal instruction on an H200")
 
     def read(self, k: Cohort, where: int) -> tuple[int, Layout]:
         """The tensor map at an address of global memory."""
@@ -185,9 +191,6 @@ class Copy:
             )
         if self.rows and layout.box[1] != 1:
             raise Wrong(f"{self.i.name} takes a map with a box of one row; this one has {layout.box[1]}")
-        if layout.interleave and (self.im2col or self.rows or self.i.base == "UTMAREDG"):
-            what = "im2col columns" if self.im2col else "rows" if self.rows else "reductions"
-            raise Wrong(f"{what} of an interleaved tensor: {UNKNOWN}")
         layout.check()
         return address, layout
 
@@ -196,9 +199,7 @@ class Copy:
         if shared % TILE:
             raise BadAccess("misaligned", f"a tile at 0x{shared:x} of shared memory: not aligned to {TILE}", 0, shared)
         at, row = np.arange(0, count * unit, unit, dtype=np.uint32), layout.inner * layout.cell
-        if row < layout.swizzle:
-            if layout.interleave:
-                raise Wrong(f"a row of slices has {row} bytes, less than the swizzle of {layout.swizzle}: {UNKNOWN}")
+        if row < layout.swizzle and not layout.interleave:
             at = at // np.uint32(row) * np.uint32(layout.swizzle) + at % np.uint32(row)
         return swizzled(layout, np.uint32(shared) + at)[None]
 

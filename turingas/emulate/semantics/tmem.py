@@ -329,7 +329,7 @@ def commit(i: Instruction, m: Maker) -> Step:
     mem, _, mask = i.operands
     assert isinstance(mem, Mem) and isinstance(mask, Reg)
     if "A0TX" in i.mods or "WAKEUP" in i.mods:
-        raise Unsupported(i.name)
+        raise Unsupported(f"{i.name}: no compiler makes it, and nothing public tells what it does")
     many = "MULTICAST" in i.mods
     where, which = m.raw(mem.ur) if mem.ur is not None else None, m.raw(mask)
     assert where is not None and not mem.offset

@@ -204,7 +204,8 @@ def _check(k: Cohort, i: Instruction, x: Operands, rows: Array, in_tensor: bool,
                 message = f"{i.base} cannot read matrix {'AB'[which]}: {why_not}"
                 raise k.wave.fault(i, "descriptor", message, row, lane)
         if of.sparse and of.selector >= SELECTORS:
-            raise _unsupported(k, i, f"{i.base} with sparsity selector {of.selector}", row, lane)
+            alone = "the PTX ISA shows in pictures alone which columns that is"
+            raise _unsupported(k, i, f"{i.base} with sparsity selector {of.selector}: {alone}", row, lane)
         if "ASHIFT" in i.mods and of.sparse and of.rows // x.blocks.shape[1] != LANES:
             raise _unsupported(k, i, f"{i.base}.ASHIFT of a sparse A of {of.rows} rows in a pair", row, lane)
 

@@ -74,6 +74,8 @@ def bgmma(i: Instruction, m: Maker) -> Step:
 
 
 def _product(i: Instruction, m: Maker, kinds: tuple[str, str], into: str, combine: Combine) -> Step:
+    if "REGOFFSET" in i.mods:  # libraries alone have it, and load 16 bits of metadata for it in each thread
+        raise Unsupported(f"{i.base}.SP.REGOFFSET: where its metadata lie is not known")
     d, first = i.operands[:2]
     second = i.operands[2] if isinstance(first, Reg) else first
     c, adds = i.operands[3 if isinstance(first, Reg) else 2 :][:2]

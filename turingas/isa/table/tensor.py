@@ -224,7 +224,7 @@ GROUP: dict[str, OfArch] = {
     "u8a": Enum(76, 1, (".U8", ".S8")), "u8b": Enum(82, 1, (".U8", ".S8")),
     "e4a": Enum(76, 1, (".E4M3", ".E5M2")), "e4b": Enum(77, 1, (".E4M3", ".E5M2")),
     "negA": flag(72, ".negA"), "negB": flag(63, ".negB"), "tnspA": flag(61, ".tnspA"), "tnspB": flag(62, ".tnspB"),
-    "Rm": wide(1, 40), "sel": Number(48, 2), "some": Number(48, 2, default=0),
+    "Rm": wide(1, 40), "sel": Number(48, 2), "some": Number(48, 2, default=0), "off": flag(74, ".REGOFFSET"),
 }  # fmt: skip
 
 # fmt: off
@@ -233,19 +233,19 @@ TRANSPOSED = "gdesc[URa]{negA}{negB}{tnspA}{tnspB}", "-Ra4, gdesc[URb]{negB}{tns
 SIGNED     = "gdesc[URa]{negA}{negB}",               "-Ra4, gdesc[URb]{negB}"
 PLAIN      = "gdesc[URa]",                           "Ra4, gdesc[URb]"
 THIRD: list[tuple[str, tuple[str, str], int, dict[object, object]]] = [
-    ("HGMMA{n16h}.F16           Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {}),
-    ("HGMMA{n16}.F32{bf}        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 1}),
-    ("HGMMA{n8}.F32.TF32        Rdw, a, Rcw, UPp?",           TRANSPOSED, 0x0F0, {75: 5}),
-    ("HGMMA.SP{n32h}.F16        Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 1}),
-    ("HGMMA.SP{n32}.F32{bf}     Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 5}),
-    ("HGMMA.SP{n16}.F32.TF32    Rdw, a, Rcw, UPp?, Rm, sel",  TRANSPOSED, 0x0F0, {73: 1, 75: 5}),
-    ("IGMMA{i32}{u8a}{u8b}{sat} Rdw, a, Rcw, UPp?",           PLAIN,      0x0F1, {}),
-    ("IGMMA.SP{i64}{u8a}{u8b}{sat} Rdw, a, Rcw, UPp?, Rm, some?", PLAIN,  0x0F1, {73: 1}),
-    ("BGMMA{b256}.AND.POPC      Rdw, a, Rcw, UPp?",           PLAIN,      0x0F2, {78: 1, 80: 1}),
-    ("QGMMA{q32h}.F16{e4a}{e4b} Rdw, a, Rcw, UPp?",           SIGNED,     0x0F3, {}),
-    ("QGMMA{q32}.F32{e4a}{e4b}  Rdw, a, Rcw, UPp?",           SIGNED,     0x0F3, {75: 1}),
-    ("QGMMA.SP{q64h}.F16{e4a}{e4b} Rdw, a, Rcw, UPp?, Rm, some?", SIGNED, 0x0F3, {73: 1}),
-    ("QGMMA.SP{q64}.F32{e4a}{e4b}  Rdw, a, Rcw, UPp?, Rm, some?", SIGNED, 0x0F3, {73: 5}),
+    ("HGMMA{n16h}.F16                Rdw, a, Rcw, UPp?",                TRANSPOSED, 0x0F0, {}),
+    ("HGMMA{n16}.F32{bf}             Rdw, a, Rcw, UPp?",                TRANSPOSED, 0x0F0, {75: 1}),
+    ("HGMMA{n8}.F32.TF32             Rdw, a, Rcw, UPp?",                TRANSPOSED, 0x0F0, {75: 5}),
+    ("HGMMA.SP{off}{n32h}.F16        Rdw, a, Rcw, UPp?, Rm, sel",       TRANSPOSED, 0x0F0, {73: 1}),
+    ("HGMMA.SP{off}{n32}.F32{bf}     Rdw, a, Rcw, UPp?, Rm, sel",       TRANSPOSED, 0x0F0, {73: 5}),
+    ("HGMMA.SP{off}{n16}.F32.TF32    Rdw, a, Rcw, UPp?, Rm, sel",       TRANSPOSED, 0x0F0, {73: 1, 75: 5}),
+    ("IGMMA{i32}{u8a}{u8b}{sat}      Rdw, a, Rcw, UPp?",                PLAIN,      0x0F1, {}),
+    ("IGMMA.SP{off}{i64}{u8a}{u8b}{sat} Rdw, a, Rcw, UPp?, Rm, some?",  PLAIN,      0x0F1, {73: 1}),
+    ("BGMMA{b256}.AND.POPC           Rdw, a, Rcw, UPp?",                PLAIN,      0x0F2, {78: 1, 80: 1}),
+    ("QGMMA{q32h}.F16{e4a}{e4b}      Rdw, a, Rcw, UPp?",                SIGNED,     0x0F3, {}),
+    ("QGMMA{q32}.F32{e4a}{e4b}       Rdw, a, Rcw, UPp?",                SIGNED,     0x0F3, {75: 1}),
+    ("QGMMA.SP{off}{q64h}.F16{e4a}{e4b} Rdw, a, Rcw, UPp?, Rm, some?",  SIGNED,     0x0F3, {73: 1}),
+    ("QGMMA.SP{off}{q64}.F32{e4a}{e4b} Rdw, a, Rcw, UPp?, Rm, some?",   SIGNED,     0x0F3, {73: 5}),
 ]
 # fmt: on
 

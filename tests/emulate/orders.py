@@ -1,0 +1,46 @@
+"""Other orders of warps: the CPU device takes one, which lets those go first that are behind; a GPU may take any."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+
+from turingas.emulate import flow
+from turingas.emulate.machine import Wave
+from turingas.emulate.splits import GROUP, RUNNING
+
+Chosen = tuple[np.ndarray, int, int]
+MOST = 80  # instructions that some go on before others have their turn
+
+
+@contextlib.contextmanager
+def order(seed: int) -> Iterator[None]:
+    """Launches within take an order that ``seed`` draws. Of each warp those threads go first that are behind, as ever,
+    and the four warps of a group that stand at one place go together, as products of warp groups need them."""
+    rng = random.Random(seed)
+
+    def choose(wave: Wave) -> Chosen:
+        splits = wave.splits
+        running = (splits.state == RUNNING).nonzero()[0]
+        if not len(running):
+            raise flow.deadlock(wave)
+        behind = running[np.lexsort((splits.pc[running], splits.warp[running]))]
+        first = behind[np.unique(splits.warp[behind], return_index=True)[1]]
+        n = rng.choice(np.unique(splits.pc[first]).tolist())
+        chosen = first[splits.pc[first] == n]
+        groups = splits.warp[chosen] // GROUP
+        if rng.random() < 0.6:
+            some = np.unique(groups).tolist()
+            chosen = chosen[np.isin(groups, rng.sample(some, rng.randint(1, len(some))))]
+        others = splits.pc[running][splits.pc[running] > n]
+        limit = int(others.min()) if len(others) else len(wave.image.words)
+        wave.alone = False
+        splits.last[chosen] = wave.turn
+        return chosen, n, min(limit, n + rng.randint(1, MOST))
+
+    with patch.object(Wave, "_choose", choose):
+        yield

@@ -1,0 +1,195 @@
+"""What HGMMA's convolutions take, and the model by which the fastest is chosen.
+
+    python -m tests.tools.fit_hgmma --measure times.json --seconds 200      # on an H100 or H200
+    python -m tests.tools.fit_hgmma times.json [MORE.json ...]              # anywhere, of several cards at once
+
+The first command times layers in NHWC in each way that ``kernels_sass.conv.methods.hgmma.PRECISIONS`` lists, and with
+each number of blocks that share the last tiles. The second finds the constants of the same model that come nearest to
+these times (least squares of their logarithms, by Gauss and Newton), prints them as hgmma.py has them, and says how far
+off they are, and what is lost by choosing with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from kernels_sass.bench.conv import RESNET, SQUARE, Ours, Typed
+from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv.methods import hgmma
+from kernels_sass.conv.methods.hgmma import COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
+from loader.bench import measure, results
+from loader.reference.problem import Problem
+
+ROOM = {1: 132, 2: 66, 4: 30, 8: 15}  # clusters that an H100 or H200 runs at once
+LARGE = ((224, 64, 64, 3, 1), (112, 64, 128, 3, 1), (112, 128, 128, 3, 1), (56, 256, 256, 3, 1), (28, 512, 512, 3, 1))
+LAYERS = [(n, *layer) for layer in (*SQUARE, *RESNET) for n in (32, 128)]
+LAYERS += [(n, *layer) for layer in SQUARE for n in (1, 8, 64, 96)] + [(32, *layer) for layer in LARGE]
+Row = dict[str, Any]
+
+
+def problems() -> Iterator[Problem]:
+    """Layers: images, rows, C, K, size of the filters, stride."""
+    for n, h, c, k, r, stride in LAYERS:
+        yield Problem(n, c, h, h, k, r, r, stride, r // 2)
+
+
+def seen(p: Problem, precision: str) -> tuple[Work, hgmma.Windows | None, tuple[int, int]]:
+    """A layer as the model sees it, as windows see it, and its filter."""
+    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.r, p.s, (p.stride, p.stride), (p.padding, p.padding), layout="NHWC")
+    source = Source.of(shape, PRECISIONS[precision], True)
+    return source.work(shape, PRECISIONS[precision]), source.windows(shape), source.filter
+
+
+def ways(p: Problem, precision: str) -> Iterator[tuple[Way, int]]:
+    """All that a layer can be made in, and blocks that share its last tiles."""
+    work, windows, filter = seen(p, precision)
+    for way, cluster in itertools.product(PRECISIONS[precision].ways, hgmma.CLUSTERS):
+        if way.kind in WITH_WINDOWS:
+            if cluster == 1 and windows and hgmma.windowed(PRECISIONS[precision], way, work, windows, filter):
+                yield way, 1
+        elif cluster == 1 or work.each(cluster) >= hgmma.LEAST_STAGES and way.tile_n * cluster <= hgmma.MOST_SENT:
+            yield way, cluster
+
+
+def measured(path: Path, seconds: float, precisions: tuple[str, ...]) -> None:
+    """Times of all layers, kept after each."""
+    gpu = measure.gpu_at_hand("this times layers")
+    file = json.loads(path.read_text()) if path.exists() else {**results.facts("fit_hgmma", gpu, []), "rows": []}
+    known = {(row["layer"], row["precision"]) for row in file["rows"]}
+    end = time.monotonic() + seconds
+    for p, precision in itertools.product(problems(), precisions):
+        if (str(p), precision) in known or time.monotonic() > end:
+            continue
+        able = list(ways(p, precision))
+        ours = []
+        for way, cluster in able:
+            ours.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule, splits=cluster))
+        with Typed(p, gpu, precision, 0) as data:
+            rows, _ = measure.compare(data, ours, 6, 0)
+        by_name = {row["name"]: row for row in rows}
+        for (way, cluster), one in zip(able, ours):
+            row = by_name[one.name]
+            made = {"layer": str(p), "problem": dataclasses.asdict(p), "precision": precision, "kind": way.kind,
+                    "tile_n": way.tile_n, "cluster": cluster, "us": 1e3 * row["ms"] if "ms" in row else None,
+                    "status": row["status"]}  # fmt: skip
+            file["rows"].append(made)
+        path.write_text(json.dumps(file, indent=1) + "\n")
+        print(f"{precision} {p}: {len(able)} ways", flush=True)
+
+
+def way_of(row: Row) -> Way | None:
+    """The way that a row was timed in, if it still is one."""
+    able = PRECISIONS[row["precision"]].ways
+    return next((one for one in able if (one.kind, one.tile_n) == (row["kind"], row["tile_n"])), None)
+
+
+class Model:
+    """All constants as one vector of logarithms."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.keys = [(row["precision"], way_of(row)) for row in rows]
+        self.ways = list(dict.fromkeys(self.keys))
+        self.names = [field.name for field in dataclasses.fields(Costs)]
+        self.times = np.array([row["us"] for row in rows])
+        least: dict[Any, float] = {}
+        for row in rows:
+            least[row["of"]] = min(row["us"], least.get(row["of"], math.inf))
+        self.near = np.array([(least[row["of"]] / row["us"]) ** 2 for row in rows])
+        self.works = []
+        for row in rows:
+            work, windows, _ = seen(Problem(**row["problem"]), row["precision"])
+            if windows and row["kind"] in WITH_WINDOWS:
+                work = dataclasses.replace(work, pixels=windows.pixels)
+            self.works.append(work)
+
+    def start(self) -> Any:
+        """Those of hgmma.py."""
+        found = [getattr(COSTS, name) for name in self.names]
+        for _, way in self.ways:
+            found += [way.stage, way.column]
+        return np.log(found)
+
+    def read(self, vector: Any) -> tuple[Costs, dict[Any, Way]]:
+        """Costs, and ways by what was known of them."""
+        values = np.exp(vector)
+        costs, rest = Costs(*map(float, values[: len(self.names)])), values[len(self.names) :].reshape(-1, 2)
+        return costs, {key: dataclasses.replace(key[1], stage=float(a), column=float(b))
+                       for key, (a, b) in zip(self.ways, rest)}  # fmt: skip
+
+    def predicted(self, vector: Any) -> Any:
+        """Microseconds of each row."""
+        costs, known = self.read(vector)
+        each = zip(self.works, self.keys, self.rows)
+        return np.array([work.time(known[key], row["cluster"], ROOM, costs) for work, key, row in each])
+
+    def fit(self, rounds: int = 25) -> Any:
+        """Gauss and Newton, a little damped, with differences for derivatives."""
+        x, step = self.start(), 0.02
+        for _ in range(rounds):
+            base = np.log(self.predicted(x) / self.times)
+            # What is far off counts less (the least sum of distances), and what nobody would choose
+            weights = self.near / np.maximum(np.abs(base), 0.03)
+            slopes = np.stack([(np.log(self.predicted(x + step * one) / self.times) - base) / step
+                               for one in np.eye(len(x))], 1)  # fmt: skip
+            scaled = slopes * weights[:, None]
+            moved = np.linalg.solve(scaled.T @ slopes + 0.05 * np.eye(len(x)), -scaled.T @ base)
+            x = x + np.clip(moved, -0.3, 0.3)
+        return x
+
+
+def report(paths: tuple[Path, ...]) -> None:
+    """Constants, how far they are off, and what choosing by them costs."""
+    rows = []
+    for path in paths:
+        file = json.loads(path.read_text())
+        rows += [{**row, "of": (file["gpu"], row["precision"], row["layer"])} for row in file["rows"]
+                 if row["us"] and way_of(row)]  # fmt: skip
+    model = Model(rows)
+    fitted = model.fit()
+    costs, known = model.read(fitted)
+    print(f"COSTS = {costs}")
+    for (precision, _), way in known.items():
+        print(f"{precision:5s} Way({way.kind.upper()}, {way.tile_n}, {way.stages}, {way.stage:.3f}, {way.column:.3f})")
+    for name, vector in (("as hgmma.py has them", model.start()), ("fitted", fitted)):
+        guess = model.predicted(vector)
+        off = np.abs(np.log(guess / model.times))
+        lost = []
+        for key in dict.fromkeys(row["of"] for row in rows):
+            these = [n for n, row in enumerate(rows) if row["of"] == key]
+            chosen = min(these, key=lambda n: guess[n])
+            lost.append((model.times[chosen] / min(model.times[n] for n in these), key, rows[chosen]))
+        lost.sort(key=lambda one: -one[0])
+        mean = math.exp(sum(math.log(one[0]) for one in lost) / len(lost))
+        print(f"{name}: off by {np.median(off):.1%} in the median, {np.quantile(off, 0.9):.1%} for nine in ten; what "
+              f"they choose takes {mean:.3f} times the least in the mean of {len(lost)}, {lost[0][0]:.3f} at most")
+        for ratio, key, row in lost[:6]:
+            print(f"    {ratio:.3f}  {', '.join(key)}: {row['kind']} {row['tile_n']} in clusters of {row['cluster']}")
+
+
+@click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
+@click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
+@click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
+              help="[default: all but bf16]")
+def main(paths: tuple[Path, ...], new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
+    if new:
+        for path in paths:
+            measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
+    else:
+        report(paths)
+
+
+if __name__ == "__main__":
+    main()
