@@ -57,12 +57,14 @@ def test_a_copy_waits_for_its_map() -> None:
     assert pending(RENEW + store) == [(1, 0)]
 
 
-def test_a_wait_for_what_is_flushed_behind_it() -> None:
-    """As ptxas 13.0 does in kernels of cuBLASLt for sm_100."""
+def test_a_flush_behind_it_tells_as_well() -> None:
+    """cuBLASLt 13.1 on sm_100: nobody waits for UTMACCTL's own scoreboard."""
     flush = "--:3:-:-:2 UTMACMDFLUSH;\n"
     assert pending(RENEW + flush + "08:-:-:-:1 NOP;\n" + LOAD.format("--")) == []
+    assert pending(RENEW + flush + LOAD.format("08")) == []
     assert pending(RENEW + flush + LOAD.format("--")) == [(2, 0)]
-    assert pending(flush + RENEW + "08:-:-:-:1 NOP;\n" + LOAD.format("--")) == [(3, 1)]  # it came before
+    assert pending(flush + RENEW + LOAD.format("08")) == [(2, 1)]  # before it: tells of nothing
+    assert pending(RENEW + flush.replace("UTMACMD", "@UP0 UTMACMD") + LOAD.format("08")) == [(2, 0)]
 
 
 def test_other_maps() -> None:

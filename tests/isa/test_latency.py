@@ -13,7 +13,7 @@ import turingas
 from tests.cubin import cubins
 from tests.isa.words import Draw, words_of
 from tests.tools.mine_behind import Mine, neighbours
-from tests.tools.mine_latency import HMMA, SHORTER, Miner, measured, products
+from tests.tools.mine_latency import CHIPS, HMMA, SHORTER, Miner, measured, products
 from tests.tools.mine_latency import table as mined
 from tests.tools.ptxas import assemble_ptx, program_path
 from turingas.cubin.cubin import Cubin
@@ -53,11 +53,22 @@ def test_rows() -> None:
         key = (row["arch"], row["hazard"], row["file"], row["first"], row["second"])
         assert key not in seen, key
         seen.add(key)
-        assert row["arch"] in (*ARCHS, "sm_100", "sm_120") and row["source"]
+        assert row["arch"] in (*ARCHS, "sm_100", "sm_120", *CHIPS) and row["source"]
         assert 1 <= int(row["cycles"]) <= (512 if row["hazard"] == "issue" else 64)
         assert row["hazard"] in ("raw", "waw", "war", "issue", "behind")
         assert row["file"] in ("R", "P", "UR", "UP", "BAR", "")
-    assert {key[0] for key in seen} == {*ARCHS, "sm_100", "sm_120"}
+    assert {key[0] for key in seen} == {*ARCHS, "sm_100", "sm_120", *CHIPS}
+
+
+def test_chips_have_rows_of_their_own() -> None:
+    """FP64 of sm_103 and sm_110 is that of sm_120; all else is sm_100's."""
+    rate = {arch: latencies(arch).issue(decoded("DFMA R4, R8, R12, R4", arch))
+            for arch in ("sm_100", "sm_100a", "sm_103", "sm_103a", "sm_103f", "sm_110", "sm_120")}  # fmt: skip
+    assert rate == {arch: 2 if arch.startswith("sm_100") else 64 for arch in rate}
+    ours, line = latencies("sm_103").cycles, latencies("sm_100").cycles
+    assert [key for key in line if line[key] != ours[key]] == [("issue", "", "fp64", "")] and line.keys() == ours.keys()
+    kept = [",".join(row.values()) for row in rows() if row["arch"] in CHIPS]
+    assert kept == list(CHIPS.values())  # as the miner writes them
 
 
 @pytest.mark.parametrize(
@@ -421,3 +432,32 @@ def test_the_place_that_comes_first_needs_the_most(arch: str) -> None:
                 assert wanted <= need, (file, first, second, other)
                 compared += 1
     assert compared
+
+
+#: What Mesa's compiler NAK (MIT) has for sm_100, in src/nouveau/compiler/latencies/sm100: file, writer, readers.
+PUBLISHED = """
+R alu alu:4 fma:5 half:5 fp64:6 wide.ab:5 wide.c.low:5 wide.c.high:3 tensor:7 address:5 data:4
+R fma alu:5 fma:4 half:5 fp64:6 wide.ab:4 wide.c.low:4 wide.c.high:2 address:5 data:4
+R half alu:5 fma:5 half:4 fp64:6 wide.ab:5 wide.c.low:5 wide.c.high:3 address:5 data:4
+R fp64 alu:10 fma:10 fp64:8 address:7 data:6
+R wide.low alu:3 fma:2 wide.c.low:2 address:5 data:4
+R wide.high alu:5 fma:4 wide.c.high:2 address:5 data:4
+P alu alu:4 fma:5 guard:13
+P fma alu:5 fma:4 guard:13
+P fp64 alu:6 fp64:6 guard:14
+UR uniform uniform:4 umove:7 vector:6 queue:9
+UR umove uniform:2 umove:2 vector:2 queue:2 branch:3
+UR r2ur uniform:13 umove:13 vector:13 queue:13 branch:13
+UP uniform alu:6 uniform:4 guard:11 branch:9
+"""
+
+
+def test_blackwell_is_no_shorter_than_published() -> None:
+    rules, less = latencies("sm_100"), set()
+    for line in PUBLISHED.split("\n")[1:-1]:
+        file, first, *readers = line.split()
+        for second, cycles in (one.split(":") for one in readers):
+            ours = rules.cycles.get(("raw", file, first, second)) or rules.cycles["raw", file, first, "any"]
+            if ours < int(cycles):
+                less.add((file, first, second, ours))
+    assert not less

@@ -63,6 +63,22 @@ def test_the_bench(card, tmp_path, monkeypatch):
     assert shown.exit_code == 1 and "1.1180x in the mean of 2" in shown.output
 
 
+def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
+    """Each kernel has its part of what is left, of which the search takes some; what took less leaves more."""
+    parts = []
+
+    def setting(name, asked, gpu, tell, until):
+        parts.append(until - time.monotonic())
+        return {"status": "ok", "figure": 1.0, "original": 1.0, "gained": False, "tried": 0}
+
+    monkeypatch.setattr(tune, "setting", setting)
+    kernels = ("direct", "gemm", "softmax")
+    tune.run(tune.Asked(kernels=kernels, seconds=90.0), tmp_path / "found.json", str)
+    assert parts == pytest.approx([30, 45, 90], abs=3)
+    assert tune.begun(tune.Asked(search=300), time.monotonic() + 100).search == pytest.approx(70, abs=3)
+    assert tune.begun(tune.Asked(search=20), math.inf).search == 20 and tune.begun(tune.Asked(), 0).search == 1
+
+
 # ---- Triton ------------------------------------------------------------------------------------------------------
 
 

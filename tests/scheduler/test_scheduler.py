@@ -38,6 +38,37 @@ def test_a_result_is_waited_for_as_long_as_the_table_says(arch):
     assert stalled(arch, "--:-:-:-:9 FADD R2, R3, R4", "NOP")[0] == 9  # the least that the line asks for
 
 
+def test_arithmetic_follows_a_barrier_at_once():
+    """And nothing else does; on sm_70 not even that."""
+    add, load = "IADD3 R1, R2, R3, RZ", "LDS R5, [R6]"
+
+    def stalls(arch, *lines):
+        made = turingas.schedule("\n".join(f"{line};" for line in ("BAR.SYNC 0x0", *lines, "EXIT")), arch)
+        return [word >> 105 & 15 for word in made.texts[0].words][: len(lines)]
+
+    for arch, need in (("sm_75", 5), ("sm_80", 6), ("sm_90", 6), ("sm_120", 6)):
+        assert stalls(arch, add, add, load)[0] == 1 and sum(stalls(arch, add, add, load)) == need, arch
+        for line in (load, "MUFU.RCP R9, R9", "UMOV UR4, 0x1", "EXIT"):
+            assert stalls(arch, line)[0] == need, (arch, line)
+        assert sum(stalls(arch, add, "EXIT")) == need
+    assert stalls("sm_70", add, add, load)[0] == 5
+
+
+def test_what_only_waits_or_never_runs_is_not_paced():
+    never = "@!PT LDS RZ, [RZ]"
+    lines = ["LDS R2, [R3]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x0", never, never, "LDS R5, [R6]", "EXIT"]
+    made = turingas.schedule("\n".join(f"{line};" for line in lines), "sm_90")
+    assert [word >> 105 & 15 for word in made.texts[0].words][:6] == [4, 1, 4, 1, 1, 1]
+
+
+def test_slow_double_precision_is_not_paced():
+    """What takes a pipe longer than some cycles is left to the hardware, on sm_103 and sm_110 unlike on sm_100."""
+    kernel = ".kernel k\nDMUL R4, R2, R8;\nDMUL R6, R2, R8;\nDMUL R10, R2, R8;\nEXIT;\n"
+    for arch, wanted in (("sm_100", 2), ("sm_103", 1), ("sm_103a", 1), ("sm_110", 1), ("sm_120", 1)):
+        words = turingas.assemble(kernel, arch).texts[0].words
+        assert [word >> 105 & 15 for word in words[:2]] == [wanted] * 2, arch
+
+
 def test_simple_arithmetic_of_sm_120_has_a_unit_of_its_own():
     """As ptxas stalls: for 1 where one of two is simple, for 2 where none is; elsewhere they share one unit."""
     code = ["MOV R2, R3", "MOV R4, R5", "PRMT R6, R7, 0x5410, R8", "MOV R9, R10",

@@ -56,6 +56,23 @@ def test_a_result_from_before_a_loop_is_waited_for_in_front_of_it() -> None:
     assert few[3].wait and not few[2].wait, "with scoreboards left the loop may begin before"
 
 
+def test_a_guarded_wait_is_relied_on_where_its_guard_holds() -> None:
+    """By those that run only where it does, until the predicate is written: P1 may be true where P0 is false."""
+    load, use = "LDG.E.SYS R4, [R2];", "@P0 FADD R5, R4, R6;"
+    clears = "ISETP.GT.AND P0, PT, R10, R11, PT;"
+
+    def waits(*lines: str) -> list[int]:
+        found = fields("\n".join([*lines, "EXIT;"]))
+        return [n for n, one in enumerate(found) if one.wait]
+
+    assert waits(load, use, use.replace("R5", "R7"), "@P1 FADD R8, R4, R6;") == [1, 3]
+    assert waits(load, use, clears, use.replace("R5", "R7")) == [1, 3]
+    assert waits(load, use, "@!P0 FADD R7, R4, R6;", "FADD R8, R4, R6;") == [1, 2]
+    loaded = "@P0 " + load  # where P0 is false, there is nothing to wait for
+    assert waits(loaded, use, "@P1 FADD R7, R4, R6;", "FADD R8, R4, R6;") == [1]
+    assert waits(loaded, clears, use, "@P0 FADD R7, R4, R6;", "FADD R8, R4, R6;") == [2, 4]
+
+
 def test_who_comes_first_in_a_queue_needs_no_scoreboard() -> None:
     found = fields("LDS R0, [R8];\nLDS R1, [R8+0x4];\nFADD R2, R1, R1;\nFADD R3, R0, R0;\nEXIT;")
     assert [one.write for one in found[:2]] == [7, 0] and [one.wait for one in found[2:4]] == [1, 0]

@@ -5,7 +5,9 @@ For each architecture and each mnemonic of control flow and its like it prints h
 0 with the yield flag, as behind the BRA to itself that ends the code), and for those that are shorter than the row and
 can be reached the first of each. ``--row`` prints rows for latency.csv instead: the least stall, where there are
 ``CASES`` of it. ``--pairs HADD2 HFMA2 HMUL2`` prints how long it stalls between neighbours of these mnemonics: what a
-pipe takes for each, if compilers leave it the time. ``--part`` takes a part of the cubins.
+pipe takes for each, if compilers leave it the time. ``--after BAR`` prints, for each pipe, how many cycles behind
+these mnemonics its instructions come, up to ``NEAR``: what may come before a barrier holds the warp. ``--part`` takes
+a part of the cubins.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from turingas.isa import control
 from turingas.isa.instruction import Instruction, Label, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.latency import STALL_ZERO, latencies
+from turingas.isa.table import OPS
 
-CASES = 5
+CASES, NEAR = 5, 8
 NAMES = (
     "BRA BRX BRXU CALL RET EXIT BSYNC BREAK BMOV WARPSYNC YIELD NANOSLEEP MEMBAR ERRBAR CCTL CGAERRBAR BSSY BPT KILL "
     "JMP JMX BAR DEPBAR UCGABAR_WAIT UCGABAR_ARV"
@@ -110,17 +113,34 @@ def neighbours(kernel: Kernel, names: Iterable[str], seen: Counter[tuple[str, st
             seen[kernel.arch, kinds, stall(kernel.code[n])] += 1
 
 
+def followers(kernel: Kernel, names: Iterable[str], seen: Counter[tuple[str, str, int]]) -> None:
+    """Counts how many cycles behind instructions of these names those of each pipe come, in straight code."""
+    isa = instruction_set(kernel.arch)
+    graph: Graph | None = None
+    for n in kernel.code.having(isa.opcodes(*(name for name in names if isa.named(name)))):
+        graph = graph or Graph(kernel)
+        passed = 0
+        for m in range(n, graph.blocks[graph.block_of(n)].end - 1):
+            passed += stall(kernel.code[m])
+            then = graph.instructions[m + 1]
+            if passed > NEAR or then is None:
+                break
+            seen[kernel.arch, OPS[then.base].pipe, passed] += 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--row", action="store_true", help="rows for latency.csv")
     parser.add_argument("--part", type=float, default=1.0, help="of the cubins, 0 to 1")
     parser.add_argument("--pairs", nargs="+", metavar="MNEMONIC", help="stalls between neighbours of these")
+    parser.add_argument("--after", nargs="+", metavar="MNEMONIC", help="how soon behind these each pipe begins")
     options = parser.parse_args()
-    if options.pairs:
+    if options.pairs or options.after:
         pairs: Counter[tuple[str, str, int]] = Counter()
         for kernel in kernels(options.paths, options.part):
-            neighbours(kernel, options.pairs, pairs)
+            neighbours(kernel, options.pairs or (), pairs)
+            followers(kernel, options.after or (), pairs)
         for (arch, kinds, cycles), count in sorted(pairs.items()):
             print(arch, kinds, f"{cycles}: {count}")
         return 0

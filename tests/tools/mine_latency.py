@@ -77,6 +77,12 @@ LIGHT = (
     "in 2500 kernels of cuSOLVER for CUDA 13"
 )
 ISSUE["sm_120"].insert(3, LIGHT)
+#: rows of chips beside those of their line
+CHIPS = {
+    "sm_103": "sm_103,issue,,fp64,,64,as on sm_120; ptxas: 1 in 1766 of 3291 pairs of neighbours in 120 kernels of "
+              "libraries for CUDA 13",
+    "sm_110": "sm_110,issue,,fp64,,64,as on sm_120; ptxas 13.5 gives five DFMA the same codes for all three",
+}  # fmt: skip
 
 #: Products of tensor cores: where it is published how many multiply-adds a scheduler does in a cycle, by type; sparse
 #: ones are done twice as fast. NVIDIA gives them for an SM, as peaks of a chip, or for a tensor core; of GA10x and Ada
@@ -449,6 +455,7 @@ def main(arguments: list[str]) -> None:
     for together, miner in miners.items():
         for arch in together:
             print(*ISSUE[arch], *products(arch, HMMA), *table(arch, miner, h200), sep="\n")
+    print(*CHIPS.values(), sep="\n")
 
 
 if __name__ == "__main__":

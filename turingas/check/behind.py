@@ -9,7 +9,7 @@ from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.flow.graph import Graph
 from turingas.isa.instruction import Instruction, Mem
-from turingas.isa.latency import latencies
+from turingas.isa.latency import NONE, latencies
 from turingas.isa.table import OPS
 
 #: Behind these no code that anybody has seen stalls for less than the rows "behind" of latency.csv say. Behind CALL,
@@ -18,6 +18,7 @@ from turingas.isa.table import OPS
 PROVED = frozenset(name for name, op in OPS.items() if "stalls" in op.traits)
 USERS = frozenset(name for name, op in OPS.items() if "mapped" in op.traits)
 WAIT = "wait for its read scoreboard in the next instruction, as ptxas does"
+Boards = frozenset[int]
 
 
 @rule("branch-stall", "A shorter stall than any compiled code has behind a branch or a fence")
@@ -55,12 +56,12 @@ def maps(graph: Graph) -> Iterator[Finding]:
 
 def _reached(graph: Graph, n: int, i: Instruction) -> set[int]:
     """The copies by way of this map, or of any (IVALL), before anybody waits for instruction ``n``, or for a
-    UTMACMDFLUSH behind it, as ptxas 13 does for sm_100. Not followed: ways on which the register of the map is written,
-    and calls."""
+    UTMACMDFLUSH behind it (as cuBLASLt 13.1 does on sm_100). Not followed: ways on which the register of the map is
+    written, and calls."""
     own = {(a.file, a.first + word) for a in i.reads if a.file == "UR" for word in range(a.count)}
-    found, seen = set[int](), set[tuple[int, frozenset[int]]]()
+    found, seen = set[int](), set[tuple[int, Boards]]()
     here = next(number for number, block in enumerate(graph.blocks) if block.start <= n < block.end)
-    stack = [(here, n + 1, frozenset({i.control.read}))]
+    stack = [(here, n + 1, frozenset({i.control.read} - {NONE}))]
     while stack:
         number, start, boards = stack.pop()
         block = graph.blocks[number]
@@ -68,21 +69,20 @@ def _reached(graph: Graph, n: int, i: Instruction) -> set[int]:
             facts, other = graph.effects[m], graph.instructions[m]
             if facts is None or other is None or OPS[other.base].drains:
                 break
-            waits = not boards.isdisjoint(facts.wait + facts.waits)
-            if waits and (other.always or other.guard == i.guard):
+            if boards & {*facts.wait, *facts.waits} and (other.always or other.guard == i.guard):
                 break
+            if other.base == "UTMACMDFLUSH" and (other.always or other.guard == i.guard):
+                boards |= {other.control.read, other.control.write} - {NONE}
             if other.base in USERS and (not own or _map(other) in own):
                 found.add(m)
                 break
             if any((a.file, a.first + word) in own for a in other.writes for word in range(a.count)):
                 break
-            if other.base == "UTMACMDFLUSH" and (other.always or other.guard == i.guard):
-                boards |= {other.control.read}
         else:
             if block.calls is None:
                 new = [(to, boards) for to in block.next if (to, boards) not in seen]
                 seen.update(new)
-                stack += [(to, graph.blocks[to].start, boards) for to, boards in new]
+                stack += [(to, graph.blocks[to].start, boards) for to, _ in new]
     return found
 
 

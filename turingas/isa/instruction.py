@@ -186,6 +186,11 @@ class Instruction(NamedTuple):
         return self.word & GUARD == ALWAYS
 
     @property
+    def never(self) -> bool:
+        """Whether its guard is @!PT."""
+        return self.word & GUARD == GUARD
+
+    @property
     def guard_decides(self) -> bool:
         """Whether a branch or an end depends on nothing but its guard: not on another predicate, nor on which lanes
         are active."""

@@ -43,6 +43,9 @@ AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR
 OF_GROUP = (Access(BARRIER, 2, 1, "group"),)
 #: pipes whose instructions touch what others can see (but for those whose Op is private)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
+#: Pipes that ptxas lets follow BAR at once; all others, UMOV and MUFU too, come when it holds the warp (tests.tools.
+#: mine_behind --after BAR). On sm_70, where BAR has a row of its own, all do.
+UNHELD = frozenset(["alu", "fma", "half", "tensor", "uniform"])
 
 # The uniform datapath reads its uniform registers some cycles after the issue: who is quick to overwrite them then may
 # come before that, and it computes with the new value (rows "war" of latency.csv). This is kept like registers beside
@@ -61,8 +64,9 @@ class Latencies:
         #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
         self.cycles = {
             (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
+            for of in (arch.latency, f"sm_{arch.sm}")  # a chip's own rows, over those of its line
             for row in rows()
-            if row["arch"] == arch.latency
+            if row["arch"] == of
         }
         self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
         self.overtaking = {second for hazard, file, _, second in self.cycles if (hazard, file) == ("war", "UR")}
@@ -187,6 +191,10 @@ class Latencies:
         name = ".".join((i.base, *i.mods[:1])) if i.base == "WARPGROUP" else i.base
         least = self.cycles.get(("behind", "", name, ""), 1)
         return least if i.always else self.cycles.get(("behind", "", name, "guarded"), least)
+
+    def held(self, i: Instruction) -> bool:
+        """Whether compilers let ``i`` come only when a barrier before it holds the warp, whatever it may touch."""
+        return OPS[i.base].pipe not in UNHELD or ("behind", "", BARRIER, "") in self.cycles
 
     def longest(self, *hazards: str) -> int:
         """The most cycles that any row of these hazards ("raw", "waw", "war") asks for."""

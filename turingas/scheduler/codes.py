@@ -326,8 +326,9 @@ class _Scheduler:
 
     def _stalls(self) -> list[int]:
         least, most = [], []
+        free, held = self.needs.held()
         for n, (this, one) in enumerate(zip(self.facts, self.fields)):
-            low = 1 if this is None else self.ways.lat.behind(this.i)
+            low = 1 if this is None or n in free else self.ways.lat.behind(this.i)
             high = MOST_KEPT if one.yields is False else MOST_STALL
             if one.stall is not None:
                 low = high = one.stall or STALL_ZERO
@@ -340,7 +341,7 @@ class _Scheduler:
                 low = high = word or STALL_ZERO
             least.append(low)
             most.append(high)
-        distances = self.needs.distances(least, self.sets, self.waits) + self.needs.paces(least)
+        distances = self.needs.distances(least, self.sets, self.waits) + held + self.needs.paces(least)
         stalls, lost = solve(distances, least, most, self.ways.weight)
         for d in lost:
             self._lost(d, sum(stalls[n] for n in d.path))

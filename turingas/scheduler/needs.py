@@ -14,7 +14,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from turingas.flow.guards import opposite
-from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits
+from turingas.isa.effects import FIXED, LATE, SOONEST, VARIABLE, WITH_SOURCES, Effects, bits, literal
+from turingas.isa.latency import BARRIER
 from turingas.isa.table import OPS
 from turingas.scheduler.ways import Calls, Ways
 
@@ -176,7 +177,8 @@ class Needs:
 
     def _first(self, n: int, this: Effects, role: int, registers: int, told: frozenset[int]) -> frozenset[int]:
         """The instructions that must wait because of ``registers`` (a mask), the first on each way. Those of ``told``
-        wait already. A wait of a guarded instruction is not relied on: whoever comes behind waits once more."""
+        wait already. The wait of a guarded instruction is relied on by those that run only where it does: whoever else
+        comes behind waits once more."""
         stops = [m for m in told if self._always(m)]
         walk = _Walk(this, role, told, stops, set())
         if not self._follow(n, registers, walk, MOST_BLOCKS):
@@ -261,11 +263,14 @@ class Needs:
                 cleared += 1
             other = self.facts[m]
             assert other is not None
-            need = m not in told and self._needs(this, role, other, m, register, holds)
-            if need:
+            waits = m in told
+            if not waits and self._needs(this, role, other, m, register, holds):
                 found.add(m)
-                if other.guard is None:
+                waits = True
+            if waits:  # and so is over here, where the guard lets it run
+                if other.guard is None or holds >> (runs := literal(*other.guard)) & 1:
                     return 0, holds, True
+                holds |= 1 << (runs ^ 1)
             if register in other.writes and other.guard is None:
                 live &= ~(1 << register)
                 if not live:
@@ -384,14 +389,31 @@ class Needs:
             found.append(Distance(path, worst, m, most))
         return live, holds & ~other.clears
 
+    def held(self) -> tuple[set[int], list[Distance]]:
+        """The barriers that something follows which need not be held back, and the distances to what must be."""
+        free, found = set[int](), list[Distance]()
+        for block in self.blocks:
+            for n in range(block.start, block.end - 1):
+                this, last = self.facts[n], block.end - 1
+                if this is not None and this.i.base == BARRIER:
+                    to = next((m for m in range(n + 1, last) if self._held(m)), last)
+                    free.add(n)
+                    found.append(Distance(tuple(range(n, to)), self.lat.behind(this.i), to, PACE))
+        return free, found
+
+    def _held(self, m: int) -> bool:
+        this = self.facts[m]
+        return this is None or self.lat.held(this.i)
+
     def paces(self, least: Sequence[int]) -> list[Distance]:
-        """The distances that leave each pipe the time that it takes, in straight code."""
+        """The distances that leave each pipe the time that it takes, in straight code. (What never runs takes none, nor
+        does DEPBAR, which only waits: ptxas stalls for 1 before them.)"""
         found: list[Distance] = []
         for block in self.blocks:
             last: dict[str, tuple[int, int]] = {}  # pipe -> its last instruction, and how long that keeps it busy
             for m in range(block.start, block.end):
                 this = self.facts[m]
-                if this is None or OPS[this.i.base].pipe not in PACED:
+                if this is None or OPS[this.i.base].pipe not in PACED or this.i.never or this.i.base == "DEPBAR":
                     continue
                 pipe = self.lat.unit(this.i)
                 if pipe in last:
