@@ -104,6 +104,10 @@ def test_stalls_behind_calls(arch: str) -> None:
     assert rules.behind(decoded("@P0 EXIT", arch)) == rules.behind(decoded("BSYNC B0", arch)) == 5
 
 
+def test_a_shift_of_tensor_memory_stalls() -> None:
+    assert latencies("sm_100").behind(decoded("UTCSHIFT.DOWN tmem[UR4]", "sm_100a")) == 12
+
+
 def test_what_is_mined_behind_branches() -> None:
     """A stall that is shorter than the row says is told, with its place."""
     mine = Mine()
