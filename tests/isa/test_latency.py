@@ -449,9 +449,9 @@ R wide.high alu:5 fma:4 wide.c.high:2 address:5 data:4
 P alu alu:4 fma:5 guard:13
 P fma alu:5 fma:4 guard:13
 P fp64 alu:6 fp64:6 guard:14
-UR uniform uniform:4 umove:7 vector:6 queue:9
-UR umove uniform:2 umove:2 vector:2 queue:2 branch:3
-UR r2ur uniform:13 umove:13 vector:13 queue:13 branch:13
+UR uniform uniform:4 umove:7 vector:6 queue:9 constant:12
+UR umove uniform:2 umove:2 vector:2 queue:2 branch:3 constant:5
+UR r2ur uniform:13 umove:13 vector:13 queue:13 branch:13 constant:15
 UP uniform alu:6 uniform:4 guard:11 branch:9
 """
 
