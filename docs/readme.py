@@ -236,9 +236,31 @@ def _members(schema: dict[str, Any], place: str) -> Iterator[tuple[str, str, str
 
 
 #: What a block is written by.
+def schedules(found: dict[str, Any]) -> Iterator[str]:
+    """What `python -m tests.tools.schedule_libraries` saw: of each architecture, and with which commits."""
+    heads = ("", "kernels, of those drawn", "instructions", "... of the largest", "issue cycles, of ptxas's: mean",
+             "... of the worst kernel", "refused", "errors and warnings")  # fmt: skip
+    yield row(*heads)
+    yield "|---" * len(heads) + "|"
+    for arch, one in found["archs"].items():
+        yield row(arch, f"{one['kernels']:,} of {one['drawn']:,}", f"{one['instructions']:,}", f"{one['largest']:,}",
+                  "-" if one["mean"] is None else f"{one['mean']:.3f}", f"{one['worst']:.3f}", str(one["refused"]),
+                  str(sum(one["findings"].values())))  # fmt: skip
+    asked = " ".join(f"--{name.replace('_', '-')} {told(value)}" for name, value in found["asked"].items() if value)
+    commits = (f"{count:,} with commit {commit[:7] or '?'}" for commit, count in found["commits"].items())
+    yield ""
+    yield f"`{asked}`, {found['date']}: {', '.join(commits)}."
+
+
+def told(value: object) -> str:
+    """An option's value as it is written."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
     "products": products, "layers": layers, "typed": layers,
+    "schedules": schedules,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -38,7 +38,8 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
     words: list[int] = []
     pending: list[tuple[int, int, str]] = []  # place of the word, line number, the line without comments and labels
     labels: dict[str, int] = {}
-    parsed, read, known = control.known, isa.encoder.read, isa.encoder.known
+    reuse = control.REUSE_MASK
+    parsed, read, known, branch = control.known, isa.encoder.read, isa.encoder.known, isa.encoder.branch
     for number, line in enumerate(lines):
         word = seen.get(line)
         if word is not None:
@@ -46,27 +47,27 @@ def encode(text: str, arch: str = "sm_75", default_control: str | None = None, a
             continue
         head, _, body = line.partition("  ")  # as ``decode`` writes it
         bits = parsed.get(head)
+        if bits is None:
+            bits = control.parsed(head)
         if bits is not None:
             word = known(body)
             if word is not None:
                 word = word & WORD | bits
-                if not word & control.REUSE_MASK or not (bits & control.REUSE_MASK or control.illegal(word)):
+                if not word & reuse or not (bits & reuse or control.illegal(word)):
                     words.append(word)
                     if len(seen) > SEEN:
                         seen.clear()
                     seen[line] = word
                     continue
+            elif not bits & reuse and (found := branch(body, address + 16 * len(words), labels)):
+                words.append(found[0] & WORD | bits)
+                continue
         body = line
         if "/" in body or "#" in body:
             body = COMMENT.sub(lambda m: " " * len(m[0]), body)
         body = body.rstrip(" ;\t\r")
         head, _, rest = body.lstrip().partition(" ")
-        bits = parsed.get(head)
-        if bits is None and ":" in head[:-1]:
-            try:
-                bits = control.parse(head)
-            except control.ControlError:
-                pass  # a label, or a mistake
+        bits = control.parsed(head)
         if bits is not None and rest:  # the common case: a control code, and no label
             try:
                 word, form = read(rest.lstrip(), address + 16 * len(words), labels)

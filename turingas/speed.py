@@ -90,9 +90,10 @@ def setting(
     step(0.1)
     with tempfile.TemporaryDirectory() as folder:
         source, files = cubins(arch, library, Path(folder))
-        once = {"code": source, "files": len(files), **(throughput.measure(files, _environment()) if files else {})}
-    step(0.3)
-    rows = programs(arch, there, lambda part: step(0.3 + 0.7 * part))
+        turns = lambda part: step(0.1 + 0.5 * part)  # noqa: E731
+        rates = throughput.measure(files, _environment(), turns) if files else {}
+        once = {"code": source, "files": len(files), **rates}
+    rows = programs(arch, there, lambda part: step(0.6 + 0.4 * part))
     return {"within": {"code": sources, **json.loads(made.stdout)}, "once": once, "rows": rows}
 
 
@@ -475,7 +476,7 @@ BENCH = Bench(
       turingas bench assembler --arch sm_75 --tool turingas=../turingas --tool cuassembler=../CuAssembler
       turingas bench assembler --arch sm_90 cubins/
 
-    LIBRARY: cubins, or folders of them, whose code is handled once in a fresh process; otherwise our CUDA sources.
+    LIBRARY: cubins, or folders of them, whose code is handled once in fresh processes; otherwise our CUDA sources.
     """,
     (
         Option("--arch", "archs", "[default: sm_75, sm_80, sm_90]", "architectures", True, "ARCH"),

@@ -30,6 +30,7 @@ from loader.bench.contenders import OPENCNN
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device
 from loader.reference.problem import Problem
+from turingas.isa import arch as architectures
 
 Json = results.Json
 
@@ -40,6 +41,7 @@ PIECE = 1 << 14  # bytes, of memory.sass
 THREADS = 256
 LAYOUTS = "CHWN", "NCHW"  # of ours, beside the rivals' NCHW
 NONFUSED = "cuDNN WINOGRAD_NONFUSED NCHW"
+HALVES = "HMMA.16816.F32", "HMMA.1688.F32", "HMMA.884.F32.F32"  # of halves, the newest that a card has
 TENSOR, PARTS = "HMMA.1688.F32.TF32", 3  # products of TF32 that take the place of one of FP32
 
 # ---- ceilings ----------------------------------------------------------------------------------------------------
@@ -126,8 +128,8 @@ def ceilings(arch: str) -> dict[str, Any]:
     """What is measured."""
     best = ffma.cases(arch)[next(iter(ffma.FFMA))]
     found: dict[str, Any] = {"FFMA": Loop(best, best.count * 64, "operation")}
-    newest = {70: ("HMMA.884.F32.F32",), 75: ("HMMA.1688.F32",)}.get(hmma.capability(arch), (TENSOR, "HMMA.16816.F32"))
-    for op in newest:
+    there = [op for op in (TENSOR, *HALVES) if architectures.arch(arch) in hmma.MMA[op].archs]
+    for op in there[:2] if TENSOR in there else there[:1]:
         queued = hmma.queued(op, arch)
         case = hmma.product(op, arch, 256, 6) if queued else hmma.product(op, arch, 256, 12, REUSE="ab")
         found[op] = Loop(case, 64 * hmma.MMA[op].flops, "operation")

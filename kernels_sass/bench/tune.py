@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 from kernels_sass.bench.verdicts import geometric_mean
 from loader import nvrtc
 from loader.bench import measure, results
-from loader.bench.bench import SECONDS, Bench, Option
+from loader.bench.bench import Bench, Option
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Device
 from loader.reference import direct, memory_efficient, winograd
@@ -40,7 +41,8 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
     "memory_efficient": (memory_efficient.memory_efficient, "NCHW"), "winograd": (winograd.winograd, "CHWN"),
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
-SEARCH = 300.0  # seconds for each kernel
+SEARCH = 300.0  # seconds for each kernel, at most
+PART = 0.7  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
 WITHOUT = "`turingas tune` itself runs without one, on the CPU device, by a model"
 
 
@@ -56,16 +58,21 @@ class Asked:
 
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
-    """Measure what is not measured yet, and give the whole file."""
+    """Measure what is not measured yet, and give the whole file. ``asked.seconds`` are divided among the kernels: each
+    has its part of what is left, so that none is left out."""
     gpu = gpu_at_hand(WITHOUT)
     if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds, workers=asked.workers):
         path = results.default_path("tune", gpu.arch)
     facts = results.facts("bench tune", gpu, [*FOLDER.glob("*.cu"), Path(__file__).with_name("triton_kernels.py")])
     file = results.Results(path, {**facts, "triton": version()}, dataclasses.asdict(asked))
-    return file.fill(
-        {name: name for name in asked.kernels}, asked.seconds, tell,
-        lambda name, _, step: setting(name, asked, gpu, tell), summary, brief,
-    )  # fmt: skip
+    end = time.monotonic() + asked.seconds
+
+    def measured(name: str, _: str, step: Callable[[float], None]) -> results.Json:
+        left = len(set(asked.kernels) - file.settings.keys())
+        now = time.monotonic()
+        return setting(name, asked, gpu, tell, now + max(0.0, end - now) / left)
+
+    return file.fill({name: name for name in asked.kernels}, math.inf, tell, measured, summary, brief)
 
 
 def version() -> str:
@@ -76,22 +83,30 @@ def version() -> str:
         return ""
 
 
-def setting(name: str, asked: Asked, gpu: Device, tell: Callable[[str], None]) -> results.Json:
-    """The results for one kernel, or why there is none."""
+def setting(
+    name: str, asked: Asked, gpu: Device, tell: Callable[[str], None], until: float = math.inf
+) -> results.Json:
+    """The results for one kernel, or why there is none. ``until``: when it should be done (``time.monotonic``)."""
     before = measure.state(gpu)
     try:
-        made = of_triton(name, asked, tell) if name in TRITON else of_nvrtc(name, asked, tell)
+        made = of_triton(name, asked, tell, until) if name in TRITON else of_nvrtc(name, asked, tell, until)
     except (LaunchError, ImportError) as error:
         return {"status": str(error).splitlines()[0]}
     return {"status": "ok", **made, "state": {"before": before, "after": measure.state(gpu)}}
 
 
+def begun(asked: Asked, until: float) -> Asked:
+    """The same with the seconds that a search may take that begins now."""
+    return dataclasses.replace(asked, search=min(asked.search, max(1.0, PART * (until - time.monotonic()))))
+
+
 # ---- NVRTC -------------------------------------------------------------------------------------------------------
 
 
-def of_nvrtc(name: str, asked: Asked, tell: Callable[[str], None]) -> results.Json:
+def of_nvrtc(name: str, asked: Asked, tell: Callable[[str], None], until: float = math.inf) -> results.Json:
     """A kernel of loader/reference, launched as the reference launches it."""
-    return command.json(searched(order_of(name, layer(LAYER, BATCH), None, "cuda"), asked, tell))
+    order = order_of(name, layer(LAYER, BATCH), None, "cuda")
+    return command.json(searched(order, begun(asked, until), tell))
 
 
 def searched(order: Order, asked: Asked, tell: Callable[[str], None], rounds: int | None = None) -> Found:
@@ -150,7 +165,7 @@ class _Kernel:
 # ---- Triton ------------------------------------------------------------------------------------------------------
 
 
-def of_triton(name: str, asked: Asked, tell: Callable[[str], None]) -> results.Json:
+def of_triton(name: str, asked: Asked, tell: Callable[[str], None], until: float = math.inf) -> results.Json:
     """A kernel of Triton, in its best configuration."""
     torch = measure.torch()
     if torch is None:
@@ -160,7 +175,8 @@ def of_triton(name: str, asked: Asked, tell: Callable[[str], None]) -> results.J
     grid, args, constants = kernels.launch(name, torch)
     kernel[grid](*args, **constants)
     torch.cuda.synchronize()
-    made = tune_triton(kernel, grid, args, meta=constants, seconds=asked.search, workers=asked.workers, seed=asked.seed,
+    search = begun(asked, until).search
+    made = tune_triton(kernel, grid, args, meta=constants, seconds=search, workers=asked.workers, seed=asked.seed,
                        tell=tell, fresh=True)  # fmt: skip
     if made.why:
         raise LaunchError(made.why)
@@ -221,6 +237,7 @@ BENCH = Bench(
 
     \b
       turingas bench tune --search 600 --json tune.json
+      turingas bench tune --seconds 280 --workers 12 --json tune.json
       turingas bench tune --kernel matmul --kernel softmax --workers gpus
     """,
     (
@@ -229,7 +246,7 @@ BENCH = Bench(
         Option("--search", "search", "Seconds for each kernel. [default: 300]", float, least=1),
         Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
-        SECONDS,
+        Option("--seconds", "seconds", "Divide so many among the kernels; the same command resumes.", float),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
 )  # fmt: skip

@@ -112,6 +112,9 @@ def _buffer(kind: Kind) -> Library:
 def _torch(kind: Kind) -> Library:
     torch = sys.modules["torch"]
     dtypes = {name: getattr(torch, name, None) for name in NUMPY}
+    #: what the code calls that torch.compile makes: half the time, since nothing is dispatched
+    guards = getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None)
+    quickest = {place: getattr(guards, f"_empty_strided_{place}", None) for place in ("cuda", "cpu")}
 
     def seen(x: Any, dtype: str) -> Seen:
         try:
@@ -130,14 +133,25 @@ def _torch(kind: Kind) -> Library:
         return made, made.data_ptr()
 
     def again(x: Any, shape: Sizes) -> Callable[[], Made]:
-        like, empty_like = x.new_empty(*shape), torch.empty_like  # which reads no sizes: 0.2 to 0.7 us
+        like, empty_like = x.new_empty(*shape), torch.empty_like  # which reads no sizes
         like.untyped_storage().resize_(0)  # its sizes alone are wanted
+        place = x.get_device()
+        quick = quickest["cuda" if place >= 0 else "cpu"] if type(like) is torch.Tensor else None
+        if quick is None:
+            def make() -> Made:
+                made = empty_like(like)
+                return made, made.data_ptr()
 
-        def make() -> Made:
-            made = empty_like(like)
+            return make
+        strides, dtype = like.stride(), x.dtype
+
+        def make_quickly() -> Made:
+            made = quick(shape, strides, dtype)
+            if made.get_device() != place:  # it knows the current GPU alone
+                made = empty_like(like)
             return made, made.data_ptr()
 
-        return make
+        return make_quickly
 
     return Library(kind, dtypes, again, seen, check, new=new)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels_sass.micro.loops import FOLDER, Array, Case, Latency
+from turingas.isa import arch as architectures
+from turingas.isa.arch import ADA, ALL, AMPERE, BLACKWELL, HOPPER, TURING, Archs
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,15 @@ AND, XOR = Type(0xFFFFFFFF, 0xFFFFFFFF, 1, "i4"), Type(0xFFFFFFFF, 0, 1, "i4")
 @dataclass(frozen=True)
 class Mma:
     """A product of an m x k and a k x n matrix that a warp does; of a warp group's, a warp does 16 of 64 rows.
-    ``registers``: of the accumulator; ``first``, ``last``: compute capabilities; ``sparse``: half of A's elements are
-    there, two of four, of TF32 one of two."""
+    ``registers``: of the accumulator; ``archs``: those that have it and that are measured; ``sparse``: half of A's
+    elements are there, two of four, of TF32 one of two."""
 
     m: int
     n: int
     k: int
     type: Type
     registers: int
-    first: int
-    last: int = 90
+    archs: Archs
     sparse: bool = False
 
     @property
@@ -61,42 +62,46 @@ class Mma:
         return found
 
 
+# Nothing is measured on Blackwell.
+TO_TURING, FROM_TURING, TURING_TO_ADA = ALL - AMPERE, TURING - BLACKWELL, TURING - HOPPER
+FROM_AMPERE, AMPERE_TO_ADA, ADA_ALONE, H100 = AMPERE - BLACKWELL, AMPERE - HOPPER, ADA - HOPPER, HOPPER - BLACKWELL
+
 MMA = {
-    "HMMA.884.F16.F16": Mma(16, 16, 4, HALF, 4, 70, 75),  # four products of 8 x 8, in 2 or 4 steps
-    "HMMA.884.F32.F32": Mma(16, 16, 4, HALF_F32, 8, 70, 75),
-    "HMMA.1688.F16": Mma(16, 8, 8, HALF, 2, 75),
-    "HMMA.1688.F32": Mma(16, 8, 8, HALF_F32, 4, 75),
-    "HMMA.1688.F32.BF16": Mma(16, 8, 8, BF16, 4, 80),
-    "HMMA.16816.F16": Mma(16, 8, 16, HALF, 2, 80),
-    "HMMA.16816.F32": Mma(16, 8, 16, HALF_F32, 4, 80),
-    "HMMA.16816.F32.BF16": Mma(16, 8, 16, BF16, 4, 80),
-    "HMMA.1684.F32.TF32": Mma(16, 8, 4, TF32, 4, 80),
-    "HMMA.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, 80),
-    "HMMA.SP.16816.F16": Mma(16, 8, 16, HALF, 2, 80, sparse=True),
-    "HMMA.SP.16816.F32": Mma(16, 8, 16, HALF_F32, 4, 80, sparse=True),
-    "HMMA.SP.16832.F16": Mma(16, 8, 32, HALF, 2, 80, sparse=True),
-    "HMMA.SP.16832.F32": Mma(16, 8, 32, HALF_F32, 4, 80, sparse=True),
-    "HMMA.SP.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, 80, sparse=True),
-    "HMMA.SP.16816.F32.TF32": Mma(16, 8, 16, TF32, 4, 80, sparse=True),
-    "IMMA.8816.S8.S8": Mma(8, 8, 16, INT8, 2, 75),
-    "IMMA.16816.S8.S8": Mma(16, 8, 16, INT8, 4, 80),
-    "IMMA.16832.S8.S8": Mma(16, 8, 32, INT8, 4, 80),
-    "IMMA.SP.16832.S8.S8": Mma(16, 8, 32, INT8, 4, 80, sparse=True),
-    "IMMA.SP.16864.S8.S8": Mma(16, 8, 64, INT8, 4, 80, sparse=True),
-    "IMMA.8832.S4.S4": Mma(8, 8, 32, INT4, 2, 75, 89),
-    "IMMA.16832.S4.S4": Mma(16, 8, 32, INT4, 4, 80, 89),
-    "IMMA.16864.S4.S4": Mma(16, 8, 64, INT4, 4, 80, 89),
-    "BMMA.88128.XOR.POPC": Mma(8, 8, 128, XOR, 2, 75, 89),
-    "BMMA.88128.AND.POPC": Mma(8, 8, 128, AND, 2, 80),
-    "BMMA.168128.AND.POPC": Mma(16, 8, 128, AND, 4, 80),
-    "BMMA.168256.AND.POPC": Mma(16, 8, 256, AND, 4, 80),
-    "QMMA.16832.F16.E4M3.E4M3": Mma(16, 8, 32, FP8, 2, 89, 89),
-    "QMMA.16832.F32.E4M3.E4M3": Mma(16, 8, 32, FP8_F32, 4, 89, 89),
-    "DMMA.884": Mma(8, 8, 4, FP64, 4, 80, 89),
-    "DMMA.8x8x4": Mma(8, 8, 4, FP64, 4, 90),
-    "DMMA.16x8x4": Mma(16, 8, 4, FP64, 8, 90),
-    "DMMA.16x8x8": Mma(16, 8, 8, FP64, 8, 90),
-    "DMMA.16x8x16": Mma(16, 8, 16, FP64, 8, 90),
+    "HMMA.884.F16.F16": Mma(16, 16, 4, HALF, 4, TO_TURING),  # four products of 8 x 8, in 2 or 4 steps
+    "HMMA.884.F32.F32": Mma(16, 16, 4, HALF_F32, 8, TO_TURING),
+    "HMMA.1688.F16": Mma(16, 8, 8, HALF, 2, FROM_TURING),
+    "HMMA.1688.F32": Mma(16, 8, 8, HALF_F32, 4, FROM_TURING),
+    "HMMA.1688.F32.BF16": Mma(16, 8, 8, BF16, 4, FROM_AMPERE),
+    "HMMA.16816.F16": Mma(16, 8, 16, HALF, 2, FROM_AMPERE),
+    "HMMA.16816.F32": Mma(16, 8, 16, HALF_F32, 4, FROM_AMPERE),
+    "HMMA.16816.F32.BF16": Mma(16, 8, 16, BF16, 4, FROM_AMPERE),
+    "HMMA.1684.F32.TF32": Mma(16, 8, 4, TF32, 4, FROM_AMPERE),
+    "HMMA.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, FROM_AMPERE),
+    "HMMA.SP.16816.F16": Mma(16, 8, 16, HALF, 2, FROM_AMPERE, sparse=True),
+    "HMMA.SP.16816.F32": Mma(16, 8, 16, HALF_F32, 4, FROM_AMPERE, sparse=True),
+    "HMMA.SP.16832.F16": Mma(16, 8, 32, HALF, 2, FROM_AMPERE, sparse=True),
+    "HMMA.SP.16832.F32": Mma(16, 8, 32, HALF_F32, 4, FROM_AMPERE, sparse=True),
+    "HMMA.SP.1688.F32.TF32": Mma(16, 8, 8, TF32, 4, FROM_AMPERE, sparse=True),
+    "HMMA.SP.16816.F32.TF32": Mma(16, 8, 16, TF32, 4, FROM_AMPERE, sparse=True),
+    "IMMA.8816.S8.S8": Mma(8, 8, 16, INT8, 2, FROM_TURING),
+    "IMMA.16816.S8.S8": Mma(16, 8, 16, INT8, 4, FROM_AMPERE),
+    "IMMA.16832.S8.S8": Mma(16, 8, 32, INT8, 4, FROM_AMPERE),
+    "IMMA.SP.16832.S8.S8": Mma(16, 8, 32, INT8, 4, FROM_AMPERE, sparse=True),
+    "IMMA.SP.16864.S8.S8": Mma(16, 8, 64, INT8, 4, FROM_AMPERE, sparse=True),
+    "IMMA.8832.S4.S4": Mma(8, 8, 32, INT4, 2, TURING_TO_ADA),
+    "IMMA.16832.S4.S4": Mma(16, 8, 32, INT4, 4, AMPERE_TO_ADA),
+    "IMMA.16864.S4.S4": Mma(16, 8, 64, INT4, 4, AMPERE_TO_ADA),
+    "BMMA.88128.XOR.POPC": Mma(8, 8, 128, XOR, 2, TURING_TO_ADA),
+    "BMMA.88128.AND.POPC": Mma(8, 8, 128, AND, 2, FROM_AMPERE),
+    "BMMA.168128.AND.POPC": Mma(16, 8, 128, AND, 4, FROM_AMPERE),
+    "BMMA.168256.AND.POPC": Mma(16, 8, 256, AND, 4, FROM_AMPERE),
+    "QMMA.16832.F16.E4M3.E4M3": Mma(16, 8, 32, FP8, 2, ADA_ALONE),
+    "QMMA.16832.F32.E4M3.E4M3": Mma(16, 8, 32, FP8_F32, 4, ADA_ALONE),
+    "DMMA.884": Mma(8, 8, 4, FP64, 4, AMPERE_TO_ADA),
+    "DMMA.8x8x4": Mma(8, 8, 4, FP64, 4, H100),
+    "DMMA.16x8x4": Mma(16, 8, 4, FP64, 8, H100),
+    "DMMA.16x8x8": Mma(16, 8, 8, FP64, 8, H100),
+    "DMMA.16x8x16": Mma(16, 8, 16, FP64, 8, H100),
 }
 #: Products of warp groups, with any of SIZES for N.
 GROUPS = {
@@ -111,20 +116,15 @@ GROUPS = {
 }  # fmt: skip
 SIZES = (8, 64, 128, 256)
 GROUP_MMA = {
-    name.format(n=n): Mma(16, n, k, kind, n // (4 if kind.into == "f2" else 2), 90, sparse=".SP." in name)
+    name.format(n=n): Mma(16, n, k, kind, n // (4 if kind.into == "f2" else 2), H100, sparse=".SP." in name)
     for name, (k, kind) in GROUPS.items() for n in SIZES
 }  # fmt: skip
 REUSED = ("HMMA.16816.F32", "HMMA.1688.F32.TF32")  # also timed with both sources in the reuse cache
 
 
-def capability(arch: str) -> int:
-    """75 of "sm_75"."""
-    return int(arch[3:5])
-
-
 def queued(op: str, arch: str) -> bool:
     """Whether a scoreboard tells when it is done; else its latency is fixed."""
-    return capability(arch) < 80 or op.startswith("DMMA")
+    return "tensor" in architectures.arch(arch).queues or op.startswith("DMMA")
 
 
 def product(op: str, arch: str, threads: int, chains: int, kind: type[Case] = Case, **defines: object) -> Case:
@@ -147,7 +147,7 @@ def cases(arch: str) -> dict[str, Case]:
     """What the tensor cores of ``arch`` sustain, one and two warps a scheduler, and their latency."""
     found: dict[str, Case] = {}
     for op, one in MMA.items():
-        if not one.first <= capability(arch) <= one.last:
+        if architectures.arch(arch) not in one.archs:
             continue
         waits = queued(op, arch)
         for warps in (8, 4):
@@ -156,7 +156,9 @@ def cases(arch: str) -> dict[str, Case]:
             if warps == 8 and op in REUSED and not waits:
                 found[f"{label}, sources kept"] = product(op, arch, 256, 12, REUSE="ab")
         found[f"{op}, latency"] = product(op, arch, 32, 1, Case if waits else Latency)
-    for op, one in GROUP_MMA.items() if capability(arch) == 90 else ():
+    for op, one in GROUP_MMA.items():
+        if architectures.arch(arch) not in one.archs:
+            continue
         chains = min(4, 128 // one.registers)
         found[f"{op}, 2 a scheduler"] = product(op, arch, 256, chains)
         found[f"{op}, 2 a scheduler, A in registers"] = product(op, arch, 256, chains, A="registers")

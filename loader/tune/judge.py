@@ -6,12 +6,17 @@ pickles, and keep what they need again, such as the original's results, in their
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import math
+import os
 import statistics
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +28,7 @@ from loader.cuda import Buffer, CudaError, Stream
 from loader.cuda import Graph as Recorded
 from loader.tune.launches import Bench, Launch, read, told
 from loader.tune.model import cycles
+from loader.workers import VISIBLE
 from turingas.assembler.schedule import again
 from turingas.check.lint import lint_kernel
 from turingas.cubin.cubin import Cubin
@@ -30,7 +36,9 @@ from turingas.cubin.model import Kernel
 from turingas.emulate.errors import DeviceError
 from turingas.errors import AsmError, LaunchError
 from turingas.isa import control
-from turingas.scheduler.moves import Moves, pins
+from turingas.isa.given import whole
+from turingas.scheduler.codes import codes
+from turingas.scheduler.moves import Moves, hinted, pins, with_hint
 
 Words = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -87,10 +95,14 @@ class Proof(NamedTuple):
     why: str = ""
 
 
-#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again)
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again);
+#: stalls alone ("stalls": and yields, by which rule); and what global accesses tell the caches ("hint")
 STARTS: dict[str, dict[str, Any]] = {
     "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
+    "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
+    "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
+    "loads pass by the L1": {"hint": ("LDG", "NA")},
 }  # fmt: skip
 
 
@@ -182,7 +194,8 @@ class Judge:
         """The original's time in milliseconds, or its cycles in the model."""
         if not self._own:
             if self.gpu:
-                self._own = self.timer.alone()
+                with self.alone():
+                    self._own = self.timer.alone()
             else:
                 self._own = cycles(self.kernel, self.runs)
         return self._own
@@ -229,12 +242,27 @@ class Judge:
         return words, tuple(texts)
 
     def started(self, start: str) -> tuple[Words, tuple[str, ...]]:
-        """The original as the scheduler would have it."""
+        """The original as the scheduler would have it, or with hints."""
+        own, how = self.kernel.words, STARTS[start]
+        if "hint" in how:
+            base, name = how["hint"]
+            words = with_hint(own, hinted(self.kernel, base), name)
+            if words == own:
+                raise Refused("no access takes a hint")
+            return tuple(words), (start,)
+        if "stalls" in how:
+            fields = [whole(word)._replace(stall=None) for word in own]
+            if how["stalls"] == "natural":
+                fields = [one._replace(yields=None) for one in fields]
+            words = codes(self.kernel, fields, "natural").words  # of scoreboards and waits the linter is to judge
+            if any(control.illegal(word) for word in words):
+                raise Refused("scheduler: a code that no instruction has")
+            return tuple(words), (start,)
         try:
-            made, _ = again(self.cubin, **STARTS[start])
+            made, _ = again(self.cubin, **how, stay={self.order.kernel: self.pinned})
         except AsmError as error:
             raise Refused(f"scheduler: {error.message}") from None
-        words, own = made.kernel(self.order.kernel).words, self.kernel.words
+        words = made.kernel(self.order.kernel).words
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
         return tuple(words), (start,)
@@ -254,6 +282,10 @@ class Judge:
         if strict and self.blind:
             return
         on_gpu = self.gpu is not None and not strict
+        with self.alone() if on_gpu else nullcontext():
+            self._compare(words, launch, inputs, strict, on_gpu)
+
+    def _compare(self, words: Words, launch: Launch, inputs: Sequence[int], strict: bool, on_gpu: bool) -> None:
         with loader.load(self.made(words), "cuda:0" if on_gpu else "cpu") as module:
             for seed in inputs:
                 what = "strict mode" if strict else "bits"
@@ -321,8 +353,18 @@ class Judge:
     def figure(self, words: Words, runs: int, seed: tuple[int, ...]) -> float:
         """Time or cycles, as a part of the original's."""
         if self.gpu:
-            return self.timer.ratio(self.made(words), runs, seed)
+            with self.alone():
+                return self.timer.ratio(self.made(words), runs, seed)
         return cycles(self.made(words).kernel(self.order.kernel), self.runs) / self.own
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process of a search uses this GPU meanwhile: several share one, so that candidates are made, linted
+        and run strictly while another is timed."""
+        place = Path(tempfile.gettempdir(), f"turingas-gpu-{os.environ.get(VISIBLE, '0')}.lock".replace(os.sep, "_"))
+        with place.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     @property
     def timer(self) -> Timer:

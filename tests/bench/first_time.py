@@ -15,7 +15,7 @@ from pathlib import Path
 
 import turingas
 from turingas.isa.isa import instruction_set
-from turingas.throughput import WORDS, _sample
+from turingas.throughput import WORDS, sample
 
 TURNS = 9  # of which the best counts
 
@@ -32,7 +32,7 @@ def main(files: list[str]) -> None:
 
 def one(task: str, files: list[str]) -> None:
     """One turn, in a process of its own."""
-    chosen = _sample([Path(file) for file in files])
+    chosen = [cubin for _, cubin in sample([Path(file) for file in files])]
     words = sorted({word for cubin in chosen for kernel in cubin.texts for word in kernel.code})
     words = random.Random(0).sample(words, min(WORDS, len(words)))
     arch = chosen[0].arch

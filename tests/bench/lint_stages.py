@@ -21,7 +21,7 @@ from turingas.check.rules import CHECKS, Check
 from turingas.check.values import values
 from turingas.cubin.cubin import Cubin
 from turingas.flow.graph import Graph
-from turingas.throughput import _sample
+from turingas.throughput import sample
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def main(files: list[str]) -> None:
         return found
 
     count = 0
-    data = [cubin.to_bytes() for cubin in _sample([Path(file) for file in files])]
+    data = [cubin.to_bytes() for _, cubin in sample([Path(file) for file in files])]
     whole = time.process_time()
     for one in data:
         with collector.paused():

@@ -1,13 +1,15 @@
 """How fast kernels are with control codes that nobody wrote: ``python -m tests.bench.schedule [--json FILE]``.
 
 On a GPU: kernels of ours that were scheduled by hand (step 8 of kernels_sass/learn, convolutions), and those of
-tests/kernels, of which a launch in the middle of many is timed. Each is measured with its own codes and with codes made
-anew: by each rule for yields, and our own once without regard for how often a pipe can begin an instruction
-(``unpaced``), and once with the codes of the main loop as they are and all others anew (``outside``). All take turns;
-the median of the rounds counts. What is measured when it is interrupted is kept. Step 8 stands beside
-``sgemm_plain.sass``, which computes the same in a straightforward order and without codes: as it is written
-(``plain``), with its instructions in a better order (``reordered``), and with one set of operand registers, of which
-renaming makes two (``renamed``). ``--static`` needs no GPU: it tells the cycles that the control codes of
+tests/kernels. A launch of these takes less than a microsecond on top of what launching takes, which comes in steps of
+0.1 of 1.6 microseconds: so their grid is repeated along a dimension that they do not look at, until a launch takes
+``LONG``, and ``LAUNCHES`` of them are one graph. What is told is the time for one grid, of a full GPU. Each is
+measured with its own codes and with codes made anew: by each rule for yields, and our own once without regard for how
+often a pipe can begin an instruction (``unpaced``), and once with the codes of the main loop as they are and all others
+anew (``outside``). All take turns; the median of the rounds counts. What is measured when it is interrupted is kept.
+Step 8 stands beside ``sgemm_plain.sass``, which computes the same in a straightforward order and without codes: as it
+is written (``plain``), with its instructions in a better order (``reordered``), and with one set of operand registers,
+of which renaming makes two (``renamed``). ``--static`` needs no GPU: it tells the cycles that the control codes of
 their main loops add up to.
 """
 
@@ -31,7 +33,8 @@ from kernels_sass.conv.conv2d import Conv2d
 from kernels_sass.learn.measure import built
 from loader import timing
 from loader.bench import results
-from loader.cuda import Buffer, device_named
+from loader.cuda import Buffer, Stream, device_named
+from loader.cuda import Graph as Recorded
 from tests.kernels.cases import CASES
 from turingas.assembler.schedule import again
 from turingas.check.loops import summary
@@ -40,6 +43,7 @@ from turingas.cubin.model import Code
 from turingas.errors import AsmError, raise_all
 from turingas.flow.graph import Graph
 from turingas.isa.arch import WORD_BYTES
+from turingas.isa.arch import arch as facts
 from turingas.isa.given import NOTHING, whole
 from turingas.scheduler.codes import codes
 from turingas.scheduler.needs import Needs
@@ -60,7 +64,9 @@ LAYERS = {  # N, C, H, W, K; layout and method
 }
 #: they count on memory as it was before their first launch
 SPIN = ("scan", "warp_lock", "spin_lock", "handshake", "atomics")
-LAUNCHES = 200  # of a small kernel, between two events
+LAUNCHES = 10  # of a small kernel, in a graph
+LONG = 0.1  # milliseconds that a launch of it takes, if that many blocks can be
+MOST_BLOCKS = 65535  # along y or z
 
 
 def made(cubin: Cubin, variant: str) -> Cubin:
@@ -152,22 +158,70 @@ def layer(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]
             yield lambda: timing.measure(lambda: conv(dx), device=device).median
 
 
+def unseen(cubin: Cubin, kernel: str) -> int | None:
+    """A dimension of the grid, 1 or 2, that a kernel does not look at, nor any function beside it: neither at a block's
+    place nor at its size."""
+    size = facts(cubin.arch).grid_dim
+    others = {one.name for one in cubin.kernels} - {kernel}
+    code = [one for one in cubin.texts if one.name not in others]
+    texts = [i.text() for one in code for i in Graph(one).instructions if i is not None]
+    for axis, name in ((2, "Z"), (1, "Y")):
+        told = f"SR_CTAID.{name}", f"SR_NCTAID.{name}", f"c[0x0][{size + 4 * axis:#x}]"
+        if not any(one in text for text in texts for one in told):
+            return axis
+    return None
+
+
+def repeated(grid: Sequence[int], axis: int, times: int) -> tuple[int, ...]:
+    """A grid that many times along a dimension."""
+    whole_grid = [*grid, 1, 1][:3]
+    whole_grid[axis] *= times
+    return tuple(whole_grid)
+
+
+@functools.cache
+def times_of(name: str, device: str) -> int:
+    """How many grids of a test kernel one launch takes: as many as take ``LONG``."""
+    [case] = [case for case in CASES if case.name == name]
+    axis = unseen(Cubin.from_bytes(case.cubin(device_named(device).arch)), case.kernel)
+    if axis is None:
+        return 1
+    times, most = 1, MOST_BLOCKS // [*case.grid, 1, 1][axis]
+    while times < most:
+        with contextlib.contextmanager(_launched)(name, OWN, device, times) as timer:
+            took = timer() * times
+        if took >= LONG:
+            break
+        times = min(most, times * max(2, math.ceil(LONG / took)))
+    return times
+
+
 def small(name: str, variant: str, device: str) -> Iterator[Callable[[], float]]:
     """The same for a test kernel."""
+    return _launched(name, variant, device, times_of(name, device))
+
+
+def _launched(name: str, variant: str, device: str, times: int) -> Iterator[Callable[[], float]]:
     [case] = [case for case in CASES if case.name == name]
     arch = device_named(device).arch
-    cubin = made(Cubin.from_bytes(case.cubin(arch)), variant)
+    own = Cubin.from_bytes(case.cubin(arch))
+    axis = unseen(own, case.kernel)
+    grid = case.grid if axis is None else repeated(case.grid, axis, times)
     args, _ = case.build()
     with contextlib.ExitStack() as stack:
-        module = stack.enter_context(loader.load(cubin, device))
+        module = stack.enter_context(loader.load(made(own, variant), device))
         kernel = module.kernel(case.kernel)
         given = [stack.enter_context(Buffer.of(a, device)) if isinstance(a, np.ndarray) else a for a in args]
 
-        def launch() -> None:
+        def launches(stream: Stream) -> None:
             for _ in range(LAUNCHES):
-                kernel.launch(case.grid, case.block, *given, shared=case.shared)
+                kernel.launch(grid, case.block, *given, shared=case.shared, stream=stream)
 
-        yield lambda: timing.measure(launch, device=device, runs=5).median / LAUNCHES
+        with Stream(device_named(device)) as stream:
+            launches(stream)  # what is loaded at a first launch is so before it is recorded
+            stream.synchronize()
+        graph = stack.enter_context(Recorded(launches, device))
+        yield lambda: timing.measure(graph.launch, device=device, runs=5, flush=False).median / LAUNCHES / times
 
 
 def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
@@ -216,7 +270,8 @@ def main() -> int:
             mean = math.exp(statistics.fmean(math.log(one[v] / one[OWN]) for one in there))
             print(f"{kind}: {v:10} {mean:.4f} of the time, at most {max(one[v] / one[OWN] for one in there):.3f}")
     if asked.json:
-        asked.json.write_text(results.text({**results.facts("schedule", gpu, ()), "ms": found}))
+        times = {name: times_of(name, asked.device) for name in found if name in few}
+        asked.json.write_text(results.text({**results.facts("schedule", gpu, ()), "grids": times, "ms": found}))
     return 0
 
 

@@ -44,10 +44,31 @@ def test_in_vain():
     """A copy that nobody reads before its register is written again, as ptxas leaves them behind, and one that is."""
     copy, again = "--:-:-:-:8 IMAD.MOV.U32 R0, RZ, RZ, R7;\n", f"--:-:-:-:8 MOV R0, RZ;\n{STORE}\n{EXIT}"
     assert found(copy + again) == []
-    for between in (STORE, "--:-:-:-:8 MOV R2, R0;"):
+    for between in (STORE, "--:-:-:-:8 IADD3 R2, R0, 0x1, RZ;"):
         assert [one.severity for one in found(f"{copy}{between}\n{again}")] == ["warning"]
     guarded = found(copy + "--:-:-:-:8 @P0 MOV R0, RZ;\n" + STORE + "\n" + EXIT)
     assert [one.severity for one in guarded if "R7" in one.message] == ["warning"]
+
+
+def test_copies_of_what_nobody_needs():
+    """cuSPARSE 12 for sm_89 and sm_121, cuBLASLt for sm_120: pairs are copied of which one half has no value."""
+    end = f"--:-:-:-:5 @P0 EXIT;\n{{}}\n{STORE}\n{EXIT}"
+
+    def warned(line, rest):
+        start = ".arch sm_120\n--:-:-:Y:d ISETP.EQ.AND P0, PT, RZ, RZ, PT;\n--:-:-:-:8"
+        told = found(f"{start} {line};\n{end.format(rest)}")
+        return [one.message.split()[0] for one in told if one.severity == "warning"]
+
+    later = "--:-:-:-:8 MOV R16, 0x1;\n--:-:-:-:8 MOV R0, R16;"
+    for line in ("MOV R16, R4", "IMAD.MOV.U32 R16, RZ, RZ, R4"):
+        assert warned(line, later) == []
+        assert warned(line, "--:-:-:-:8 MOV R0, R16;") == ["R4"]
+        assert warned(line, "--:-:-:-:8 MOV R17, R16;\n--:-:-:-:8 MOV R0, RZ;") == []  # nobody needs that copy, either
+        assert warned(line, "--:-:-:-:8 IADD3 R0, R16, 0x1, RZ;") == ["R4"]
+    half = "MOV R8, RZ;\n--:-:-:-:8 MOV.64 R16, R8"
+    assert warned(half, "--:-:-:-:8 MOV R0, R16;") == []
+    assert warned(half, "--:-:-:-:8 MOV R0, R17;") == ["R9"]
+    assert warned("IADD3 R16, R4, 0x1, RZ", later) == ["R4"]  # no copy
 
 
 def test_a_path_is_named():

@@ -9,7 +9,9 @@ from turingas.isa import table
 from turingas.isa.arch import ALL
 
 #: the number of an architecture, or a comparison of its name
-ASKS = re.compile(r"""\bsm\b *(?:>=|<=|==|!=|>|<|in\b)|\.sm\b|\barch(?:\.name)?\b *(?:==|!=|in) *[("]+sm""")
+ASKS = re.compile(
+    r"""\bsm\b *(?:>=|<=|==|!=|>|<|in\b)|\.sm\b|\barch(?:\.name)?\b *(?:==|!=|in) *[("]+sm|int\(arch(?:\.name)?\["""
+)
 CLOCKS = ("loader/timing.py",)  # .sm is the clock of the SMs there
 
 
@@ -25,6 +27,7 @@ def test_all_places():
     }
     assert asking - set(CLOCKS) == {"turingas/isa/arch.py"}
     assert ASKS.search("if facts.sm >= 90:") and ASKS.search('if arch in ("sm_86", "sm_90")')
+    assert ASKS.search("return int(arch[3:5])")
 
 
 def uncommented(text: str) -> str:

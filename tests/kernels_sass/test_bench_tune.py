@@ -15,6 +15,7 @@ from loader.reference.problem import Problem
 from loader.tune import judge, search
 from loader.tune.judge import Judge, Outcome
 from loader.tune.triton import order_of
+from tests.bench import tune_workers
 from tests.kernels_sass.card import call
 from turingas.cubin.cubin import Cubin
 
@@ -61,6 +62,29 @@ def test_the_bench(card, tmp_path, monkeypatch):
     assert "1.2500x, " in done.output and "nothing faster" in done.output
     shown = call("tune", "--show", "--json", str(path))
     assert shown.exit_code == 1 and "1.1180x in the mean of 2" in shown.output
+
+
+def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
+    """Each kernel has its part of what is left, of which the search takes some; what took less leaves more."""
+    parts = []
+
+    def setting(name, asked, gpu, tell, until):
+        parts.append(until - time.monotonic())
+        return {"status": "ok", "figure": 1.0, "original": 1.0, "gained": False, "tried": 0}
+
+    monkeypatch.setattr(tune, "setting", setting)
+    kernels = ("direct", "gemm", "softmax")
+    tune.run(tune.Asked(kernels=kernels, seconds=90.0), tmp_path / "found.json", str)
+    assert parts == pytest.approx([30, 45, 90], abs=3)
+    assert tune.begun(tune.Asked(search=300), time.monotonic() + 100).search == pytest.approx(70, abs=3)
+    assert tune.begun(tune.Asked(search=20), math.inf).search == 20 and tune.begun(tune.Asked(), 0).search == 1
+
+
+def test_the_same_candidates_for_any_workers(capsys):
+    """`python -m tests.bench.tune_workers`, on the CPU device."""
+    found = tune_workers.measure(tune.order_of("gemm", SMALL, "sm_90", "cpu"), ["here", "1"], 3)
+    assert found["here"]["taken"] == found["1"]["taken"] and found["1"]["processes"] == 1
+    assert "1 processes" in capsys.readouterr().out
 
 
 # ---- Triton ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
+from turingas.isa import arch as architectures
 
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 SOME = ("sm_70", "sm_75", "sm_80", "sm_90")  # sm_86 and sm_89 have the words of sm_80, but for FFMA's stall
@@ -71,7 +72,7 @@ def test_tensor_cores(arch):
         assert one.right(arrays, 2) and not one.right(arrays, 3), name
         assert (cycles > 64).all()
         seen.add(one.defines["OP"])
-    assert seen == {op for op, one in hmma.MMA.items() if one.first <= int(arch[3:]) <= one.last}
+    assert seen == {op for op, one in hmma.MMA.items() if architectures.arch(arch) in one.archs}
 
 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
@@ -79,7 +80,7 @@ def test_tensor_cores_of_ampere_and_ada(arch):
     """Words are those of sm_80; of each product one case."""
     every = {case.defines["OP"]: case for case in cases("hmma", arch).values()}
     for op, case in every.items():
-        if hmma.MMA[op].first <= 80:
+        if architectures.arch("sm_80") in hmma.MMA[op].archs:
             found, wanted = (case.cubin(one, **far(case)).kernels[0].words for one in (arch, "sm_80"))
             assert found == wanted, op
 
@@ -120,7 +121,7 @@ def test_values_of_elements():
 def test_what_an_architecture_has(arch):
     """What is left out is what the table of instructions does not have."""
     for op, one in hmma.MMA.items():
-        if one.first <= int(arch[3:]) <= one.last:
+        if architectures.arch(arch) in one.archs:
             continue
         with pytest.raises(AsmError, match="has no"):
             hmma.product(op, arch, 32, 1).cubin(arch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 from dataclasses import replace
@@ -27,7 +28,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code
 from turingas.errors import LaunchError
 from turingas.isa import control
-from turingas.scheduler.moves import Moves, pins
+from turingas.scheduler.moves import Moves, hinted, pins, with_hint
 
 SOURCE = """
 .arch sm_90
@@ -169,6 +170,8 @@ def test_moves_keep_the_instructions_and_please_the_linter():
         made = moves.any(np.random.default_rng(seed))
         assert made is not None
         words, text = made
+        if " of " in text:  # a hint
+            continue
         now, then = ([word & ~control.MASK for word in some] for some in (words, kernel.words))
         assert sorted(now) == sorted(then) and all(now[n] == then[n] for n in pinned) and words != kernel.words
         wrong += bool(kinds_of(replace(kernel, code=Code(words=words))) - known)
@@ -208,6 +211,22 @@ def test_illegal_codes_are_not_made():
         for move in (moves.yields, moves.stall, moves.reuse, moves.wait):
             made = move(np.random.default_rng(seed))
             assert made is None or not any(control.illegal(word) for word in made[0])
+
+
+def test_hints_of_accesses():
+    """All loads, all stores, or one of them; nothing else of a word changes, and what others can see has no hint."""
+    moves, seen = two(), set()
+    texts = [i.text() for i in moves.graph.instructions]
+    for seed in range(60):
+        made = moves.hint(np.random.default_rng(seed))
+        there = [i.text() for i in two(made[0]).graph.instructions]
+        assert [text.replace(f".{made[1].split()[0]}", "") for text in there] == texts
+        seen.add(made[1])
+    assert {"EF of 2 LDG", "NA of 2 LDG", "EL of 1 LDG", "EF of 1 STG"} <= seen
+    strong = assemble(SOURCE.replace("LDG.E R6", "LDG.E.STRONG.GPU R6").replace("STG.E", "STG.E.EL")).kernel("two")
+    assert [len(hinted(strong, base)) for base in ("LDG", "STG")] == [1, 1]
+    plain = with_hint(strong.words, hinted(strong, "STG"), "no hint")
+    assert [i.text() for i in two(plain).graph.instructions if i.base == "STG"] == ["STG.E desc[UR4][R12.64], R5"]
 
 
 # ---- what becomes of a candidate ---------------------------------------------------------------------------------
@@ -321,6 +340,36 @@ def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
 def test_what_the_scheduler_makes_is_tried_first(order, start):
     made = judge.evaluate(Child(order, tuple(Judge.of(order).kernel.words), (0,), math.inf, start=start))
     assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == start.startswith("reordered")
+
+
+def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path):
+    """While one compares or times, no other does; who makes candidates and lints them need not wait."""
+    monkeypatch.setattr(judge.tempfile, "gettempdir", lambda: str(tmp_path))
+    one = Judge(gpu_order)
+    held = []
+
+    def locked():
+        with next(tmp_path.glob("*.lock")).open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(True)
+
+    monkeypatch.setattr(one, "_compare", lambda *args: locked())
+    monkeypatch.setattr(judge.Timer, "ratio", lambda *args: locked() or 1.0)
+    words = tuple(one.kernel.words)
+    one.compare(words, one.bench.timed, range(1), strict=False)
+    assert one.figure(words, 2, (0,)) == 1.0 and len(held) == 2
+    with next(tmp_path.glob("*.lock")).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it now
+
+
+def test_what_is_named_by_its_address_stays_when_others_change_places():
+    """Warp shuffles, whose places .nv.info has."""
+    case = next(case for case in CASES if case.name == "shuffles")
+    one = Judge(Order(case.cubin("sm_90"), case.kernel, BENCH, "bench.py", "cpu"))
+    words, _ = one.started("reordered")
+    own = one.kernel.words
+    assert one.pinned and all(not (words[n] ^ own[n]) & ~control.MASK for n in one.pinned)
+    assert [word & ~control.MASK for word in words] != [word & ~control.MASK for word in own]
 
 
 def test_moves_alone_hoist_a_load(order, here, monkeypatch):

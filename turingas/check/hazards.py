@@ -591,7 +591,8 @@ class Pass:
             self.pending[sb] = 0
         self.fresh.clear()  # the next wait comes a cycle later at least
         for live in self.live.values():
-            self._release(live, [key for key, mask in live.items() if mask & told])
+            if done := [key for key, mask in live.items() if mask & told]:
+                self._release(live, done)
         if facts.depbar is not None:
             self._count(*facts.depbar)
 

@@ -23,7 +23,7 @@ from turingas.check.report import at
 from turingas.check.rules import rule
 from turingas.flow.graph import Graph
 from turingas.flow.guards import IMPOSSIBLE, TRUE, guards, opposite, row
-from turingas.flow.live import FILES, ways
+from turingas.flow.live import FILES, PASSED, ways
 from turingas.flow.stretch import REMEMBERED, Stretch
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import FIRST, Effects, bits, literal, register_name
@@ -81,6 +81,50 @@ def _in_vain(effects: list[Effects | None]) -> bool:
     return False
 
 
+def _copied(this: Effects) -> dict[int, int]:
+    """Of a plain copy of registers: source -> destination; nothing of other instructions. (Half of a pair that
+    compilers copy may have no value.)"""
+    i = this.i
+    if "copy" not in i.op.traits and "MOV" not in i.mods:
+        return {}
+    read = bits(reduce(or_, [touch.mask for touch in this.reading if touch.access.what != "guard"], 0))
+    written = bits(this.written)
+    return dict(zip(read, written)) if len(read) == len(written) else {}
+
+
+class _Needs:
+    """Which registers are needed behind each block, and so whether what a copy has written ever is: by something other
+    than a copy that nobody needs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.blocks, self.effects = graph.blocks, graph.effects
+        next_ = ways(graph)
+        before: list[list[int]] = [[] for _ in next_]
+        for number, behind in enumerate(next_):
+            for to in behind:
+                before[to].append(number)
+        self.behind = [PASSED if block.leaves or block.returns else 0 for block in self.blocks]
+        todo = list(range(len(self.blocks)))
+        while todo:
+            number = todo.pop()
+            needed = self.before(number, self.blocks[number].start)
+            for one in before[number]:
+                if needed & ~self.behind[one]:
+                    self.behind[one] |= needed
+                    todo.append(one)
+
+    def before(self, number: int, first: int) -> int:
+        """What is needed in front of instruction ``first`` of a block."""
+        needed = self.behind[number]
+        for this in reversed(self.effects[first : self.blocks[number].end]):
+            if this is not None:
+                copied = _copied(this)
+                more = sum(1 << a for a, b in copied.items() if needed >> b & 1)
+                more |= _wanted(this) & (PREDICATES if copied else START)
+                needed = more | (needed & ~this.written if this.guard is None else needed)
+        return needed
+
+
 class _Summary(NamedTuple):
     """Registers of a block, as bits: those that it needs from before, those that it writes perhaps, and for sure."""
 
@@ -104,7 +148,8 @@ def _summary(stretch: Stretch) -> _Summary:
 
 class _Suspects:
     """What is read unwritten if guards are not looked at, which is quick, and mostly nothing. ``some``: registers that
-    are so on some path; ``reads``: (instruction, register) that is so on all of them."""
+    are so on some path; ``reads``: (instruction, register) that is so on all of them; ``unneeded``: of copies of such,
+    the registers whose copy nobody needs, as bits."""
 
     def __init__(self, graph: Graph) -> None:
         blocks, effects = graph.blocks, graph.effects
@@ -128,6 +173,8 @@ class _Suspects:
                     todo.append(to)
         self.some = reduce(int.__or__, [mask & needs[number] for number, mask in unwritten.items()], 0)
         self.reads: set[tuple[int, int]] = set()
+        self.unneeded: dict[int, int] = {}
+        needs_of: _Needs | None = None
         for number, known in written.items() if self.some else ():
             if not needs[number] & ~known:
                 continue
@@ -135,6 +182,11 @@ class _Suspects:
                 this = effects[n]
                 if this is not None:
                     wanted = _wanted(this) & ~known
+                    if wanted and (copied := _copied(this)):
+                        needs_of = needs_of or _Needs(graph)
+                        needed = needs_of.before(number, n + 1)
+                        self.unneeded[n] = sum(1 << a for a, b in copied.items() if not needed >> b & 1)
+                        wanted &= ~self.unneeded[n]
                     if wanted and not _in_vain(effects[n : blocks[number].end]):
                         self.reads.update((n, register) for register in bits(wanted))
                     known |= this.written
@@ -160,6 +212,7 @@ class _Walk:
             for n, this in enumerate(graph.effects[block.start : block.end], block.start):
                 if this is not None and ((this.read | this.written) & suspects.some or this.clears):
                     wanted = _wanted(this) & suspects.some
+                    wanted &= ~suspects.unneeded.get(n, 0)
                     if wanted and _in_vain(graph.effects[n : block.end]):
                         wanted = 0
                     steps.append((n, this, wanted, this.written & suspects.some))

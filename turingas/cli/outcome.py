@@ -175,11 +175,11 @@ def results(args: list[Any], before: list[Any]) -> Iterator[str]:
 
 
 def summary(report: Report) -> str:
-    """One line: what ran and how fast."""
-    rate = report.lane_instructions / max(report.seconds, 1e-9)
+    """One line: what ran and how fast; a short run is all preparation, and has no rate."""
+    rate = report.lane_instructions / max(report.seconds, 1e-9) / 1e6
     return (
         f"{report.kernel.name}: {report.instructions:,} warp instructions, {report.lane_instructions:,} of lanes "
-        f"in {report.seconds:.2f} s ({rate / 1e6:,.0f} million/s)"
+        f"in {report.seconds:.2f} s" + (f" ({rate:,.0f} million/s)" if rate >= 1 else "")
     )
 
 

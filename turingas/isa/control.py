@@ -98,6 +98,15 @@ def parse(text: str) -> int:
     return bits
 
 
+def parsed(text: str) -> int | None:
+    """The same; None of what is no control code: a label, or a mistake."""
+    bits = known.get(text)
+    if bits is None and ":" in text[:-1]:
+        with contextlib.suppress(ControlError):
+            return parse(text)
+    return bits
+
+
 def _parse(text: str) -> int:
     parts = text.split(":")
     if len(parts) == len(_PARTS):  # as ``show`` writes it, nearly always

@@ -42,7 +42,7 @@ class _Entry:
         """Whether the operands go with each other."""
         if not self.form.accepts(bits):
             return False
-        return not any(operand.follows(parts[n], bits) for n, operand in self.following)
+        return not (self.following and any(operand.follows(parts[n], bits) for n, operand in self.following))
 
 
 TARGET = b"\0"
@@ -87,7 +87,7 @@ class Encoder:
     def read(self, text: str, address: int = 0, labels: Mapping[str, int] | None = None) -> tuple[int, Form]:
         """The same, and above the 128 bits of the word those that tell which general registers it uses
         (``Register.end``)."""
-        found = (self.branch(text, address, labels) if labels else None) or self.quick(text, address, labels)
+        found = self.branch(text, address, labels or {}) or self.quick(text, address, labels)
         if found is not None:
             return found
         guard, uniform, rest, before = 0x7000, None, text, ""
@@ -118,28 +118,34 @@ class Encoder:
             raise
 
     def branch(self, text: str, address: int, labels: Mapping[str, int]) -> tuple[int, Form] | None:
-        """What ``read`` gives, of a branch to a label, if another one was seen that differs in the label alone."""
+        """What ``read`` gives, of a branch to a label or an address, if another one was seen that differs in that
+        alone."""
         before, _, name = text.rpartition(" ")
         known = self._branches.get(before)
-        if known is None or name not in labels or name[0] in REGISTERS:
+        if known is None:
             return None
         bits, form, target = known
         try:
-            return bits | target.at(labels[name], address), form
+            if name in labels and name[0] not in REGISTERS:
+                return bits | target.at(labels[name], address), form
+            if name[:2] == "0x" and name.isalnum() and name.isascii():
+                return bits | target.at(int(name, 16), address), form
         except ValueError:
-            return None
+            pass
+        return None
 
     def known(self, text: str) -> int | None:
         """The bits that ``read`` gives, of an instruction whose like was seen before and that means the same
         everywhere; None of others (branches, too), and where something is wrong."""
         guard, uniform = 0x7000, None
         name, _, tail = text.partition(" ")
-        if text[:1] == "@":
+        kinds = self._entries.get(name)
+        if kinds is None:  # new, or behind a guard
             guard, uniform = GUARDS.get(name, NO_GUARD)
             name, _, tail = tail.partition(" ")
-        kinds = self._entries.get(name)
-        if kinds is None:
-            return None
+            kinds = self._entries.get(name)
+            if kinds is None:
+                return None
         try:
             entry = kinds.get(tail.encode().translate(None, UNTOLD))
             if entry is None:

@@ -24,6 +24,7 @@ class Field:
     """Bits at ``places`` (pairs of position and width, lowest first) and a regular expression of their texts."""
 
     pattern = r"[^,\s\]\[]+"
+    begins: tuple[str, ...] = ("",)  # what each of its texts begins with, as far as it says so
     what = "a value"
     words = 0  # how many general registers the operand spans; 0: it is none; -1: the size modifier says it
     default: int | None = None  # the bits that an optional group leaves unsaid
@@ -234,6 +235,7 @@ class Register(Field):
             name = rf"(?:\|{name}\||{name})"
         signs = ("-" if neg is not None else "") + (self.mark if inv is not None else "")
         self.pattern = (f"[{signs}]?" if signs else "") + name + (r"(?:\.reuse)?" if reuse is not None else "")
+        self.begins = (prefix, *signs, *("|" if abs is not None else ""))
         if zero:
             self.default = self.last << pos
 
@@ -370,6 +372,7 @@ class Number(Field):
     """An integer, written in hexadecimal (or decimal with ``base=10``), in units of ``scale``."""
 
     pattern = INTEGER
+    begins = tuple("-0123456789")
     what = "a number"
 
     def __init__(
@@ -420,6 +423,7 @@ class Offset(Number):
     """A signed number behind a base: ``+0x10``, ``+-0x10`` as nvdisasm writes it; ``-0x10`` is read too."""
 
     pattern = r"(?:\+-?|-)(?:0[xX][0-9a-fA-F]+|[0-9]+)"
+    begins = ("+", "-")
     what = "an offset"
 
     def __init__(self, pos: Place, width: int, signed: bool = True, scale: int = 1) -> None:
@@ -473,6 +477,7 @@ class Constant(Field):
         bar = r"\|?" if abs is not None else ""
         tail = suffix.pattern + "?" if suffix else ""
         self.pattern = (f"[{signs}]?" if signs else "") + rf"{bar}{head}\[{inner}\]\s*\[{INTEGER}\]{tail}{bar}"
+        self.begins = (head, *signs, *("|" if abs is not None else ""))
         self.parts = re.compile(rf"([-~]?)(\|?){head}\[({inner})\]\s*\[({INTEGER})\]({tail or ''})\|?")
 
     def quick(self, text: str) -> int | None:

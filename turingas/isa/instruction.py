@@ -330,16 +330,18 @@ def _meant(form: Form, word: int) -> Body:
     shape = _shapes[form, word & form.name_mask & ~GUARD]
     guard, reads = _guard(form.guard, word & GUARD)
     found = [means[word & mask] for mask, means in shape.operands]
-    operands: tuple[Operand, ...] = tuple([operand for operand, _, _ in found])
+    operands: tuple[Operand, ...] = tuple([one[0] for one in found])
     if shape.halves:
         operands = _packed(operands)
     if shape.moves:
         found = [_moved(shape.op, one, operands[-1]) for one in found]
     if shape.chosen:
         found = _loaded(found)
-        operands = tuple([operand for operand, _, _ in found])
-    reads = sum([read for _, read, _ in found], reads)
-    writes = sum([written for _, _, written in found], ())
+        operands = tuple([one[0] for one in found])
+    writes: tuple[Access, ...] = ()
+    for _, read, written in found:
+        reads += read
+        writes += written
     if shape.both:
         writes += tuple(
             Access(r.file, r.index, r.words, "d")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib import resources
 
 from turingas.errors import AsmError
-from turingas.isa.arch import Arch
+from turingas.isa.arch import Arch, chip
 from turingas.isa.arch import arch as facts
 from turingas.isa.instruction import Access, Const, Instruction
 from turingas.isa.table import OPS
@@ -64,7 +64,7 @@ class Latencies:
         #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
         self.cycles = {
             (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
-            for of in (arch.latency, f"sm_{arch.sm}")  # a chip's own rows, over those of its line
+            for of in (arch.latency, chip(arch.name))  # a chip's own rows, over those of its line
             for row in rows()
             if row["arch"] == of
         }

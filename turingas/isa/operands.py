@@ -179,8 +179,16 @@ class Operand:
         meant = [(match[n + 1], self.fields[n].decode(word)) for n in self.following]
         return next((needed for said, needed in meant if said != needed), "")
 
+    @functools.cached_property
+    def begins(self) -> tuple[str, ...]:
+        """What each of its texts begins with, as far as that is cheaply told."""
+        kind, first = self.pieces[0]
+        return (first,) if kind == "text" and first != " " else first.begins if kind == "field" else ("",)
+
     def matches(self, text: str) -> bool:
         """Whether ``text`` looks like this operand, though its value may not fit."""
+        if not text.startswith(self.begins):
+            return False
         for mark in self.marks:
             if mark not in text:
                 return False

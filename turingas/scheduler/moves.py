@@ -30,6 +30,10 @@ from turingas.scheduler.ways import Ways
 #: pipes of instructions whose place is worth a search: what they begin takes long
 MEMORY = ("lsu", "tex", "copy")
 FARTHEST = 24  # places that one move takes an instruction
+#: what is told of memory: how soon its line may leave the caches, as a word has it (.EF: first, .EL: last, .NA: it does
+#: not come into the L1 at all); no result depends on it
+HINTS = {"no hint": 1, "EF": 0, "EL": 2, "NA": 5}
+EVICTION, EVICTIONS = 84, 7  # where it stands
 AROUND = 2  # instructions before one of which the scheduler complains, whose stalls it may choose
 ROUNDS = 4  # in which it may ask for more room
 
@@ -61,7 +65,8 @@ class Moves:
     def any(self, random: np.random.Generator, tries: int = 20) -> Made:
         """A move that can be made, drawn by chance: every second time the place of a memory instruction."""
         kinds: Sequence[Callable[[np.random.Generator], Made]]
-        kinds = (*[self.memories] * 6, self.another, self.wait, self.wait, self.stall, self.yields, self.reuse)
+        kinds = (*[self.memories] * 6, self.another, self.wait, self.wait, self.stall, self.yields, self.reuse,
+                 self.hint)  # fmt: skip
         for _ in range(tries):
             made = kinds[int(random.integers(len(kinds)))](random)
             if made is not None and made[0] != self.words:
@@ -188,6 +193,19 @@ class Moves:
         words[n] += difference
         return None if control.illegal(words[n]) else (words, text)
 
+    # -- what is told of memory
+
+    def hint(self, random: np.random.Generator) -> Made:
+        """Another eviction hint, of all global loads, of all global stores, or of one of them."""
+        places = hinted(self.kernel, HINTED[int(random.integers(len(HINTED)))])
+        n = _one(random, places)
+        if n is None:
+            return None
+        which = places if random.integers(2) else [n]
+        name = list(HINTS)[int(random.integers(len(HINTS)))]
+        base = self.known[n].base if n in self.known else "access"
+        return with_hint(self.words, which, name), f"{name} of {len(which)} {base}"
+
     # -- codes that are right again
 
     def fitted(self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int]) -> Words | None:
@@ -209,6 +227,25 @@ class Moves:
                 for m in range(max(block.start, n - AROUND), n + 1):
                     fields[m] = fields[m]._replace(wait=None, stall=None)
         return None
+
+
+#: instructions that take a hint, where nothing else is said of how they are seen
+HINTED = ("LDG", "STG")
+PLAIN = {"E", "CONSTANT", "U8", "S8", "U16", "S16", "64", "128", *HINTS}
+
+
+def hinted(kernel: Kernel, base: str) -> list[int]:
+    """The instructions of a name that take an eviction hint."""
+    found = enumerate(Graph(kernel).instructions)
+    return [n for n, i in found if i is not None and i.base == base and {*i.mods} <= PLAIN]
+
+
+def with_hint(words: Sequence[int], places: Sequence[int], name: str) -> Words:
+    """Words with one of ``HINTS`` at some places, which ``hinted`` found."""
+    made = list(words)
+    for n in places:
+        made[n] = made[n] & ~(EVICTIONS << EVICTION) | HINTS[name] << EVICTION
+    return made
 
 
 def _problems(kernel: Kernel, fields: Sequence[Given], order: Sequence[int]) -> Iterator[tuple[int, str]]:

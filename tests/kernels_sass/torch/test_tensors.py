@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -81,14 +83,24 @@ def test_what_is_seen_of_a_tensor():
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_tensors_that_are_made_again(mode):
-    """Each with memory of its own, in C order, whatever x and the mode were when that was made ready; x is not kept,
-    nor memory of that size."""
-    library, x = libraries.library_of("x", WEIGHT), torch.ones(SHAPE)
+@pytest.mark.parametrize("quick", ["there", "not there", "of another place"])
+def test_tensors_that_are_made_again(mode, quick, monkeypatch):
+    """Each with memory of its own, in C order, whatever x and the mode were when that was made ready, and whether
+    PyTorch has the function for compiled code or not; x is not kept, nor memory of that size."""
+    guards, asked = torch._C._dynamo.guards, []
+    real = guards._empty_strided_cpu
+    if quick == "there":
+        monkeypatch.setattr(guards, "_empty_strided_cpu", lambda *given: asked.append(given) or real(*given))
+    elif quick == "not there":
+        monkeypatch.delattr(guards, "_empty_strided_cpu")
+    else:
+        elsewhere = types.SimpleNamespace(get_device=lambda: 1)
+        monkeypatch.setattr(guards, "_empty_strided_cpu", lambda *given: elsewhere)
+    library, x = libraries._torch(arrays.kind_of(WEIGHT)), torch.ones(SHAPE)
     with mode():
         makes = [library.again(one, (2, 3, 4, 5)) for one in (x, torch.nn.Parameter(x), x.clone().requires_grad_())]
     for make in makes:
-        like = make.__closure__[1].cell_contents
+        (like,) = (one.cell_contents for one in make.__closure__ if isinstance(one.cell_contents, torch.Tensor))
         assert like.shape == (2, 3, 4, 5) and like.untyped_storage().nbytes() == 0
         for other in (torch.no_grad, torch.inference_mode, torch.enable_grad):
             with other():
@@ -97,6 +109,9 @@ def test_tensors_that_are_made_again(mode):
                 assert address == y.data_ptr() != z.data_ptr() and not y.requires_grad and type(y) is torch.Tensor
                 assert y.is_inference() == (other is torch.inference_mode)
                 assert float(y.fill_(3).sum()) == 360
+    assert len(asked) == (18 if quick == "there" else 0)
+    with torch.enable_grad():
+        assert makes[0]()[0].requires_grad_().mul(2).requires_grad
 
 
 def test_launches_take_tensors_in_place():

@@ -1,0 +1,31 @@
+"""tests/bench/schedule.py: along which dimension a small kernel can be repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.bench.schedule import repeated, unseen
+from tests.kernels.cases import CASES
+from turingas.cubin.cubin import Cubin
+from turingas.emulate import launch
+
+
+def test_the_grid_is_repeated_where_nobody_looks() -> None:
+    found = {}
+    for name in ("shuffles", "transpose", "places_three", "bitonic"):
+        [case] = [case for case in CASES if case.name == name]
+        found[name] = unseen(Cubin.from_bytes(case.cubin("sm_90")), case.kernel)
+    assert found == {"shuffles": 2, "transpose": 2, "bitonic": 2, "places_three": None}
+    assert repeated((3, 2), 2, 7) == (3, 2, 7) and repeated((5,), 1, 7) == (5, 7, 1)
+
+
+@pytest.mark.parametrize("name", ["shuffles", "transpose", "mma_1688"])
+def test_a_repeated_grid_does_the_same_again(name: str) -> None:
+    [case] = [case for case in CASES if case.name == name]
+    left = []
+    for grid in (case.grid, repeated(case.grid, 2, 3)):
+        args, _ = case.build()
+        launch(case.cubin("sm_80"), case.kernel, grid, case.block, args, shared=case.shared)
+        left.append([arg.tobytes() for arg in args if isinstance(arg, np.ndarray)])
+    assert left[0] == left[1]
