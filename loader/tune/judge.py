@@ -361,7 +361,8 @@ class Judge:
     def alone(self) -> Iterator[None]:
         """No other process of a search uses this GPU meanwhile: several share one, so that candidates are made, linted
         and run strictly while another is timed."""
-        place = Path(tempfile.gettempdir(), f"turingas-gpu-{os.environ.get(VISIBLE, '0')}.lock".replace(os.sep, "_"))
+        name = f"turingas-{os.getuid()}-gpu-{os.environ.get(VISIBLE, '0')}.lock"
+        place = Path(tempfile.gettempdir(), name.replace(os.sep, "_"))
         with place.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
