@@ -38,8 +38,8 @@ def report(
     registers in use; with --run, counters and the roofline.
 
     ARGS are the arguments of `turingas run`, quoted as one word; --grid and the options below it belong to that run.
-    Only one kernel runs; --kernel chooses it. Source lines are read from the files that the line table names, or from files
-    of those names in a folder given by -I.
+    Only one kernel runs; --kernel chooses it. Source lines are read from the files that the line table names, or from
+    files of those names in a folder given by -I.
 
     \b
       turingas report gemm.cubin -o gemm.html
