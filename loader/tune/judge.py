@@ -96,11 +96,11 @@ class Proof(NamedTuple):
 
 
 #: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again);
-#: stalls and yields alone ("stalls": by which rule for yields); and what global accesses tell the caches ("hint")
+#: stalls alone ("stalls": and yields, by which rule); and what global accesses tell the caches ("hint")
 STARTS: dict[str, dict[str, Any]] = {
     "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
-    "stalls made anew": {"stalls": "ptxas"}, "stalls made anew, no yields": {"stalls": "natural"},
+    "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
     "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
     "loads pass by the L1": {"hint": ("LDG", "NA")},
 }  # fmt: skip
@@ -251,12 +251,15 @@ class Judge:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
         if "stalls" in how:
-            found = codes(self.kernel, [whole(word)._replace(stall=None, yields=None) for word in own], how["stalls"])
-            if found.problems:
-                raise Refused(f"scheduler: {found.problems[0].message}")
-            return tuple(found.words), (start,)
+            fields = [whole(word)._replace(stall=None) for word in own]
+            if how["stalls"] == "natural":
+                fields = [one._replace(yields=None) for one in fields]
+            words = codes(self.kernel, fields, "natural").words  # of scoreboards and waits the linter is to judge
+            if any(control.illegal(word) for word in words):
+                raise Refused("scheduler: a code that no instruction has")
+            return tuple(words), (start,)
         try:
-            made, _ = again(self.cubin, **how)
+            made, _ = again(self.cubin, **how, stay={self.order.kernel: self.pinned})
         except AsmError as error:
             raise Refused(f"scheduler: {error.message}") from None
         words = made.kernel(self.order.kernel).words
@@ -358,7 +361,8 @@ class Judge:
     def alone(self) -> Iterator[None]:
         """No other process of a search uses this GPU meanwhile: several share one, so that candidates are made, linted
         and run strictly while another is timed."""
-        place = Path(tempfile.gettempdir(), f"turingas-gpu-{os.environ.get(VISIBLE, '0')}.lock".replace(os.sep, "_"))
+        name = f"turingas-{os.getuid()}-gpu-{os.environ.get(VISIBLE, '0')}.lock"
+        place = Path(tempfile.gettempdir(), name.replace(os.sep, "_"))
         with place.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -104,6 +104,10 @@ def test_stalls_behind_calls(arch: str) -> None:
     assert rules.behind(decoded("@P0 EXIT", arch)) == rules.behind(decoded("BSYNC B0", arch)) == 5
 
 
+def test_a_shift_of_tensor_memory_stalls() -> None:
+    assert latencies("sm_100").behind(decoded("UTCSHIFT.DOWN tmem[UR4]", "sm_100a")) == 12
+
+
 def test_what_is_mined_behind_branches() -> None:
     """A stall that is shorter than the row says is told, with its place."""
     mine = Mine()
@@ -445,9 +449,9 @@ R wide.high alu:5 fma:4 wide.c.high:2 address:5 data:4
 P alu alu:4 fma:5 guard:13
 P fma alu:5 fma:4 guard:13
 P fp64 alu:6 fp64:6 guard:14
-UR uniform uniform:4 umove:7 vector:6 queue:9
-UR umove uniform:2 umove:2 vector:2 queue:2 branch:3
-UR r2ur uniform:13 umove:13 vector:13 queue:13 branch:13
+UR uniform uniform:4 umove:7 vector:6 queue:9 constant:12
+UR umove uniform:2 umove:2 vector:2 queue:2 branch:3 constant:5
+UR r2ur uniform:13 umove:13 vector:13 queue:13 branch:13 constant:15
 UP uniform alu:6 uniform:4 guard:11 branch:9
 """
 

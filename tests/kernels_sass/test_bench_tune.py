@@ -15,6 +15,7 @@ from loader.reference.problem import Problem
 from loader.tune import judge, search
 from loader.tune.judge import Judge, Outcome
 from loader.tune.triton import order_of
+from tests.bench import tune_workers
 from tests.kernels_sass.card import call
 from turingas.cubin.cubin import Cubin
 
@@ -77,6 +78,13 @@ def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
     assert parts == pytest.approx([30, 45, 90], abs=3)
     assert tune.begun(tune.Asked(search=300), time.monotonic() + 100).search == pytest.approx(70, abs=3)
     assert tune.begun(tune.Asked(search=20), math.inf).search == 20 and tune.begun(tune.Asked(), 0).search == 1
+
+
+def test_the_same_candidates_for_any_workers(capsys):
+    """`python -m tests.bench.tune_workers`, on the CPU device."""
+    found = tune_workers.measure(tune.order_of("gemm", SMALL, "sm_90", "cpu"), ["here", "1"], 3)
+    assert found["here"]["taken"] == found["1"]["taken"] and found["1"]["processes"] == 1
+    assert "1 processes" in capsys.readouterr().out
 
 
 # ---- Triton ------------------------------------------------------------------------------------------------------

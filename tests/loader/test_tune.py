@@ -362,6 +362,16 @@ def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it now
 
 
+def test_what_is_named_by_its_address_stays_when_others_change_places():
+    """Warp shuffles, whose places .nv.info has."""
+    case = next(case for case in CASES if case.name == "shuffles")
+    one = Judge(Order(case.cubin("sm_90"), case.kernel, BENCH, "bench.py", "cpu"))
+    words, _ = one.started("reordered")
+    own = one.kernel.words
+    assert one.pinned and all(not (words[n] ^ own[n]) & ~control.MASK for n in one.pinned)
+    assert [word & ~control.MASK for word in words] != [word & ~control.MASK for word in own]
+
+
 def test_moves_alone_hoist_a_load(order, here, monkeypatch):
     monkeypatch.setattr(search, "STARTS", {})
     made = Search(order, 3)

@@ -1,12 +1,17 @@
-"""tests/bench/schedule.py: along which dimension a small kernel can be repeated."""
+"""tests/bench/schedule.py: along which dimension a small kernel can be repeated; and what
+tests/tools/schedule_libraries.py notes."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
+from tests.tools import schedule_libraries
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
 
@@ -29,3 +34,19 @@ def test_a_repeated_grid_does_the_same_again(name: str) -> None:
         launch(case.cubin("sm_80"), case.kernel, grid, case.block, args, shared=case.shared)
         left.append([arg.tobytes() for arg in args if isinstance(arg, np.ndarray)])
     assert left[0] == left[1]
+
+
+def test_kernels_are_noted_with_the_commit_that_scheduled_them(tmp_path, monkeypatch) -> None:
+    """Who goes on with another one keeps what was seen before, and the figures say how many are of each."""
+    log, figures = tmp_path / "seen.log", tmp_path / "seen.json"
+    path = str(Path(__file__).parents[1] / "cubin" / "data")
+    given = ["schedule_libraries", path, "--kernels", "2", "--arch", "sm_75", "--log", str(log), "--json", str(figures)]
+    monkeypatch.setattr("sys.argv", given)
+    monkeypatch.setenv("TURINGAS_COMMIT", "first")
+    assert schedule_libraries.main() == 0
+    log.write_text(log.read_text().splitlines()[0] + "\n")
+    monkeypatch.setenv("TURINGAS_COMMIT", "second")
+    assert schedule_libraries.main() == 0
+    found = json.loads(figures.read_text())
+    assert found["commits"] == {"first": 1, "second": 1} and found["archs"]["sm_75"]["kernels"] == 2
+    assert (found["asked"]["kernels"], found["asked"]["arch"]) == (2, ["sm_75"])

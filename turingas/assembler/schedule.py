@@ -73,10 +73,15 @@ def _read(what: Schedulable) -> tuple[Cubin | str, str | None, tuple[str, ...]]:
 
 
 def again(
-    cubin: Cubin, yields: str = YIELD, reorder: bool = False, rename: bool = False
+    cubin: Cubin,
+    yields: str = YIELD,
+    reorder: bool = False,
+    rename: bool = False,
+    stay: Mapping[str, Collection[int]] | None = None,
 ) -> tuple[Cubin, list[str]]:
     """A cubin with all of its control codes made anew, and notes of what could not be told. ``reorder``: instructions
-    change places, too; ``rename``: and registers. AsmError where they cannot be made."""
+    change places, too, but for those that ``stay``, by the name of their kernel; ``rename``: and registers. AsmError
+    where they cannot be made."""
     made = Cubin.from_bytes(cubin.to_bytes())
     made.keep_capsule = cubin.keep_capsule
     parts = split(made) if reorder else made  # with all that names instructions by their addresses
@@ -96,7 +101,7 @@ def again(
                 break
             fields[n] = whole(kernel.words[n])
         if reorder:
-            found = _reorder(kernel, fields, rename)
+            found = _reorder(kernel, fields, rename, (stay or {}).get(kernel.name, ()))
             orders[kernel.section] = found.order
             notes += [f"{kernel.name}, {WORD_BYTES * at:#06x}: {text}" for at, text in found.notes]
         result = coded(kernel, fields, yields, [one == NOTHING for one in fields] if rename else None)
@@ -115,9 +120,10 @@ def again(
     return made, notes
 
 
-def _reorder(kernel: Kernel, fields: list[Given], rename: bool) -> Reordered:
-    """Bring the instructions of which no code is given, and ``fields``, into a better order."""
-    may = [one == NOTHING for one in fields]
+def _reorder(kernel: Kernel, fields: list[Given], rename: bool, stay: Collection[int]) -> Reordered:
+    """Bring the instructions of which no code is given, and ``fields``, into a better order; nothing moves across those
+    that ``stay``."""
+    may = [one == NOTHING and n not in stay for n, one in enumerate(fields)]
     found = reordered(kernel, may, may if rename else None)
     kernel.words = found.words
     put(kernel, found.order)

@@ -112,7 +112,7 @@ OPS = {
     "LDTM": lsu("loads from tensor memory", "tcgen05.ld", "LDTM.x4 R4, tmem[UR4]", opaque=True, writes="R24", kin="LDS"),
     "STTM": lsu("stores to tensor memory", "tcgen05.st", "STTM.x4 tmem[UR4], R4", kin="STS"),
     "UTCCP": copy("copies from shared to tensor memory", "tcgen05.cp", "UTCCP.T.S.4x32dp128bit tmem[UR4], gdesc[UR8]"),
-    # ptxas 13.5 sets no scoreboard on it, in 20 of 20, and overwrites its register later
+    # ptxas 13.5 sets no scoreboard on it, in 10 of 10, stalls for 12, and overwrites its register later
     "UTCSHIFT": copy("shifts rows of tensor memory down", "tcgen05.shift", "UTCSHIFT.DOWN tmem[UR4]", sets=""),
     "UTCBAR": copy("arrives at an mbarrier when the products and copies before it are done", "tcgen05.commit",
                    "UTCBAR [UR4], URZ", traits="arrives"),
