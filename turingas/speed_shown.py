@@ -48,7 +48,8 @@ def show(found: results.Json) -> None:
                          "median", "", "of", "cubins", *(head for _, head in ONCE), left=["of"])  # fmt: skip
     for arch, entry in found["settings"].items():
         once = entry.get("once", {})
-        cells = [f"{once[task]['rate']:,}, {once[task]['median']:,}" if task in once else "" for task, _ in ONCE]
+        cells = [", ".join(f"{one[what]:,}" for what in ("rate", "median") if what in one)
+                 for one in (once.get(task, {}) for task, _ in ONCE)]  # fmt: skip
         made.add_row(arch, once.get("code", "not measured"), str(once.get("files", "")), *cells)
     console.print(made)
     made = results.table("whole programs: seconds, and instructions a second with the start in it", "", "what", "of",
@@ -84,8 +85,9 @@ def lines(found: results.Json) -> Iterator[str]:
         if there:
             worst = min(there, key=lambda one: one["rate"])
             told = "reached" if worst["rate"] >= throughput.TARGETS[task] else "MISSED"
-            yield (f"code that does not repeat, {head}: {worst['rate']:,} a second, the best of {worst['turns']} turns "
-                   f"(median {worst['median']:,}); {told} ({throughput.TARGETS[task]:,})")  # fmt: skip
+            turns = f", the best of {worst['turns']} turns (median {worst['median']:,})" if "turns" in worst else ""
+            yield (f"code that does not repeat, {head}: {worst['rate']:,} a second{turns}; {told} "
+                   f"({throughput.TARGETS[task]:,})")  # fmt: skip
     for what, value, target in reached(found):
         good = value >= target if what in CODING else value <= target
         unit = "instructions/s of new lines at least" if what in CODING else "s at most"

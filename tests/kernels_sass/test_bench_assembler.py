@@ -289,6 +289,26 @@ def test_show_without_results(tmp_path):
     assert done.exit_code == 1 and "there are no results" in done.output
 
 
+def test_turns():
+    """The best turn is held against the goal, the median stands beside it; older results have one turn alone."""
+    assert throughput._summary([{"instructions": 9, "rate": rate} for rate in (10, 50, 20)]) == {
+        "instructions": 9, "rate": 50, "median": 20, "turns": 3}  # fmt: skip
+    many = {"instructions": 9, "rate": 300_001, "median": 5, "turns": 3}
+    once = {"decode": many, "lint": {"instructions": 9, "rate": 3}}
+    entry = {"within": WITHIN, "rows": [], "once": once}
+    found = {"settings": {"sm_75": entry}, "summary": {"import": 0.2}, "tools": {}, "targets": assembler.TARGETS,
+             "machine": "", "date": "", "commit": ""}  # fmt: skip
+    told = "\n".join(speed_shown.lines(found))
+    assert "decoded: 300,001 a second, the best of 3 turns (median 5); reached (300,000)" in told
+    assert "linted: 3 a second; MISSED (40,000)" in told
+    speed_shown.show(found)
+
+
+def test_what_is_kept_is_shown(monkeypatch):
+    monkeypatch.undo()
+    assert call("--show").exit_code == 0
+
+
 def test_targets():
     """What is missed is said to be."""
     rows = [{"name": "ours", "work": "unrolled", "task": "assemble", "status": "ok", "seconds": 0.5}]

@@ -14,7 +14,7 @@ def main() -> None:
     """Assembler and disassembler for the machine code (SASS) of NVIDIA GPUs, Volta to Blackwell.
 
     \b
-    A first round:
+    To begin with:
       turingas assemble kernel.sass            writes kernel.cubin
       turingas info kernel.cubin               registers, memory, occupancy
       turingas lint kernel.sass                what the hardware silently gets wrong

@@ -100,17 +100,18 @@ def assemble(
 @click.option("--reorder", is_flag=True, help="Bring instructions whose codes are filled in into a better order, too.")
 @click.option("--rename", is_flag=True, help="With --reorder: other registers for what lives within a block, too.")
 @click.option("--pipeline", is_flag=True, help="Reorder, and let rounds of loops overlap (of a source).")
-@click.option("--explain", is_flag=True, help="Say on stderr what could not be told, and is waited for.")
+@click.option("--explain", is_flag=True, help="Say on stderr where it waits for want of a proof that it need not.")
 @KEEP_CAPSULE
 @JSON
 def schedule(
     file: str, output: str, sources: Sources, every: bool, yields: str, reorder: bool, rename: bool, pipeline: bool,
     explain: bool, keep_capsule: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print a source FILE with the control codes that its lines lack, or have ? in: what `turingas assemble` fills in.
+    """Print a source FILE with its control codes filled in, as `turingas assemble` does: on lines that have none, and
+    wherever a code has a ?.
 
-    Comments and names stay; inline Python and .include come out as what they stand for. Of a cubin, --all makes all
-    codes anew. What an author wrote is kept, and an error where it cannot be right.
+    Comments and names stay; inline Python and .include are replaced by what they stand for. A code that the author
+    wrote is kept; one that cannot be right is an error. With --all every code is made anew, of a cubin too.
 
     \b
       turingas schedule gemm.sass -o gemm_codes.sass

@@ -52,8 +52,8 @@ def run(
     device: str,
     **options: Any,
 ) -> int:
-    """Run a KERNEL without a GPU and show what it did: of a .sass (assembled first), a .cubin, a library, object or fat
-    binary, or a folder of Triton's cache. --kernel and --arch choose where there are several.
+    """Run a KERNEL without a GPU and show what it did. It is in a .sass (assembled first), a .cubin, a library, object
+    or fat binary, or a folder of Triton's cache; --kernel and --arch choose where there are several.
 
     \b
     ARGS, one per parameter:

@@ -19,8 +19,8 @@ COLOURS = {"-": "red", "+": "green"}
 @click.argument("a", type=KERNEL)
 @click.argument("b", type=KERNEL)
 @sources
-@click.option("--registers", is_flag=True, help="The choice of registers counts for nothing.")
-@click.option("--no-control", is_flag=True, help="Control codes and reuse flags count for nothing.")
+@click.option("--registers", is_flag=True, help="Ignore which registers are used.")
+@click.option("--no-control", is_flag=True, help="Ignore control codes and reuse flags.")
 @click.option("--fail-if", "conditions", metavar="WHAT", multiple=True, default=("differs",), show_default=True,
               type=click.Choice(["differs", "slower", "registers", "memory", "findings"]),
               help="Exit with 1 if a function differs; gets slower by the model of loops; takes more registers, or "
@@ -37,7 +37,7 @@ def diff(
 ) -> int:  # fmt: skip
     """What is different between A and B, function by function: resources, cycles of loops, findings, instructions.
 
-    Exits with 0 if they are the same, and 1 if not; with --fail-if only if that holds.
+    Exits with 0 if they are the same, and 1 if not; with --fail-if, with 1 only if one of these holds.
 
     \b
       turingas diff before.cubin after.cubin --fail-if slower

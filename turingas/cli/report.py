@@ -33,13 +33,13 @@ def report(
     files: tuple[str, ...], output: str | None, kernels: tuple[str, ...], args: str | None, grid: tuple[int, ...],
     block: tuple[int, ...] | None, seed: int, sources: Sources, **options: Any,
 ) -> int:  # fmt: skip
-    """Make one page of all kernels of the FILEs (sources, cubins, libraries), which loads nothing and needs no network:
+    """Make one page of all kernels in the FILEs (sources, cubins, libraries), a single file that needs no network:
     listing with control codes, source lines, scoreboards, life ranges and findings; loops cycle by cycle; control flow;
     registers in use; with --run, counters and the roofline.
 
-    ARGS are those of `turingas run`, in one word of the shell; --grid and the options behind it are of the run. One
-    kernel runs: --kernel chooses. Source lines come from files that the line table names, or of these names in a folder
-    of -I.
+    ARGS are the arguments of `turingas run`, quoted as one word; --grid and the options below it belong to that run.
+    Only one kernel runs; --kernel chooses it. Source lines are read from the files that the line table names, or from
+    files of those names in a folder given by -I.
 
     \b
       turingas report gemm.cubin -o gemm.html
