@@ -361,7 +361,6 @@ def test_reads_of_what_nobody_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize(("arch", "text", "why"), [
-    ("sm_90", "HFMA2.OOB R0, R1, R2, R3", "which bits make a NaN that of what is out of bounds"),
     ("sm_90", "USETSHMSZ 0x400", "no compiler is known to make it"),
     ("sm_100a", "UTMALDG.4D.W [UR8], [UR4], UR6", "cuTensorMapEncodeIm2colWide"),
     ("sm_100a", "UTCBAR.A0TX [UR4], URZ, UR6", "no compiler makes it"),

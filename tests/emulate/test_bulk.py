@@ -401,3 +401,22 @@ DONE:
     assert "RPCMOV" in turingas.disassemble(turingas.Cubin.from_bytes(code))
     report = emulate.launch(code, "k", 1, 32, [out, 3], strict=True)
     assert out.tolist() == [500 - 3 * (lane // 2) for lane in range(32)] and not report.hazards
+
+
+TOKENS = r"""
+extern "C" __global__ void k(unsigned long long* out) {
+    __shared__ unsigned long long bar;
+    unsigned b = (unsigned)__cvta_generic_to_shared(&bar);
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 3;" :: "r"(b) : "memory");
+    for (int n = 0; n < 4; n++)
+        asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(out[n]) : "r"(b) : "memory");
+}
+"""
+
+
+def test_states_as_a_card_returns_them() -> None:
+    """Upper words of what four arrivals found at an mbarrier of three, an H100's (where the second expected 256 bytes,
+    and they came)."""
+    out = np.zeros(4, np.uint64)
+    emulate.launch(turingas.Cubin.from_bytes(nvrtc.compile_source(TOKENS, "sm_90")), "k", 1, 1, [out])
+    assert [hex(int(n) >> 32) for n in out] == ["0x7fffe800", "0x7ffff000", "0x7ffff800", "0xffffe800"]

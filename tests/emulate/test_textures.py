@@ -72,6 +72,37 @@ def test_random_places_as_a_card_does(module: loader.Module) -> None:
         assert got[0, component] == word, (case, case.places[:, 0])
 
 
+NEAR = r"""
+extern "C" __global__ void near(cudaTextureObject_t texture, const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = tex1D<float>(texture, x[i]);
+}
+"""
+#: of widths: by how many of 8,704 coordinates near borders of texels an H100 read others than 21 bits of the fraction
+#: name, and the texels at the first places where it did
+BITS: dict[int, tuple[int, dict[int, int]]] = {
+    1000: (0, {}),
+    2000: (0, {}),
+    8193: (912, {10: 6969, 45: 4188, 79: 2522}),
+    16385: (980, {11: 13937, 25: 10436, 60: 4421}),
+    30000: (1064, {8: 25518, 44: 15334, 78: 9235}),
+}
+
+
+@pytest.mark.parametrize("width", BITS)
+def test_bits_of_coordinates_as_a_card_counts(width: int) -> None:
+    """The nearest of 1,000 to 30,000 texels, up to 8 steps of 2^-24 beside their borders."""
+    edges = np.random.default_rng(0).integers(1, width, 512).astype(np.float64) / width
+    x = (edges[:, None] + np.arange(-8, 9) * 2.0**-24).astype(np.float32).reshape(-1)
+    texture = loader.texture(np.arange(width, dtype=np.float32), normalized=True, filter="point")
+    out = np.zeros_like(x)
+    kernel = loader.load(nvrtc.compile(NEAR, "sm_90"), "cpu").kernel("near")
+    kernel.launch(-(-len(x) // 256), 256, texture, x, out, len(x))
+    differ, texels = BITS[width]
+    assert (out != np.floor(np.floor(x.astype(np.float64) * 2.0**21) / 2.0**21 * width)).sum() == differ
+    assert {n: int(out[n]) for n in texels} == texels
+
+
 def test_surfaces(module: loader.Module) -> None:
     rng = np.random.default_rng(1)
     for _ in range(30):

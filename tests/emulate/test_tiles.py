@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Sequence
@@ -402,6 +403,16 @@ def test_columns_are_stored(what: str) -> None:
         made = loader.tensor_map(images, pixels=20, channels=4, lower=lower, upper=upper)
         with pytest.raises(DeviceError, match="the box of pixels .* is not within the tensor, which only loads may"):
             go.launch(1, 32, made, tile, 0, 0, 0, 0, tile.nbytes, shared=2048)
+    # the first pixel: (lower, upper), (w, h), as an H100 answered for w; None: it ran
+    for corners, place, told in (
+        (((1, 2), (0, 0)), (0, 1), "first pixel is at 0, outside of its box, 2 to 6"),
+        (((0, 0), (0, -2)), (6, 0), "first pixel is at 6, outside of its box, 0 to 4"),
+        (((1, 2), (0, 0)), (2, 0), "first pixel is at 0, outside of its box, 1 to 4"),
+        (((0, 0), (0, -2)), (4, 0), None),
+    ):
+        made = loader.tensor_map(images, pixels=4, channels=4, lower=corners[0], upper=corners[1])
+        with pytest.raises(DeviceError, match=told) if told else contextlib.nullcontext():
+            go.launch(1, 32, made, tile, 0, *place, 0, 64, shared=2048)
 
 
 @pytest.mark.parametrize(("operation", "start", "message"), [

@@ -150,7 +150,7 @@ class Case:
             chosen = last(layer, self.array.shape[0])
         scaled: list[Fraction] = []
         for x, n in zip(place, sizes):
-            bits = 21 if n <= 1 << 15 else 22
+            bits = 21 if n <= 1 << 13 else 22
             whole = self.normalized or self.kind.startswith("CUBE")
             x = 0.0 if abs(x) < 2.0**-126 else x
             scaled.append(Fraction(math.floor(Fraction(x) * 2**bits), 2**bits) * n if whole else Fraction(x))

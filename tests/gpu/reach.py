@@ -52,7 +52,7 @@ def cases() -> list[Case]:
 
 def run(case: Case, device: str, made: bytes) -> list[int] | str:
     """What lies in shared memory of both blocks and in global memory afterwards; "!" and a word of the error. The words
-    of the mbarriers are left out: a card gives 0 for them, whatever they have heard."""
+    of the mbarriers are left out: a card's loads find what was stored there before, whatever they have heard."""
     name, acting, to, told = case
     out, given = np.zeros((2, 192), np.uint32), np.arange(0x555000, 0x555080, dtype=np.uint32).reshape(4, 32)
     tiled = name.startswith("tile")

@@ -57,7 +57,6 @@ WIDE = "where the driver writes the corners and halos of such a map (cuTensorMap
 #: why instructions ("") and modifiers are refused of which NVIDIA does not say enough
 UNTOLD = {
     ("USETSHMSZ", ""): "no compiler is known to make it, and nothing says what it does",
-    ("HFMA2", "OOB"): "which bits make a NaN that of what is out of bounds, and whether the addend's count, is open",
     ("UTMALDG", "W"): WIDE, ("UTMALDG", "W128"): WIDE,
 }  # fmt: skip
 

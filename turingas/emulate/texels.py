@@ -1,10 +1,10 @@
 """From coordinates to what a texture instruction gives: the CUDA C++ Programming Guide's "Texture Fetching" in numpy,
 and where the guide leaves it open, what an H200 does (``tests/gpu/test_textures.py``).
 
-A texture of N texels in a dimension is looked up at u = x, or u = x N with normalized coordinates, of which 22 bits of
-the fraction count, and 21 where they wrap, are mirrored, or name a place on a cube (measured). Nearest-point: texel
-floor(u). Linear: texels i and i + 1 with the weights 1 - a and a, where i and a are the integer part and the fraction
-of u - 0.5, rounded to 8 bits. The address mode says what a texel outside of 0 .. N - 1 is.
+A texture of N texels in a dimension is looked up at u = x, or u = x N with normalized coordinates, of which 21 bits of
+the fraction count, or 22, by N (``SMALL``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1 with
+the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
+address mode says what a texel outside of 0 .. N - 1 is.
 
 Measured of filters: the weights of all texels are numbers of 8 bits too, their products rounded one dimension after the
 other, ties up. Floats are shifted to the largest exponent, cut off 4 bits below their last bit, summed exactly, and
@@ -26,7 +26,7 @@ from turingas.emulate.arrays import Array
 from turingas.texture import Bound, Image, Sampler
 
 WEIGHT = 256  # a weight is counted in these parts
-SMALL = 1 << 15  # texels up to which 21 bits of a normalized coordinate count, then 22; asked: 1,000 and 40,000
+SMALL = 1 << 13  # texels up to which 21 bits of a normalized coordinate count, then 22; asked: 2,000 and 8,193
 TINY = float(np.finfo(np.float32).tiny)  # a coordinate below is 0
 FAR = 2.0**20  # a coordinate that is
 DIGITS = {"float16": 11, "float32": 24}

@@ -35,7 +35,8 @@ from turingas.isa.instruction import Instruction, Operand, Reg
 SIGN, SIZE = np.uint16(0x8000), np.uint16(0x7FFF)
 SIGNS, SIGN_LOW = 0x80008000, 0x00008000
 ONE_LOW, LOW, HIGH = np.uint32(0x00010001), np.uint32(0xFFFF), np.uint32(16)
-OFTEN = ("FTZ", "FMZ", "SAT", "RELU", "F32", "BF16_V2", "MMA")  # modifiers of arithmetic
+OFTEN = ("FTZ", "FMZ", "SAT", "RELU", "F32", "BF16_V2", "MMA", "OOB")  # modifiers of arithmetic
+OUTSIDE = np.uint16(0x7FF7)  # with any sign: what tensor copies fill in for NaN, in either format
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Calla
     ftz = "FTZ" in i.mods or "FMZ" in i.mods
     sat, relu, widen = ("SAT" in i.mods, "RELU" in i.mods, "F32" in i.mods)
     get = [value_of(m, o, form, ftz) for o in sources]
+    factors = [bits_of(m, o) for o in sources[:2]] if "OOB" in i.mods else []
 
     def step(k: Cohort) -> None:
         x = compute([g(k) for g in get])
@@ -137,6 +139,8 @@ def _arithmetic(i: Instruction, m: Maker, sources: list[Operand], compute: Calla
             r = np.where(value > 0, np.minimum(r, form.one), np.uint16(0))
         if relu:
             r = np.where(r & SIGN != 0, np.uint16(0), r)  # a NaN has no sign here
+        for factor in factors:
+            r = np.where(factor(k) & SIZE == OUTSIDE, np.uint16(0), r)
         r = np.broadcast_to(r, (*r.shape[:2], 2))
         if widen:
             low = form.read(np.ascontiguousarray(r[..., 0])).astype(np.float32)
@@ -206,7 +210,9 @@ def hmul2(i: Instruction, m: Maker) -> Step:
 
 @semantics("HFMA2")
 def hfma2(i: Instruction, m: Maker) -> Step:
-    """.MMA names the unit that computes it; the result is the same. .RELU: what is below zero becomes +0."""
+    """.MMA names the unit that computes it; the result is the same. .RELU: what is below zero becomes +0.
+    .OOB: the result is +0 where a factor is 0x7FF7 or 0xFFF7, whatever the other sources (an H100, of all 16 bits); of
+    no other NaN, and not where the addend is."""
     for o in i.operands[4:]:
         if not (isinstance(o, Reg) and o.zero and not o.inv):
             raise Unsupported(f"HFMA2 with a predicate {o}")

@@ -161,8 +161,9 @@ class Copy:
                 raise fault(k, self.i, BadAccess("tensor map", str(why), lane, where), 32) from None
 
     def legal(self, layout: Layout, start: list[int]) -> None:
-        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these. A
-        kernel with such a box of im2col was ours (PTX ISA: "Restrictions on Tensor Copy instructions")."""
+        """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these.
+        Of im2col an H100 did so for boxes beyond the tensor (PTX ISA: "Restrictions on Tensor Copy instructions") and
+        for a first pixel left or right of the box; rows above and below it are taken to be the same."""
         if self.rows:  # of Blackwell, which was not asked
             return
         if start[0] * layout.cell % UNIT:
@@ -176,6 +177,10 @@ class Copy:
         if layout.im2col and (min(layout.lower) < 0 or max(layout.upper) > 0):
             what = f"the box of pixels (lower {layout.lower}, upper {layout.upper}) is not within the tensor"
             raise Wrong(f"{what}, which only loads may have: an illegal instruction on an H200")
+        for n, low, high in zip(layout.space, layout.lower, layout.upper):
+            if not low <= start[n] < layout.dims[n] + high:
+                what = f"the first pixel is at {start[n]}, outside of its box, {low} to {layout.dims[n] + high - 1}"
+                raise Wrong(f"{what}, which only loads may have: an illegal instruction on an H100")
 
     def read(self, k: Cohort, where: int) -> tuple[int, Layout]:
         """The tensor map at an address of global memory."""
