@@ -380,6 +380,12 @@ def test_sources_of_a_queue() -> None:
     assert kinds("--:-:-:-:2 STG.E.SYS [R2], R0\n--:-:0:-:2 LDS.U R0, [R8]") == []  # the LDS comes later
 
 
+def test_match_keeps_no_order_with_loads_and_stores() -> None:
+    """On an H100 it overwrote the address of a RED that had not read it yet."""
+    text = "--:0:-:-:2 STG.E.SYS [R2], R0\n{}:-:1:-:2 MATCH.ANY R2, R8"
+    assert kinds(text.format("--")) == [("war", 1, 0)] and kinds(text.format("01")) == []
+
+
 def test_barriers_flush_sources() -> None:
     assert kinds("--:-:-:-:2 STS [R2], R0\n--:-:-:-:6 BAR.SYNC 0x0\n--:-:-:-:5 MOV R0, R5") == []
 

@@ -80,6 +80,14 @@ def test_who_comes_first_in_a_queue_needs_no_scoreboard() -> None:
     assert 7 not in [one.write for one in found[:2]], "loads from global memory come as they like"
 
 
+def test_match_waits_for_the_sources_of_stores() -> None:
+    """A load that overwrites them comes later in their queue; MATCH is in none with them."""
+    found = fields("STG.E.SYS [R2], R0;\nLDS R2, [R8];\nEXIT;")
+    assert found[0].read == 7 and not found[1].wait
+    found = fields("STG.E.SYS [R2], R0;\nMATCH.ANY R2, R8;\nEXIT;")
+    assert found[0].read != 7 and found[1].wait == 1 << found[0].read
+
+
 def test_sources_and_loads_do_not_share() -> None:
     """More loads than there are scoreboards; the addresses of some are overwritten at once."""
     loads = []

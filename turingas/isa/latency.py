@@ -123,7 +123,9 @@ class Latencies:
             # ptxas can have it both ways: with scoreboards, or without them and with enough distance. DMMA: always with
             scoreboards = i.base == "DMMA" or i.control.write != NONE or i.control.read != NONE
             return pipe if scoreboards else ""
-        return pipe if pipe in self.queues else ""
+        if pipe not in self.queues:
+            return ""
+        return f"{pipe} {i.base}" if "apart" in OPS[i.base].traits else pipe
 
     def variable(self, i: Instruction, write: Access) -> bool:
         """Whether this result arrives at no fixed time: readers must wait on the write scoreboard of ``i``, or of a

@@ -27,6 +27,7 @@ TRAITS = {
     "atomic": "reads and writes memory in one step: the order of two of them may show in what is left",
     "lanewise": "each lane accesses memory at an address of its own, as many bytes as the modifiers say",
     "lanes": "exchanges values with other lanes of the warp",
+    "apart": "keeps no order with others of its pipe: it reads its sources and delivers its results when it likes",
     "asks": "asks what something is, and touches no memory",
     "fence": "orders accesses to memory, and does nothing else",
     "arrives": "may end the phase of an mbarrier",

@@ -405,7 +405,7 @@ OPS = {
                 "vote.sync, activemask, __ballot_sync, __all_sync, __any_sync, __activemask", "VOTE.ANY R0, PT, P0",
                 opaque=True, traits="lanes"),
     "MATCH": lsu("the lanes that hold the same value", "match.any.sync, match.all.sync, __match_any_sync, __match_all_sync",
-                 "MATCH.ANY R0, R1", opaque=True, traits="lanes"),
+                 "MATCH.ANY R0, R1", opaque=True, traits="lanes apart"),
     "SHFL": lsu("warp shuffle: reads a register of another lane", "shfl.sync, __shfl_sync, __shfl_down_sync",
                 "SHFL.DOWN PT, R0, R1, 0x10, 0x1f", opaque=True, traits="lanes"),
     "CREDUX": op("r2ur", "the smallest or largest number of the warp", "redux.sync.min, redux.sync.max.abs.NaN.f32",
