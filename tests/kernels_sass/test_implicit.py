@@ -488,6 +488,8 @@ def test_no_finding_in_any(name):
     ({"TYPE": "FP32", "STAGES": 3}, "at least 4 STAGES with TYPE=FP32"), ({"TILE_N": 100}, "there are 128, 256"),
     ({"TILE_N": 256, "CLUSTER": 8}, "no room for the sums that 8 blocks send"),
     ({"CLUSTER": 3}, "there are 1, 2, 4, 8"),
+    ({"TYPE": "FP32", "PINGPONG": 1}, "PINGPONG=1 is for TILE_N=128 and 64, and not with TYPE=FP32"),
+    ({"TILE_N": 256, "PINGPONG": 1}, "there are no registers for more sums"),
 ])  # fmt: skip
 def test_values_that_do_not_exist(defines, message):
     with pytest.raises(AsmError, match=message):

@@ -16,9 +16,10 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
 from turingas.emulate import launch
 from turingas.isa import control
-from turingas.scheduler.moves import Moves, pins
+from turingas.scheduler.moves import EVICTION, EVICTIONS, Moves, pins
 
 STEPS = 12
+LDG_AND_STG = 0x81, 0x86  # the lower half of their opcodes
 REFUSED = 0.25  # of all steps: most that the linter may refuse
 FILES = ("memory.cu", "classics.cu", "async.cu", "matrices.cu", "control.cu", "groups.cu")
 
@@ -28,7 +29,9 @@ def found(kernel: Kernel) -> set[str]:
 
 
 def bare(words: Sequence[int], places: Iterable[int]) -> list[int]:
-    return [words[n] & ~control.MASK for n in places]
+    """Without control codes and hints for the caches, of which the latter change no result."""
+    plain = [words[n] & ~control.MASK for n in places]
+    return [word & ~(EVICTIONS << EVICTION) if word & 0xFF in LDG_AND_STG else word for word in plain]
 
 
 def walked(data: bytes, name: str) -> tuple[bytes, int, int]:
