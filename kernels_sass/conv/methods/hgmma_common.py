@@ -14,6 +14,16 @@ def wait(name, mbarrier, phase="phase"):
     return lines(f"{name}:", f"SYNCS.PHASECHK.TRANS64.TRYWAIT ready, {mbarrier}, {phase};", f"@!ready BRA {name};")
 
 
+def advance(at, phase, count):
+    """On to the next of ``count`` stages, or windows; behind the last one the phase (bit 31) changes."""
+    return f"""
+        UIADD3 {at}, {at}, 0x1, URZ;
+        UISETP.NE.AND UP1, UPT, {at}, {count}, UPT;
+        USEL {at}, {at}, URZ, UP1;
+        USEL UR15, URZ, 0x80000000, UP1;
+        LOP3.LUT {phase}, {phase}, UR15, RZ, 0x3c, !PT;"""
+
+
 def tile_quotient(q, x, reciprocal):
     """Whole, by way of floats: right as long as there are fewer than two million tiles."""
     return f"""
