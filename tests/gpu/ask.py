@@ -1,9 +1,9 @@
 """What only a card can answer: ``python -m tests.gpu.ask [WORD ...] [--device cuda:0] [--save FILE.npz]``.
 
-Each question is a process of its own, for a fault takes its process along, and runs the same kernel (tests/kernels/ask.cu,
-tiles.cu, test_tiles' OUT, products of wgmma.py) on the card and on the CPU device: a line for each, "=" where both say
-the same, "!" where they differ, "?" where the card said nothing, and "-" where the CPU device refuses and the card does
-not. FILE gets what was said otherwise, as arrays.
+Each question is a process of its own, for a fault takes its process along, and runs the same kernel
+(tests/kernels/ask.cu, tiles.cu, test_tiles' OUT, products of wgmma.py) on the card and on the CPU device: a line for
+each, "=" where both say the same, "!" where they differ, "?" where the card said nothing, and "-" where the CPU device
+refuses and the card does not. FILE gets what was said otherwise, as arrays.
 """
 
 from __future__ import annotations
@@ -70,30 +70,30 @@ WIDTHS = {
 }  # fmt: skip
 
 
+def texture(array: Array, device: str, _: Any, **options: Any) -> loader.Texture:
+    return loader.texture(array, **options, device=device)
+
+
 def texels(device: str, kind: str, width: int, filter: str = "point") -> dict[str, Array]:
-    """Which texel is nearest, up to 8 steps of 2^-24 beside the borders; ``bits``: how many of the fraction explain it."""
+    """The nearest texels, up to 8 steps of 2^-24 beside the borders; ``bits``: how many of the fraction explain it."""
     shape, more = NEAR[kind]
     axis = len(shape(width)) - 1 if kind in ("1d", "x", "layer") else 0
     index = np.arange(width, dtype=np.float32).reshape([-1 if n == axis else 1 for n in range(len(shape(width)))])
     array = np.ascontiguousarray(np.broadcast_to(index, shape(width)))
     edges = np.random.default_rng(0).integers(1, width, 512).astype(np.float64) / width
     x = (edges[:, None] + np.arange(-8, 9) * 2.0**-24).astype(np.float32).reshape(-1)
-    address = "clamp"
-    made = lambda module: loader.texture(  # noqa: E731
-        array, normalized=True, filter=filter, address=address, **more, device=str(module.device) if device != "cpu" else "cpu"
-    )
+    made = functools.partial(texture, array, device, normalized=True, filter=filter, **more)
     _, out = launched(device, cubin(), "near_" + kind, -(-len(x) // 256), 256, [made, x, np.zeros_like(x), len(x)])
-    bits = [n for n in range(18, 27) if (np.floor(np.floor(x.astype(np.float64) * 2.0**n) / 2.0**n * width) == out).all()]
+    exact = x.astype(np.float64)
+    bits = [n for n in range(18, 27) if (np.floor(np.floor(exact * 2.0**n) / 2.0**n * width) == out).all()]
     return {"bits": np.array(bits), "out": out}
 
 
 def cube(device: str) -> dict[str, Array]:
     """Directions of which two or three parts are the same: which face."""
-    faces = np.broadcast_to(np.arange(6, dtype=np.float32)[:, None, None] * 16, (6, 4, 4)) + np.arange(16, dtype=np.float32).reshape(4, 4)
+    faces = np.arange(6 * 16, dtype=np.float32).reshape(6, 4, 4)
     p = np.array([p for p in itertools.product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=3) if any(p)], np.float32).T.copy()
-    made = lambda module: loader.texture(  # noqa: E731
-        np.ascontiguousarray(faces), cube=True, normalized=True, device=str(module.device) if device != "cpu" else "cpu"
-    )
+    made = functools.partial(texture, faces, device, cube=True, normalized=True)
     n = p.shape[1]
     _, out = launched(device, cubin(), "cube", -(-n // 32), 32, [made, p, np.zeros(n, np.float32), n])
     return {"faces": out // 16, "texels": out}
@@ -102,29 +102,28 @@ def cube(device: str) -> dict[str, Array]:
 def halves(device: str, packed: bool, filter: str, dtype: str) -> dict[str, Array]:
     """What a texture gives as FP16."""
     rng = np.random.default_rng(5)
-    array = rng.normal(0, 300, (7, 9, 4)).astype(np.float32) * 2.0 ** rng.integers(-30, 12, (7, 9, 4)).astype(np.float32)
+    array = np.ldexp(rng.normal(0, 300, (7, 9, 4)), rng.integers(-30, 12, (7, 9, 4))).astype(np.float32)
     read = "element"
     if dtype != "float32":
         array, read = rng.integers(0, 256, array.shape).astype(np.uint8).view(dtype), "normalized"
     n = 256
     p = rng.uniform(0, 9, (2, n)).astype(np.float32)
-    made = lambda module: loader.texture(  # noqa: E731
-        array.astype(array.dtype), channels=4, filter=filter, read=read, device=str(module.device) if device != "cpu" else "cpu"
-    )
+    made = functools.partial(texture, array, device, channels=4, filter=filter, read=read)
     out = np.zeros((n, 2), np.uint32) if packed else np.zeros((n, 4), np.uint16)
     kernel = "tex_halves" if packed else "tex_half"
     p, out = launched(device, cubin(), kernel, -(-n // 32), 32, [made, p, out, n])
     return {"out": out.view(np.uint16), "places": p, "array": array}
 
 
-WORDS = np.array(
-    [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF, 0x100, 0x101, 0x1FF, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF, 0x10000,
-     0x10001, 0x12345678, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFF7F, 0xFFFFFF80, 0xFFFFFF81, 0xFFFF7FFF,
-     0xFFFF8000, 0xFFFF8001, 0xFFFFFFFE, 0xFFFFFFFF, 0x3F800000, 0x3F000000, 0x3F801000, 0x3F803000, 0x3F801001, 0x477FE000,
-     0x477FF000, 0x477FEFFF, 0x47800000, 0x33800000, 0x33000000, 0x33000001, 0x38800000, 0x387FFFFF, 0x7F800000, 0x7F800001,
-     0xFF800000, 0xFFC00000, 0xBF800000, 0xBF000000, 0x3B808081, 0x437F0000, 0x43800000, 0xC3000000, 0xC3008000, 0x00000400,
-     0x3C00, 0x3F7F0000, 0x40490FDB, 0xC0490FDB, 0x4B800000, 0x4B800001], np.uint32,
-)  # fmt: skip
+WORDS = np.array([
+    0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF, 0x100, 0x101, 0x1FF, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF,
+    0x10000, 0x10001, 0x12345678, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFF7F, 0xFFFFFF80,
+    0xFFFFFF81, 0xFFFF7FFF, 0xFFFF8000, 0xFFFF8001, 0xFFFFFFFE, 0xFFFFFFFF, 0x3F800000, 0x3F000000, 0x3F801000,
+    0x3F803000, 0x3F801001, 0x477FE000, 0x477FF000, 0x477FEFFF, 0x47800000, 0x33800000, 0x33000000, 0x33000001,
+    0x38800000, 0x387FFFFF, 0x7F800000, 0x7F800001, 0xFF800000, 0xFFC00000, 0xBF800000, 0xBF000000, 0x3B808081,
+    0x437F0000, 0x43800000, 0xC3000000, 0xC3008000, 0x00000400, 0x3C00, 0x3F7F0000, 0x40490FDB, 0xC0490FDB,
+    0x4B800000, 0x4B800001,
+], np.uint32)  # fmt: skip
 
 
 def formatted(device: str, dtype: str, channels: int) -> dict[str, Array]:
@@ -132,7 +131,7 @@ def formatted(device: str, dtype: str, channels: int) -> dict[str, Array]:
     words = np.stack([np.roll(WORDS, n) for n in range(4)], axis=1)
     with loader.load(cubin(), device) as module:
         shape = (len(words), channels) if channels > 1 else (len(words),)
-        surface = loader.surface(np.zeros(shape, dtype), channels=channels, device=str(module.device) if device != "cpu" else "cpu")
+        surface = loader.surface(np.zeros(shape, dtype), channels=channels, device=device)
         given = words if device == "cpu" else Buffer.of(words, module.device)
         module.kernel("formatted").launch(len(words) // 32, 32, surface, given)
         module.synchronize()
@@ -167,14 +166,14 @@ def elected(device: str) -> dict[str, Array]:
 def bank(device: str, cluster: tuple[int, int, int]) -> dict[str, Array]:
     """What the driver writes into bank 0 about clusters: sizes, reciprocals, counts."""
     places = (0x140, *range(0x144, 0x168, 4), 0x188)
-    lines = "".join(f"LDC R4, c[0x0][{at:#x}];\nSTG.E desc[UR4][R2.64+{4 * n:#x}], R4;\n" for n, at in enumerate(places))
+    each = (f"LDC R4, c[0x0][{at:#x}];\nSTG.E desc[UR4][R2.64+{4 * n:#x}], R4;\n" for n, at in enumerate(places))
     source = f""".arch sm_90
 .kernel bank
 .param out 8
 S2R R0, SR_TID.X;
 ULDC.64 UR4, c[0x0][0x208];
 LDC.64 R2, c[0x0][0x210];
-{lines}EXIT;
+{''.join(each)}EXIT;
 """
     grid = tuple(2 * n for n in cluster)
     (out,) = launched(device, assemble(source), "bank", grid, 32, [np.zeros(len(places), np.uint32)], cluster=cluster)
@@ -194,14 +193,14 @@ def wild(kind: str, count: int, seed: int) -> Array:
     """Any bits: half of them near 1, of the rest many NaNs, infinities, denormals, zeros. As words."""
     rng = np.random.default_rng(seed)
     if kind[0] != "f" and kind != "bf16":
-        small = rng.integers(0, 5, count, np.uint32)
-        return np.where(rng.integers(0, 2, count) > 0, small, rng.integers(0, 1 << 32, count, np.uint32)).astype(np.uint32)
+        small, any_ = rng.integers(0, 5, count, np.uint32), rng.integers(0, 1 << 32, count, np.uint32)
+        return np.where(rng.integers(0, 2, count) > 0, small, any_).astype(np.uint32)
     bits, exponent = {"f16": (16, 5), "bf16": (16, 8), "f32": (32, 8), "f64": (64, 11)}[kind]
     fraction = bits - 1 - exponent
     n = count * 32 // bits
     choice = rng.integers(0, 8, n)
-    e = np.select([choice < 4, choice == 4, choice == 5], [(1 << exponent - 1) - 1 + rng.integers(-9, 9, n), 0, (1 << exponent) - 1],
-                  rng.integers(0, 1 << exponent, n)).astype(np.uint64)  # fmt: skip
+    near, top = (1 << exponent - 1) - 1 + rng.integers(-9, 9, n), (1 << exponent) - 1
+    e = np.select([choice < 4, choice == 4, choice == 5], [near, 0, top], rng.integers(0, top, n)).astype(np.uint64)
     f = rng.integers(0, 1 << fraction, n, np.uint64)
     f = np.where(rng.integers(0, 4, n) == 0, f & np.uint64(3), f)
     made = rng.integers(0, 2, n).astype(np.uint64) << np.uint64(bits - 1) | e << np.uint64(fraction) | f
@@ -235,9 +234,9 @@ def red(device: str, name: str) -> dict[str, Array]:
 
 #: by the elements' type: the map's type, and the operations that the driver's words allow
 OF_MAPS = {
-    "f16": ("float16", ("add", "min", "max")), "bf16": ("bfloat16", ("add", "min", "max")), "f32": ("float32", ("add",)),
-    "f32.ftz": ("float32.ftz", ("add",)), "f64": ("float64", ("add",)), "s64": ("int64", ("min", "max")),
-    "u32": ("uint32", ("inc", "dec")),
+    "f16": ("float16", ("add", "min", "max")), "bf16": ("bfloat16", ("add", "min", "max")),
+    "f32": ("float32", ("add",)), "f32.ftz": ("float32.ftz", ("add",)), "f64": ("float64", ("add",)),
+    "s64": ("int64", ("min", "max")), "u32": ("uint32", ("inc", "dec")),
 }  # fmt: skip
 
 
@@ -253,7 +252,7 @@ def reduced_tile(device: str, kind: str, operation: str) -> dict[str, Array]:
         room[at : at + 1024] = old
         whole = room[at : at + 1024].view(stored).reshape(16, -1)
         there = whole if device == "cpu" else Buffer.of(whole, module.device)
-        made = loader.tensor_map(there, whole.shape, dtype=dtype) if dtype != stored else loader.tensor_map(there, whole.shape)
+        made = loader.tensor_map(there, whole.shape, **({} if dtype == stored else {"dtype": dtype}))
         given = new if device == "cpu" else Buffer.of(new, module.device)
         module.kernel(f"tile_{operation}").launch(1, 128, made, given)
         module.synchronize()
@@ -325,8 +324,8 @@ def programs() -> Array:
         pending, missing, given, drops = count, 0, False, 0
         program[0] = 0, count
         for step in program[1:]:
-            ways = [2, 6, 6] + [1, 1, 9] * (pending > 0) + [4] * (pending > 1) + [5] * (pending > 0 and count - drops > 1)
-            ways += [3, 3] * (missing > 0) + [7, 8] * given
+            ways = [2, 6, 6] + [1, 1, 9] * (pending > 0) + [4] * (pending > 1)
+            ways += [5] * (pending > 0 and count - drops > 1) + [3, 3] * (missing > 0) + [7, 8] * given
             what = int(rng.choice(ways))
             with_ = 0
             if what in (1, 4, 5):
@@ -353,7 +352,8 @@ def programs() -> Array:
 
 def lives(device: str) -> dict[str, Array]:
     given = programs()
-    _, out = launched(device, cubin(), "steps", PROGRAMS, 1, [given.reshape(-1), np.zeros((PROGRAMS, STEPS), np.uint32), STEPS])
+    out = np.zeros((PROGRAMS, STEPS), np.uint32)
+    _, out = launched(device, cubin(), "steps", PROGRAMS, 1, [given.reshape(-1), out, STEPS])
     return {"out": out, "programs": given}
 
 
@@ -361,15 +361,16 @@ def lives(device: str) -> dict[str, Array]:
 
 OF_DESCRIPTORS = [
     wgmma.Product(64, ("F16", "F16", "F32"), (128, 128)), wgmma.Product(64, ("F16", "F16", "F32"), (64, 32)),
-    wgmma.Product(64, ("F16", "F16", "F32"), (128, 64), (True, True)), wgmma.Product(32, ("F16", "F16", "F32"), (0, 0), (True, False)),
+    wgmma.Product(64, ("F16", "F16", "F32"), (128, 64), (True, True)),
+    wgmma.Product(32, ("F16", "F16", "F32"), (0, 0), (True, False)),
     wgmma.Product(32, ("TF32", "TF32", "F32"), (32, 128)), wgmma.Product(32, ("E4M3", "E4M3", "F32"), (None, 128)),
 ]  # fmt: skip
 ASKED = 192
 
 
 def descriptors(device: str, which: int, what: str) -> dict[str, Array]:
-    """``base``: base offsets 0 to 7 with the start moved by 0 to 7 rows of 128 bytes, of B and A. ``any``: random starts, offsets,
-    strides and base offsets, within the block's memory."""
+    """``base``: base offsets 0 to 7 with the start moved by 0 to 7 rows of 128 bytes, of B and A. ``any``: random
+    starts, offsets, strides and base offsets, within the block's memory."""
     p = OF_DESCRIPTORS[which]
     rng = np.random.default_rng(which)
     x = wgmma.operands(rng, p, ASKED)
@@ -393,15 +394,17 @@ def descriptors(device: str, which: int, what: str) -> dict[str, Array]:
     uniform[:, 4] = 0
     out = np.zeros_like(x.accumulators)
     made = wgmma.cubin(p)
-    out, *_ = launched(device, made, "product", ASKED, wgmma.THREADS, [out, image, x.in_registers, x.accumulators, uniform])
+    given = [out, image, x.in_registers, x.accumulators, uniform]
+    out, *_ = launched(device, made, "product", ASKED, wgmma.THREADS, given)
     return {"out": out, "uniform": uniform}
 
 
 # ---- what kernels print --------------------------------------------------------------------------------------------
 
 PRINTED = [
-    ("%*d|%.*f|%d", "6, a, 1, f, a"), ("%a", "f"), ("%A", "f"), ("%.3a", "f"), ("%-8d|%08d|%+d|% d|%#x|%#o", "a, a, a, a, a, a"),
-    ("%e|%E|%g|%G", "f, f, f, f"), ("%i|%u|%o|%x|%X", "-a, -a, a, 255, 255"), ("%c|%5c|%-5c|", "'x', 'y', 'z'"),
+    ("%*d|%.*f|%d", "6, a, 1, f, a"), ("%a", "f"), ("%A", "f"), ("%.3a", "f"),
+    ("%-8d|%08d|%+d|% d|%#x|%#o", "a, a, a, a, a, a"), ("%e|%E|%g|%G", "f, f, f, f"),
+    ("%i|%u|%o|%x|%X", "-a, -a, a, 255, 255"), ("%c|%5c|%-5c|", "'x', 'y', 'z'"),
     ("%.3s|%8.2s|%s", '"last", "last", ""'), ("%p", "(void*)0x1234"), ("%lu %llu %ld", "5ul, 1ull << 63, -5l"),
     ("%hd %hu", "70000, 70000"), ("%5%|%%", "0"), ("%f %f %f", "0. / 0., 1. / 0., -1. / 0."), ("%.0f %.20f", "f, f"),
     ("%d %d %d %d %d %d %d %d %d", "1, 2, 3, 4, 5, 6, 7, 8, 9"), ("%q", "a"), ("%10.4d|%-10.4d|", "a, a"),
@@ -453,10 +456,11 @@ def questions() -> dict[str, Question]:
         found[f"bank 0 of cluster {cluster}"] = "bank", (cluster,)
     for size in (4, 8, 16):
         found[f"cp.async zfill {size}"] = "filled", (size,)
-    for name in ("add_f16", "min_f16", "max_f16", "add_bf16", "min_bf16", "max_bf16", "add_f32", "add_f64", "inc_u32", "dec_u32",
-                 "min_s32", "max_s64", "add_u64"):  # fmt: skip
+    for name in ("add_f16", "min_f16", "max_f16", "add_bf16", "min_bf16", "max_bf16", "add_f32", "add_f64", "inc_u32",
+                 "dec_u32", "min_s32", "max_s64", "add_u64"):  # fmt: skip
         found[f"bulk reduction {name}"] = "reduced", (name,)
-    for name in ("and_b32", "or_b32", "xor_b32", "add_u32", "inc_u32", "dec_u32", "min_u32", "max_u32", "min_s32", "max_s32", "add_u64"):
+    for name in ("and_b32", "or_b32", "xor_b32", "add_u32", "inc_u32", "dec_u32", "min_u32", "max_u32", "min_s32",
+                 "max_s32", "add_u64"):  # fmt: skip
         found[f"bulk reduction in a cluster {name}"] = "far", (name,)
     for name in ("inc_u32", "dec_u32", "min_s32", "max_u32", "add_u32", "and_b32", "or_b32", "xor_b32", "add_u64"):
         found[f"red.async {name}"] = "red", (name,)
@@ -466,8 +470,9 @@ def questions() -> dict[str, Question]:
     for part in range(8):
         found[f"bytes of interleaved loads, part {part}"] = "heard", (part,)
     for what, (name, corners, place) in itertools.product((0, 1), (
-        ("above", ((1, 0), (0, 0)), (0, 0)), ("below", ((0, 0), (-2, 0)), (0, 3)), ("in the first row", ((1, 0), (0, 0)), (0, 1)),
-        ("in the last row", ((0, 0), (-2, 0)), (0, 2)), ("far below", ((0, 0), (0, 0)), (0, 5)),
+        ("above", ((1, 0), (0, 0)), (0, 0)), ("below", ((0, 0), (-2, 0)), (0, 3)),
+        ("in the first row", ((1, 0), (0, 0)), (0, 1)), ("in the last row", ((0, 0), (-2, 0)), (0, 2)),
+        ("far below", ((0, 0), (0, 0)), (0, 5)),
     )):  # fmt: skip
         found[f"im2col {('store', 'add')[what]}, first pixel {name}"] = "first_pixel", (what, corners, place)
     found["lives of mbarriers"] = "lives", ()
@@ -520,11 +525,12 @@ def verdict(ours: Any, theirs: Any) -> tuple[str, str]:
         if value.dtype.kind == "U" or mine.shape != value.shape:
             lines.append(f"{name}: card {short(value)} | CPU {short(mine)}")
             continue
-        off = (mine.reshape(-1).view(np.uint8).reshape(mine.size, -1) != value.reshape(-1).view(np.uint8).reshape(mine.size, -1)).any(1)
+        a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8).reshape(one.size, -1) for one in (mine, value))
+        off = (a != b).any(axis=1)
         at = int(off.argmax())
-        a, b = value.reshape(-1)[at], mine.reshape(-1)[at]
-        show = (lambda v: f"{int(v):#x}") if value.dtype.kind in "ui" else (lambda v: f"{v!r}")
-        lines.append(f"{name}: {int(off.sum())} of {value.size} differ, first at {at}: card {show(a)} | CPU {show(b)}")
+        show = "{:#x}" if value.dtype.kind in "ui" else "{!r}"
+        card, cpu = (show.format(one.reshape(-1)[at].item()) for one in (value, mine))
+        lines.append(f"{name}: {int(off.sum())} of {value.size} differ, first at {at}: card {card} | CPU {cpu}")
     return "=" if same else "!", "; ".join(lines)
 
 
@@ -542,7 +548,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if asked.device not in loader.devices():
         parser.error(f"{asked.device} is not there; there are: {', '.join(loader.devices())}")
-    chosen = {name: q for name, q in questions().items() if not asked.words or any(word in name for word in asked.words)}
+    wanted = lambda name: not asked.words or any(word in name for word in asked.words)  # noqa: E731
+    chosen = {name: question for name, question in questions().items() if wanted(name)}
     for made in (cubin, tiles.cubin):
         made()
     counts: dict[str, int] = {}
