@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -268,7 +269,10 @@ def test_kernels_of_the_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = turing("kernels", "--copy", "mine").output
     assert "conv/methods/winograd.sass" in listed and "Winograd convolution F(2x2,3x3)" in listed
-    assert "winograd_sm90/" not in listed and "sums.sass" not in listed
+    sources = [path.read_text() for path in Path("mine").rglob("*.sass")]
+    parts = {Path(name).name for text in sources for name in re.findall(r'include "(.+sass)"', text)}
+    assert len(parts) > 4 and not parts & {line.split()[0].rpartition("/")[2] for line in listed.splitlines()}
+    assert re.search(r"01_copy.sass +Step 1, copy: .* a thread$", listed, re.MULTILINE)  # a sentence
     assert turing("assemble", "mine/conv/methods/winograd.sass", "--arch", "sm_80").exit_code == 0
     assert turing("lint", "01_copy.sass", "--arch", "sm_80").exit_code == 0  # by its name
     assert turing("kernels", "--copy", "mine").exit_code == 1  # nothing is overwritten
