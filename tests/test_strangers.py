@@ -306,12 +306,18 @@ def test_what_a_notebook_shows():
     assert "assemble" in dir(turingas) and "__getattr__" not in dir(turingas)
 
 
+COPIED = ["report", "01_copy.sass", "--run", "f32[32]=arange f32[32]"]
+
+
 def test_another_module_called_loader(tmp_path):
     (tmp_path / "loader.py").write_text("def data(): pass\n")
-    for program in ("import kernels_sass", "import loader; from kernels_sass.winograd import Conv2d"):
+    for program in ("import kernels_sass", "import loader; from kernels_sass.winograd import Conv2d",
+                    "from turingas.testing import cuda"):  # fmt: skip
         done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
                               env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
         assert f"ImportError: {tmp_path}/loader.py is what Python imports as 'loader'" in done.stderr, done.stderr
-    done = subprocess.run([sys.executable, "-m", "turingas", "validate", "01_copy.sass"], cwd=tmp_path,
-                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
-    assert f"{tmp_path}/loader.py is what Python imports as 'loader'" in done.stderr and "Traceback" not in done.stderr
+    for words in (["validate", "01_copy.sass"], ["bench", "conv", "--show"], COPIED):
+        done = subprocess.run([sys.executable, "-m", "turingas", *words], cwd=tmp_path,
+                              capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+        assert f"{tmp_path}/loader.py is what Python imports as 'loader'" in done.stderr, words
+        assert "Traceback" not in done.stderr

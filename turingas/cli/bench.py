@@ -13,6 +13,7 @@ import click
 
 from turingas.cli.options import architecture, architectures, definitions, paths, several, sizes
 from turingas.cli.output import diagnosed
+from turingas.packages import check
 
 #: packages and modules with benches: a module that makes some names them in BENCH or BENCHES
 PLACES = ["kernels_sass.bench", "kernels_sass.micro", "turingas.speed"]
@@ -41,6 +42,8 @@ class Benches(click.Group):
 
 def benches() -> dict[str, Any]:
     """All ``Bench`` that there are, by name. Modules without any are not imported: they may want PyTorch or Triton."""
+    with diagnosed("bench"):
+        check("loader", "kernels_sass")
     found = {}
     for place in PLACES:
         spec = find_spec(place)
