@@ -25,8 +25,8 @@ def advance(at, phase, count):
 
 
 def past(at, phase, count):
-    """``at``, a uniform register, is stage or window number f, counted on beyond the ``count`` that there are; how often
-    that goes round changes the phase."""
+    """``at``, a uniform register, becomes stage or window f, which is counted on beyond the ``count`` that there are;
+    each time round changes the phase."""
     return lines(f"IMAD.HI.U32 g, f, {-(-2**32 // count)}, RZ;", f"IMAD h, g, {-count}, f;", f"R2UR {at}, h;",
                  "SHF.L.U32 g, g, 0x1f, RZ;", f"LOP3.LUT {phase}, {phase}, g, RZ, 0x3c, !PT;")
 
@@ -37,8 +37,8 @@ def past(at, phase, count):
 
 def first_turn():
     """The first group goes to ``turn``; what follows is for the second one."""
-    return lines("IADD3 others, -group, 0x4, RZ;", "IADD3 group, group, 0x1, RZ;", "ISETP.EQ.AND P2, PT, group, 0x2, PT;",
-                 "@P2 BRA turn;")
+    return lines("IADD3 others, -group, 0x4, RZ;", "IADD3 group, group, 0x1, RZ;",
+                 "ISETP.EQ.AND P2, PT, group, 0x2, PT;", "@P2 BRA turn;")
 
 
 def turn(tiles, end, left):
