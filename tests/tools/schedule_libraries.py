@@ -66,7 +66,7 @@ def rank(kernel: Kernel, seed: str = "") -> bytes:
 def draw(
     paths: Iterable[Path], count: int, largest: int, archs: set[str], seed: str = "", having: str = ""
 ) -> dict[str, list[Kernel]]:
-    """Architecture -> ``count`` kernels of at most ``largest`` instructions, one of them ``having``, if that is said."""
+    """Architecture -> ``count`` kernels of at most ``largest`` instructions, which have one named ``having``."""
     heaps: dict[str, list[tuple[int, int, bytes]]] = defaultdict(list)  # pickled: the rest of the file may go
     seen: set[tuple[str, str]] = set()
     number = 0
@@ -265,7 +265,8 @@ def main() -> int:
         for row in [row for row in rows if row.refused or row.found][:EXAMPLES]:
             print("  ", row.name, row.refused or row.example)
     if options.json:
-        asked = {name: getattr(options, name) for name in ("kernels", "largest", "at_least", "arch", "seed", "having", "order")}
+        names = ("kernels", "largest", "at_least", "arch", "seed", "having", "order")
+        asked = {name: getattr(options, name) for name in names}
         options.json.write_text(json.dumps(told(found, done, asked), indent=1) + "\n")
     return int(any(one["refused"] or one["findings"] for one in found.values()))
 
