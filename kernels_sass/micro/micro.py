@@ -65,3 +65,4 @@ TENSOR = _bench(
     "BGMMA, QGMMA), one and two warps a scheduler, and the latency from one product to the next on the same "
     "accumulator.",
 )  # fmt: skip
+BENCHES = SMEM, REGISTERS, TENSOR

@@ -27,6 +27,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel, Param
 from turingas.cubin.split import without_capsule
 from turingas.errors import AsmError, CubinError, LaunchError
+from turingas.isa.arch import chip
 from turingas.launch import find
 
 WARP = 32
@@ -214,8 +215,7 @@ def misfit(compiled: Any, original: bytes, tuned: bytes) -> str:
     except (CubinError, KeyError) as error:
         return f"it is no cubin of this kernel: {error}"
     target = getattr(compiled.metadata, "target", None)
-    major, minor = divmod(int(target.arch), 10) if target is not None else (0, 0)
-    if target is not None and not cubin.arch.startswith(f"sm_{major}{minor}"):
+    if target is not None and chip(cubin.arch) != f"sm_{target.arch}":
         return f"it is for {cubin.arch}, and Triton's kernel for sm_{target.arch}"
     limit = shared_limit()
     if limit and compiled.metadata.shared > limit:

@@ -274,8 +274,7 @@ def kernels(folder: Path | None, as_json: bool) -> None:
         found = []
         for path in packages.bundled():
             name = path.relative_to(packages.HOME / "kernels_sass").as_posix()
-            about = path.read_text("utf-8").lstrip("# ").split("\n")[0]
-            found.append({"name": path.name, "path": name, "about": about})
+            found.append({"name": path.name, "path": name, "about": packages.about(path)})
         if folder is not None:
             packages.copy(folder)
         if as_json:

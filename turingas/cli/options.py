@@ -244,7 +244,7 @@ LAUNCH = (
                  help="Threads in a block. [default: what Triton says beside its cubin, else 32]"),
     click.option("--shared", type=click.IntRange(min=0),
                  help="Bytes of dynamic shared memory. [default: what Triton says beside its cubin, else 0]"),
-    click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks of a cluster (from sm_90 on)."),
+    click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks in a cluster."),
     click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other."),
     click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error."),
     click.option("--stale", is_flag=True, help="Poison what a copy may still write; with --strict, use old values."),

@@ -111,8 +111,11 @@ def _run(
 
 def _ceilings(arch: str) -> Ceilings | None:
     """What `turingas bench roofline` measured on a GPU of this generation, where it has."""
-    from loader.bench import results
+    from turingas.packages import check
     from turingas.report.roofline import Ceilings
+
+    check("loader")
+    from loader.bench import results
 
     path = results.FOLDER / f"roofline_{arch.replace('_', '').rstrip('af')}.json"
     return Ceilings.of(json.loads(path.read_text())) if path.is_file() else None
