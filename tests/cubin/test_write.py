@@ -203,5 +203,5 @@ def test_uses_of_mbarriers_are_those_that_ptxas_tells():
     """So the source of a compiled kernel does not say them."""
     data = asynchronous.cubin()
     text = disassemble(Cubin.from_bytes(data))
-    assert text.count("SYNCS.") > 40 and "MBARRIERS" not in text and "MBARRIER_INSTR_OFFSETS" not in text
+    assert text.count("SYNCS.") > 40 and ".info MBARRIER" not in text and ".info NUM_MB" not in text
     assert assemble(text, "asynchronous.sass").to_bytes() == data
