@@ -611,6 +611,13 @@ def test_buffers(driver):
         assert (into == array + 1).all()
         with Stream() as stream:
             assert (buffer.copy_from(array, stream).numpy(stream=stream) == array).all()
+        with Buffer.of(array + 5) as other, Buffer.of(array[:2]) as smaller:
+            assert (buffer.copy_from(other).numpy() == array + 5).all() and (other.numpy() == array + 5).all()
+            with pytest.raises(LaunchError, match="of another shape"):
+                buffer.copy_from(smaller)
+        with pytest.raises(LaunchError, match="given back"):
+            buffer.copy_from(other)
+        buffer.copy_from(array)
         for wrong in (array[:2], array.astype(np.int32), array.T):
             with pytest.raises(LaunchError, match=r"the array is .*, the buffer int16\[3, 4\]"):
                 buffer.copy_from(wrong)
