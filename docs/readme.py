@@ -238,7 +238,8 @@ def _members(schema: dict[str, Any], place: str) -> Iterator[tuple[str, str, str
 def schedules(found: dict[str, Any]) -> Iterator[str]:
     """What `python -m tests.tools.schedule_libraries` saw: of each architecture, and with which commits."""
     heads = ("", "kernels, of those drawn", "instructions", "... of the largest",
-             "issue cycles relative to ptxas's: mean", "... of the worst kernel", "refused", "errors and warnings")  # fmt: skip
+             "issue cycles relative to ptxas's: mean", "... of the worst kernel", "refused",
+             "errors and warnings")  # fmt: skip
     yield row(*heads)
     yield "|---" * len(heads) + "|"
     for arch, one in found["archs"].items():
