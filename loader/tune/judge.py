@@ -101,13 +101,18 @@ class Proof(NamedTuple):
     blind: str = ""
 
 
-#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again);
-#: stalls alone ("stalls": and yields, by which rule); and what global accesses tell the caches ("hint")
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again); loops
+#: as Moves.arranged has them, if what has no fixed latency takes "longer"; stalls alone ("stalls": and yields, by which
+#: rule); and what global accesses tell the caches ("hint")
 STARTS: dict[str, dict[str, Any]] = {
     "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
     "reordered, other registers": {"reorder": True, "rename": True},
     "reordered, other registers, no yields": {"reorder": True, "rename": True, "yields": "natural"},
+    "loops for slow results": {"longer": 2.0, "rule": "natural"},
+    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
+    "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
     "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
     "loads pass by the L1": {"hint": ("LDG", "NA")},
@@ -268,6 +273,8 @@ class Judge:
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
+        if "longer" in how:
+            return self.arranged(how), (start,)
         if "stalls" in how:
             fields = [whole(word)._replace(stall=None) for word in own]
             if how["stalls"] == "natural":
@@ -284,6 +291,15 @@ class Judge:
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
         return tuple(words), (start,)
+
+    def arranged(self, how: dict[str, Any]) -> Words:
+        """The original with its loops as Moves.arranged has them."""
+        words: Words = tuple(self.kernel.words)
+        for first in self.moves(words).loops():
+            moves = self.moves(words)
+            found = moves.arranged(moves.block[first], **how)
+            words = words if found is None else tuple(found[0])
+        return words
 
     def _moves(self, words: Words) -> Moves:
         return Moves(self.made(words).kernel(self.order.kernel), self.pinned)
