@@ -114,8 +114,10 @@ STARTS: dict[str, dict[str, Any]] = {
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
-    "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
-    "loads pass by the L1": {"hint": ("LDG", "NA")},
+    "stores leave the caches first": {"hint": {"STG": "EF"}}, "loads leave the caches first": {"hint": {"LDG": "EF"}},
+    "loads and stores leave the caches first": {"hint": {"LDG": "EF", "STG": "EF"}},
+    "stores leave the caches first, loads last": {"hint": {"LDG": "EL", "STG": "EF"}},
+    "loads pass by the L1": {"hint": {"LDG": "NA"}},
 }  # fmt: skip
 
 
@@ -268,8 +270,9 @@ class Judge:
         """The original as the scheduler would have it, or with hints."""
         own, how = self.kernel.words, STARTS[start]
         if "hint" in how:
-            base, name = how["hint"]
-            words = with_hint(own, hinted(self.kernel, base), name)
+            words = own
+            for base, name in how["hint"].items():
+                words = with_hint(words, hinted(self.kernel, base), name)
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
