@@ -9,9 +9,11 @@ from __future__ import annotations
 import fcntl
 import functools
 import math
+import multiprocessing
 import os
 import statistics
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -51,6 +53,7 @@ FIRST_RUNS, SLOWER = 6, 1.01  # of a timing: who is slower by so much after that
 COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
+HANGS = 20.0  # seconds after which a launch is not waited for any longer
 KEPT_BYTES = 1 << 28  # of inputs that are kept on the GPU, to be there again quickly
 STRICT_INPUTS = 2  # ... of the strict run
 
@@ -114,8 +117,10 @@ STARTS: dict[str, dict[str, Any]] = {
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
-    "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
-    "loads pass by the L1": {"hint": ("LDG", "NA")},
+    "stores leave the caches first": {"hint": {"STG": "EF"}}, "loads leave the caches first": {"hint": {"LDG": "EF"}},
+    "loads and stores leave the caches first": {"hint": {"LDG": "EF", "STG": "EF"}},
+    "stores leave the caches first, loads last": {"hint": {"LDG": "EL", "STG": "EF"}},
+    "loads pass by the L1": {"hint": {"LDG": "NA"}},
 }  # fmt: skip
 
 
@@ -268,8 +273,9 @@ class Judge:
         """The original as the scheduler would have it, or with hints."""
         own, how = self.kernel.words, STARTS[start]
         if "hint" in how:
-            base, name = how["hint"]
-            words = with_hint(own, hinted(self.kernel, base), name)
+            words = own
+            for base, name in how["hint"].items():
+                words = with_hint(words, hinted(self.kernel, base), name)
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
@@ -322,7 +328,7 @@ class Judge:
             for number, seed in enumerate(inputs):
                 what = "strict mode" if strict else "bits"
                 try:
-                    with self.alone() if on_gpu else nullcontext():
+                    with self.alone() if on_gpu else nullcontext(), in_time() if on_gpu else nullcontext():
                         found = self._left(module, launch, seed, strict, wanted[number] if wanted else None)
                 except (DeviceError, CudaError) as error:
                     if getattr(error, "lost", False):
@@ -489,6 +495,21 @@ class Timer:
             if number >= 0:
                 found.append(self.events.times()[: len(replays)])
         return found
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """A worker process whose GPU is not done after ``HANGS`` seconds ends: others that share the GPU wait for it."""
+    if multiprocessing.parent_process() is None:
+        yield
+        return
+    clock = threading.Timer(HANGS, os._exit, (1,))
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:
