@@ -210,7 +210,7 @@ def info(file: str, as_json: bool) -> None:
 @click.argument("mnemonic", required=False)
 @ARCH
 @click.option("-k", "--search", "words", metavar="WORDS",
-              help="The mnemonics that have all of these words in their description, PTX or CUDA C++ names, or modifiers.")
+              help="Mnemonics with all of these words in description, PTX or CUDA C++ names, or modifiers.")
 @click.option("--descriptor", nargs=2, metavar="KIND VALUE",
               help="Decode a descriptor of a matrix product, or a tensor map (KIND tensor-map).")  # fmt: skip
 @click.option("--diff", "pair", nargs=2, metavar="ARCH ARCH", help="What differs between two architectures.")

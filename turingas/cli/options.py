@@ -247,7 +247,7 @@ LAUNCH = (
     click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks in a cluster."),
     click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other."),
     click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error."),
-    click.option("--stale", is_flag=True, help="Poison what an unfinished copy may write; with --strict, use old values."),
+    click.option("--stale", is_flag=True, help="Poison what copies may still write; with --strict, use old values."),
     races_option("Find races in shared memory"),
     click.option("--written", is_flag=True, help="Reading uninitialised memory is an error."),
     click.option("--budget", type=click.IntRange(min=1),
