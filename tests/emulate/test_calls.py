@@ -25,7 +25,7 @@ FORMATS = [
     ("%*d|%*.1f|%d", "6, a, 5, f, a", [6, 7, 5, 2.5, 7]),
     ("%a %c %d %.3s", "f, 'q', a, \"last\"", [2.5, ord("q"), 7, b"last"]),
     ("%.3a|%.1a|%.0a|%10.2A|%.15a", "f, 1.97, 1.5, -f, f", [2.5, 1.97, 1.5, -2.5, 2.5]),
-    ("%f|%8.2g|%G", "f * __longlong_as_double(-1), __longlong_as_double(-1), __longlong_as_double(-1)", [-math.nan] * 3),
+    ("%f|%8.2g|%G", ", ".join(["__longlong_as_double(-1)"] * 3), [-math.nan] * 3),
 ]
 
 

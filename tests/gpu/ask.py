@@ -420,8 +420,10 @@ def printed(device: str, which: int) -> dict[str, Array]:
     """A line of printf, by a process of its own: what the driver prints comes from C."""
     done = subprocess.run([sys.executable, "-m", "tests.gpu.ask", "--print", str(which), "--device", device],
                           capture_output=True, timeout=100)  # fmt: skip
-    text = done.stdout if done.returncode == 0 else b"! " + done.stderr.splitlines()[-1]
-    return {"text": np.array([text.decode(errors="replace")])}
+    if done.returncode:
+        error = next((line for line in done.stderr.splitlines() if b"rror: " in line), b"an error")
+        raise RuntimeError(error.decode(errors="replace"))
+    return {"text": np.array([done.stdout.decode(errors="replace")])}
 
 
 def printing(device: str, which: int) -> None:

@@ -2,8 +2,8 @@
 and where the guide leaves it open, what an H200 does (``tests/gpu/test_textures.py``).
 
 A texture of N texels in a dimension is looked up at u = x, or u = x N with normalized coordinates, of which 21 bits of
-the fraction count, or 22 or 23, by N (``MORE``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1 with
-the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
+the fraction count, or 22 or 23, by N (``MORE``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1
+with the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
 address mode says what a texel outside of 0 .. N - 1 is.
 
 Measured of filters: the weights of all texels are numbers of 8 bits too, their products rounded one dimension after the
@@ -26,7 +26,8 @@ from turingas.emulate.arrays import Array
 from turingas.texture import Bound, Image, Sampler
 
 WEIGHT = 256  # a weight is counted in these parts
-#: texels behind which one bit more than ``BITS`` of a normalized coordinate counts (an H100); of a volume's z half as many
+#: texels behind which one bit more than ``BITS`` of a normalized coordinate counts (an H100); of a volume's z half
+#: as many
 MORE = 1 << 13, 1 << 16
 BITS = 21
 TINY = float(np.finfo(np.float32).tiny)  # a coordinate below is 0
@@ -145,7 +146,7 @@ def fetch(bound: Bound, at: Sequence[Array], layer: Array | None) -> Array:
 def face(x: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
     """Of a direction: the face of a cube, and the place on it, 0 to 1 (the guide's table of cubemaps)."""
     ax, ay, az = abs(x), abs(y), abs(z)
-    on_z = (az >= ax) & (az >= ay)  # before y where they are the same: measured; y before x is a guess
+    on_z = (az >= ax) & (az >= ay)  # before y where they are the same, and y before x: measured
     on_y = ~on_z & (ay >= ax)
     on_x = ~on_z & ~on_y
     major = np.where(on_x, x, np.where(on_y, y, z))
