@@ -24,7 +24,7 @@ from docs import pictures, reference  # noqa: E402
 from loader.bench import figures as drawing  # noqa: E402
 from loader.bench import results  # noqa: E402
 from turingas import speed_shown  # noqa: E402
-from turingas.cli.bench import BENCHES, find  # noqa: E402
+from turingas.cli.bench import benches  # noqa: E402
 
 KEPT = ROOT / "build" / "made"
 ISA = [ROOT / "docs" / "reference.py", *(ROOT / "turingas" / "isa").glob("**/*.py")]
@@ -67,10 +67,11 @@ def pages() -> dict[str, Callable[[], str]]:
 def drawings() -> dict[str, Callable[[], str]]:
     """All pictures that there are, by their place in the site: of control codes, and of the results that are kept."""
     made: dict[str, Callable[[], str]] = {f"pictures/{name}.svg": draw for name, draw in pictures.PICTURES.items()}
+    every = benches()
     for path in sorted(results.FOLDER.glob("*.json")):
         found = json.loads(path.read_text())
         name = found.get("what", "").partition(" ")[2].split(" ")[0]  # of "bench NAME"
-        bench = find(name) if name in BENCHES else None
+        bench = every.get(name)
         for name, draw in bench.figures(found).items() if bench and bench.figures else ():
             made.setdefault(f"pictures/{name}.svg", lambda path=path, name=name, draw=draw: drawn(path, name, draw))
     return made

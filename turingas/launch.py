@@ -17,7 +17,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel, Param
 from turingas.cubin.pick import matching
 from turingas.errors import LaunchError, LaunchWarning
-from turingas.isa.arch import WORD_BYTES
+from turingas.isa.arch import WORD_BYTES, first_with
 from turingas.isa.instruction import Const, Mem, Reg, instruction
 from turingas.isa.isa import instruction_set
 from turingas.packages import callers_level
@@ -82,7 +82,8 @@ def cluster_of(kernel: Kernel, grid: Three, cluster: int | Sequence[int] | None)
     else:
         limit = kernel.facts.max_cluster
         if not limit:
-            raise LaunchError(f"{kernel.arch} has no clusters", "they begin with sm_90")
+            since = first_with(lambda one: one.max_cluster)
+            raise LaunchError(f"{kernel.arch} has no clusters", f"they begin with {since}")
         found = three(cluster, "cluster", (limit, limit, limit))
         if own is not None and found != own:
             raise LaunchError(f"cluster is {found}; {kernel.name} was compiled for clusters of {own}", "leave it out")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
+INCLUDES = re.compile(r'^\.include "(.+)"', re.MULTILINE)
 OURS = tuple(f"{HOME / name}{os.sep}" for name in ("turingas", "loader", "kernels_sass"))
 
 
@@ -41,7 +44,14 @@ def bundled() -> list[Path]:
     """The sources of kernels that come with the package, those that only others include not among them."""
     check("kernels_sass")
     found = sorted((HOME / "kernels_sass").rglob("*.sass"))
-    return [path for path in found if (path.parent / "__init__.py").exists() and path.name != "sums.sass"]
+    included = {path.parent / name for path in found for name in INCLUDES.findall(path.read_text("utf-8"))}
+    return [path for path in found if path not in included]
+
+
+def about(path: Path) -> str:
+    """The first sentence of a source."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text("utf-8").splitlines())
+    return re.split(r"(?<=[\w)])\.(?= |$)", " ".join(line[1:].strip() for line in lines))[0]
 
 
 def copy(folder: Path) -> None:

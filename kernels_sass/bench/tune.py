@@ -28,7 +28,7 @@ from loader.reference.problem import Problem, arrange
 from loader.reference.runner import FOLDER, Runner
 from loader.tune import command, launches
 from loader.tune.judge import Order
-from loader.tune.search import Found, Search
+from loader.tune.search import Search
 from loader.tune.triton import tune_triton
 from loader.validate import inputs, layer
 from loader.workers import GPUS, Workers
@@ -42,7 +42,7 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
 SEARCH = 300.0  # seconds for each kernel, at most
-PART = 0.7  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
+PART = 0.65  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
 WITHOUT = "`turingas tune` itself runs without one, on the CPU device, by a model"
 
 
@@ -70,9 +70,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     def measured(name: str, _: str, step: Callable[[float], None]) -> results.Json:
         left = len(set(asked.kernels) - file.settings.keys())
         now = time.monotonic()
-        return setting(name, asked, gpu, tell, now + max(0.0, end - now) / left)
+        return setting(name, asked, gpu, tell, workers, now + max(0.0, end - now) / left)
 
-    return file.fill({name: name for name in asked.kernels}, math.inf, tell, measured, summary, brief)
+    with Workers(asked.workers) as workers:  # of all kernels: to start one takes seconds
+        return file.fill({name: name for name in asked.kernels}, math.inf, tell, measured, summary, brief)
 
 
 def version() -> str:
@@ -84,12 +85,13 @@ def version() -> str:
 
 
 def setting(
-    name: str, asked: Asked, gpu: Device, tell: Callable[[str], None], until: float = math.inf
+    name: str, asked: Asked, gpu: Device, tell: Callable[[str], None], workers: Workers, until: float = math.inf
 ) -> results.Json:
     """The results for one kernel, or why there is none. ``until``: when it should be done (``time.monotonic``)."""
     before = measure.state(gpu)
     try:
-        made = of_triton(name, asked, tell, until) if name in TRITON else of_nvrtc(name, asked, tell, until)
+        of = of_triton if name in TRITON else of_nvrtc
+        made = of(name, asked, tell, workers, until)
     except (LaunchError, ImportError) as error:
         return {"status": str(error).splitlines()[0]}
     return {"status": "ok", **made, "state": {"before": before, "after": measure.state(gpu)}}
@@ -103,18 +105,14 @@ def begun(asked: Asked, until: float) -> Asked:
 # ---- NVRTC -------------------------------------------------------------------------------------------------------
 
 
-def of_nvrtc(name: str, asked: Asked, tell: Callable[[str], None], until: float = math.inf) -> results.Json:
+def of_nvrtc(
+    name: str, asked: Asked, tell: Callable[[str], None], workers: Workers, until: float = math.inf
+) -> results.Json:
     """A kernel of loader/reference, launched as the reference launches it."""
     order = order_of(name, layer(LAYER, BATCH), None, "cuda")
-    return command.json(searched(order, begun(asked, until), tell))
-
-
-def searched(order: Order, asked: Asked, tell: Callable[[str], None], rounds: int | None = None) -> Found:
-    """What a search comes to."""
     search = Search(order, asked.seed)
-    with Workers(asked.workers) as workers:
-        search.run(workers, rounds, asked.search, tell)
-        return search.proven(workers, 32, tell)
+    search.run(workers, None, begun(asked, until).search, tell)
+    return command.json(search.proven(workers, 32, tell))
 
 
 def order_of(name: str, p: Problem, arch: str | None, device: str) -> Order:
@@ -165,7 +163,9 @@ class _Kernel:
 # ---- Triton ------------------------------------------------------------------------------------------------------
 
 
-def of_triton(name: str, asked: Asked, tell: Callable[[str], None], until: float = math.inf) -> results.Json:
+def of_triton(
+    name: str, asked: Asked, tell: Callable[[str], None], workers: Workers, until: float = math.inf
+) -> results.Json:
     """A kernel of Triton, in its best configuration."""
     torch = measure.torch()
     if torch is None:
@@ -176,7 +176,7 @@ def of_triton(name: str, asked: Asked, tell: Callable[[str], None], until: float
     kernel[grid](*args, **constants)
     torch.cuda.synchronize()
     search = begun(asked, until).search
-    made = tune_triton(kernel, grid, args, meta=constants, seconds=search, workers=asked.workers, seed=asked.seed,
+    made = tune_triton(kernel, grid, args, meta=constants, seconds=search, workers=workers, seed=asked.seed,
                        tell=tell, fresh=True)  # fmt: skip
     if made.why:
         raise LaunchError(made.why)
@@ -246,7 +246,7 @@ BENCH = Bench(
         Option("--search", "search", "Seconds for each kernel. [default: 300]", float, least=1),
         Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
-        Option("--seconds", "seconds", "Divide so many among the kernels; the same command resumes.", float),
+        Option("--seconds", "seconds", "Divide this time among the kernels; the same command resumes.", float),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
 )  # fmt: skip

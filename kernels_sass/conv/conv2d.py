@@ -31,7 +31,6 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
-from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
@@ -127,15 +126,15 @@ class Conv2d:
         self.filters, self.channels = shape[:2]
         self._implicit: Implicit | None = None
         self._pad = sizes[1][0]
-        dtype = hgmma.precision_of(precision).dtype
+        dtype = implicit.precision_of(precision).dtype
         other = beyond(shape[2:], *sizes, precision)
-        if kernel == hgmma.NAME or other and kernel is None:
+        if kernel == implicit.NAME or other and kernel is None:
             self._closed = False
             self._be_implicit(weight, bias, sizes, device, other or f"kernel={kernel!r}", dtype)
             return
         if other:
             raise LaunchError(f"{other}: the kernel {kernel!r} is for filters of 3 x 3, stride 1, padding 0 or 1, fp32",
-                              f"leave kernel out, or say kernel={hgmma.NAME!r}")  # fmt: skip
+                              f"leave kernel out, or say kernel={implicit.NAME!r}")  # fmt: skip
         filter_floats(self.channels, self.filters)
         if splits is not None:
             Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
@@ -269,7 +268,7 @@ class Conv2d:
         self, weight: Any, bias: Any, sizes: tuple[Pair, Pair, Pair], device: Any, why: str, dtype: str
     ) -> None:
         """A layer by HGMMA; ``why``: what asks for it."""
-        if self.arch not in (None, hgmma.ARCH):
+        if self.arch not in (None, implicit.ARCH):
             raise LaunchError(*refused(f"{why}: the layer is for {self.arch}"))
         there = where("weight", weight, tuple(weight.shape), use="learned", dtype=dtype)[2]
         self.device = _device(device, there)
@@ -604,7 +603,7 @@ def beyond(filter: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair,
 def _multiplies(device: str) -> bool:
     """Whether a GPU has HGMMA, and costs of different kernels may be compared there."""
     gpu = cuda.device_named(device)
-    return gpu.runs(hgmma.ARCH) and arch_of(gpu) in FITTED
+    return gpu.runs(implicit.ARCH) and arch_of(gpu) in FITTED
 
 
 def _device(device: Any, weight: int) -> str | None:

@@ -29,7 +29,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.methods.hgmma import ARCH, PACK_THREADS, PACK_TILE, TILE_M, Precision
+from kernels_sass.conv.methods.hgmma import PACK_THREADS, PACK_TILE, TILE_M, Precision
 from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.conv.shape import check_layout
 from loader import cuda
@@ -44,6 +44,7 @@ Pair = tuple[int, int]
 Sizes = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 
+NAME, ARCH, precision_of = hgmma.NAME, hgmma.ARCH, hgmma.precision_of
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
 MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
@@ -309,12 +310,12 @@ class Implicit:
         self, weight: Any, bias: Any, stride: Pair, padding: Pair, dilation: Pair, relu: bool, layout: str,
         device: str | None, precision: str, schedule: Mapping[str, object], splits: int | None,
     ) -> None:  # fmt: skip
-        self.precision, self.relu, self.layout = hgmma.precision_of(precision), relu, layout
+        self.precision, self.relu, self.layout = precision_of(precision), relu, layout
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
         if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
             able = ", ".join(map(str, hgmma.CLUSTERS))
-            raise LaunchError(f"splits is {splits!r}; the kernel {hgmma.NAME!r} has {able}")
+            raise LaunchError(f"splits is {splits!r}; the kernel {NAME!r} has {able}")
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
@@ -653,7 +654,7 @@ def supported(device: str) -> None:
 
 def refused(why: str) -> tuple[str, str]:
     """Message and hint for where these layers cannot run."""
-    return (f"{why}, and this layer takes the kernel {hgmma.NAME!r}, which is for {ARCH} alone (H100, H200): its "
+    return (f"{why}, and this layer takes the kernel {NAME!r}, which is for {ARCH} alone (H100, H200): its "
             "products are HGMMA, fed by tensor copies",
             "elsewhere there are filters of 3 x 3, stride 1, dilation 1, padding 0 or 1, in fp32")  # fmt: skip
 

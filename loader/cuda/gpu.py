@@ -12,7 +12,7 @@ from typing import Any
 from loader.arrays import HOST
 from loader.cuda.errors import LOST, ContextLost, CudaError
 from turingas.errors import LaunchError
-from turingas.isa.arch import chip
+from turingas.isa.arch import ARCHS, runs_on
 
 DRIVERS = ("cuda.bindings.driver", "cuda.cuda")  # the second in cuda-python before 12.6
 
@@ -106,6 +106,7 @@ class Device:
         self.name = self.call("cuDeviceGetName", 100, self.handle).split(b"\0")[0].decode()
         self.major, self.minor = (self.attribute(f"COMPUTE_CAPABILITY_{n}") for n in ("MAJOR", "MINOR"))
         self.arch = f"sm_{self.major}{self.minor}"
+        self.early_launches = any(one.early_launches for name, one in ARCHS.items() if self.runs(name))
         self.shared_optin = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
 
     def __str__(self) -> str:
@@ -181,12 +182,8 @@ class Device:
         self.call("cuCtxSynchronize")
 
     def runs(self, arch: str) -> bool:
-        """Whether a cubin for ``arch`` runs here: the same major, no higher a minor version; sm_90a on 9.0 alone. That
-        of a family (sm_100f: 10.0, 10.3) does where one without the letter does."""
-        number = int(chip(arch).removeprefix("sm_"))
-        if arch.endswith("a"):
-            return number == 10 * self.major + self.minor
-        return number // 10 == self.major and number % 10 <= self.minor
+        """Whether a cubin for ``arch`` runs here."""
+        return runs_on(arch, self.major, self.minor)
 
     def where(self, address: int) -> int:
         """On which GPU memory lies; HOST when the driver does not know it."""

@@ -71,7 +71,14 @@ class Buffer:
                 "strides": None, "stream": None}  # fmt: skip
 
     def copy_from(self, array: Any, stream: Any = None) -> Buffer:
-        """Fill it with a numpy array of the same shape and type. Returns itself."""
+        """Fill it with a numpy array, or a buffer of the same GPU, of the same shape and type. Returns itself."""
+        if isinstance(array, Buffer):
+            if (array.shape, array.dtype, array.gpu) != (self.shape, self.dtype, self.gpu):
+                raise LaunchError("the buffer is of another shape, type or GPU")
+            array._check()
+            self._check()
+            self._copy("cuMemcpyDtoDAsync", self.address, array.address, stream)
+            return self
         array = np.asarray(array)
         self._same(array)
         array = np.ascontiguousarray(array)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from loader.cuda.gpu import Device
     from turingas.launch import Three
 
-EARLY = 9  # compute capability from which on a kernel may begin before the one before it has ended
 POINTER = 8  # bytes
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
 
@@ -153,7 +152,7 @@ def launch_attributes(gpu: Device, early: bool, cluster: Three | None, cooperati
         found.append(made)
         return driver.CUlaunchAttributeValue()
 
-    if early and gpu.major >= EARLY:
+    if early and gpu.early_launches:
         value = add("PROGRAMMATIC_STREAM_SERIALIZATION")
         value.programmaticStreamSerializationAllowed = 1
         found[-1].value = value

@@ -114,6 +114,7 @@ def described(names: Mapping[str, Any], path: str) -> Bench:
 
 #: types of torch that numpy has not, and what they are stored as
 STORED = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1", "bool": "u1"}
+POOL = 1_000_003  # floats that are drawn at most: no multiple of what strides are. Larger arrays repeat them
 DRAWN = ("float16", "float32", "float64", "bfloat16")
 
 
@@ -175,7 +176,8 @@ def _drawn(one: Json, random: np.random.Generator) -> Any:
         return _bytes(one["bytes"])
     if "data" in one:
         return np.frombuffer(bytearray(_bytes(one["data"])), one["dtype"])
-    found = random.standard_normal((one["size"],), np.float32)
+    size = one["size"]
+    found = np.resize(random.standard_normal(min(size, POOL), np.float32), size)  # drawn once, and then again
     if one["draw"] == "bfloat16":
         return (found.view(np.uint32) >> 16).astype(np.uint16)
     return found.astype(one["draw"])

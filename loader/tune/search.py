@@ -1,9 +1,9 @@
 """The search of `turingas tune`: a small population, of which each round makes children; the best of all go on.
 
-(mu + lambda) evolution: ``PARENTS`` candidates, the original the first of them; a round makes ``CHILDREN``, each by one
-to three moves from a parent that is drawn by chance (the first ones are what the scheduler makes of the original); the
-``PARENTS`` fastest of both are the next parents. On a GPU, whose times are never the same twice, parents are timed once
-more each round, and the median of a parent's times counts.
+(mu + lambda) evolution: ``PARENTS`` candidates, the original the first of them; a round makes ``CHILDREN`` (on GPUs
+``EACH`` for each worker, if that is more), each by one to three moves from a parent that is drawn by chance (the first
+ones are what the scheduler makes of the original); the ``PARENTS`` fastest of both are the next parents. On a GPU,
+whose times are never the same twice, parents are timed once more each round, and the median of a parent's times counts.
 All chance comes from the seed, the round and the number of the child, so the same search finds the same, however many
 workers it has and however often it was interrupted (where times are the model's, which do not vary).
 """
@@ -33,6 +33,8 @@ from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
 PARENTS, CHILDREN = 4, 16
+EACH = 3  # children of a round for each worker, where times are a GPU's and not the same twice anyway
+FAME = 8  # of those that were the best of a round
 INPUTS = 32  # random inputs on which the winner leaves the original's bits
 GAIN = 0.996  # of the original's time on a GPU: what is no faster than that is taken for chance
 WORD = 16  # bytes
@@ -81,6 +83,8 @@ class Search:
         self.original: Words = tuple(Cubin.from_bytes(order.cubin).kernel(order.kernel).words)
         self.population = [Member(self.original)]
         self.round, self.tried = 0, 0
+        self.children = CHILDREN  # of a round
+        self.fame: list[Member] = []  # who was the best of a round, the last ones
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
         self.refused: Counter[str] = Counter()
         self.history: list[float] = []
@@ -96,6 +100,8 @@ class Search:
             if isinstance(about, Lost):
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
+        if self.order.device != "cpu" and self.round == 0 and not self.done:
+            self.children = max(CHILDREN, EACH * workers.count)
         begin = time.monotonic()
         end = begin + seconds
         try:
@@ -115,8 +121,8 @@ class Search:
 
     def _round(self, workers: Workers, tell: Tell, late: Callable[[], bool]) -> None:
         again = len(self.population) if self.order.device != "cpu" else 0
-        tasks = [self._child(number) for number in range(CHILDREN)]
-        tasks += [Child(self.order, one.words, (self.seed, self.round, CHILDREN + n), math.inf, True)
+        tasks = [self._child(number) for number in range(self.children)]
+        tasks += [Child(self.order, one.words, (self.seed, self.round, self.children + n), math.inf, True)
                   for n, one in enumerate(self.population[:again])]  # fmt: skip
         todo = [number for number in range(len(tasks)) if number not in self.done]
         for place, outcome in workers.run(evaluate, [tasks[number] for number in todo], late):
@@ -132,14 +138,16 @@ class Search:
         random = np.random.default_rng((self.seed, self.round, number))
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        start = list(STARTS)[number] if self.round == 0 and number < len(STARTS) else ""
+        which = self.round * self.children + number
+        start = list(STARTS)[which] if which < len(STARTS) else ""
         return Child(self.order, parent.words, (self.seed, self.round, number), bar, start=start)
 
     def _select(self) -> None:
         """The parents of the next round."""
-        self.tried += sum(number < CHILDREN for number in self.done)
+        self.tried += sum(number < self.children for number in self.done)
         self.refused.update(outcome.why.partition(":")[0] for outcome in self.done.values() if outcome.why)
         self.population = self._ranked()[:PARENTS]
+        self.fame = [one for one in self.fame if one.words != self.best.words][1 - FAME :] + [self.best]
         self.done = {}
         self.round += 1
         self.history.append(round(self.best.figure, 5))
@@ -152,7 +160,7 @@ class Search:
         for number, outcome in sorted(self.done.items()):
             if outcome.why:
                 continue
-            if number >= CHILDREN:
+            if number >= self.children:
                 known[outcome.words].times.append(outcome.figure)
             elif outcome.words not in known and outcome.figure < 1.0:
                 parent = self._parent(number)
@@ -168,16 +176,24 @@ class Search:
     def proven(self, workers: Workers, inputs: int, tell: Tell) -> Found:
         """The fastest candidate that keeps what is promised: linted, strict, and the same bits on new inputs."""
         limit = 1.0 if self.order.device == "cpu" else GAIN
-        for member in self._ranked()[:PARENTS]:
-            if member.words == self.original or member.figure >= limit:
-                continue
-            for _, proof in workers.run(prove, [(self.order, member.words, inputs)]):
+        first = self._ranked()[:PARENTS]
+        known = {one.words for one in first}
+        others = sorted((one for one in self.fame if one.words not in known), key=lambda one: one.figure)
+        members = [one for one in [*first, *others] if one.words != self.original and one.figure < limit]
+        some = max(1, min(PARENTS, workers.count))
+        for start in range(0, len(members), some):
+            part = members[start : start + some]
+            proofs = {}
+            for number, proof in workers.run(prove, [(self.order, one.words, inputs) for one in part]):
                 if isinstance(proof, Lost):
                     proof = Proof(math.inf, 0, 0, proof.why)
-                if proof.figure < limit:
-                    return self._found(member, proof)
-                why = proof.why or f"it took {proof.figure:.4f} of the time when it was measured again"
-                tell(f"a candidate is not taken: {why}")
+                proofs[number] = proof
+                if proof.figure >= limit:
+                    why = proof.why or f"it took {proof.figure:.4f} of the time when it was measured again"
+                    tell(f"a candidate is not taken: {why}")
+            best = min(range(len(part)), key=lambda number: proofs[number].figure)
+            if proofs[best].figure < limit:
+                return self._found(part[best], proofs[best])
         return self._found(Member(self.original), None)
 
     def _found(self, member: Member, proof: Proof | None) -> Found:
@@ -185,7 +201,7 @@ class Search:
         figure, inputs, strict = (proof.figure, proof.inputs, proof.strict) if proof else (1.0, 0, 0)
         return Found(
             cubin, proof is not None, figure, member.moves, inputs, strict, self.round, self.tried,
-            dict(self.refused.most_common()), self.history, self.about,
+            dict(self.refused.most_common()), self.history, {**self.about, "blind": proof.blind if proof else ""},
         )  # fmt: skip
 
     # -- the file
@@ -203,8 +219,9 @@ class Search:
             return
         state = {
             **self.facts(), "round": self.round, "tried": self.tried, "refused": dict(self.refused),
-            "history": self.history,
+            "history": self.history, "children in a round": self.children,
             "population": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.population],
+            "fame": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.fame],
             "done": {n: {**one._asdict(), "figure": str(one.figure), "words": pack(one.words)}
                      for n, one in sorted(self.done.items())},
         }  # fmt: skip
@@ -221,8 +238,11 @@ class Search:
                 raise LaunchError(f"{path} is of another search: {', '.join(other)} differ", "leave --resume out")
             self.round, self.tried = state["round"], state["tried"]
             self.refused, self.history = Counter(state["refused"]), state["history"]
-            self.population = [Member(unpack(one["words"]), tuple(one["moves"]), one["times"])
-                               for one in state["population"]]  # fmt: skip
+            self.children = state["children in a round"]
+            self.population, self.fame = (
+                [Member(unpack(one["words"]), tuple(one["moves"]), one["times"]) for one in state[name]]
+                for name in ("population", "fame")
+            )
             self.done = {int(n): Outcome(unpack(one["words"]), tuple(one["moves"]), float(one["figure"]), one["why"])
                          for n, one in state["done"].items()}  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel, Param
 from turingas.cubin.split import without_capsule
 from turingas.errors import AsmError, CubinError, LaunchError
+from turingas.isa.arch import chip
 from turingas.launch import find
 
 WARP = 32
@@ -58,7 +60,7 @@ def tune_triton(
     check: Mapping[str, Any] | None = None,
     seconds: float = SECONDS,
     rounds: int | None = None,
-    workers: str = GPUS,
+    workers: str | Workers = GPUS,
     seed: int = 0,
     inputs: int = INPUTS,
     folder: str | os.PathLike[str] | None = None,
@@ -72,7 +74,8 @@ def tune_triton(
     ``args``: the arguments, tensors or numpy arrays and numbers, in the order of the function's; ``meta``: those given
     by name, constexprs and options such as ``num_warps``. ``check``: grid and block of the launch on the CPU device
     (the grid's first block unless it says so). The other options are those of ``turingas tune``; ``workers`` "here"
-    searches in this process, whose GPU is of no more use once a candidate reads a wrong address.
+    searches in this process, whose GPU is of no more use once a candidate reads a wrong address; a ``loader.workers.
+    Workers`` that is there already stays open.
 
     Floats are drawn anew for every comparison, integers stay what they are in ``args``, which are not written.
     What is found is kept in ``folder`` (TURINGAS_CACHE, ~/.cache/turingas) by the hash of the original cubin, and taken
@@ -93,7 +96,7 @@ def tune_triton(
             why = put(compiled, original, data) if facts["gained"] else ""
             return Tuned(compiled, facts["gained"] and not why, facts["figure"], why, True, facts)
         order = order_of(compiled, original, grid(values) if callable(grid) else grid, values, check or {})
-        with Workers(workers) as pool:
+        with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers) as pool:
             search = Search(order, seed)
             search.run(pool, rounds, seconds, tell)
             found = search.proven(pool, inputs, tell)
@@ -212,8 +215,7 @@ def misfit(compiled: Any, original: bytes, tuned: bytes) -> str:
     except (CubinError, KeyError) as error:
         return f"it is no cubin of this kernel: {error}"
     target = getattr(compiled.metadata, "target", None)
-    major, minor = divmod(int(target.arch), 10) if target is not None else (0, 0)
-    if target is not None and not cubin.arch.startswith(f"sm_{major}{minor}"):
+    if target is not None and chip(cubin.arch) != f"sm_{target.arch}":
         return f"it is for {cubin.arch}, and Triton's kernel for sm_{target.arch}"
     limit = shared_limit()
     if limit and compiled.metadata.shared > limit:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cubin import cubins
+from tests.emulate import asynchronous
 from turingas.assembler import assemble
 from turingas.cubin import elf, nvinfo
 from turingas.cubin.cubin import Cubin
@@ -171,3 +172,36 @@ def test_program_headers_are_kept(segments):
     again = Cubin.from_bytes(cubin.to_bytes())
     assert again.header.segments == segments and len(again.elf.segments) == (0, 2, 3)[segments]
     assert check(again) == []
+
+
+MBARRIERS = """
+.arch sm_90
+.kernel k
+SYNCS.EXCH.64 URZ, [UR4+0x8], UR6;
+SYNCS.ARRIVE.TRANS64 RZ, [UR4], R2;
+SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R3+URZ+0x10], RZ;
+SYNCS.ARRIVE.TRANS64.RED.A0TX RZ, [UR4], R2;
+SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+UR4], RZ;
+SYNCS.PHASECHK.TRANS64 P0, [UR4], RZ;
+EXIT;
+"""
+
+
+def test_uses_of_mbarriers_are_told():
+    """compute-sanitizer asks for them. An arrival with bytes to come is not told, as ptxas does not tell it."""
+    made = Cubin.from_bytes(assemble(MBARRIERS, "k.sass").to_bytes())
+    infos = {info.name: info for info in nvinfo.parse(made.elf.section(".nv.info.k").data)}
+    assert infos["NUM_MBARRIERS"].value == 1
+    words = infos["MBARRIER_INSTR_OFFSETS"].words
+    assert [words[n : n + 4] for n in range(0, len(words), 4)] == [
+        (0x00, 0xFF, 0x8, 0x40100), (0x20, 3, 0x10, 0x3F0101), (0x30, 0xFF, 0, 0x4010C), (0x40, 3, 0, 0x4010A),
+        (0x50, 0xFF, 0, 0x40106),
+    ]  # fmt: skip
+
+
+def test_uses_of_mbarriers_are_those_that_ptxas_tells():
+    """So the source of a compiled kernel does not say them."""
+    data = asynchronous.cubin()
+    text = disassemble(Cubin.from_bytes(data))
+    assert text.count("SYNCS.") > 40 and ".info MBARRIER" not in text and ".info NUM_MB" not in text
+    assert not check(Cubin.from_bytes(data))

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from tests.docs.pages import DOCS, ROOT, listings
 from turingas.isa import table
-from turingas.isa.arch import ALL
+from turingas.isa.arch import ALL, ARCHS
 
 #: the number of an architecture, or a comparison of its name
 ASKS = re.compile(
-    r"""\bsm\b *(?:>=|<=|==|!=|>|<|in\b)|\.sm\b|\barch(?:\.name)?\b *(?:==|!=|in) *[("]+sm|int\(arch(?:\.name)?\["""
+    r"""\bsm\b *(?:>=|<=|==|!=|>|<|in\b)|\.sm\b|\b(?:arch(?:\.name)?|ARCH)\b *(?:==|!=|(?:not )?in) *[("]+sm"""
+    r"""|int\(arch(?:\.name)?\[|\.(?:major|minor) *(?:>=|<=|==|!=|>|<)"""
 )
 CLOCKS = ("loader/timing.py",)  # .sm is the clock of the SMs there
+NUMBERS = {one.sm for one in ARCHS.values()}
+
+
+def listed(text: str) -> bool:
+    """Whether Python has a dict, or a list of another kind, of three or more numbers of architectures."""
+    found: list[list[ast.expr | None]] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            found.append(node.keys)
+        elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            found.append([*node.elts])
+    values = ([getattr(one, "value", None) for one in each] for each in found if len(each) > 2)
+    return any(set(each) <= NUMBERS for each in values)
 
 
 def test_all_places():
@@ -22,12 +37,14 @@ def test_all_places():
     asking = {
         path.relative_to(ROOT).as_posix()
         for folder in ("turingas", "loader", "kernels_sass")
-        for path in (ROOT / folder).rglob("*.py")
+        for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.sass")]
         if ASKS.search(re.sub(r"clocks?\.sm|after\.sm", "", uncommented(path.read_text())))
+        or (path.suffix == ".py" and listed(path.read_text()))
     }
     assert asking - set(CLOCKS) == {"turingas/isa/arch.py"}
     assert ASKS.search("if facts.sm >= 90:") and ASKS.search('if arch in ("sm_86", "sm_90")')
-    assert ASKS.search("return int(arch[3:5])")
+    assert ASKS.search("return int(arch[3:5])") and ASKS.search("if gpu.major >= EARLY:")
+    assert ASKS.search('if ARCH != "sm_90a":') and listed("UNITS = {70: 1, 75: 2, 80: 3}") and not listed("(70, 1, 80)")
 
 
 def uncommented(text: str) -> str:

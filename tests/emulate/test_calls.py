@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import re
 
 import numpy as np
 import pytest
@@ -20,8 +22,10 @@ FORMATS = [
     ("%s|%6s|%-6s|%.2s", '"one", "two", "", "three"', [b"one", b"two", b"", b"three"]),
     ("%c%c %%", "'x', 'y'", [ord("x"), ord("y")]),
     ("%lld %llx %hd", "-1LL << 40, 1LL << 40, 65537", [-(1 << 40), 1 << 40, 65537]),
-    ("%*d|%.*f|%d", "6, a, 1, f, a", [6, 7, 1, 2.5, 7]),
+    ("%*d|%*.1f|%d", "6, a, 5, f, a", [6, 7, 5, 2.5, 7]),
     ("%a %c %d %.3s", "f, 'q', a, \"last\"", [2.5, ord("q"), 7, b"last"]),
+    ("%.3a|%.1a|%.0a|%10.2A|%.15a", "f, 1.97, 1.5, -f, f", [2.5, 1.97, 1.5, -2.5, 2.5]),
+    ("%f|%8.2g|%G", ", ".join(["__longlong_as_double(-1)"] * 3), [-math.nan] * 3),
 ]
 
 
@@ -43,7 +47,13 @@ def source():
             x[threadIdx.x] = printf("");
             assert(x[3] == 0 && "three");
             if (x[4]) x[5] = (int)(long long)malloc(4); }}
-        extern "C" __global__ void bytes(int* x) {{ printf("%d %hhu", x[0], x[0]); }}
+        extern "C" __global__ void lacking(int which) {{
+            if (which == 0) printf("%hhu %d", which, 1);
+            if (which == 1) printf("%zu %d", sizeof(int), 1);
+            if (which == 2) printf("%jd %d", 1LL, 1);
+            if (which == 3) printf("%td %d", 1LL, 1);
+            if (which == 4) printf("%.*f %d", which, 2.5, 1);
+            if (which == 5) printf("%5%|%%"); }}
         extern "C" __global__ void trap(int* x) {{ if (threadIdx.x == 3) __trap(); x[threadIdx.x] = 1; }}"""
 
 
@@ -61,11 +71,23 @@ def test_formats(kernels, which, capsys):
     assert result[0] == len(values)
 
 
-def test_a_size_that_cuda_lacks(kernels):
-    """%hhu of 257 is 1 in C and was 37 on an H200 (tests/gpu/test_calls.py, when it still asked): neither is right."""
-    with pytest.raises(DeviceError, match="printf: %hhu: CUDA has the sizes h, l and ll, not hh") as caught:
-        kernels.kernel("bytes").launch(1, 1, np.full(1, 257, np.int32))
+@pytest.mark.parametrize("which, form, why", [
+    (0, "%hhu", "the sizes h, l and ll, not hh"),
+    (1, "%zu", "the sizes h, l and ll, not z"),
+    (2, "%jd", "the sizes h, l and ll, not j"),
+    (3, "%td", "the sizes h, l and ll, not t"),
+    (4, "%.*f", r"a precision of digits, not \*"),
+])  # fmt: skip
+def test_what_cuda_lacks(kernels, which, form, why):
+    """An H100 prints rubbish for these, or for what follows them."""
+    with pytest.raises(DeviceError, match=f"printf: {re.escape(form)}: CUDA has {why}\n") as caught:
+        kernels.kernel("lacking").launch(1, 1, which)
     assert caught.value.kind == "unsupported"
+
+
+def test_a_percent_sign_with_a_width(kernels):
+    """An H100 leaves it as it is; C prints the sign alone."""
+    assert kernels.kernel("lacking").launch(1, 1, 5).printed == "%5%|%"
 
 
 def test_order(kernels):

@@ -1,7 +1,15 @@
 """Conv2d by HGMMA on a card: random layers in every precision and layout, the cases of the CPU device, and PyTorch's
-streams and graphs."""
+streams and graphs.
+
+    python -m tests.gpu.test_implicit    # small layers of all ways, for compute-sanitizer
+"""
 
 from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +19,7 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cuda import Buffer
 from loader.reference.problem import arrange, relative_error
-from tests.kernels_sass.test_implicit import BOUNDS, CASES, rounded, truth, wide, windows  # noqa: F401
+from tests.kernels_sass.test_implicit import BOUNDS, CASES, SHARED, rounded, truth, wide, windows  # noqa: F401
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 ARCHS = ("sm_90",)
@@ -109,3 +117,33 @@ def test_windows(windows, precision, kind):  # noqa: F811
         sizes = n, -(-c // 8) * 8, h, w, -(-k // 8) * 8, r, s
         padding = int(random.integers(r)), int(random.integers(s))
         assert off(*sizes, precision, padding=padding, more=bool(case % 2)) < BOUNDS[precision], (sizes, padding)
+
+
+def small() -> int:
+    """Layers of all ways: plain, blocks that share tiles, warp groups in turns, windows of both kinds."""
+    ways = [(precision, sizes, {**options, **more}) for precision, options, sizes, more in CASES]
+    ways += [(precision, sizes, more) for precision, sizes, more, _ in SHARED]
+    for more in ({"PINGPONG": 1}, {"WINDOWS": 2, "KEEP": 0}, {"WINDOWS": 2, "KEEP": 1}):
+        schedule = {"kernel": hgmma.NAME, "schedule": {"TILE_N": 64, **more}, "padding": 1}
+        ways += [(precision, (4, 64, 20, 18, 64, 3, 3), schedule) for precision in ("tf32", "fp16")]
+    with patch.dict(sys.modules, torch=None):  # type: ignore[dict-item]  # its kernels are not to be watched
+        for precision, sizes, options in ways:
+            found = off(*sizes, precision, **options)
+            print(f"{precision} {sizes} {options} {found:.1e}", flush=True)
+            assert found < BOUNDS[precision]
+    print(f"{len(ways)} layers")
+    return len(ways)
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck"])
+def test_sanitizer(tool):
+    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if found is None:
+        pytest.skip("compute-sanitizer is not here")
+    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_implicit"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "SUMMARY: 0 errors" in done.stdout, (done.stdout + done.stderr)[-6000:]
+
+
+if __name__ == "__main__":
+    small()

@@ -1,4 +1,4 @@
-// Copies of tiles through tensor maps, one kernel for each rank and direction. Compiled by tests/emulate/tiles.py.
+// Copies through tensor maps: a kernel for each rank, mode (tile, im2col), direction and reduction. Compiled by tests/emulate/tiles.py.
 struct alignas(64) Map { unsigned long long opaque[16]; };
 typedef unsigned long long u64;
 typedef unsigned int u32;
@@ -79,7 +79,8 @@ LOAD(load4, "4d", "tile", C4, "") LOAD(load5, "5d", "tile", C5, "")
 LOAD(columns3, "3d", "im2col", C3, O3) LOAD(columns4, "4d", "im2col", C4, O4) LOAD(columns5, "5d", "im2col", C5, O5)
 STORES(1, "1d", C1) STORES(2, "2d", C2) STORES(3, "3d", C3) STORES(4, "4d", C4) STORES(5, "5d", C5)
 
-// what a card does where nothing is documented: a wait that ends, all of shared memory, the mbarrier's word
+// Where nothing is documented, what a card does: waits at most `polls` times, and tells all of shared memory and the
+// mbarrier's word.
 #define PROBE(name, d, mode, coordinates, offsets)                                                                     \
     extern "C" __global__ void name(const __grid_constant__ Map map, u32* out, u32* told, At at, u32 bytes, u32 dump,  \
                                     u32 polls) {                                                                       \
@@ -99,7 +100,7 @@ STORES(1, "1d", C1) STORES(2, "2d", C2) STORES(3, "3d", C3) STORES(4, "4d", C4) 
             for (; polls && !done; polls--)                                                                            \
                 asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"  \
                              : "=r"(done) : "r"(b) : "memory");                                                        \
-            u64 word; /* not bar: for all that C++ shows it is never written, and one card's answers had 0 of it */    \
+            u64 word; /* by PTX: C++ sees nobody write bar, and may take it for 0 (so it did in one card's answers) */ \
             asm volatile("ld.shared.b64 %0, [%1];" : "=l"(word) : "r"(b) : "memory");                                  \
             told[0] = done, told[1] = polls, told[2] = (u32)word, told[3] = (u32)(word >> 32);                         \
         }                                                                                                              \

@@ -26,7 +26,8 @@ from loader.bench.measure import Contender, Data
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
 from tests.kernels_sass.card import SMALL, call, row
-from turingas.cli.bench import BENCHES, Benches, find
+from turingas.cli import bench as commands
+from turingas.cli.bench import Benches, benches
 from turingas.errors import LaunchError
 
 SOME = [word for name in ("cudnn", "torch", "tf32", "fp16", "opencnn") for word in ("--rivals", name)]
@@ -548,15 +549,29 @@ def test_wrong_usage(no_gpu):
         assert call(*words).exit_code == 2, words
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", benches())
 def test_each_bench_tells_its_command(name):
     """What the command asks for, its bench takes."""
-    bench, command = find(name), Benches(name="bench").get_command(None, name)
+    bench, command = benches()[name], Benches(name="bench").get_command(None, name)
     assert bench.name == command.name == name and bench.short and command.help
     names = {parameter.name for parameter in command.params}
     wanted = {"path", "show", *({"figures"} if bench.figures else ()), *(option.to for option in bench.options)}
     assert names == wanted
     assert all(option.help for option in bench.options if option.names.startswith("-"))
+
+
+def test_a_bench_is_one_module(tmp_path, monkeypatch):
+    """One more, in a module of its own, that nobody else names."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/__init__.py").write_text("")
+    (tmp_path / "more/wants.py").write_text("import nobody_has_this\n")
+    (tmp_path / "more/invented.py").write_text(
+        "from loader.bench.bench import Bench\n"
+        "BENCH = Bench('invented', 'Says so.', 'Says so at length.', (), lambda *of: {'settings': {}}, print)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(commands, "PLACES", [*commands.PLACES, "more"])
+    assert "invented   Says so." in call("--help").output and "{'settings': {}}" in call("invented").output
 
 
 def test_a_bench_is_imported_when_it_is_wanted():

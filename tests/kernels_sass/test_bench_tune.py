@@ -68,7 +68,8 @@ def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
     """Each kernel has its part of what is left, of which the search takes some; what took less leaves more."""
     parts = []
 
-    def setting(name, asked, gpu, tell, until):
+    def setting(name, asked, gpu, tell, workers, until):
+        assert str(workers) == "1 process"  # the same for all
         parts.append(until - time.monotonic())
         return {"status": "ok", "figure": 1.0, "original": 1.0, "gained": False, "tried": 0}
 
@@ -76,7 +77,7 @@ def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
     kernels = ("direct", "gemm", "softmax")
     tune.run(tune.Asked(kernels=kernels, seconds=90.0), tmp_path / "found.json", str)
     assert parts == pytest.approx([30, 45, 90], abs=3)
-    assert tune.begun(tune.Asked(search=300), time.monotonic() + 100).search == pytest.approx(70, abs=3)
+    assert tune.begun(tune.Asked(search=300), time.monotonic() + 100).search == pytest.approx(100 * tune.PART, abs=3)
     assert tune.begun(tune.Asked(search=20), math.inf).search == 20 and tune.begun(tune.Asked(), 0).search == 1
 
 

@@ -20,6 +20,7 @@ from loader.reference.problem import arrange, relative_error
 from tests.kernels_sass.test_conv2d import libraries  # noqa: F401
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from tests.tools.fit_hgmma import ROOM as AT_ONCE
 from turingas.errors import AsmError, LaunchError
 
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 3e-4, "bf16": 2.5e-3}
@@ -362,9 +363,6 @@ def test_what_copies_take():
     assert Source.of(inside, fp16, True).packed == () and Source.of(inside, fp16, True).stages(fp16) == 9
     assert Source.of(inside, fp16, False).packed == (64, 56, 0)
     assert Source.of(Shape(1, 9, 5, 5, 8, 1, 1, layout="NHWC"), tf32, True).packed == (12, 5, 0)
-
-
-AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 15}  # clusters of an H200
 
 
 def test_tilings_fit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import sys
@@ -11,6 +12,7 @@ import pytest
 from kernels_sass.conv import Conv2d
 from kernels_sass.conv.code import Kernels, choose, method_in
 from kernels_sass.conv.cost import CPU_SMS, fastest
+from kernels_sass.conv.implicit import NAME
 from kernels_sass.conv.launch import launches
 from kernels_sass.conv.method import FOLDER, METHODS, Cost, Main, Method, enter, mains
 from kernels_sass.conv.methods.hopper import HOPPER
@@ -67,6 +69,17 @@ def test_a_cubin_of_nobody():
         one.infos = {}
     with pytest.raises(LaunchError, match="^no method has a kernel 'direct8' with blocks of 0 threads"):
         method_in(made)
+
+
+def test_nobody_else_names_a_method():
+    """But implicit.py, which is the host's part of one; Conv2d and what it stands on learn of methods from METHODS."""
+    names = {*METHODS, NAME}
+    for path in FOLDER.parent.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & names
+        imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        if path.name != "implicit.py":
+            assert not said and not [name for name in imported if "conv.methods" in name], path.name
 
 
 # ---- one more ----------------------------------------------------------------------------------------------------

@@ -148,16 +148,6 @@ def test_shared_memory(math):
     assert last + 8 - 1024 == HOPPER.kernels["winograd"].shared  # an mbarrier stands at the end
 
 
-@both_maths
-def test_every_use_of_an_mbarrier_is_told_once(math):
-    """compute-sanitizer asks for them: what makes mbarriers, waits, or arrives without bytes to come."""
-    (uses,) = (info.words for one in kernel("winograd", MATH=math).infos.values() for info in one
-               if info.name == "MBARRIER_INSTR_OFFSETS")  # fmt: skip
-    told = [(i.address, o.offset) for i in code(MATH=math) for o in i.operands if isinstance(o, Mem)
-            if i.base == "SYNCS" and (i.mods[0] != "ARRIVE" or "A1T0" in i.mods)]  # fmt: skip
-    assert sorted(zip(uses[::4], uses[2::4], strict=True)) == told and len(told) > 10
-
-
 def test_the_main_loop_of_ffma():
     """A step of 8 channels: 1024 FFMA, and nothing else for the FMA pipe."""
     step = main_loop(MATH="ffma")

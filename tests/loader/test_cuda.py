@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ import pytest
 import loader
 import turingas
 from loader import Given, cuda, timing
-from loader.cuda import Buffer, CudaError, Graph, Stream, gpu, prepared
+from loader.cuda import Buffer, CudaError, Graph, Stream, gpu
 from tests.docs.pages import DOCS, ROOT, listings
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
 from turingas.errors import LaunchError, LaunchWarning
+from turingas.isa.arch import ARCHS
 
 N = 64
 
@@ -112,11 +114,12 @@ def test_clusters_and_cooperative_launches(install):
         kernel.launch(16, 1, out, cluster=3)
 
 
-@pytest.mark.parametrize("since", [7, 9])
-def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
-    """From sm_90 (here: 7) on the driver is told so; else nothing changes."""
-    assert prepared.EARLY == 9
-    monkeypatch.setattr(prepared, "EARLY", since)
+@pytest.mark.parametrize("able", [True, False])
+def test_a_launch_that_may_begin_early(install, cubin, monkeypatch, able):
+    """Where the architecture can, as sm_90 can (and here sm_75), the driver is told so; else nothing changes."""
+    assert [name for name, one in ARCHS.items() if one.early_launches] == list(ARCHS)[list(ARCHS).index("sm_90") :]
+    monkeypatch.setitem(ARCHS, "sm_75", replace(ARCHS["sm_75"], early_launches=able))
+    driver = install(Driver())
     kernel, stream = loader.load(cubin).kernel("add"), Stream()
     for scale, options in ((2.0, {"early": True}), (3.0, {"early": True, "stream": stream}), (4.0, {"early": False})):
         for _ in range(2):
@@ -124,7 +127,7 @@ def test_a_launch_that_may_begin_early(driver, cubin, monkeypatch, since):
             kernel.launch(2, 32, out, values, N, scale, **options)
             stream.synchronize()
             assert (out.numpy() == scale * np.arange(N)).all()
-    assert driver.early == (4 if since == 7 else 0) and len(driver.launches) == 6
+    assert driver.early == (4 if able else 0) and len(driver.launches) == 6
     assert [launch[3] for launch in driver.launches] == [0, 0, stream.handle, stream.handle, 0, 0]
     here = [np.zeros(N, np.float32), np.ones(N, np.float32)]
     loader.load(cubin, "cpu").kernel("add").launch(2, 32, *here, N, 2.0, early=True)
@@ -608,6 +611,13 @@ def test_buffers(driver):
         assert (into == array + 1).all()
         with Stream() as stream:
             assert (buffer.copy_from(array, stream).numpy(stream=stream) == array).all()
+        with Buffer.of(array + 5) as other, Buffer.of(array[:2]) as smaller:
+            assert (buffer.copy_from(other).numpy() == array + 5).all() and (other.numpy() == array + 5).all()
+            with pytest.raises(LaunchError, match="of another shape"):
+                buffer.copy_from(smaller)
+        with pytest.raises(LaunchError, match="given back"):
+            buffer.copy_from(other)
+        buffer.copy_from(array)
         for wrong in (array[:2], array.astype(np.int32), array.T):
             with pytest.raises(LaunchError, match=r"the array is .*, the buffer int16\[3, 4\]"):
                 buffer.copy_from(wrong)

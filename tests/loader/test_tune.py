@@ -5,18 +5,20 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from loader import nvrtc, timing
+from loader import cuda, nvrtc, timing
 from loader.tune import command, judge, launches, search
-from loader.tune.judge import Child, Judge, Order, Outcome
+from loader.tune.judge import Child, Judge, Order, Outcome, Proof
 from loader.tune.model import cycles
-from loader.tune.search import CHILDREN, Search, pack, unpack
+from loader.tune.search import CHILDREN, Member, Search, pack, unpack
 from loader.workers import Lost, Workers
 from tests.kernels.cases import CASES
 from tests.kernels_sass.card import Card
@@ -29,6 +31,7 @@ from turingas.cubin.model import Code
 from turingas.errors import LaunchError
 from turingas.isa import control
 from turingas.scheduler.moves import Moves, hinted, pins, with_hint
+from turingas.scheduler.order import LISTS, OPCODE
 
 SOURCE = """
 .arch sm_90
@@ -204,6 +207,72 @@ def test_what_a_relocation_names_stays():
     assert exits and exits <= pins(kernel)  # .nv.info lists them
 
 
+def test_a_block_in_another_order():
+    """With all its codes made anew, other registers now and then, or its own scoreboards: the linter finds nothing, and
+    of other blocks codes alone may be others."""
+    case = next(case for case in CASES if case.name == "tiles")
+    kernel = Cubin.from_bytes(case.cubin("sm_90")).kernel(case.kernel)
+    moves, known, kinds, orders = Moves(kernel, pins(kernel)), kinds_of(kernel), set(), 0
+    for seed in range(40):
+        made = moves.arrange(np.random.default_rng(seed))
+        if made is None:
+            continue
+        words, text = made
+        assert not kinds_of(replace(kernel, code=Code(words=words))) - known, text
+        start = int(re.search("of (0x[0-9a-f]+)", text)[1], 16) // 16
+        block = moves.block[start]
+        others = [n for n in range(len(words)) if not block.start <= n < block.end]
+        assert not any((words[n] ^ kernel.words[n]) & ~control.MASK for n in others)
+        plain = [[word & OPCODE for word in some] for some in (words, kernel.words)]
+        assert sorted(plain[0]) == sorted(plain[1])
+        orders += plain[0] != plain[1]
+        kinds |= {kind for kind in ("its order", "renamed", "its scoreboards", "natural", "every") if kind in text}
+    assert orders > 10 and len(kinds) == 5
+
+
+def test_waits_that_a_compiler_knows_better_are_not_made():
+    """In Triton's kernels ptxas knows that the sources of copies were read before a loop; the scheduler would wait for
+    them there with the scoreboard of their group, and so for the copies themselves, in each round."""
+    source = SOURCE.replace("    LDG.E R4", "    --:-:3:-:2 LDG.E R4").replace("    FMUL R5", "    --:-:-:-:4 FMUL R5")
+    with_wait = assemble(source.replace("--:-:-:-:4 FMUL", "08:-:-:-:4 FMUL")).kernel("two")
+    n = next(n for n, i in Moves(with_wait, frozenset()).known.items() if i.base == "FMUL")
+    moves = two([word & ~(63 << control.WAIT) if m == n else word for m, word in enumerate(with_wait.words)])
+    assert any(m == n and "scoreboard 3" in message for m, message in moves.before)
+    part, words = range(n, n + 1), list(moves.words)
+    lax = list(words)
+    lax[n] |= 8 << control.WAIT
+    moves._as_lax(lax, part, range(len(words)))
+    assert lax == words  # nothing there sets scoreboard 3
+    part, lax = range(n - 1, n + 1), list(words)
+    lax[n] |= 8 << control.WAIT
+    moves._as_lax(lax, part, range(len(words)))
+    assert lax[n] >> control.WAIT & 63 == 8
+
+
+def test_a_block_yields_by_another_rule():
+    moves, seen = two(), set()
+    for seed in range(20):
+        words, text = moves.yielding(np.random.default_rng(seed))
+        assert not kinds_of(two(words).kernel), text
+        assert [(a ^ b) & ~control.MASK for a, b in zip(words, moves.words)] == [0] * len(words)
+        may = [n for n, word in enumerate(words) if 1 <= (word >> control.STALL & 15) <= 11]
+        if " natural " in text:
+            assert all(words[n] >> control.YIELD & 1 for n in may)
+        if " every:4 " in text:
+            assert [n for n in may if not words[n] >> control.YIELD & 1] == [n for n in may if n % 4 == 3]
+        seen.add(text.split()[1])
+    assert {"natural", "every:4", "ptxas"} <= seen
+
+
+def test_what_is_in_loops_is_drawn_more_often():
+    moves = two()
+    moves.weight = [1.0] * 10 + [30.0] * (len(moves.words) - 10)
+    random = np.random.default_rng(0)
+    drawn = [moves._one(random, range(12)) for _ in range(500)]
+    assert 0.75 < sum(n >= 10 for n in drawn) / len(drawn) < 0.95 and min(drawn) < 10  # 60 of 70
+    assert moves._one(random, []) is None
+
+
 def test_illegal_codes_are_not_made():
     """A yield with a reuse flag, a stall of 12 that keeps the slot."""
     moves = two()
@@ -300,7 +369,7 @@ def gpu_order(install, monkeypatch):  # noqa: F811
 
 
 def test_on_a_gpu(gpu_order, here, monkeypatch):
-    """Bits are compared there, both take turns in the same run, and the strict mode is still asked."""
+    """Bits are compared there, both take turns in the same run, and at the end the strict mode is asked."""
     about = judge.look(gpu_order)
     assert (Judge.of(gpu_order).bench.timed.grid, Judge.of(gpu_order).check.grid) == (2, 1)  # nothing else was said
     assert about["device"] != judge.MODEL and about["figure"] == 2.0 / Judge.of(gpu_order).timer.copies
@@ -310,10 +379,10 @@ def test_on_a_gpu(gpu_order, here, monkeypatch):
         asked.append((strict, list(inputs))), plain(self, words, launch, inputs, strict)))  # fmt: skip
     words = tuple(Judge.of(gpu_order).kernel.words)
     made = judge.evaluate(Child(gpu_order, words, (5,), 1.5))
-    assert made.why == "" and made.figure == 1.0 and asked == [(False, [0, 1]), (True, [0, 1])]
+    assert made.why == "" and made.figure == 1.0 and asked == [(False, [0]), (False, [1])]
     proof = judge.prove((gpu_order, made.words, 3))
     assert proof.why == "" and (proof.inputs, proof.strict) == (3, 2)
-    assert asked[2:] == [(True, [2, 3]), (False, [2, 3, 4])]
+    assert asked[2:] == [(True, [0]), (True, [2, 3]), (False, [2, 3, 4])]  # the original first
     made = Search(gpu_order)
     made.run(here, 1, 100, print)
     assert not made.proven(here, 2, print).gained  # as fast as the original is not faster
@@ -339,7 +408,7 @@ def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
 @pytest.mark.parametrize("start", judge.STARTS)
 def test_what_the_scheduler_makes_is_tried_first(order, start):
     made = judge.evaluate(Child(order, tuple(Judge.of(order).kernel.words), (0,), math.inf, start=start))
-    assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == start.startswith("reordered")
+    assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == ("order" in start or "loops" in start)
 
 
 def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path):
@@ -353,30 +422,101 @@ def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(True)
 
-    monkeypatch.setattr(one, "_compare", lambda *args: locked())
+    monkeypatch.setattr(one, "_left", lambda *args: locked() or [])
     monkeypatch.setattr(judge.Timer, "ratio", lambda *args: locked() or 1.0)
     words = tuple(one.kernel.words)
     one.compare(words, one.bench.timed, range(1), strict=False)
-    assert one.figure(words, 2, (0,)) == 1.0 and len(held) == 2
+    assert one.figure(words, 2, (0,)) == 1.0 and len(held) == 3  # the original, the candidate; its time
     with next(tmp_path.glob("*.lock")).open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it now
 
 
-def test_what_is_named_by_its_address_stays_when_others_change_places():
-    """Warp shuffles, whose places .nv.info has."""
+def test_slow_candidates_are_timed_for_a_short_while(gpu_order, monkeypatch):
+    one, runs = Judge(gpu_order), []
+    plain = judge.Timer._rounds
+    monkeypatch.setattr(judge.Timer, "_rounds", lambda self, replays, count, random: (
+        runs.append(count), plain(self, replays, count, random))[1])  # fmt: skip
+    words = tuple(one.kernel.words)
+    assert one.figure(words, judge.RUNS, (0,), bar=0.9) == 1.0 and runs == [judge.FIRST_RUNS]
+    assert one.figure(words, judge.RUNS, (0,), bar=1.0) == 1.0 and sum(runs[1:]) == judge.RUNS
+
+
+def test_inputs_are_looked_at_by_the_proof(gpu_order, monkeypatch):
+    """Before it, only what the original writes comes back from the GPU."""
+    one, copied = Judge(gpu_order), []
+    words, plain = tuple(one.kernel.words), cuda.Buffer.copy_to
+    one.original(strict=False)
+    monkeypatch.setattr(cuda.Buffer, "copy_to", lambda self, *args: (copied.append(self), plain(self, *args))[1])
+    one.compare(words, one.bench.timed, range(1), strict=False)
+    assert copied == one._there[:1]
+    one.compare(words, one.bench.timed, range(2, 3), strict=False)
+    assert copied[1:] == 2 * one._there
+
+
+WRITES = """
+extern "C" __global__ void two(float *y, float *a, const float *b) {
+    int i = threadIdx.x;
+    y[i] = a[i] * a[i] + b[i] * b[i];
+    CHANGE
+}
+"""
+
+
+def test_what_writes_an_input_is_not_proven(gpu_order, monkeypatch):
+    """The original does not. What a launch has changed is there again before the next one."""
+    order = replace(gpu_order, cubin=nvrtc.compile(WRITES.replace("CHANGE", ""), "sm_75"))
+    other = nvrtc.compile(WRITES.replace("CHANGE", "a[i] = 1.0f;"), "sm_75")
+    one = Judge(order)
+    one.original(strict=False)
+    monkeypatch.setattr(one, "made", lambda words: Cubin.from_bytes(other))
+    one.compare((), one.bench.timed, range(2), strict=False)
+    with pytest.raises(judge.Refused, match="other results"):
+        one.compare((), one.bench.timed, range(2, 3), strict=False)
+    monkeypatch.undo()
+    one.compare(tuple(one.kernel.words), one.bench.timed, range(2), strict=False)
+
+
+def test_drawn_arrays_repeat_what_is_drawn(monkeypatch):
+    monkeypatch.setattr(launches, "POOL", 5)
+    names: dict[str, Any] = {}
+    exec(launches.stated([{"draw": "float32", "size": 12}], 1, 32, 0, {}), names)
+    [made] = names["arguments"](np.random.default_rng(0))
+    assert made.size == 12 and len(set(made.tolist())) == 5 and (made[:5] == made[5:10]).all()
+
+
+def shuffles():
     case = next(case for case in CASES if case.name == "shuffles")
-    one = Judge(Order(case.cubin("sm_90"), case.kernel, BENCH, "bench.py", "cpu"))
+    return Judge(Order(case.cubin("sm_90"), case.kernel, BENCH, "bench.py", "cpu"))
+
+
+def test_lists_of_instructions_follow_them():
+    """.nv.info lists all warp shuffles: wherever they go, that is told by what they are."""
+    one = shuffles()
     words, _ = one.started("reordered")
     own = one.kernel.words
-    assert one.pinned and all(not (words[n] ^ own[n]) & ~control.MASK for n in one.pinned)
-    assert [word & ~control.MASK for word in words] != [word & ~control.MASK for word in own]
+    assert all(not (words[n] ^ own[n]) & ~control.MASK for n in one.pinned)
+    [before] = [info.words for info in one.kernel.attributes if info.name in LISTS]
+    [now] = [info.words for info in one.made(words).kernel(one.order.kernel).attributes if info.name in LISTS]
+    bases = [i.base for i in one.moves(words).graph.instructions]
+    assert now != before and [bases[at // 16] for at in now] == ["SHFL"] * len(before)
+    assert not {at // 16 for at in before} & one.pinned
+
+
+def test_a_list_of_some_instructions_pins_them():
+    """Where others of their kind are not in it, nobody could tell which are."""
+    one = shuffles()
+    one.kernel.attributes = [
+        info._replace(value=info.value[4:]) if info.name in LISTS else info for info in one.kernel.attributes
+    ]
+    [places] = [info.words for info in one.kernel.attributes if info.name in LISTS]
+    assert {at // 16 for at in places} <= pins(one.kernel)
 
 
 def test_moves_alone_hoist_a_load(order, here, monkeypatch):
     monkeypatch.setattr(search, "STARTS", {})
     made = Search(order, 3)
     made.run(here, 2, 1000, print)
-    assert made.best.figure < 0.6 and any("LDG" in move for move in made.best.moves)
+    assert made.best.figure < 0.6 and any("LDG" in move or move.startswith("order") for move in made.best.moves)
 
 
 # ---- the search --------------------------------------------------------------------------------------------------
@@ -428,6 +568,41 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_been(order, found, tmp_
     second.run(here, 4, 1000, print)
     assert second.history == found[0].history and second.population == found[0].population
     assert len(seen) == 4 * CHILDREN + 1 and json.loads(path.read_text()) == json.loads(found[2].read_text())
+
+
+def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
+    """The fastest that keeps what is promised, among the parents and those that were the best of a round."""
+    own = tuple(Judge.of(order).kernel.words)
+    made = Search(order)
+    made.about = {}
+    members = [Member((*own[:-1], own[-1] + n), (str(n),), [0.5 + n / 100]) for n in range(8)]
+    made.population, made.fame = members[:4], members[3:7]
+    asked = []
+
+    def prove(task):
+        number = task[1][-1] - own[-1]
+        asked.append(number)
+        return Proof(0.9, 3, 3) if number == 5 else Proof(math.inf, 0, 0, "no")
+
+    monkeypatch.setattr(search, "prove", prove)
+    told = []
+    found = made.proven(here, 3, told.append)
+    assert found.moves == ("5",) and asked == [1, 2, 3, 4, 5] and len(told) == 4  # 0 is the original
+    several = Workers("here")
+    several.count, asked[:] = 4, []
+    assert made.proven(several, 3, told.append).moves == ("5",) and len(asked) == 6  # four at a time
+
+
+def test_many_workers_make_larger_rounds(order, monkeypatch):
+    """On a GPU, where times are not the same twice anyway."""
+    monkeypatch.setattr(search, "look", lambda order: {})
+    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(child.words, (), 1.0))
+    many = Workers("here")
+    many.count = 12
+    for device, children in (("cpu", CHILDREN), ("cuda", 36)):
+        made = Search(replace(order, device=device))
+        made.run(many, 1, 1000, print)
+        assert made.tried == children
 
 
 def test_lost_candidates_are_told_and_left(order, monkeypatch, here):

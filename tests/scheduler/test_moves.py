@@ -17,6 +17,7 @@ from turingas.cubin.model import Code, Kernel
 from turingas.emulate import launch
 from turingas.isa import control
 from turingas.scheduler.moves import EVICTION, EVICTIONS, Moves, pins
+from turingas.scheduler.order import OPCODE
 
 STEPS = 12
 LDG_AND_STG = 0x81, 0x86  # the lower half of their opcodes
@@ -49,7 +50,7 @@ def walked(data: bytes, name: str) -> tuple[bytes, int, int]:
             refused += 1
             continue
         kernel.words, made = move[0], made + 1
-    assert sorted(bare(kernel.words, range(len(first)))) == sorted(bare(first, range(len(first))))
+    assert sorted(word & OPCODE for word in kernel.words) == sorted(word & OPCODE for word in first)  # some are renamed
     assert bare(kernel.words, sorted(pinned)) == bare(first, sorted(pinned))
     return cubin.to_bytes(), made, refused
 

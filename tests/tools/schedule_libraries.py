@@ -5,7 +5,8 @@ A path is a cubin, a library, a wheel, or a folder of these. For each architectu
 hash of their names, so that two runs draw the same ones; ``--seed TEXT`` draws others. The linter must find no error
 and no warning, and the issue cycles (the stalls of all instructions that can be reached, times 10 for each loop around
 them) are compared with those of the codes that were there. ``--order reorder`` and ``--order rename`` let instructions
-change places, and registers.
+change places, and registers. ``--having MATCH`` draws among kernels that have such an instruction: those whose codes a
+change of its rules may change.
 
 That takes hours. With ``--log FILE`` what has been seen of each kernel is noted there, and the drawn kernels beside it,
 small ones come first, and whoever is interrupted goes on where he was; ``--minutes`` stops by itself. Each kernel is
@@ -39,6 +40,7 @@ from turingas.errors import AsmError, CubinError
 from turingas.flow.graph import Graph
 from turingas.isa import control
 from turingas.isa.given import NOTHING, whole
+from turingas.isa.isa import instruction_set
 from turingas.isa.latency import STALL_ZERO
 from turingas.scheduler.codes import codes
 from turingas.scheduler.order import put
@@ -62,9 +64,9 @@ def rank(kernel: Kernel, seed: str = "") -> bytes:
 
 
 def draw(
-    paths: Iterable[Path], count: int, largest: int, archs: set[str], seed: str = ""
+    paths: Iterable[Path], count: int, largest: int, archs: set[str], seed: str = "", having: str = ""
 ) -> dict[str, list[Kernel]]:
-    """Architecture -> ``count`` kernels of at most ``largest`` instructions."""
+    """Architecture -> ``count`` kernels of at most ``largest`` instructions, which have one named ``having``."""
     heaps: dict[str, list[tuple[int, int, bytes]]] = defaultdict(list)  # pickled: the rest of the file may go
     seen: set[tuple[str, str]] = set()
     number = 0
@@ -82,6 +84,8 @@ def draw(
                 if (kernel.arch, kernel.name) in seen or not 0 < len(kernel.code) <= 16 * largest:
                     continue
                 seen.add((kernel.arch, kernel.name))
+                if having and not has(kernel, having):
+                    continue
                 number += 1
                 key, heap = -int.from_bytes(rank(kernel, seed)[:8], "big"), heaps[kernel.arch]
                 if len(heap) < count:
@@ -90,6 +94,12 @@ def draw(
                     heapq.heapreplace(heap, (key, number, pickle.dumps(kernel)))
     drawn = {arch: sorted(heap, reverse=True) for arch, heap in sorted(heaps.items())}
     return {arch: [pickle.loads(one) for _, _, one in heap] for arch, heap in drawn.items()}
+
+
+def has(kernel: Kernel, name: str) -> bool:
+    """Whether a kernel has an instruction of a name."""
+    opcodes = instruction_set(kernel.arch).opcodes(name)
+    return any(word & 0xFFF in opcodes for word in kernel.words)
 
 
 def cycles(graph: Graph, words: Iterable[int]) -> int:
@@ -221,6 +231,7 @@ def main() -> int:
     parser.add_argument("--at-least", type=int, default=0, help="instructions: smaller ones are drawn, and left out")
     parser.add_argument("--arch", action="append", default=[])
     parser.add_argument("--seed", default="", help="another one draws other kernels")
+    parser.add_argument("--having", default="", metavar="NAME", help="kernels that have this instruction alone")
     parser.add_argument("--order", choices=["given", "reorder", "rename"], default="given")
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--log", type=Path, help="what is known of each kernel: made, or gone on with")
@@ -230,7 +241,7 @@ def main() -> int:
     until = time.monotonic() + 60 * options.minutes
     drawn = remembered(options.log)
     if drawn is None:
-        drawn = draw(options.paths, options.kernels, options.largest, set(options.arch), options.seed)
+        drawn = draw(options.paths, options.kernels, options.largest, set(options.arch), options.seed, options.having)
         if options.log:
             beside(options.log).write_bytes(pickle.dumps(drawn))
     drawn = {arch: [k for k in kernels if len(k.words) >= options.at_least] for arch, kernels in drawn.items()}
@@ -254,7 +265,8 @@ def main() -> int:
         for row in [row for row in rows if row.refused or row.found][:EXAMPLES]:
             print("  ", row.name, row.refused or row.example)
     if options.json:
-        asked = {name: getattr(options, name) for name in ("kernels", "largest", "at_least", "arch", "seed", "order")}
+        names = ("kernels", "largest", "at_least", "arch", "seed", "having", "order")
+        asked = {name: getattr(options, name) for name in names}
         options.json.write_text(json.dumps(told(found, done, asked), indent=1) + "\n")
     return int(any(one["refused"] or one["findings"] for one in found.values()))
 

@@ -1,8 +1,11 @@
-"""turingas bench: a command for each bench, made from its ``BENCH`` (loader.bench.bench) when it is asked for."""
+"""turingas bench: a command for each ``Bench`` (loader.bench.bench) that a module has, found when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +13,11 @@ import click
 
 from turingas.cli.options import architecture, architectures, definitions, paths, several, sizes
 from turingas.cli.output import diagnosed
+from turingas.packages import check
 
-#: by the command's name: where its bench stands
-BENCHES = {
-    "winograd": "kernels_sass.bench.winograd:BENCH",
-    "schedule": "kernels_sass.bench.sweep:BENCH",
-    "counters": "kernels_sass.bench.counters:BENCH",
-    "shapes": "kernels_sass.bench.shapes:BENCH",
-    "host": "kernels_sass.bench.host:BENCH",
-    "smem": "kernels_sass.micro.micro:SMEM",
-    "ffma": "kernels_sass.micro.micro:REGISTERS",
-    "hmma": "kernels_sass.micro.micro:TENSOR",
-    "roofline": "kernels_sass.bench.roofline:BENCH",
-    "networks": "kernels_sass.bench.networks:BENCH",
-    "gemm": "kernels_sass.bench.gemm:BENCH",
-    "conv": "kernels_sass.bench.conv:BENCH",
-    "resnet": "kernels_sass.bench.resnet:BENCH",
-    "tune": "kernels_sass.bench.tune:BENCH",
-    "assembler": "turingas.speed:BENCH",
-}
+#: packages and modules with benches: a module that makes some names them in BENCH or BENCHES
+PLACES = ["kernels_sass.bench", "kernels_sass.micro", "turingas.speed"]
+NAMED = re.compile(r"^BENCH(?:ES)? = ", re.MULTILINE)
 
 
 def _archs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -41,19 +30,31 @@ READ: dict[str, Any] = {"sizes": sizes, "definitions": definitions, "values": se
 
 
 class Benches(click.Group):
-    """Imports a bench when its command is wanted."""
+    """Looks for benches when one of its commands is wanted."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(BENCHES)
+        return sorted(benches())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return command(find(name)) if name in BENCHES else None
+        found = benches().get(name)
+        return None if found is None else command(found)
 
 
-def find(name: str) -> Any:
-    """The ``Bench`` of a name."""
-    module, _, attribute = BENCHES[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def benches() -> dict[str, Any]:
+    """All ``Bench`` that there are, by name. Modules without any are not imported: they may want PyTorch or Triton."""
+    with diagnosed("bench"):
+        check("loader", "kernels_sass")
+    found = {}
+    for place in PLACES:
+        spec = find_spec(place)
+        folders = spec.submodule_search_locations if spec else None
+        below = [f"{place}.{one.name}" for one in pkgutil.iter_modules(folders)] if folders is not None else []
+        for name in below or [place]:
+            file = getattr(find_spec(name), "origin", None)
+            if file and NAMED.search(Path(file).read_text("utf-8")):
+                module: Any = importlib.import_module(name)
+                found.update({one.name: one for one in getattr(module, "BENCHES", None) or [module.BENCH]})
+    return found
 
 
 def command(bench: Any) -> click.Command:

@@ -214,7 +214,7 @@ def tune(
     keep_capsule: bool,
     **asked: Any,
 ) -> int:
-    """Search for a faster version of a kernel that a compiler, or anybody else, made.
+    """Search for a faster version of a kernel, whether it was compiled or written by hand.
 
     Memory instructions change places with their neighbours, waits, stalls, yields and reuse flags change, where no
     dependence forbids it. The linter looks at each candidate, a GPU times it beside the original, the best ones run in
@@ -274,8 +274,7 @@ def kernels(folder: Path | None, as_json: bool) -> None:
         found = []
         for path in packages.bundled():
             name = path.relative_to(packages.HOME / "kernels_sass").as_posix()
-            about = path.read_text("utf-8").lstrip("# ").split("\n")[0]
-            found.append({"name": path.name, "path": name, "about": about})
+            found.append({"name": path.name, "path": name, "about": packages.about(path)})
         if folder is not None:
             packages.copy(folder)
         if as_json:

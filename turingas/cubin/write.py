@@ -18,6 +18,7 @@ from turingas.cubin.nvinfo import BVAL, CODES, HVAL, NVAL, SVAL, Info, sval
 from turingas.cubin.read import BARRIERS_SHIFT, STO_ENTRY, bank_of
 from turingas.errors import AsmError, CubinError
 from turingas.isa.arch import CUDA_13_0, WORD_BYTES, Arch, arch
+from turingas.isa.instruction import Mem, instruction
 from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 from turingas.version import __version__
@@ -33,6 +34,13 @@ RESERVED_SHARED = ".nv.shared.reserved.0"
 TKINFO, CUINFO = ".note.nv.tkinfo", ".note.nv.cuinfo"  # notes: what made the file; for which architecture and CUDA
 CALLGRAPH = struct.pack("<8I", 0, 0xFFFFFFFF, 0, 0xFFFFFFFE, 0, 0xFFFFFFFD, 0, 0xFFFFFFFC)  # nothing calls anything
 SPECIAL = tuple(base for base, op in OPS.items() if "special" in op.traits)  # read special registers
+#: what SYNCS with these modifiers does with an mbarrier, in MBARRIER_INSTR_OFFSETS (read off what ptxas 12.9 makes of
+#: PTX; a test of a phase by its state is 5, or 9, which instructions do not tell apart from one by its parity)
+MBARRIER_USES = tuple((frozenset(mods.split()), use) for mods, use in (
+    ("EXCH", 0), ("ARRIVE OPTOUT", 3), ("ARRIVE TMASK", 2), ("ARRIVE A0TR", 11), ("ARRIVE A0TX", 12),
+    ("ARRIVE A1T0", 1), ("ARRIVE ART0", 1), ("PHASECHK TRYWAIT", 10), ("PHASECHK", 6),
+))  # fmt: skip
+NO_REGISTER, NO_UNIFORM = 0xFF, 0x3F
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
 
 
@@ -51,7 +59,7 @@ ORDER_OLD = _codes(
 ORDER_NEW = _codes(
     """LANGUAGE CUDA_API_VERSION KPARAM_INFO KPARAM_INFO_V2 EXPLICIT_CLUSTER CTA_PER_CLUSTER SPARSE_MMA_MASK
     MAXREG_COUNT EXTERNS UNUSED_LOAD_BYTE_OFFSET NUM_BARRIERS ANNOTATIONS 0x5f INT_WARP_WIDE_INSTR_OFFSETS
-    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS VRC_CTA_INIT_COUNT
+    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS VRC_CTA_INIT_COUNT MBARRIER_INSTR_OFFSETS NUM_MBARRIERS
     SYSCALL_OFFSETS EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS
     CBANK_PARAM_SIZE PARAM_CBANK SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
 )
@@ -353,6 +361,7 @@ def derived_infos(cubin: Parts, kernel: Kernel, numbers: Numbers) -> list[Info]:
         exits = kernel.code.having(instruction_set(kernel.arch).opcodes("EXIT"))
         if exits:
             infos.append(sval("EXIT_INSTR_OFFSETS", *[WORD_BYTES * at for at in exits]))
+        infos += _mbarriers(kernel)
         if not facts.newer_elf and reads_third(kernel):
             infos.append(Info(NVAL, CODES["CTAIDZ_USED"], 0))
     return infos
@@ -369,6 +378,24 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
             yield sval("KPARAM_INFO_V2", 0, param.offset << 16 | ordinal, param.size)
         else:
             yield sval("KPARAM_INFO", 0, param.offset << 16 | ordinal, param.size << 18 | 0x1F000)
+
+
+def _mbarriers(kernel: Kernel) -> list[Info]:
+    """What uses mbarriers, and how many are made: compute-sanitizer takes those for unmade that it is not told of. A
+    record: the place, the register of the address, the offset, and what is done with 0x100 and the uniform register."""
+    isa = instruction_set(kernel.arch)
+    words, made = [], 0
+    for at in kernel.code.having(isa.opcodes("SYNCS")):
+        i = instruction(isa, kernel.code[at], WORD_BYTES * at)
+        mem = next((o for o in i.operands if isinstance(o, Mem)), None) if i else None
+        use = next((use for mods, use in MBARRIER_USES if i and mods <= set(i.mods)), None)
+        if mem is None or use is None:
+            continue
+        made += use == 0
+        register = NO_REGISTER if mem.base is None or mem.base.zero else mem.base.index
+        uniform = NO_UNIFORM if mem.ur is None or mem.ur.zero else mem.ur.index
+        words += [WORD_BYTES * at, register, mem.offset & 0xFFFFFFFF, uniform << 16 | 0x100 | use]
+    return [sval("MBARRIER_INSTR_OFFSETS", *words), Info(HVAL, CODES["NUM_MBARRIERS"], made)] if words else []
 
 
 def reads_third(kernel: Kernel) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from turingas.errors import AsmError
 
@@ -46,6 +46,16 @@ class File:
         return self.last + (not self.zero)
 
 
+class Unit(NamedTuple):
+    """How a generation of tensor cores adds up products of floating-point numbers (emulate/semantics/sums.py, with its
+    sources). ``kept``: bits of a term below the leading one of the largest; ``kept8``: the same for products of FP8,
+    where FP32 results have no more bits, either; ``block``: bytes of A's row that are one sum."""
+
+    kept: int
+    kept8: int
+    block: int
+
+
 @dataclass(frozen=True)
 class Arch:
     """Facts of one architecture. Sizes are in bytes; what ends in ``_at`` is an address in constant bank 0."""
@@ -69,6 +79,7 @@ class Arch:
     orders_by_name: bool = False  # accesses name their order in words of their own: LDG.E.SYS, LDS.U
     products_of_96: bool = False  # UTCOMMA with K = 96, and absolute leading offsets for it
     mbarriers: bool = False  # SYNCS; before, ATOMS and ARRIVES do without transactions
+    tensor_sums: Unit = Unit(23, 0, 8)
 
     # -- time
     latency: str = ""  # whose rows of latency.csv hold; "": none, and nothing that asks for cycles works
@@ -122,6 +133,7 @@ class Arch:
     registers_per_sm: int = 65536
     max_barriers: int = 16
     max_cluster: int = 0  # blocks; more than 8 are not portable, and have to be asked for
+    early_launches: bool = False  # a kernel may begin before the one before it has ended, where its launch says so
 
     # -- cubins
     abi: int = 0x33  # of the ELF header, whose version is 8 from 0x41 on
@@ -203,12 +215,13 @@ _sm_70 = add(Arch(
 # distance shorter than sm_70's.
 child("sm_72", _sm_70)
 _sm_75 = child(
-    "sm_75", _sm_70, sources="ricxu", latency="sm_75", shared_optin=64 * KB, shared_per_sm=64 * KB, max_warps=32,
-    max_blocks=16,
+    "sm_75", _sm_70, sources="ricxu", latency="sm_75", tensor_sums=Unit(24, 0, 16), shared_optin=64 * KB,
+    shared_per_sm=64 * KB, max_warps=32, max_blocks=16,
 )  # fmt: skip
 _sm_80 = child(
     "sm_80", _sm_75, halves_of_floats=False, orders_by_name=False, latency="sm_80", queues=frozenset({"fp64", "r2ur"}),
-    tensor_distance=True, releases=frozenset(), bmov_reads_early=False, global_descriptor=0x118, shared_optin=163 * KB,
+    tensor_distance=True, tensor_sums=Unit(24, 13, 16), releases=frozenset(), bmov_reads_early=False,
+    global_descriptor=0x118, shared_optin=163 * KB,
     shared_per_sm=164 * KB, shared_reserved=KB, shared_unit=128, max_warps=64, max_blocks=32, sw_war=None,
     sw2861232_war=True,
 )  # fmt: skip
@@ -221,7 +234,8 @@ _sm_86 = child(
 child("sm_87", _sm_86, sw_war=2, given=(2,), shared_optin=163 * KB, shared_per_sm=164 * KB)
 _sm_89 = child("sm_89", _sm_86, latency="sm_89", max_blocks=24, sw2861232_war=False)
 _sm_90 = child(
-    "sm_90", _sm_89, mbarriers=True, latency="sm_90", queues=frozenset(), atom_predicate_early=True, param_base=0x210,
+    "sm_90", _sm_89, mbarriers=True, early_launches=True, tensor_sums=Unit(25, 13, 32), latency="sm_90",
+    queues=frozenset(), atom_predicate_early=True, param_base=0x210,
     wide_param_base=0x210, bank_at=0x198, bank_at_params=True, constants_at=0xD0, global_descriptor=0x208,
     shared_optin=227 * KB, shared_per_sm=228 * KB, shared_declared=True,
     max_warps=64, max_blocks=32, max_cluster=16, workspace_at=0x44, newer_elf=True,
@@ -232,8 +246,8 @@ child("sm_90a", _sm_90)
 # sources. Arithmetic takes no constants any more: LDC and LDCU load them into registers. No card was at hand: what a
 # GPU does with such code has not been seen.
 _sm_100 = child(
-    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100", abi=0x41, compat=9,
-    shared_kept=64,
+    "sm_100", _sm_90, files={**_sm_90.files, "UR": File(8, "Z")}, sources="riu", latency="sm_100",
+    tensor_sums=Unit(25, 25, 32), abi=0x41, compat=9, shared_kept=64,
     releases=frozenset({"fp64"}),  # of code that is to run on sm_103 as well, where FP64 is slow
     gone=(
         r"^[HIQB]GMMA", r"^BMMA", r"^WARPGROUP", r"^ULDC", r"^HFMA2\.MMA", r"^IMMA\.8816", r"^DMMA\.16",
@@ -319,6 +333,20 @@ B300 = since("sm_103")
 def chip(name: str) -> str:
     """An architecture without the letter that says on which chips its code runs: sm_90 of sm_90a, sm_100 of sm_100f."""
     return name.rstrip("af")
+
+
+def runs_on(name: str, major: int, minor: int) -> bool:
+    """Whether a cubin for an architecture runs on a GPU of this compute capability: the same major, no higher a minor
+    version; sm_90a on 9.0 alone. That of a family (sm_100f: 10.0, 10.3) does where one without the letter does."""
+    number = int(chip(name).removeprefix("sm_"))
+    if name.endswith("a"):
+        return number == 10 * major + minor
+    return number // 10 == major and number % 10 <= minor
+
+
+def first_with(has: Callable[[Arch], object]) -> str:
+    """The oldest architecture of which something holds, for messages that say since when there is something."""
+    return next(name for name, one in ARCHS.items() if has(one))
 
 
 def arch(name: str | int) -> Arch:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
-from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, register_name
+from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, Effects, register_name
 from turingas.isa.given import MOST_KEPT, NOTHING, YIELD, Given
 from turingas.isa.instruction import Name
 from turingas.isa.latency import STALL_ZERO
@@ -80,6 +80,11 @@ def yield_rule(text: str) -> YieldRule:
         raise ValueError(f"{text!r} is no rule for yields; there are {YIELDS}")
     every = int(found[1])
     return lambda n, fixed, stall: n % every == every - 1
+
+
+def is_fixed(this: Effects) -> bool:
+    """Whether it is of a pipe whose results come at a fixed time: what rules call so."""
+    return not this.queue and OPS[this.i.base].pipe not in ("branch", "tensor", "wgmma")
 
 
 # ---- the whole ---------------------------------------------------------------------------------------------------
@@ -158,7 +163,10 @@ class _Scheduler:
         kept = {(event.n, event.role): event for event in fewer(self.ways, may, self._given)}
         merged = {key: kept.get(key, event) for key, event in merged.items() if key in chosen or key in kept}
         among = {key: common(self.ways, event, self._given) for key, event in kept.items()}
-        boards, cost = assign(self.ways, merged.values(), chosen, taken, among)
+        if kept:
+            boards, cost = assign(self.ways, merged.values(), chosen, taken, among)
+        else:  # all are given
+            boards, cost = chosen, 0.0
         placed = self._place(merged, chosen, boards)
         for earlier in self._in_front(merged, chosen):
             boards, less = assign(self.ways, earlier.values(), chosen, taken, among)
@@ -379,10 +387,7 @@ class _Scheduler:
             elif not 1 <= stall <= MOST_KEPT:
                 yields.append(True)
             else:
-                fixed = (
-                    this is not None and not this.queue and OPS[this.i.base].pipe not in ("branch", "tensor", "wgmma")
-                )
-                yields.append(self.rule(n, fixed, stall))
+                yields.append(self.rule(n, this is not None and is_fixed(this), stall))
         flags: dict[int, int] = {}
         for block in self.graph.blocks:
             part = slice(block.start, block.end)

@@ -8,23 +8,28 @@ linter, which shares no code with this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from turingas.cubin import addresses
 from turingas.cubin.model import Code, Kernel
-from turingas.flow.graph import Graph
+from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import SCOREBOARDS
-from turingas.isa.given import MOST_KEPT, Given, whole
+from turingas.isa.given import MOST_KEPT, NOTHING, YIELD, Given, whole
 from turingas.isa.instruction import Label
 from turingas.isa.table import OPS
-from turingas.scheduler.codes import MOST_STALL, codes
+from turingas.scheduler.codes import MOST_STALL, codes, is_fixed, yield_rule
 from turingas.scheduler.depends import depends, named
 from turingas.scheduler.keeps import reuse_flags
+from turingas.scheduler.order import lists
+from turingas.scheduler.rename import renamed
+from turingas.scheduler.reorder import Model, bare
 from turingas.scheduler.ways import Ways
 
 #: pipes of instructions whose place is worth a search: what they begin takes long
@@ -36,6 +41,17 @@ HINTS = {"no hint": 1, "EF": 0, "EL": 2, "NA": 5}
 EVICTION, EVICTIONS = 84, 7  # where it stands
 AROUND = 2  # instructions before one of which the scheduler complains, whose stalls it may choose
 ROUNDS = 4  # in which it may ask for more room
+
+#: how much more a place in a loop counts: its loops to the power of this, so that 30 rounds are taken for each
+STEEP = 1.5
+SHORTEST = 4  # instructions of a block that is brought into another order
+#: of a block that is: how often its registers are renamed, its scoreboards stay, and it keeps its own order
+RENAMED, KEPT, OWN = 0.3, 0.4, 0.2
+#: ... how long memory and the like are taken to take, and by how much the length of ways is taken wrongly
+LONGER, NOISE = (0.5, 1.0, 2.0, 2.0, 3.0, 5.0), (0.0, 0.03, 0.03, 0.1, 0.3)
+#: what the scheduler says of a wait that is missing
+UNAWAITED = re.compile(r"this must wait for scoreboard ([\d and]+), and")
+RULES = ("ptxas", "natural", "natural", "every:4", "every:8", "every:16")  # for yields
 
 Words = list[int]
 #: new words, and what was done; None where nothing can be
@@ -51,27 +67,48 @@ class Moves:
         self.graph = Graph(kernel)
         self.ways = Ways(self.graph)
         self.block = {n: block for block in self.graph.blocks for n in range(block.start, block.end)}
-        self.known = {n: i for n, i in enumerate(self.graph.instructions) if i is not None and n in self.block}
+        runs = {n for number in self.graph.reachable for n in self._members(number)}
+        self.known = {n: i for n, i in enumerate(self.graph.instructions) if i is not None and n in runs}
+        self.all = list(self.known)
+        self.weight = [float(weight) ** STEEP for weight in self.ways.weight]
+        told = named(kernel, self.graph)
+        self.stay = None if told is None else told | pinned
         self.others = [n for n in self.known if n not in pinned]
-        if named(kernel, self.graph) is None:  # control may come to any place: all stay where they are
+        if self.stay is None:  # control may come to any place: all stay where they are
             self.others = []
         self.memory = [n for n in self.others if OPS[self.known[n].base].pipe in MEMORY]
         #: matrix products of warp groups read and write registers on their own until somebody waits for them
         self.walls = [n for n, i in self.known.items() if OPS[i.base].pipe == "wgmma" or i.base == "WARPGROUP"]
         self._edges: dict[int, set[tuple[int, int]]] = {}
+        self._models: dict[int, Model] = {}
         self.waiting = [n for n in self.known if self.words[n] >> control.WAIT & 63]
-        self._before: set[tuple[int, str]] | None = None
+
+    def _members(self, number: int) -> range:
+        return range(self.graph.blocks[number].start, self.graph.blocks[number].end)
+
+    @cached_property
+    def bare(self) -> Ways:
+        """The ways through the kernel, whose codes do not count."""
+        return bare(self.kernel, self.words)
 
     def any(self, random: np.random.Generator, tries: int = 20) -> Made:
-        """A move that can be made, drawn by chance: every second time the place of a memory instruction."""
+        """A move that can be made, drawn by chance: more than every third time the place of an instruction, mostly of
+        one of memory. What is in loops is drawn more often."""
         kinds: Sequence[Callable[[np.random.Generator], Made]]
-        kinds = (*[self.memories] * 6, self.another, self.wait, self.wait, self.stall, self.yields, self.reuse,
-                 self.hint)  # fmt: skip
+        kinds = (*[self.memories] * 5, self.another, *[self.arrange] * 4, *[self.yielding] * 2, self.wait, self.stall,
+                 self.yields, self.reuse, self.hint)  # fmt: skip
         for _ in range(tries):
             made = kinds[int(random.integers(len(kinds)))](random)
             if made is not None and made[0] != self.words:
                 return made
         return None
+
+    def _one(self, random: np.random.Generator, places: Sequence[int]) -> int | None:
+        """One of the places; of a loop more often, for it counts more."""
+        if not places:
+            return None
+        sums = np.cumsum([self.weight[n] for n in places])
+        return places[int(np.searchsorted(sums, random.random() * sums[-1], "right"))]
 
     # -- order
 
@@ -85,7 +122,7 @@ class Moves:
 
     def _shift(self, random: np.random.Generator, places: Sequence[int]) -> Made:
         """One of ``places`` up or down: by one, as often as by any other number."""
-        n = _one(random, places)
+        n = self._one(random, places)
         if n is None:
             return None
         up = bool(random.integers(2))
@@ -121,11 +158,132 @@ class Moves:
             return None
         return made, (f"{self.known[n].base} {abs(to - n)} {'up' if to < n else 'down'} to {_at(to)}")
 
+    # -- a block at a time
+
+    def _block(self, random: np.random.Generator) -> Block | None:
+        """One of some length, by what its instructions count."""
+        places = [n for n in self.all if self.block[n].end - self.block[n].start >= SHORTEST]
+        n = self._one(random, places)
+        return None if n is None else self.block[n]
+
+    def arrange(self, random: np.random.Generator) -> Made:
+        """A block in the order that list scheduling finds for a machine which is a little different, by chance, or in
+        its own; with codes made anew."""
+        block = self._block(random)
+        if block is None or self.stay is None:
+            return None
+        names, keep, own = (random.random() < often for often in (RENAMED, KEPT, OWN))
+        much, count = float(NOISE[int(random.integers(len(NOISE)))]), block.end - block.start
+        noise = [1 + much * float(one) for one in random.standard_normal(count)]
+        longer = None if own else float(LONGER[int(random.integers(len(LONGER)))])
+        rule, pair = RULES[int(random.integers(len(RULES)))], bool(random.integers(2))
+        return self.arranged(block, longer, rule, names, keep, pair, noise)
+
+    def arranged(
+        self, block: Block, longer: float | None, rule: str, names: bool = False, keep: bool = False,
+        pair: bool = False, noise: Sequence[float] = (),
+    ) -> Made:  # fmt: skip
+        """A block with codes made anew, in the order for a machine on which results of variable latency take ``longer``
+        times as long (None: its own order), with yields by a ``rule``. ``names``: registers may be others; ``keep``:
+        scoreboards stay; ``pair`` and ``noise``: see reorder.Model."""
+        if self.stay is None:
+            return None
+        words, ways = self.words, self.bare
+        part = range(block.start, block.end)
+        names = names and longer is not None
+        if names:
+            words = renamed(self.kernel, ways, [n in part and n not in self.stay for n in range(len(words))])
+            ways = bare(self.kernel, words)
+        order = list(range(len(words)))
+        if longer is not None:
+            model = self._models.get(block.start)
+            if model is None or names:
+                model = Model(ways, ways.block[block.start], self.stay)
+            if not names:
+                self._models[block.start] = model
+            other = model.other(longer, noise or [1.0] * len(part))
+            order[block.start : block.end] = other.arrange({}, pair)
+        words = [words[n] for n in order]
+        found = self.coded(words, part, order, rule, keep)
+        if found is None:
+            return None
+        how = "its order" if longer is None else f"order {longer:g}" + (", renamed" if names else "")
+        return found, f"{how} of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+
+    def loops(self) -> list[int]:
+        """Where the blocks begin that are in loops, and long enough for another order; all, where there is no loop."""
+        starts = sorted({self.block[n].start for n in self.all})
+        long = [n for n in starts if self.block[n].end - n >= SHORTEST]
+        return [n for n in long if self.weight[n] > 1] or long
+
+    def coded(self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False) -> Words | None:
+        """``words`` with codes made anew where they stand in ``part``; ``keep``: the scoreboards stay."""
+        instructions = Graph(replace(self.kernel, code=Code(words=words))).instructions
+        fields = [whole(word) for word in words]
+        for n in part:
+            i = instructions[n]
+            words[n] &= ~(control.REUSE_MASK & ~(i.form.loose if i is not None else control.REUSE_MASK))
+            fields[n] = fields[n]._replace(wait=None, yields=None, stall=None) if keep else NOTHING
+        made = self.fitted(words, fields, [], order, rule)
+        if made is None:
+            return None
+        self._as_lax(made, part, order)
+        return self._reused(made, part) if keep else made
+
+    def _as_lax(self, words: Words, part: range, order: Sequence[int]) -> None:
+        """A compiler knows that some of what began before ``part`` is over by now, and the scheduler waits for it there
+        anew: such waits are taken away (the linter says who is right), unless it is a scoreboard that is set in
+        ``part``."""
+        lax = 0
+        for m, message in self.before:
+            if m in part and (found := UNAWAITED.match(message)):
+                lax |= sum(1 << int(board) for board in set(found[1]) & set("012345"))
+        if not lax:
+            return
+        for i in Graph(replace(self.kernel, code=Code(words=words))).instructions[part.start : part.stop]:
+            if i is not None and i.base != "LDGDEPBAR":  # whose scoreboard nobody waits for: DEPBAR counts on it
+                lax &= ~(1 << i.control.read | 1 << i.control.write)
+        for n in part:
+            words[n] &= ~((lax << control.WAIT) & ~self.words[order[n]])
+
+    def _reused(self, words: Words, part: range) -> Words:
+        """Words with reuse flags by the bank model in ``part``, and none besides."""
+        made = list(words)
+        inner = Graph(replace(self.kernel, code=Code(words=made))).instructions[part.start : part.stop]
+        for n, i in zip(part, inner):
+            if i is not None:
+                made[n] &= ~(control.REUSE_MASK & ~i.form.loose)
+        right = reuse_flags(inner, [not words[n] >> control.YIELD & 1 for n in part], [True] * len(inner))
+        for n, bits in right.items():
+            if not control.illegal(made[part.start + n] | bits):
+                made[part.start + n] |= bits
+        return made
+
+    def yielding(self, random: np.random.Generator) -> Made:
+        """A block, or all of the kernel, yields by another rule, and keeps the sources that it may keep then."""
+        block = self._block(random)
+        if block is None:
+            return None
+        rule = RULES[int(random.integers(len(RULES)))]
+        blocks = self.graph.blocks if random.random() < OWN else [block]
+        asked, words = yield_rule(rule), list(self.words)
+        for one in blocks:
+            part = range(one.start, one.end)
+            for n in part:
+                this, stall = self.ways.facts[n], words[n] >> control.STALL & 15
+                if this is not None and 1 <= stall <= MOST_KEPT:
+                    keeps = not asked(n, is_fixed(this), stall)
+                    words[n] = words[n] & ~(1 << control.YIELD) | keeps << control.YIELD
+            words = self._reused(words, part)
+        if any(control.illegal(words[n]) for n in self.known):
+            return None
+        return words, f"yields {rule} in {_at(block.start) if len(blocks) == 1 else 'all'}"
+
     # -- control codes
 
     def wait(self, random: np.random.Generator) -> Made:
         """What an instruction waits for: one scoreboard of it some instructions earlier, or as late as can be."""
-        n = _one(random, self.waiting)
+        n = self._one(random, self.waiting)
         if n is None:
             return None
         mask = self.words[n] >> control.WAIT & 63
@@ -152,19 +310,23 @@ class Moves:
 
     def stall(self, random: np.random.Generator) -> Made:
         """A cycle more, or less. (What is too little, the linter finds.)"""
-        n = int(random.integers(len(self.words)))
+        n = self._one(random, self.all)
+        if n is None:
+            return None
         stall = self.words[n] >> control.STALL & 15
         now = stall + (1 if random.integers(2) else -1)
-        if n not in self.known or not stall or not 1 <= now <= MOST_STALL:
+        if not stall or not 1 <= now <= MOST_STALL:
             return None
         return self._code(n, now - stall << control.STALL, f"stall {now} at {_at(n)}")
 
     def yields(self, random: np.random.Generator) -> Made:
         """The warp keeps the issue slot, or gives it away. Who gives it away keeps no sources."""
-        n = int(random.integers(len(self.words)))
+        n = self._one(random, self.all)
+        if n is None:
+            return None
         word = self.words[n]
         keeps = bool(word >> control.YIELD & 1)
-        if n not in self.known or not 1 <= (word >> control.STALL & 15) <= MOST_KEPT:
+        if not 1 <= (word >> control.STALL & 15) <= MOST_KEPT:
             return None
         if keeps and self.known[n].control.reuse:
             return None
@@ -173,8 +335,8 @@ class Moves:
 
     def reuse(self, random: np.random.Generator) -> Made:
         """A reuse flag less, or one more where the bank model says that it saves a read."""
-        n = int(random.integers(len(self.words)))
-        if n not in self.known:
+        n = self._one(random, self.all)
+        if n is None:
             return None
         block = self.block[n]
         part = slice(block.start, block.end)
@@ -208,18 +370,18 @@ class Moves:
 
     # -- codes that are right again
 
-    def fitted(self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int]) -> Words | None:
+    def fitted(
+        self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int], rule: str = YIELD
+    ) -> Words | None:
         """``words`` with codes that are right: of the ``loose`` instructions the scheduler chooses waits and stalls
         anew, and where it finds something wrong that was not wrong before (a compiler knows more than the scheduler:
         the linter says who is right), of those around. ``order``: where each instruction stood."""
-        if self._before is None:
-            self._before = set(_problems(self.kernel, [whole(word) for word in self.words], range(len(self.words))))
         for n in loose:
             fields[n] = fields[n]._replace(wait=None, stall=None)
         for _ in range(ROUNDS):
             made = replace(self.kernel, code=Code(words=words))
-            result = codes(made, fields)
-            wrong = [p.n for p in result.problems if (order[p.n], p.message) not in self._before]
+            result = codes(made, fields, rule)
+            wrong = [p.n for p in result.problems if (order[p.n], p.message) not in self.before]
             if not wrong:
                 return None if any(control.illegal(word) for word in result.words) else result.words
             for n in wrong:
@@ -227,6 +389,11 @@ class Moves:
                 for m in range(max(block.start, n - AROUND), n + 1):
                     fields[m] = fields[m]._replace(wait=None, stall=None)
         return None
+
+    @cached_property
+    def before(self) -> set[tuple[int, str]]:
+        """What the scheduler finds wrong with the kernel as it is. (A compiler knows more.)"""
+        return set(_problems(self.kernel, [whole(word) for word in self.words], range(len(self.words))))
 
 
 #: instructions that take a hint, where nothing else is said of how they are seen
@@ -266,7 +433,7 @@ def pins(kernel: Kernel) -> frozenset[int]:
     say counts from it: relocations, addresses in .nv.info, return addresses, what names a label."""
     found = {row.address // WORD_BYTES for row in kernel.relocations}
     for info in [*kernel.attributes, *(i for infos in kernel.infos.values() for i in infos)]:
-        if info.record:
+        if info.record and not lists(kernel, info):
             found |= {address // WORD_BYTES for address in info.words[:: info.record]}
     for n, i in enumerate(Graph(kernel).instructions):
         if i is None or i.shape.op.relative or any(isinstance(operand, Label) for operand in i.operands):

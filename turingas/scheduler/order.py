@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from turingas.cubin.model import Kernel
 from turingas.cubin.nvinfo import Info
 from turingas.isa.arch import WORD_BYTES
+
+#: attributes that list all instructions of some kinds
+LISTS = ("COOP_GROUP_INSTR_OFFSETS",)
+OPCODE = 0xFFF
+
+
+def lists(kernel: Kernel, info: Info) -> bool:
+    """Whether an attribute lists all instructions of some kinds (warp shuffles, votes): where they go is then told by
+    what they are."""
+    words = kernel.words
+    return info.name in LISTS and info.record == 1 and [*info.words] == _places(words, _kinds(words, info))
+
+
+def replaced(kernel: Kernel, words: Sequence[int]) -> None:
+    """Give a kernel the same instructions in another order, of which nothing else is known: what ``lists`` them
+    follows."""
+    old = kernel.words
+    if any(a & OPCODE != b & OPCODE for a, b in zip(old, words)):
+        kernel.attributes = [
+            info._replace(value=b"".join(at.to_bytes(4, "little") for at in _places(words, _kinds(old, info))))
+            if lists(kernel, info) else info for info in kernel.attributes
+        ]  # fmt: skip
+    kernel.words = list(words)
+
+
+def _kinds(words: Sequence[int], info: Info) -> set[int]:
+    return {words[at // WORD_BYTES] & OPCODE for at in info.words if at // WORD_BYTES < len(words)}
+
+
+def _places(words: Iterable[int], kinds: set[int]) -> list[int]:
+    return [WORD_BYTES * n for n, word in enumerate(words) if word & OPCODE in kinds]
 
 
 def put(kernel: Kernel, order: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ model finds nothing better. No more registers are needed: they stay what they ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +20,7 @@ from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
 from turingas.isa.given import NEUTRAL
-from turingas.scheduler.depends import MEMORY, Edge, depends, expected, named
+from turingas.scheduler.depends import MEMORY, TRUE, Edge, depends, expected, named
 from turingas.scheduler.rename import renamed
 from turingas.scheduler.ways import Ways
 
@@ -96,6 +97,21 @@ class Model:
             ways = [edge.cycles + height[edge.second] for edge in self.behind[n]]
             height[n] = max([self.tail.get(n, 0), self.least[n], *ways])
         return height
+
+    def other(self, longer: float, noise: Sequence[float]) -> Model:
+        """The same block of a machine that is not quite this one: results of variable latency take ``longer`` times as
+        long, and how long the way behind each instruction is counts times one of ``noise``."""
+        made = copy.copy(self)
+        made.behind, made.before = {n: [] for n in self.members}, {n: [] for n in self.members}
+        for edge in self.edges:
+            first = self.ways.facts[edge.first]
+            if edge.kind == TRUE and first is not None and first.queue:
+                edge = edge._replace(cycles=max(1, round(edge.cycles * longer)))
+            made.behind[edge.first].append(edge)
+            made.before[edge.second].append(edge)
+        heights = made._heights()
+        made.height = {n: round(heights[n] * factor) for n, factor in zip(self.members, noise)}
+        return made
 
     def soonest(self, late: Late) -> dict[int, int]:
         """When what each instruction reads from before the block is there. ``late``: the registers that come late."""

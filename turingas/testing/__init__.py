@@ -30,6 +30,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'turingas.testing' has no attribute {name!r}")
     from importlib import import_module
 
+    from turingas.packages import check
+
+    check("loader")
     value = globals()[name] = getattr(import_module("turingas.testing." + _HOME[name]), name)
     return value
 

@@ -37,6 +37,12 @@ def needs(least):
         raise ValueError(f"this is for sm_{least} and later, not for {ARCH}: say --arch sm_90")
 
 
+def only(name, what):
+    """ValueError for another architecture than ``name``, which has ``what``."""
+    if arch(ARCH) != arch(name):
+        raise ValueError(f"this is for {name}, which has {what}, not for {ARCH}")
+
+
 def choose(name, default, known):
     """The parameter that -D gives, or the default; ValueError names what it can be, if these are many the first."""
     found = {str(one): one for one in known}.get(str(globals().get(name, default)))

@@ -24,6 +24,41 @@ def advance(at, phase, count):
         LOP3.LUT {phase}, {phase}, UR15, RZ, 0x3c, !PT;"""
 
 
+def past(at, phase, count):
+    """``at``, a uniform register, becomes stage or window f, which is counted on beyond the ``count`` that there are;
+    each time round changes the phase."""
+    return lines(f"IMAD.HI.U32 g, f, {-(-2**32 // count)}, RZ;", f"IMAD h, g, {-count}, f;", f"R2UR {at}, h;",
+                 "SHF.L.U32 g, g, 0x1f, RZ;", f"LOP3.LUT {phase}, {phase}, g, RZ, 0x3c, !PT;")
+
+
+# Two warp groups that take turns: each makes every second tile of a block, and multiplies when the last products of the
+# other's are on their way. Not sooner, as a phase's parity tells it from its neighbours alone. They wait for each other
+# at barriers 2 and 3.
+
+def first_turn():
+    """The first group goes to ``turn``; what follows is for the second one."""
+    return lines("IADD3 others, -group, 0x4, RZ;", "IADD3 group, group, 0x1, RZ;",
+                 "ISETP.EQ.AND P2, PT, group, 0x2, PT;", "@P2 BRA turn;")
+
+
+def turn(tiles, end, left):
+    """On to ``end`` without a tile; else wait for one's turn, with ``left`` stages or windows to multiply."""
+    return lines("turn:", f"ISETP.GE.U32.AND P0, PT, tile, {tiles}, PT;", f"@P0 BRA {end};", f"MOV left, {left};",
+                 "ISETP.LT.U32.AND P0, PT, tile, gridDim.x, PT;", "@P0 BRA mine;", "BAR.SYNC group, 0x100;", "mine:")
+
+
+def hand_over(tiles, always=False):
+    """It is the other group's turn, if it has a tile, or ``always``."""
+    return lines("IADD3 f, tile, gridDim.x, RZ;", f"ISETP.GE.U32.AND P0, PT, f, {tiles}, PT;",
+                 *([] if always else ["@P0 BRA nobody;"]), "BAR.ARV others, 0x100;", "nobody:")
+
+
+def next_turn(tiles, end):
+    """This group's next tile, unless the other's was the last."""
+    return lines("MOV g, gridDim.x;", "IADD3 f, tile, g, RZ;", "IADD3 tile, f, g, RZ;",
+                 f"ISETP.GE.U32.AND P0, PT, f, {tiles}, PT;", f"@P0 BRA {end};")
+
+
 def tile_quotient(q, x, reciprocal):
     """Whole, by way of floats: right as long as there are fewer than two million tiles."""
     return f"""

@@ -5,35 +5,24 @@ counts as 1), shifts the products of a block and C to the largest exponent among
 its last bit, and adds up the rest without a loss. The sum is cut off to FP32, or rounded to FP16, and is the C of the
 next block. A product that is 0 has no exponent.
 
-How many bits a core keeps and how long its blocks are (``UNITS``) is published: Khattak and Mikaitis, "Accurate Models
-of NVIDIA Tensor Cores" (arXiv 2512.07004); Xie et al., "MMA-Sim" (arXiv 2511.10909), which alone has Turing. The two
-agree where both have a model. ``tests/tools/tensor_data.py`` compares with what the former recorded on a V100, A100,
-A2, RTX 1000 Ada, L40S, H100 and H200; the tests of sm_90 with an H200 of our own (HMMA). Nobody has published sparse
-products: they are taken to add the products that A keeps, in blocks of as many.
+How many bits a core keeps and how long its blocks are (``tensor_sums`` of isa/arch.py) is published: Khattak and
+Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004); Xie et al., "MMA-Sim" (arXiv 2511.10909), which
+alone has Turing. The two agree where both have a model. ``tests/tools/tensor_data.py`` compares with what the former
+recorded on a V100, A100, A2, RTX 1000 Ada, L40S, H100 and H200; the tests of sm_90 with an H200 of our own (HMMA).
+Nobody has published sparse products: they are taken to add the products that A keeps, in blocks of as many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from turingas.emulate.arrays import Array
+from turingas.isa.arch import arch as facts_of
 
 Combine = Callable[[Array, Array, Array], Array]
 
-
-class Unit(NamedTuple):
-    """A generation of tensor cores. ``kept``: bits of a term below the leading one of the largest; ``kept8``: the same
-    for products of FP8, where FP32 results have no more bits, either; ``block``: bytes of A's row that are one sum."""
-
-    kept: int
-    kept8: int
-    block: int
-
-
-UNITS = {70: Unit(23, 0, 8), 75: Unit(24, 0, 16), 80: Unit(24, 13, 16), 90: Unit(25, 13, 32), 100: Unit(25, 25, 32)}
 BITS = {"F16": 16, "BF16": 16, "TF32": 32, "E4M3": 8, "E5M2": 8, "E3M2": 8, "E2M3": 8, "E2M1": 8, "E2M1x2": 4}
 #: the exponent that denormal numbers have
 LOWEST = {
@@ -47,18 +36,12 @@ NO_EXPONENT = -4096  # of 0
 CACHED = 1 << 15  # sums that are worked on at a time: eight bytes each, a few arrays of them stay in the cache
 
 
-def unit_of(arch: str) -> Unit:
-    """The tensor cores of an architecture (``sm_90a``)."""
-    number = int("".join(c for c in arch if c.isdigit()))
-    return UNITS[max(first for first in UNITS if first <= number)]
-
-
 def adder(arch: str, kinds: tuple[str, str], into: str, sparse: bool = False, scaled: bool = False) -> Combine:
     """What computes A * B + C, of float64 (n, rows, k), (n, k, columns) and (n, rows, columns), on an architecture.
     ``kinds``: the formats of A and B; ``into``: that of C and D. The result has bits that ``into`` can hold; infinities
     and NaN are as they come. ``sparse``: half of A is not there, and 0. ``scaled``: factors come with the scales of
     their blocks, and have the exponents that they have then."""
-    unit, bits = unit_of(arch), BITS[kinds[0]]
+    unit, bits = facts_of(arch).tensor_sums, BITS[kinds[0]]
     narrow = bits <= 8
     kept = unit.kept8 if narrow else unit.kept
     floor = FLOOR8 if narrow else FLOOR[into] - (kept - 23)
