@@ -95,8 +95,8 @@ def assemble(
 @sources
 @click.option("--all", "every", is_flag=True, help="Throw the codes away that are there, and make all of them anew.")
 @click.option("--yield", "yields", metavar="RULE", default="ptxas", show_default=True, callback=yielding,
-              help="When a warp lets another one go first: ptxas (behind arithmetic that stalls for 3 cycles or more), "
-              "natural (where the hardware wants it), every:N.")  # fmt: skip
+              help="When a warp lets another go first: ptxas (behind arithmetic that stalls for 3 cycles or more, or "
+              "for 2 where it has kept the slot for 12), natural (where the hardware wants it), every:N.")  # fmt: skip
 @click.option("--reorder", is_flag=True, help="Bring instructions whose codes are filled in into a better order, too.")
 @click.option("--rename", is_flag=True, help="With --reorder: other registers for what lives within a block, too.")
 @click.option("--pipeline", is_flag=True, help="Reorder, and let rounds of loops overlap (of a source).")
