@@ -529,12 +529,16 @@ class Needed:
 NOBODY = frozenset[str]()
 
 
+Backwards = list[tuple[int, Effects | None, int, str]]
+
+
 @lru_cache(REMEMBERED)
-def _backwards(stretch: Stretch) -> tuple[list[tuple[int, Effects | None, int, str]], int]:
+def _backwards(stretch: Stretch) -> tuple[Backwards, int]:
     """The instructions of a block, the last one first: number, effects, registers that it writes, mnemonic. And what
     all of them write."""
-    every = enumerate(stretch.effects)
-    found = [(n, None, 0, "") if this is None else (n, this, this.written, this.i.base) for n, this in every]
+    found: Backwards = []
+    for n, this in enumerate(stretch.effects):
+        found.append((n, None, 0, "") if this is None else (n, this, this.written, this.i.base))
     return found[::-1], reduce(or_, [written for _, _, written, _ in found], 0)
 
 
@@ -597,8 +601,9 @@ class Values:
         self._next = [sum(1 << to for to in set(block.next)) for block in graph.blocks]
         self.needed = Needed(graph, asked)
         self.split: set[int] = set()
-        self.apart: set[int] = set()
+        self._apart = 0
         self._flow()
+        self.apart = frozenset(bits(self._apart))
 
     def instructions(
         self, block: int, wanted: Container[str] | None = None
@@ -656,22 +661,24 @@ class Values:
 
     def ways(self, block: int) -> list[set[int]]:
         """For each way out of a block the blocks on it, up to where all of them meet, that one included."""
-        return [set(bits(way)) for way in self._ways(block, self.meet(block))]
+        return [set(bits(way)) for way in self._ways(block, self.meet(block))[0]]
 
-    def _ways(self, block: int, end: int | None) -> list[int]:
-        """The same, as bits; ``end`` is where they meet."""
+    def _ways(self, block: int, end: int | None) -> tuple[list[int], int]:
+        """The same, as bits, and the registers that are written on them; ``end`` is where they meet."""
         next_, stop = self._next, -1 if end is None else ~(1 << end)
-        found = []
+        found, written = [], 0
         for first in self.graph.blocks[block].next:
             seen = 1 << first
             todo = seen & stop
             while todo:
                 low = todo & -todo
-                new = next_[low.bit_length() - 1] & ~seen
+                at = low.bit_length() - 1
+                written |= self.needed.written[at]
+                new = next_[at] & ~seen
                 seen |= new
                 todo = (todo ^ low) | new & stop
             found.append(seen)
-        return found
+        return found, written
 
     def _flow(self) -> None:
         """Goes through the blocks until nothing changes. What is known becomes less and less on the way: so a branch at
@@ -700,15 +707,13 @@ class Values:
         """Lanes go apart at the end of a block: where their ways meet, what was written on them is not known. The
         blocks before which something changed."""
         end = self.meet(number)
-        union = shared = written = 0
-        for way in self._ways(number, end):
+        ways, written = self._ways(number, end)
+        union = shared = 0
+        for way in ways:
             shared |= union & way
             union |= way
-        between = bits(union if end is None else union & ~(1 << end))
         if end is not None:
-            self.apart.update(between)
-        for b in between:
-            written |= self.needed.written[b]
+            self._apart |= union & ~(1 << end)
         changed = []
         for b in bits(shared):
             self.forget[b] |= written

@@ -335,10 +335,11 @@ def _learned(isa: Isa, words: Iterable[int]) -> dict[int, Body | tuple[()]]:
                     found[word] = _meant(shapes, word)
                 except (Unprintable, ValueError):
                     found[word] = _body(isa, word)
-    for located, known in ((False, isa.bodies), (True, isa.branches)):
+    for known in (isa.bodies, isa.branches):
         if len(known) + len(found) > REMEMBERED:
             known.clear()
-        known.update({word: body for word, body in found.items() if bool(body and body[0].located) is located})
+    for word, body in found.items():
+        (isa.branches if body and body[0].located else isa.bodies)[word] = body
     return found
 
 
