@@ -609,7 +609,8 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     monkeypatch.setattr(search, "prove", lambda task: (asked.append(task[1][-1] - own[-1]), Proof(
         0.9 if asked[-1] >= 3 else 0.999, 3, 0))[1])  # fmt: skip
     made.order = replace(order, device="cuda")
-    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(child.words, (), 0.5))  # parents are timed again
+    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(  # parents are timed again
+        child.words, (), 0.5 + (child.words[-1] - own[-1]) / 100))  # fmt: skip
     several = Workers("here")
     several.count, asked[:], told[:] = 4, [], []
     found = made.proven(several, 3, told.append)  # four at a time in strict mode, on a GPU one after the other
