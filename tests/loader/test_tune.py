@@ -364,7 +364,12 @@ def gpu_order(install, monkeypatch):  # noqa: F811
     Judge.of.cache_clear()
     monkeypatch.setattr(timing, "clocks", lambda gpu: None)
     monkeypatch.setattr(timing, "nvml", lambda: None)
-    monkeypatch.setattr(card, "do_cuEventElapsedTime", lambda first, last: 2.0, raising=False)
+
+    def elapsed(first, last):
+        assert card.handles[first][0] and card.handles[last][0], "an event that was not recorded"
+        return 2.0
+
+    monkeypatch.setattr(card, "do_cuEventElapsedTime", elapsed, raising=False)
     return Order(nvrtc.compile(CUDA, "sm_75"), "two", BENCH, "two_bench.py", "cuda")
 
 
@@ -380,11 +385,16 @@ def test_on_a_gpu(gpu_order, here, monkeypatch):
     words = tuple(Judge.of(gpu_order).kernel.words)
     made = judge.evaluate(Child(gpu_order, words, (5,), 1.5))
     assert made.why == "" and made.figure == 1.0 and asked == [(False, [0]), (False, [1])]
+    proof = judge.strictly((gpu_order, made.words, 3, False))
+    assert proof.why == "" and (proof.inputs, proof.strict) == (2, 2)
+    assert asked[2:] == [(True, [0]), (True, [2, 3])]  # the original first
+    assert judge.strictly((gpu_order, made.words, 1, True)) == Proof(0.0, 1, 1) and asked[4:] == [(True, [2])]
     proof = judge.prove((gpu_order, made.words, 3))
-    assert proof.why == "" and (proof.inputs, proof.strict) == (3, 2)
-    assert asked[2:] == [(True, [0]), (True, [2, 3]), (False, [2, 3, 4])]  # the original first
+    assert proof.why == "" and (proof.inputs, proof.strict) == (3, 0) and asked[5:] == [(False, [2, 3, 4])]
     made = Search(gpu_order)
+    assert not made.clean
     made.run(here, 1, 100, print)
+    assert made.clean  # the first child has seen to it
     assert not made.proven(here, 2, print).gained  # as fast as the original is not faster
 
 
@@ -588,21 +598,54 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     told = []
     found = made.proven(here, 3, told.append)
     assert found.moves == ("5",) and asked == [1, 2, 3, 4, 5] and len(told) == 4  # 0 is the original
+
+    def strictly(task):
+        number = task[1][-1] - own[-1]
+        strict.append(number)
+        return Proof(math.inf, 0, 0, "no") if number == 5 else Proof(0.0, 2, 2, "", "partly")
+
+    strict = []
+    monkeypatch.setattr(search, "strictly", strictly)
+    monkeypatch.setattr(search, "prove", lambda task: (asked.append(task[1][-1] - own[-1]), Proof(
+        0.9 if asked[-1] >= 3 else 0.999, 3, 0))[1])  # fmt: skip
+    made.order = replace(order, device="cuda")
+    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(  # parents are timed again
+        child.words, (), 0.5 + (child.words[-1] - own[-1]) / 100))  # fmt: skip
     several = Workers("here")
-    several.count, asked[:] = 4, []
-    assert made.proven(several, 3, told.append).moves == ("5",) and len(asked) == 6  # four at a time
+    several.count, asked[:], told[:] = 4, [], []
+    found = made.proven(several, 3, told.append)  # four at a time in strict mode, on a GPU one after the other
+    assert strict == [1, 2, 3, 4] and asked == [1, 2, 3] and found.moves == ("3",) and len(told) == 2
+    assert (found.inputs, found.strict, found.about["blind"]) == (3, 2, "partly")
 
 
-def test_many_workers_make_larger_rounds(order, monkeypatch):
-    """On a GPU, where times are not the same twice anyway."""
+def test_on_a_gpu_nobody_waits_for_a_round(order, here, monkeypatch):
+    """A child comes from the parents that there are when somebody is free, whose times are measured before."""
+    own, seen = tuple(Judge.of(order).kernel.words), []
+
+    def evaluate(child):
+        seen.append(child)
+        if child.again:
+            return Outcome(child.words, (), 0.9)
+        if child.start == judge.STRICT:
+            return Outcome(own, (judge.STRICT,), 1.0)
+        words = (*child.words[:-1], child.words[-1] + 1 + len(seen))
+        return Outcome(words, (f"{len(seen)}",), 0.9 - len(seen) / 1000)
+
+    monkeypatch.setattr(search, "evaluate", evaluate)
     monkeypatch.setattr(search, "look", lambda order: {})
-    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(child.words, (), 1.0))
-    many = Workers("here")
-    many.count = 12
-    for device, children in (("cpu", CHILDREN), ("cuda", 36)):
-        made = Search(replace(order, device=device))
-        made.run(many, 1, 1000, print)
-        assert made.tried == children
+    monkeypatch.setattr(search, "STARTS", {judge.STRICT: {}, "reordered": {}})
+    made = Search(replace(order, device="cuda"))
+    made.run(here, 2, 1000, print)
+    children = [child for child in seen if not child.again]
+    assert len(children) == made.tried == 2 * CHILDREN and made.round == len(made.history) == 2 and made.clean
+    assert [child.start for child in children[:3]] == [judge.STRICT, "reordered", ""]
+    parents = [child.words for child in children]
+    assert parents[:2] == [own, own] and len(set(parents[2:CHILDREN])) > 2
+    assert [child.again for child in seen[:5]] == [False, False, True, True, False]  # "reordered" first
+    assert sum(len(one.times) < search.TIMES for one in made.population if one.words != own) <= 1  # the last one
+    by = {one.words: one for one in made.population}
+    best = made.best
+    assert best.moves[0] == "2" and len(best.moves) > 1 and best.words in by  # all moves from the original on
 
 
 def test_lost_candidates_are_told_and_left(order, monkeypatch, here):
@@ -631,9 +674,8 @@ def test_times_that_vary_are_measured_again(order, here, monkeypatch):
     monkeypatch.setattr(search, "look", lambda order: {})
     made = Search(replace(order, device="cuda"))
     made.run(here, 1, 1000, print)
-    assert [one.words for one in made.population] == [lucky, own]
-    made.run(here, 4, 1000, print)
-    assert [one.words for one in made.population] == [own, lucky] and made.population[1].times == [0.5, 1.2, 1.2, 1.2]
+    assert made.tried == CHILDREN and [one.words for one in made.population] == [own, lucky]
+    assert made.population[1].times[:3] == [0.5, 1.2, 1.2]
 
 
 def test_files_of_other_searches(order, tmp_path, found):
