@@ -410,12 +410,15 @@ class Implicit:
                     self.usual[given, place, not residual] = self.plans[key]
             return self.plans[key]
 
-    def filters_for(self, source: Source, place: int) -> tuple[Any, ...]:
-        """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie."""
+    def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]:
+        """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie. ``paired``: for
+        kernels of windows."""
         channels = source.packed[0] if source.packed else source.shape[3]
-        key = place, channels, source.folded
+        key = place, channels, source.folded, paired
         if key not in self.filters:
             made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
+            if paired:
+                made = hgmma.paired(made)
             if self.precision.halves:
                 made, scales = hgmma.halves(made)
             found: tuple[Any, ...] = made, _filled(scales), _filled(self.bias)
@@ -460,7 +463,6 @@ class _Plan:
         self.precision = precision = layer.precision
         item = precision.item
         self.source = Source.of(shape, precision, aligned)
-        self.weight, self.scales, self.bias = layer.filters_for(self.source, place)
         self.y_shape = shape.y_shape
         self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
@@ -469,7 +471,7 @@ class _Plan:
         self.pixels = shape.n * shape.p * shape.q
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
-        ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
+        ending = {"bias": int(layer.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         work = self.source.work(shape, precision)
         free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
         windows = self.source.windows(shape) if free and not precision.halves else None
@@ -479,6 +481,7 @@ class _Plan:
             self.windows, self.cluster = None, self.kernel.cluster
         else:
             self.windows, self.cluster = windows, 1
+        self.weight, self.scales, self.bias = layer.filters_for(self.source, place, self.windows is not None)
         seen = replace(work, pixels=self.windows.pixels) if self.windows else work
         tiles = seen.tiles(self.kernel.tile_n)
         most = there[self.cluster] * self.cluster
@@ -600,7 +603,7 @@ class _Plan:
             args = (
                 x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
                 channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
-                shape.q, n, w,
+                shape.q, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q

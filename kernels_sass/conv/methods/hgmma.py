@@ -199,8 +199,8 @@ class Windowed:
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: mbarriers, windows, stages of B, results on their way out."""
-        return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
+        """Bytes of dynamic shared memory: mbarriers, windows, stages of filters, where the pixels of each warp are."""
+        return 0x400 + (self.windows * self.window + self.stages * self.tile_n) * ROW + 8 * 4 * TILE_M
 
 
 @dataclass(frozen=True)
@@ -321,6 +321,13 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
+
+
+def paired(rows: Array) -> Array:
+    """For hgmma_window.sass, in which a lane has the sums of rows n and n + 8 of 16: these become neighbours in y. Filled
+    up with rows of zeros."""
+    filled = np.pad(rows, ((0, -len(rows) % 16), (0, 0)))
+    return np.ascontiguousarray(filled.reshape(-1, 8, 2, rows.shape[1]).swapaxes(1, 2)).reshape(filled.shape)
 
 
 def halves(weight: Array) -> tuple[Array, Array]:
