@@ -24,7 +24,7 @@ BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTo
 
 ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
 FAULTS = re.compile(r"^\| \.\.\. in figures \|.*\n", re.M)
-SPEED = re.compile(r"^\| instructions a second \|.*\n", re.M)
+SPEED = re.compile(r"^\| instructions per second \|.*\n", re.M)
 BLOCK = re.compile(r"(<!-- (\w+): written by `make readme` from (\S+) -->\n).*?(<!-- end of \2 -->\n)", re.S)
 
 
@@ -52,7 +52,7 @@ def times(found: dict[str, Any]) -> Iterator[str]:
         yield row(f"ours, {label}", *(f"{one['mean']:.2f}x, {one['least']:.2f}x at least" for one in ratios),
                   f"{largest_error(found, f'ours {source} {label}'):.1e}")  # fmt: skip
     yield ""
-    yield f"Means of {len(found['settings'])} settings. Errors: relative L2, against float64; that of the fastest is"
+    yield f"Means over {len(found['settings'])} settings. Errors: relative L2, against float64; the fastest rival's is"
     yield f"up to {largest_error(found, None):.1e}. {verdict(found, groups)}"
 
 
@@ -103,12 +103,12 @@ def verdict(found: dict[str, Any], groups: dict[str, list[str]]) -> str:
     over = {label: found["summary"][label]["over_rival"] for labels in groups.values() for label in labels}
     kept = [label for label, one in over.items() if reached(one)]
     both = found["summary"].get(BOTH, {}).get("over_rival")
-    goal = f"The goal, {GOAL[0]}x over the fastest in the mean and {GOAL[1]}x at least,\nis "
+    goal = f"The goal, {GOAL[0]}x over the fastest rival on average and {GOAL[1]}x at least,\nis "
     if len(kept) == len(over):
         return goal + "reached."
     if both and reached(both):
         kept.append(f"the {BOTH} in each setting ({both['mean']:.2f}x, {both['least']:.2f}x at least)")
-    return goal + (f"reached by {' and by '.join(kept)} alone." if kept else "not reached.")
+    return goal + (f"reached only by {' and by '.join(kept)}." if kept else "not reached.")
 
 
 def speedups(found: dict[str, Any]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
     yield f"{stamp(found)}; milliseconds:"
     yield ""
-    heads = ("convolutions ours", "ours", "images a second", "error", "PyTorch", "images a second", "error")
+    heads = ("layers replaced", "ours", "images a second", "error", "PyTorch", "images a second", "error")
     yield row("", *heads, "ours over PyTorch", "top-1 equal")
     yield "|---" * (3 + len(heads)) + "|"
     for name, entry in networks.in_order(found)["settings"].items():
@@ -143,7 +143,7 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
         yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
     yield ""
-    yield "Errors: relative L2 error of what comes out, against float64."
+    yield "Errors: relative L2 error of the output, against float64."
     yield from networks.missing(found)
 
 
@@ -177,7 +177,7 @@ def drawn(found: dict[str, Any]) -> Iterator[str]:
 
 def products(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours beside cuBLAS, for each type and size."""
-    yield f"{stamp(found)}; TFLOP/s, square matrices, which do not come from the L2:"
+    yield f"{stamp(found)}; TFLOP/s, square matrices, read from memory and not from the L2:"
     yield ""
     yield row("", "ours", "cuBLAS", "ours over cuBLAS", "error", "cuBLAS's")
     yield "|---" * 6 + "|"
@@ -235,11 +235,11 @@ def _members(schema: dict[str, Any], place: str) -> Iterator[tuple[str, str, str
         yield from _members(one, here)
 
 
-#: What a block is written by.
 def schedules(found: dict[str, Any]) -> Iterator[str]:
     """What `python -m tests.tools.schedule_libraries` saw: of each architecture, and with which commits."""
-    heads = ("", "kernels, of those drawn", "instructions", "... of the largest", "issue cycles, of ptxas's: mean",
-             "... of the worst kernel", "refused", "errors and warnings")  # fmt: skip
+    heads = ("", "kernels, of those drawn", "instructions", "... of the largest",
+             "issue cycles relative to ptxas's: mean", "... of the worst kernel", "refused",
+             "errors and warnings")  # fmt: skip
     yield row(*heads)
     yield "|---" * len(heads) + "|"
     for arch, one in found["archs"].items():
@@ -257,6 +257,7 @@ def told(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+#: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
     "products": products, "layers": layers, "typed": layers,
@@ -276,14 +277,14 @@ def speed(path: str = ASSEMBLER) -> str:
     spans = {what: sorted(round(one[what]["new lines"] / 1000) for one in rates) for what in ("encode", "decode")}
     told = (f"{span[0]} to {span[-1]} thousand {what}d" for what, span in spans.items())
     ours = f"{', '.join(told)}: [bench assembler](docs/bench-assembler.md#what-was-measured)"
-    return row("instructions a second", ours, "`make bench`") + "\n"
+    return row("instructions per second", ours, "`make bench`") + "\n"
 
 
 def faults(path: str = "tests/check/faults.json") -> str:
     """The row that tells how many faults the linter finds in kernels that were broken at random."""
     found = json.loads((ROOT / path).read_text())
-    told = (f"{found['reported']} of {found['faults']} faults put into {found['kernels']} correct kernels are "
-            f"reported, {found['alarms']} of {found['harmless']} harmless changes ({found['date']})")  # fmt: skip
+    told = (f"{found['reported']} of {found['faults']} faults injected into {found['kernels']} correct kernels are "
+            f"reported, and {found['alarms']} of {found['harmless']} harmless changes ({found['date']})")  # fmt: skip
     command = f"python -m tests.check.faults --tests --count 500 --largest 400 --json {path} tests/cubin/data/*.cubin"
     return row("... in figures", told, f"`{command}`") + "\n"
 

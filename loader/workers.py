@@ -93,6 +93,7 @@ class Workers:
                     number = waiting.popleft()
                     running[self._submit(function, tasks[number])] = number
                 if suspects and not running:  # all that a loss took along has ended: now each alone, to see who did it
+                    self._renew()
                     for number, why in suspects:
                         yield number, self._alone(function, tasks[number], why)
                     suspects = []
@@ -113,12 +114,11 @@ class Workers:
 
     def _alone(self, function: Callable[[Task], Made], task: Task, why: BaseException) -> Made | Lost:
         for _ in range(TRIES - 1 if self._cluster is None else 0):  # Dask has tried as often itself
-            self._renew()
             try:
                 return self._submit(function, task).result()
             except _losses() as again:
                 why = again
-        self._renew()
+                self._renew()
         reason = str(why).partition("\n")[0] or type(why).__name__
         return Lost(f"it was given up after {TRIES} tries: {reason}")
 

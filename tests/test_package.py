@@ -73,6 +73,17 @@ print(kernels_sass.__file__)
     assert done.stdout == f"{ROOT}/kernels_sass/__init__.py\n", done.stderr
 
 
+def test_the_sdist_names_all_that_git_has():
+    """In short what test_sdist sees: what stands at the top is a package, setuptools' own, or in MANIFEST.in."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    top = {name.partition("/")[0] for name in listed.stdout.split("\0") if name and not name.startswith(".")}
+    manifest = set((ROOT / "MANIFEST.in").read_text().split())
+    own = {"turingas", "loader", "kernels_sass", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"}
+    assert not top - manifest - own
+
+
 @pytest.mark.slow
 def test_sdist(tmp_path):
     """A source distribution has all that git has, but for CI; from it all tests can be collected, and some run."""

@@ -1,4 +1,4 @@
-"""TuringAs: an assembler and disassembler for NVIDIA's GPU machine code (SASS), sm_70 to sm_90a.
+"""TuringAs: an assembler and disassembler for NVIDIA's GPU machine code (SASS), sm_70 to sm_121.
 
 >>> import turingas
 >>> turingas.encode("01:-:2:-:4  LDG.E.128.SYS R20, [R2+0x10]", arch="sm_75")

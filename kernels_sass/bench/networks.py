@@ -331,9 +331,9 @@ def missing(found: results.Json) -> Iterator[str]:
         elif without:
             partly[label] = without
     if nowhere:
-        yield f"Who did not take part: {', '.join(nowhere)}."
+        yield f"Not measured at all: {', '.join(nowhere)}."
     for label, without in partly.items():
-        yield f"{label[0].upper()}{label[1:]} did not take part in {', '.join(without)}."
+        yield f"{label[0].upper()}{label[1:]} was not measured in {', '.join(without)}."
 
 
 def show(found: results.Json) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import fcntl
 import functools
 import math
+import multiprocessing
 import os
 import statistics
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -51,6 +53,7 @@ FIRST_RUNS, SLOWER = 6, 1.01  # of a timing: who is slower by so much after that
 COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
+HANGS = 20.0  # seconds after which a launch is not waited for any longer
 KEPT_BYTES = 1 << 28  # of inputs that are kept on the GPU, to be there again quickly
 STRICT_INPUTS = 2  # ... of the strict run
 
@@ -101,16 +104,23 @@ class Proof(NamedTuple):
     blind: str = ""
 
 
-#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again);
-#: stalls alone ("stalls": and yields, by which rule); and what global accesses tell the caches ("hint")
+#: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again); loops
+#: as Moves.arranged has them, if what has no fixed latency takes "longer"; stalls alone ("stalls": and yields, by which
+#: rule); and what global accesses tell the caches ("hint")
 STARTS: dict[str, dict[str, Any]] = {
     "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
     "reordered, other registers": {"reorder": True, "rename": True},
     "reordered, other registers, no yields": {"reorder": True, "rename": True, "yields": "natural"},
+    "loops for slow results": {"longer": 2.0, "rule": "natural"},
+    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
+    "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
-    "stores leave the caches first": {"hint": ("STG", "EF")}, "loads leave the caches first": {"hint": ("LDG", "EF")},
-    "loads pass by the L1": {"hint": ("LDG", "NA")},
+    "stores leave the caches first": {"hint": {"STG": "EF"}}, "loads leave the caches first": {"hint": {"LDG": "EF"}},
+    "loads and stores leave the caches first": {"hint": {"LDG": "EF", "STG": "EF"}},
+    "stores leave the caches first, loads last": {"hint": {"LDG": "EL", "STG": "EF"}},
+    "loads pass by the L1": {"hint": {"LDG": "NA"}},
 }  # fmt: skip
 
 
@@ -263,11 +273,14 @@ class Judge:
         """The original as the scheduler would have it, or with hints."""
         own, how = self.kernel.words, STARTS[start]
         if "hint" in how:
-            base, name = how["hint"]
-            words = with_hint(own, hinted(self.kernel, base), name)
+            words = own
+            for base, name in how["hint"].items():
+                words = with_hint(words, hinted(self.kernel, base), name)
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
+        if "longer" in how:
+            return self.arranged(how), (start,)
         if "stalls" in how:
             fields = [whole(word)._replace(stall=None) for word in own]
             if how["stalls"] == "natural":
@@ -284,6 +297,15 @@ class Judge:
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
         return tuple(words), (start,)
+
+    def arranged(self, how: dict[str, Any]) -> Words:
+        """The original with its loops as Moves.arranged has them."""
+        words: Words = tuple(self.kernel.words)
+        for first in self.moves(words).loops():
+            moves = self.moves(words)
+            found = moves.arranged(moves.block[first], **how)
+            words = words if found is None else tuple(found[0])
+        return words
 
     def _moves(self, words: Words) -> Moves:
         return Moves(self.made(words).kernel(self.order.kernel), self.pinned)
@@ -306,7 +328,7 @@ class Judge:
             for number, seed in enumerate(inputs):
                 what = "strict mode" if strict else "bits"
                 try:
-                    with self.alone() if on_gpu else nullcontext():
+                    with self.alone() if on_gpu else nullcontext(), in_time() if on_gpu else nullcontext():
                         found = self._left(module, launch, seed, strict, wanted[number] if wanted else None)
                 except (DeviceError, CudaError) as error:
                     if getattr(error, "lost", False):
@@ -473,6 +495,21 @@ class Timer:
             if number >= 0:
                 found.append(self.events.times()[: len(replays)])
         return found
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """A worker process whose GPU is not done after ``HANGS`` seconds ends: others that share the GPU wait for it."""
+    if multiprocessing.parent_process() is None:
+        yield
+        return
+    clock = threading.Timer(HANGS, os._exit, (1,))
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:

@@ -83,7 +83,7 @@ class Search:
         self.original: Words = tuple(Cubin.from_bytes(order.cubin).kernel(order.kernel).words)
         self.population = [Member(self.original)]
         self.round, self.tried = 0, 0
-        self.children = 0  # of a round
+        self.children = CHILDREN  # of a round
         self.fame: list[Member] = []  # who was the best of a round, the last ones
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
         self.refused: Counter[str] = Counter()
@@ -100,8 +100,8 @@ class Search:
             if isinstance(about, Lost):
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
-        if not self.children:
-            self.children = max(CHILDREN, EACH * workers.count if self.order.device != "cpu" else 0)
+        if self.order.device != "cpu" and self.round == 0 and not self.done:
+            self.children = max(CHILDREN, EACH * workers.count)
         begin = time.monotonic()
         end = begin + seconds
         try:
@@ -138,7 +138,8 @@ class Search:
         random = np.random.default_rng((self.seed, self.round, number))
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        start = list(STARTS)[number] if self.round == 0 and number < len(STARTS) else ""
+        which = self.round * self.children + number
+        start = list(STARTS)[which] if which < len(STARTS) else ""
         return Child(self.order, parent.words, (self.seed, self.round, number), bar, start=start)
 
     def _select(self) -> None:

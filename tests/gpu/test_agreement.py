@@ -96,6 +96,8 @@ PARTED = {"search": ("warps",), "horspool": ("warps",), "stack": ("warps",), "fl
           "recursion": ("warps", "sectors")}  # fmt: skip
 #: they read variables of the module, which the driver places in sectors as it likes
 PLACED = {"indirect": ("sectors",), "constants": ("sectors",)}
+#: they begin mbarriers: SYNCS.EXCH is a wavefront to ncu on an H200, as it is here, and none on an H100
+BEGUN = {"mbarrier": ("wavefronts", "ideal"), "bulk": ("wavefronts", "ideal")}
 
 
 def profiled(report: Path, names: list[str]) -> Iterator[list[dict[str, int]]]:
@@ -134,7 +136,7 @@ def test_counters(gpu: Gpu, tmp_path: Path) -> None:
             theirs = np.array([row[name] for row in table])
             ours = getattr(report.counters, name)[: len(table)]
             totals[name] = [int(theirs.sum()), int(ours.sum())]
-            open_ = name in PARTED.get(case.name, ()) or name in PLACED.get(case.name, ())
+            open_ = any(name in known.get(case.name, ()) for known in (PARTED, PLACED, BEGUN))
             if not open_ and (different := np.flatnonzero(theirs != ours)).size:
                 n = int(different[0])
                 wrong.append(f"{case.name}: {name} at {16 * n:#x}: ncu {theirs[n]}, here {ours[n]} ({different.size})")

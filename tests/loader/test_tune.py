@@ -230,6 +230,25 @@ def test_a_block_in_another_order():
     assert orders > 10 and len(kinds) == 5
 
 
+def test_waits_that_a_compiler_knows_better_are_not_made():
+    """In Triton's kernels ptxas knows that the sources of copies were read before a loop; the scheduler would wait for
+    them there with the scoreboard of their group, and so for the copies themselves, in each round."""
+    source = SOURCE.replace("    LDG.E R4", "    --:-:3:-:2 LDG.E R4").replace("    FMUL R5", "    --:-:-:-:4 FMUL R5")
+    with_wait = assemble(source.replace("--:-:-:-:4 FMUL", "08:-:-:-:4 FMUL")).kernel("two")
+    n = next(n for n, i in Moves(with_wait, frozenset()).known.items() if i.base == "FMUL")
+    moves = two([word & ~(63 << control.WAIT) if m == n else word for m, word in enumerate(with_wait.words)])
+    assert any(m == n and "scoreboard 3" in message for m, message in moves.before)
+    part, words = range(n, n + 1), list(moves.words)
+    lax = list(words)
+    lax[n] |= 8 << control.WAIT
+    moves._as_lax(lax, part, range(len(words)))
+    assert lax == words  # nothing there sets scoreboard 3
+    part, lax = range(n - 1, n + 1), list(words)
+    lax[n] |= 8 << control.WAIT
+    moves._as_lax(lax, part, range(len(words)))
+    assert lax[n] >> control.WAIT & 63 == 8
+
+
 def test_a_block_yields_by_another_rule():
     moves, seen = two(), set()
     for seed in range(20):
@@ -389,7 +408,7 @@ def test_what_the_cpu_device_cannot_run_is_said(gpu_order):
 @pytest.mark.parametrize("start", judge.STARTS)
 def test_what_the_scheduler_makes_is_tried_first(order, start):
     made = judge.evaluate(Child(order, tuple(Judge.of(order).kernel.words), (0,), math.inf, start=start))
-    assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == start.startswith("reordered")
+    assert made.why == "" and made.moves == (start,) and (made.figure < 0.6) == ("order" in start or "loops" in start)
 
 
 def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path):
@@ -497,7 +516,7 @@ def test_moves_alone_hoist_a_load(order, here, monkeypatch):
     monkeypatch.setattr(search, "STARTS", {})
     made = Search(order, 3)
     made.run(here, 2, 1000, print)
-    assert made.best.figure < 0.6 and any("LDG" in move for move in made.best.moves)
+    assert made.best.figure < 0.6 and any("LDG" in move or move.startswith("order") for move in made.best.moves)
 
 
 # ---- the search --------------------------------------------------------------------------------------------------

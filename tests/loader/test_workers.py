@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from loader import workers
 from loader.workers import Lost, Workers
 from tests.loader.test_tune import BENCH, SOURCE
-from tests.loader.work import always, blocks, hangs, meets, once, refuses, square
+from tests.loader.work import always, blocks, hangs, hangs_in_time, meets, once, refuses, square
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -53,6 +53,25 @@ def test_a_worker_that_hangs_is_lost(monkeypatch):
     with Workers("1", seconds=0.5) as pool:
         made = dict(pool.run(hangs, range(2)))
     assert made[0] == 0 and isinstance(made[1], Lost)
+
+
+def test_who_is_tried_alone_needs_no_new_pool(tmp_path):
+    """But for the first: to start a process takes seconds, and all that were running are tried."""
+    made = []
+    with Workers("2") as pool:
+        plain = pool._made
+        pool._made = lambda: made.append(1) or plain()
+        assert sorted(pool.run(once, [(n, str(tmp_path / "dead")) for n in range(6)])) == [(n, n) for n in range(6)]
+    assert len(made) == 2
+
+
+def test_a_gpu_that_hangs_ends_its_worker(monkeypatch):
+    """Not a program that searches in its own process."""
+    monkeypatch.setattr(workers, "TRIES", 1)
+    with Workers("1") as pool:
+        made = dict(pool.run(hangs_in_time, range(2)))
+    assert made[0] == 0 and isinstance(made[1], Lost)
+    assert hangs_in_time(2) == 2
 
 
 def test_errors_come_back_whole(two):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from loader import workers
+from loader.tune import judge
 from turingas.errors import LaunchError
 
 
@@ -43,6 +44,14 @@ def always(number):
 def hangs(number):
     if number == 1:
         time.sleep(60)
+    return number
+
+
+def hangs_in_time(number):
+    """As a launch on a GPU that does not end: a number of 1 for ever, of 2 for longer than is waited."""
+    judge.HANGS = 0.3
+    with judge.in_time():
+        time.sleep([0, 60, 0.6][number])
     return number
 
 

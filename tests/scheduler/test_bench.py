@@ -1,5 +1,5 @@
-"""tests/bench/schedule.py: along which dimension a small kernel can be repeated; and what
-tests/tools/schedule_libraries.py notes."""
+"""tests/bench/schedule.py: along which dimension a small kernel can be repeated, and what its variants are given; and
+what tests/tools/schedule_libraries.py notes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loader import timing
+from tests.bench import schedule
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
+from tests.kernels_sass.card import Card
+from tests.loader.test_cuda import install  # noqa: F401
 from tests.tools import schedule_libraries
+from turingas import decode
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
 
@@ -36,6 +41,34 @@ def test_a_repeated_grid_does_the_same_again(name: str) -> None:
     assert left[0] == left[1]
 
 
+def test_all_variants_of_a_small_kernel_use_the_same_memory(install, monkeypatch) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
+    """On a GPU some addresses are slower than others. Its own codes are timed twice."""
+    card = install(Card(gpus=1))
+    monkeypatch.setattr(timing, "clocks", lambda gpu: None)
+    monkeypatch.setattr(card, "do_cuEventElapsedTime", lambda first, last: 2.0, raising=False)
+    made, plain = [], schedule.Buffer.of
+    monkeypatch.setattr(schedule.Buffer, "of", lambda *args: (made.append(args), plain(*args))[1])
+    schedule.given_of.cache_clear()
+    schedule.times_of.cache_clear()
+    found = schedule.measure("cuda:0", ["shuffles"])
+    [case] = [case for case in CASES if case.name == "shuffles"]
+    assert len(made) == sum(isinstance(arg, np.ndarray) for arg in case.build()[0]) > 0
+    assert list(found["shuffles"]) == [*schedule.VARIANTS, schedule.AGAIN]
+    assert set(found["shuffles"].values()) == {2.0 / schedule.LAUNCHES}
+    schedule.given_of.cache_clear()
+
+
+def test_small_kernels_are_made_beforehand() -> None:
+    """In other processes; what cannot be made is left to the measurement."""
+    name, arch = "shuffles", "sm_90"
+    schedule._SMALL.clear()
+    schedule.prepare([name, "none of this name"], arch)
+    assert set(schedule._SMALL) == {(name, variant, arch) for variant in (*schedule.VARIANTS, schedule.AGAIN)}
+    prepared = dict(schedule._SMALL)
+    schedule._SMALL.clear()
+    assert schedule.small_cubin((name, "natural", arch)) == prepared[name, "natural", arch]
+
+
 def test_kernels_are_noted_with_the_commit_that_scheduled_them(tmp_path, monkeypatch) -> None:
     """Who goes on with another one keeps what was seen before, and the figures say how many are of each."""
     log, figures = tmp_path / "seen.log", tmp_path / "seen.json"
@@ -50,3 +83,11 @@ def test_kernels_are_noted_with_the_commit_that_scheduled_them(tmp_path, monkeyp
     found = json.loads(figures.read_text())
     assert found["commits"] == {"first": 1, "second": 1} and found["archs"]["sm_75"]["kernels"] == 2
     assert (found["asked"]["kernels"], found["asked"]["arch"]) == (2, ["sm_75"])
+
+
+def test_kernels_that_have_an_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a change of its rules may change."""
+    path = Path(__file__).parents[1] / "cubin" / "data"
+    every, some = (schedule_libraries.draw([path], 1000, 1 << 20, {"sm_75"}, "", name)["sm_75"] for name in ("", "BAR"))
+    having = [kernel.name for kernel in every if any(" BAR." in line for line in decode(kernel.words, "sm_75"))]
+    assert sorted(kernel.name for kernel in some) == sorted(having) and 0 < len(some) < len(every)

@@ -8,6 +8,7 @@ linter, which shares no code with this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -47,7 +48,9 @@ SHORTEST = 4  # instructions of a block that is brought into another order
 #: of a block that is: how often its registers are renamed, its scoreboards stay, and it keeps its own order
 RENAMED, KEPT, OWN = 0.3, 0.4, 0.2
 #: ... how long memory and the like are taken to take, and by how much the length of ways is taken wrongly
-LONGER, NOISE = (0.25, 1.0, 1.0, 3.0), (0.0, 0.03, 0.1, 0.3)
+LONGER, NOISE = (0.5, 1.0, 2.0, 2.0, 3.0, 5.0), (0.0, 0.03, 0.03, 0.1, 0.3)
+#: what the scheduler says of a wait that is missing
+UNAWAITED = re.compile(r"this must wait for scoreboard ([\d and]+), and")
 RULES = ("ptxas", "natural", "natural", "every:4", "every:8", "every:16")  # for yields
 
 Words = list[int]
@@ -169,30 +172,49 @@ class Moves:
         block = self._block(random)
         if block is None or self.stay is None:
             return None
-        names, longer = random.random() < RENAMED, float(LONGER[int(random.integers(len(LONGER)))])
-        keep, own = random.random() < KEPT, random.random() < OWN
-        rule = RULES[int(random.integers(len(RULES)))]
+        names, keep, own = (random.random() < often for often in (RENAMED, KEPT, OWN))
         much, count = float(NOISE[int(random.integers(len(NOISE)))]), block.end - block.start
         noise = [1 + much * float(one) for one in random.standard_normal(count)]
+        longer = None if own else float(LONGER[int(random.integers(len(LONGER)))])
+        rule, pair = RULES[int(random.integers(len(RULES)))], bool(random.integers(2))
+        return self.arranged(block, longer, rule, names, keep, pair, noise)
+
+    def arranged(
+        self, block: Block, longer: float | None, rule: str, names: bool = False, keep: bool = False,
+        pair: bool = False, noise: Sequence[float] = (),
+    ) -> Made:  # fmt: skip
+        """A block with codes made anew, in the order for a machine on which results of variable latency take ``longer``
+        times as long (None: its own order), with yields by a ``rule``. ``names``: registers may be others; ``keep``:
+        scoreboards stay; ``pair`` and ``noise``: see reorder.Model."""
+        if self.stay is None:
+            return None
         words, ways = self.words, self.bare
         part = range(block.start, block.end)
+        names = names and longer is not None
         if names:
             words = renamed(self.kernel, ways, [n in part and n not in self.stay for n in range(len(words))])
             ways = bare(self.kernel, words)
         order = list(range(len(words)))
-        if not own:
+        if longer is not None:
             model = self._models.get(block.start)
             if model is None or names:
                 model = Model(ways, ways.block[block.start], self.stay)
             if not names:
                 self._models[block.start] = model
-            order[block.start : block.end] = model.other(longer, noise).arrange({}, bool(random.integers(2)))
+            other = model.other(longer, noise or [1.0] * len(part))
+            order[block.start : block.end] = other.arrange({}, pair)
         words = [words[n] for n in order]
         found = self.coded(words, part, order, rule, keep)
         if found is None:
             return None
-        how = "its order" if own else f"order {longer:g}" + (", renamed" if names else "")
+        how = "its order" if longer is None else f"order {longer:g}" + (", renamed" if names else "")
         return found, f"{how} of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+
+    def loops(self) -> list[int]:
+        """Where the blocks begin that are in loops, and long enough for another order; all, where there is no loop."""
+        starts = sorted({self.block[n].start for n in self.all})
+        long = [n for n in starts if self.block[n].end - n >= SHORTEST]
+        return [n for n in long if self.weight[n] > 1] or long
 
     def coded(self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False) -> Words | None:
         """``words`` with codes made anew where they stand in ``part``; ``keep``: the scoreboards stay."""
@@ -203,9 +225,26 @@ class Moves:
             words[n] &= ~(control.REUSE_MASK & ~(i.form.loose if i is not None else control.REUSE_MASK))
             fields[n] = fields[n]._replace(wait=None, yields=None, stall=None) if keep else NOTHING
         made = self.fitted(words, fields, [], order, rule)
-        if made is None or not keep:
-            return made
-        return self._reused(made, part)
+        if made is None:
+            return None
+        self._as_lax(made, part, order)
+        return self._reused(made, part) if keep else made
+
+    def _as_lax(self, words: Words, part: range, order: Sequence[int]) -> None:
+        """A compiler knows that some of what began before ``part`` is over by now, and the scheduler waits for it there
+        anew: such waits are taken away (the linter says who is right), unless it is a scoreboard that is set in
+        ``part``."""
+        lax = 0
+        for m, message in self.before:
+            if m in part and (found := UNAWAITED.match(message)):
+                lax |= sum(1 << int(board) for board in set(found[1]) & set("012345"))
+        if not lax:
+            return
+        for i in Graph(replace(self.kernel, code=Code(words=words))).instructions[part.start : part.stop]:
+            if i is not None and i.base != "LDGDEPBAR":  # whose scoreboard nobody waits for: DEPBAR counts on it
+                lax &= ~(1 << i.control.read | 1 << i.control.write)
+        for n in part:
+            words[n] &= ~((lax << control.WAIT) & ~self.words[order[n]])
 
     def _reused(self, words: Words, part: range) -> Words:
         """Words with reuse flags by the bank model in ``part``, and none besides."""
