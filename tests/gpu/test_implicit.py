@@ -63,7 +63,7 @@ def test_layers_of_many_tiles(precision):
     """More tiles than multiprocessors, of every width, with and without tensor copies for y."""
     for way in PRECISIONS[precision].plain:
         for k in (2 * way.tile_n + 8, way.tile_n + 3):
-            options = {"kernel": hgmma.NAME, "schedule": way.schedule}
+            options = {"kernel": hgmma.NAME, "schedule": way.schedule()}
             assert off(8, 72, 60, 58, k, 3, 3, precision, padding=1, **options) < BOUNDS[precision], options
 
 

@@ -183,6 +183,25 @@ def test_windows(watched, windows, precision, kind, sizes, more):
     assert watched == [("hgmma_window", [])], watched
 
 
+PIXELS = [  # of a tile
+    ("tf32", "hgmma_wide", 144, (3, 40, 12, 11, 200, 3, 3), {"padding": 1}),  # several rows and columns of tiles
+    ("fp16", "hgmma_wide", 72, (2, 72, 9, 14, 64, 3, 2), {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}),
+    ("bf16", "hgmma_wide", 256, (2, 24, 17, 16, 136, 1, 1), {}),
+    ("tf32", "hgmma_wide", 96, (1, 4, 8, 13, 4, 7, 7), {"stride": 2, "padding": 3, "more": False}),
+    ("tf32", "hgmma_window", 104, (2, 40, 12, 17, 60, 3, 3), {"padding": 1, "schedule": {"WINDOWS": 2}}),
+    ("fp16", "hgmma_window", 240, (1, 72, 20, 19, 64, 2, 3), {"padding": (1, 0), "schedule": {"WINDOWS": 2}}),
+    ("bf16", "hgmma_window", 88, (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1), "schedule": {"WINDOWS": 2}}),
+    ("fp16", "hgmma_window", 136, (2, 64, 9, 10, 64, 3, 3), {"padding": 1, "schedule": {"WINDOWS": 2, "KEEP": 1}}),
+]
+
+
+@pytest.mark.parametrize(("precision", "kernel", "tile_m", "sizes", "more"), PIXELS)
+def test_any_number_of_pixels(watched, precision, kernel, tile_m, sizes, more):
+    more = {**more, "schedule": {"TILE_M": tile_m, **more.get("schedule", {})}}
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched[-1] == (kernel, []), watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):
@@ -203,7 +222,7 @@ def test_every_width(precision):
     """Of the tile, with and without tensor copies for y."""
     for way in PRECISIONS[precision].plain:
         for k in (way.tile_n + 8, way.tile_n + 3):
-            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule) < BOUNDS[precision]
+            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule()) < BOUNDS[precision]
 
 
 @pytest.mark.slow
@@ -409,7 +428,7 @@ def test_what_windows_can_be():
         shape = Shape(*sizes, padding=padding, layout="NHWC", **more)
         source = Source.of(shape, precision, True)
         way, windows = hgmma.Way(kind, 64, 0, 0, 0), source.windows(shape)
-        return windows and hgmma.windowed(precision, way, source.work(shape, precision), windows, source.filter)
+        return windows and hgmma.of_pixels(precision, way, source.work(shape, precision), windows, source.filter)
 
     inside = 32, 64, 56, 56, 64, 3, 3
     kept, others = hgmma.KEPT, hgmma.WINDOWS
@@ -473,7 +492,7 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
 def test_no_finding_in_any(name):
     precision = PRECISIONS[name]
     for way in precision.plain:
-        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule["PINGPONG"])
+        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule()["PINGPONG"])
         for cluster in (2, 8 if way.tile_n < 256 else 4):
             assert not lint(hgmma.built(replace(plain, cluster=cluster)))
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
