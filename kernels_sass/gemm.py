@@ -1,4 +1,4 @@
-"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is step 9 of the tour.
+"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is learn/09_hgemm.sass.
 
 from kernels_sass.gemm import gemm, prepare
 c = gemm(a, b)                                  # float16, bfloat16 or float32 matrices, or batches of them

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-MANY = 10_000  # objects that it takes a while to look through
+MANY = 2000  # objects that it takes a while to look through
 MOST = 1 << 22  # objects that count as old before all are looked through
 _made = 0  # of these, since then
 

@@ -467,7 +467,7 @@ def processor() -> str:
 
 BENCH = Bench(
     "assembler", "This assembler beside what else is installed; needs no GPU.",
-    """Instructions a second that are assembled and disassembled, within a process and by whole programs.
+    """Instructions per second that are assembled and disassembled, within a process and by whole programs.
 
     Exit code 1: our own command line has no time.
 

@@ -1,4 +1,4 @@
-"""`turingas bench gemm`: step 9 of the tour, the product by HGMMA, beside cuBLAS, and what its parameters bring."""
+"""`turingas bench gemm`: learn/09_hgemm.sass beside cuBLAS, and what its parameters bring."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def failures(found: results.Json) -> Iterator[str]:
 
 BENCH = Bench(
     "gemm", "The matrix product by HGMMA beside cuBLAS.",
-    """Step 9 of the tour (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
+    """The matrix product by HGMMA (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
     parameters, and beside cuBLAS (torch.matmul), all in turns.
 
     Each variant is compared with float64 first, in a process of its own for small and odd sizes. Exit code 1: one is

@@ -259,8 +259,8 @@ BENCH = Bench(
     Exit code 1: a result was wrong.
     """,
     (
-        Option("--calls", "calls", "Of each way. [default: 2000]", int, least=2 * BLOCK),
-        Option("--seed", "seed", "Of the order in which they take turns. [default: 0]", int),
+        Option("--calls", "calls", "Calls of each kind. [default: 2000]", int, least=2 * BLOCK),
+        Option("--seed", "seed", "Seed of the order in which they take turns. [default: 0]", int),
         SECONDS,
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,

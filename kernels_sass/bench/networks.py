@@ -387,7 +387,7 @@ BENCH = Bench(
     """Networks with random weights in float32, TF32 off: PyTorch eager, channels_last, torch.compile and max-autotune,
     and what kernels_sass.torch.convert makes of them; each recorded as a CUDA graph.
 
-    What comes out is compared with float64 before anything is timed; all take turns in one process. Exit code 1: a
+    Outputs are compared with float64 before anything is timed; all take turns in one process. Exit code 1: a
     converted network has no time, because it is wrong or was refused.
 
     \b
@@ -405,8 +405,8 @@ BENCH = Bench(
         Option("--who", "who", f"{'; '.join(WHO)}; or one of these in one layout, such as \"compile NHWC\". "
                "[default: all]", NAMED, True, "WHO"),
         RUNS, SECONDS,
-        Option("--workers", "workers", "Settings at the same time: a process for each GPU, or a Dask cluster. "
-               "[default: one after the other]", str, metavar="gpus|N|tcp://..."),
+        Option("--workers", "workers", "Measure several settings at the same time: a process for each GPU, or a Dask "
+               "cluster. [default: one after the other]", str, metavar="gpus|N|tcp://..."),
         Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "
                "have, the last file's are taken.", Path, True, "FILE"),
     ),

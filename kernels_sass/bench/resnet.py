@@ -382,7 +382,7 @@ BENCH = Bench(
     "resnet", "A ResNet-50 forward pass by kind of operation.",
     """ResNet-50 with random weights, by PyTorch in float32 and with our kernels in its 3x3 convolutions of stride 1.
 
-    What each stage computes is compared with float64 before anything is timed; all take turns in one process. Exit
+    The output of each stage is compared with float64 before anything is timed; all take turns in one process. Exit
     code 1: a network with our convolution has no time, because it is wrong or was refused.
 
     \b
@@ -390,7 +390,7 @@ BENCH = Bench(
       turingas bench resnet --batch 32,64 --figures figures
     """,
     (
-        options.saying(options.BATCH, "Pictures. [default: 32,128,1]"),
+        options.saying(options.BATCH, "Images. [default: 32,128,1]"),
         Option("--layout", "layouts", "NCHW or NHWC, which is PyTorch's channels_last. [default: both]",
                ("NCHW", "NHWC"), True, "LAYOUT"),
         Option("--form", "forms", "plain; batch norm folded; ReLU and addition fused too. [default: all three]",

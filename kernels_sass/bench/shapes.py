@@ -285,9 +285,9 @@ BENCH = Bench(
     (
         options.saying(options.BATCH, "Images. [default: 1,8,32,100]"), options.LAYOUT, options.SOURCE, options.DEFINE,
         SECONDS,
-        Option("--random", "random", "Layers that are drawn in the place of those of networks: the public call of "
-               "Conv2d beside PyTorch and all algorithms of cuDNN.", int, metavar="COUNT", least=1),
-        Option("--seed", "seed", "What is drawn. [default: 0]", int),
+        Option("--random", "random", "Time so many random layers instead of those of networks: Conv2d beside PyTorch "
+               "and all algorithms of cuDNN.", int, metavar="COUNT", least=1),
+        Option("--seed", "seed", "Seed of the random layers. [default: 0]", int),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures, load=load,
 )  # fmt: skip

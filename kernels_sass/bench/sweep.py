@@ -241,8 +241,8 @@ BENCH = Bench(
                True, "NAME=VALUE,..."),
         Option("--sweep", "sweep", "Search for the best schedule of each shape, and keep it for Conv2d.", bool),
         RUNS, SECONDS,
-        Option("--workers", "workers", "Settings at the same time: a process for each GPU, or a Dask cluster. "
-               "[default: one after the other]", str, metavar="gpus|N|tcp://..."),
+        Option("--workers", "workers", "Measure several settings at the same time: a process for each GPU, or a Dask "
+               "cluster. [default: one after the other]", str, metavar="gpus|N|tcp://..."),
     ),
     lambda given, path, tell: (run if given.get("sweep") else schedule.run)(Asked(**given), path, tell),
     lambda found: _of(found).show(found), lambda found: _of(found).failures(found),

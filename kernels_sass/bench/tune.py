@@ -246,7 +246,7 @@ BENCH = Bench(
         Option("--search", "search", "Seconds for each kernel. [default: 300]", float, least=1),
         Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
-        Option("--seconds", "seconds", "Divide so many among the kernels; the same command resumes.", float),
+        Option("--seconds", "seconds", "Divide this time among the kernels; the same command resumes.", float),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
 )  # fmt: skip

@@ -61,8 +61,8 @@ REGISTERS = _bench(
 )  # fmt: skip
 TENSOR = _bench(
     "hmma", "Tensor cores: products a cycle, latencies.",
-    "Cycles of what the tensor cores of the GPU have (HMMA, IMMA, BMMA, QMMA, DMMA; of warp groups HGMMA, IGMMA, "
-    "BGMMA, QGMMA), one and two warps a scheduler, and the latency from one product to the next on the same "
+    "Cycles of the products that the GPU's tensor cores have (HMMA, IMMA, BMMA, QMMA, DMMA; of warp groups HGMMA, "
+    "IGMMA, BGMMA, QGMMA), one and two warps a scheduler, and the latency from one product to the next on the same "
     "accumulator.",
 )  # fmt: skip
 BENCHES = SMEM, REGISTERS, TENSOR

@@ -25,6 +25,7 @@ from loader import nvrtc
 from tests.docs.pages import DOCS, PAGES, ROOT, Desk, Step, commands, listings, matches, name, transcripts
 from tests.tools import nvdisasm
 from turingas.cli import main
+from turingas.cli.bench import benches
 
 MINUTES = ("--layer ",)  # on the CPU device
 FORM = re.compile(r"\b(FOLDER|FILE|KERNEL|MNEMONIC|NAME)\b(?!=)")
@@ -147,6 +148,13 @@ def test_listings(page):
             cubin = turingas.assemble(one.text + ending, arch="sm_75")
             if page.name != "linter.md":  # which shows what is wrong
                 assert [str(finding) for finding in turingas.lint(cubin) if finding.severity == "error"] == []
+
+
+def test_the_command_line_names_every_command():
+    """The lines at the top of docs/command-line.md."""
+    lines = (DOCS / "command-line.md").read_text().split("```")[1].splitlines()
+    said = {" ".join(line.split()[1 : 3 if line.startswith("turingas bench") else 2]) for line in lines if line}
+    assert said == {*main.commands} - {"bench"} | {f"bench {name}" for name in benches()}
 
 
 RUN = ["adding-a-kernel.md", "adding-an-architecture.md", "adding-an-instruction.md", "conv2d.md", "emulator.md"]

@@ -1,10 +1,12 @@
 """Breaks the synchronisation of correct asynchronous kernels, one thing at a time, runs them, and asks ``--races``:
-``python -m tests.emulate.late_faults [--only WORD] [--without WORD] [--verbose]``. Needs NVRTC and Triton.
+``python -m tests.emulate.late_faults [--only WORD] [--without WORD] [--verbose]``. Needs NVRTC and Triton; with
+``--cutlass FOLDER`` nvcc and CUTLASS, whose kernels it breaks instead (``cutlass.py``).
 
 What is broken, where the run comes to it: a wait, an arrival, a fence or the end of a group is taken out; a wait is
 left a group too early; fewer bytes are announced to an mbarrier, or one is told of that lies beside it; a stage is read
 before its turn. A fault is reported when there is a race, a hazard of a product's registers, or an error of the device
-(a deadlock, a budget that ends, an mbarrier told what does not fit).
+(a deadlock, a budget that ends, an mbarrier told what does not fit), or one of these in another order of the warps
+(eight are drawn) where the correct kernel has none.
 
 Some faults change nothing, and that can be shown without the detector of races:
 
@@ -22,6 +24,9 @@ Some faults change nothing, and that can be shown without the detector of races:
 * *fenced twice*, *arrived twice*: each warp runs a fence with the same number of instructions behind it that could make
   a difference; a WARPGROUP.ARRIVE, of instructions that touch registers of products.
 
+* *not needed*: without what this wait at an mbarrier tells, all that the kernel does is in order still, in any order of
+  its warps (``unneeded.py``).
+
 Products of warp groups themselves make no difference: they follow each other in order.
 """
 
@@ -31,7 +36,7 @@ import argparse
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +47,10 @@ import numpy as np
 import loader
 from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.hopper import HOPPER
-from tests.emulate import asynchronous, test_clusters, test_pipeline, tiles, wgmma
+from tests.emulate import asynchronous, cutlass, orders, test_clusters, test_pipeline, tiles, wgmma
 from tests.emulate.test_bulk import RING
 from tests.emulate.test_late import BULK
+from tests.emulate.unneeded import Without
 from tests.kernels.cases import CASES
 from tests.kernels_sass import harness
 from tests.tools import nvrtc
@@ -58,6 +64,7 @@ from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parents[2]
 ARCHS = ("sm_80", "sm_90")
+ORDERS = 8  # of the warps, in which a fault that nothing is said of is looked for once more
 Arrays = list[np.ndarray]
 
 
@@ -221,6 +228,11 @@ def winograd() -> Run:
         return [np.array([harness.convolve(made, shape, **given)[0]]) for shape in shapes]
 
     return Run("Winograd for Hopper", cubin.to_bytes(), "winograd", go)
+
+
+def of_cutlass(folder: Path) -> Iterator[Run]:
+    for name, launch in cutlass.launches(folder):
+        yield Run(name, launch.cubin, launch.kernel, launch.go)
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------
@@ -556,33 +568,81 @@ class Seen:
         return set().union(*(one.ran for one in self.told))
 
 
-def look(run: Run, cubin: bytes, budget: int) -> Seen:
-    """Runs it with the detector of races."""
+def watch(run: Run, cubin: bytes, budget: int, make: Callable[[Any], Any]) -> tuple[str, Arrays, list[Any]]:
+    """Runs it with the detector of races, and an observer more, which ``make`` makes, the last one of each wave: the
+    error that ended it, what was written, the waves."""
     waves: list[Any] = []
-    make = device._wave
+    wave_of = device._wave
 
     def watched(*args: Any) -> Any:
-        wave = make(*args)
-        wave.observers.append(Told(wave))
+        wave = wave_of(*args)
+        wave.observers.append(make(wave))
         waves.append(wave)
         return wave
 
     arrays: Arrays = []
-    said = []
+    error = ""
     with patch.object(device, "_wave", watched):
         try:
             arrays = run.go(cubin, races=True, budget=budget)
-        except DeviceError as error:
-            said.append(f"error: {error.kind}")
+        except DeviceError as found:
+            error = f"error: {found.kind}"
         except AssertionError:  # of the harness of convolutions: the result is wrong
             pass
-    waves = [wave for wave in waves if wave.image.kernel.name == run.kernel]
+    return error, arrays, [wave for wave in waves if wave.image.kernel.name == run.kernel]
+
+
+def look(run: Run, cubin: bytes, budget: int) -> Seen:
+    """Runs it with the detector of races."""
+    error, arrays, waves = watch(run, cubin, budget, Told)
+    said = [error] if error else []
     for wave in waves:
         for observer in wave.observers[:-1]:
             for one in getattr(observer, "findings", ()):
                 said.append(f"{one.kind} {one.first.text} / {one.second.text}")
     longest = max((int(wave.executed.max()) for wave in waves), default=0)
     return Seen("; ".join(dict.fromkeys(said)), arrays, [wave.observers[-1] for wave in waves], longest)
+
+
+def reordered(run: Run, cubin: bytes, budget: int) -> str:
+    """What is reported in another order of the warps, in which the correct kernel has nothing reported."""
+    for seed in range(ORDERS):
+        with orders.order(seed):
+            found = look(run, cubin, budget).said
+            if found and not look(run, run.cubin, budget).said:
+                return f"in order {seed}: {found}"
+    return ""
+
+
+def unneeded(run: Run, fault: Fault, budget: int) -> str:
+    """Why a wait at an mbarrier that is gone, or is for another one, changes nothing in any order of the warps."""
+    if fault.of != "SYNCS" or fault.kind not in ("wait", "stage"):
+        return ""
+    waits = {fault.number}  # and the tests that fail before it: in another order they tell nothing
+    twins = _without(run, run.cubin, budget)
+    if twins is None:
+        return ""
+    while more := set().union(*(twins.get(n, set()) for n in waits)) - waits:
+        waits |= more
+    if _without(run, run.cubin, budget, waits) is None:
+        return ""
+    instead = (broken(run, fault), budget, waits - {fault.number}, {fault.number})
+    return "" if fault.kind == "stage" and _without(run, *instead) is None else "not needed"
+
+
+def _without(
+    run: Run, cubin: bytes, budget: int, waits: Collection[int] = (), instead: Collection[int] = ()
+) -> dict[int, set[int]] | None:
+    """Of each test those that failed before it; None where without ``waits`` something does not hold."""
+    error, _, waves = watch(run, cubin, budget, lambda wave: Without(wave, waits, instead))
+    watchers = [wave.observers[-1] for wave in waves]
+    if error or any(one.wrong for one in watchers):
+        return None
+    found: dict[int, set[int]] = defaultdict(set)
+    for one in watchers:
+        for n, failed in one.twins.items():
+            found[n] |= failed
+    return found
 
 
 def harmless(fault: Fault, right: Seen, wrong: Seen) -> str:
@@ -625,6 +685,10 @@ def verdicts(run: Run, pick: Callable[[Fault], bool] = lambda fault: True) -> It
                 a.tobytes() == b.tobytes() for a, b in zip(wrong.arrays, right.arrays)
             )
             why = "" if wrong.said else harmless(fault, right, wrong)
+            if not (wrong.said or why):
+                why = unneeded(run, fault, 3 * right.longest + 3000)
+                if not why:
+                    wrong.said = reordered(run, broken(run, fault), 6 * right.longest + 6000)
             yield fault, wrong.said, why, "the same" if same else "wrong"
 
 
@@ -634,10 +698,11 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="name each fault and what was reported")
     parser.add_argument("--only", default="", help="kernels with this in their names")
     parser.add_argument("--without", default="\n", help="not those with this in their names")
+    parser.add_argument("--cutlass", type=Path, metavar="FOLDER", help="kernels of the CUTLASS there instead")
     options = parser.parse_args()
     made, found, nothing = Counter[str](), Counter[str](), Counter[str]()
     false = kernels = 0
-    for run in runs():
+    for run in of_cutlass(options.cutlass) if options.cutlass else runs():
         if options.only not in run.name or options.without in run.name:
             continue
         kernels += 1

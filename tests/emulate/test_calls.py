@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 
 import numpy as np
@@ -23,6 +24,8 @@ FORMATS = [
     ("%lld %llx %hd", "-1LL << 40, 1LL << 40, 65537", [-(1 << 40), 1 << 40, 65537]),
     ("%*d|%*.1f|%d", "6, a, 5, f, a", [6, 7, 5, 2.5, 7]),
     ("%a %c %d %.3s", "f, 'q', a, \"last\"", [2.5, ord("q"), 7, b"last"]),
+    ("%.3a|%.1a|%.0a|%10.2A|%.15a", "f, 1.97, 1.5, -f, f", [2.5, 1.97, 1.5, -2.5, 2.5]),
+    ("%f|%8.2g|%G", ", ".join(["__longlong_as_double(-1)"] * 3), [-math.nan] * 3),
 ]
 
 
@@ -49,7 +52,8 @@ def source():
             if (which == 1) printf("%zu %d", sizeof(int), 1);
             if (which == 2) printf("%jd %d", 1LL, 1);
             if (which == 3) printf("%td %d", 1LL, 1);
-            if (which == 4) printf("%.*f %d", which, 2.5, 1); }}
+            if (which == 4) printf("%.*f %d", which, 2.5, 1);
+            if (which == 5) printf("%5%|%%"); }}
         extern "C" __global__ void trap(int* x) {{ if (threadIdx.x == 3) __trap(); x[threadIdx.x] = 1; }}"""
 
 
@@ -79,6 +83,11 @@ def test_what_cuda_lacks(kernels, which, form, why):
     with pytest.raises(DeviceError, match=f"printf: {re.escape(form)}: CUDA has {why}\n") as caught:
         kernels.kernel("lacking").launch(1, 1, which)
     assert caught.value.kind == "unsupported"
+
+
+def test_a_percent_sign_with_a_width(kernels):
+    """An H100 leaves it as it is; C prints the sign alone."""
+    assert kernels.kernel("lacking").launch(1, 1, 5).printed == "%5%|%"
 
 
 def test_order(kernels):

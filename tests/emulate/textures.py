@@ -311,6 +311,7 @@ def random_texels(rng: np.random.Generator, shape: list[int], dtype: str) -> np.
 #: what an H200 gave (``main`` draws it from the records of tests/gpu/test_textures.py). For each probe some places, by
 #: their numbers, and the first component; ``random``: filter, case, place, component and word of random cases
 CARD = Path(__file__).with_name("textures_sm90.npz")
+STORED = Path(__file__).with_name("surfaces_sm90.npz")  # ``words``, and what SUST.P makes of them in types of texels
 FILTERS, RANDOM, SOME = ("point", "linear"), 600, 800
 
 

@@ -60,13 +60,15 @@ def launched(
 #: kinds: the array's shape with n texels where the coordinate counts, and what else it needs
 NEAR: dict[str, tuple[Callable[[int], tuple[int, ...]], dict[str, Any]]] = {
     "1d": (lambda n: (n,), {}), "x": (lambda n: (2, n), {}), "y": (lambda n: (n, 2), {}),
-    "z": (lambda n: (n, 2, 2), {}), "layer": (lambda n: (2, n), {"layered": True}),
+    "z": (lambda n: (n, 2, 2), {}), "volume_x": (lambda n: (2, 2, n), {}), "volume_y": (lambda n: (2, n, 2), {}),
+    "layer": (lambda n: (2, n), {"layered": True}),
 }  # fmt: skip
 WIDTHS = {
     "1d": (2001, 2048, 2049, 3000, 4095, 4096, 4097, 5000, 6000, 7000, 8191, 8192, 8193, 16384, 16385, 32768, 32769,
            50000, 65536, 65537, 100000, 131072),
     "x": (2048, 2049, 4096, 4097, 8192, 8193, 32768, 65536), "y": (2048, 2049, 4096, 4097, 8192, 8193, 32768, 65000),
-    "z": (1024, 2048, 2049, 4096, 4097, 8192, 8193, 16384), "layer": (2048, 2049, 4096, 4097, 8192, 8193, 32768),
+    "z": (2049, 3000, 4000, 4095, 4097, 5000, 8193, 12000, 16383), "volume_x": (2049, 4095, 4097, 8191, 8193, 16383),
+    "volume_y": (2049, 4095, 4097, 8191, 8193, 16383), "layer": (2048, 2049, 4096, 4097, 8192, 8193, 32768),
 }  # fmt: skip
 
 
@@ -77,7 +79,7 @@ def texture(array: Array, device: str, _: Any, **options: Any) -> loader.Texture
 def texels(device: str, kind: str, width: int, filter: str = "point") -> dict[str, Array]:
     """The nearest texels, up to 8 steps of 2^-24 beside the borders; ``bits``: how many of the fraction explain it."""
     shape, more = NEAR[kind]
-    axis = len(shape(width)) - 1 if kind in ("1d", "x", "layer") else 0
+    axis = shape(width).index(width)
     index = np.arange(width, dtype=np.float32).reshape([-1 if n == axis else 1 for n in range(len(shape(width)))])
     array = np.ascontiguousarray(np.broadcast_to(index, shape(width)))
     edges = np.random.default_rng(0).integers(1, width, 512).astype(np.float64) / width
@@ -265,11 +267,13 @@ HEARD = [name for name, probe in tiles.PROBES.items() if name.startswith("slices
 
 def heard(device: str, part: int) -> dict[str, Array]:
     """Of how many bytes an mbarrier hears that interleaved tensors are loaded into; -2: the map is refused. Asked by
-    waiting for 16 bytes, 32, ...: a wait that ends tells. Every eighth of the probes."""
+    waiting for many bytes, then for fewer: the first wait that ends tells (one for fewer may end on the way). Every
+    eighth of the probes."""
     found: dict[str, Array] = {}
     with loader.load(tiles.cubin(), device) as module:
         for name in HEARD[part::8]:
-            tried = sorted({tiles.PROBES[name].nbytes() * n // 4 for n in range(1, 17)} | set(range(16, 2049, 16)))
+            most = tiles.PROBES[name].nbytes()
+            tried = [4 * most, 3 * most, *range(2 * most, 0, -16)]
             if device == "cpu":
                 tried = [tiles.PROBES[name].nbytes()]
             answer = -1
@@ -416,8 +420,10 @@ def printed(device: str, which: int) -> dict[str, Array]:
     """A line of printf, by a process of its own: what the driver prints comes from C."""
     done = subprocess.run([sys.executable, "-m", "tests.gpu.ask", "--print", str(which), "--device", device],
                           capture_output=True, timeout=100)  # fmt: skip
-    text = done.stdout if done.returncode == 0 else b"! " + done.stderr.splitlines()[-1]
-    return {"text": np.array([text.decode(errors="replace")])}
+    if done.returncode:
+        error = next((line for line in done.stderr.splitlines() if b"rror: " in line), b"an error")
+        raise RuntimeError(error.decode(errors="replace"))
+    return {"text": np.array([done.stdout.decode(errors="replace")])}
 
 
 def printing(device: str, which: int) -> None:

@@ -13,6 +13,8 @@ KERNEL near_1d(cudaTextureObject_t t, const float* x, float* out, int n) { if (p
 KERNEL near_x(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex2D<float>(t, x[place()], .5f); }
 KERNEL near_y(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex2D<float>(t, .5f, x[place()]); }
 KERNEL near_z(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex3D<float>(t, .5f, .5f, x[place()]); }
+KERNEL near_volume_x(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex3D<float>(t, x[place()], .5f, .5f); }
+KERNEL near_volume_y(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex3D<float>(t, .5f, x[place()], .5f); }
 KERNEL near_layer(cudaTextureObject_t t, const float* x, float* out, int n) { if (place() < n) out[place()] = tex1DLayered<float>(t, x[place()], 1); }
 KERNEL cube(cudaTextureObject_t t, const float* p, float* out, int n) { int k = place(); if (k < n) out[k] = texCubemap<float>(t, p[k], p[k + n], p[k + 2 * n]); }
 KERNEL tex_half(cudaTextureObject_t t, const float* p, u16* out, int n) {

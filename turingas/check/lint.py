@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from turingas import collector
@@ -51,7 +52,23 @@ def lint(kernel_cubin_bytes_or_path: Lintable, arch: str | None = None) -> list[
     """
     with collector.paused():
         texts, file = _texts(kernel_cubin_bytes_or_path, arch)
-        return [finding for text in texts for finding in lint_kernel(text, file)]
+        seen: dict[bytes, list[tuple[Kernel, list[Finding]]]] = {}
+        return [finding for text in texts for finding in _once(text, file, seen)]
+
+
+def _once(kernel: Kernel, file: str, seen: dict[bytes, list[tuple[Kernel, list[Finding]]]]) -> list[Finding]:
+    """What ``lint_kernel`` finds. Instances of a template may have the same code: what is found in one of these kernels
+    is found in all. ``seen``: code -> kernels, and what was found in each."""
+    if kernel.lines or kernel.names or kernel.unused or kernel.stranded:
+        return lint_kernel(kernel, file)
+    nameless = replace(kernel, name="", attributes=[info for info in kernel.attributes if not info.numbers_symbols])
+    twins = seen.setdefault(bytes(kernel.code.data), [])
+    for twin, found in twins:
+        if twin == nameless:
+            return [replace(finding, kernel=kernel.name) for finding in found]
+    found = lint_kernel(kernel, file)
+    twins.append((nameless, found))
+    return found
 
 
 @rule("left-out", "Rules that cannot be looked at, because numpy is not installed")

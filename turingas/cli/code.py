@@ -48,8 +48,8 @@ def assemble(
 ) -> None:
     """Assemble a source FILE (- for stdin) into a cubin.
 
-    Listings of nvdisasm and cuobjdump -sass are read, too. Where no words stand in comments (nvdisasm without -hex),
-    control codes are filled in.
+    Listings of nvdisasm and cuobjdump -sass are read, too. If they have no words in comments (nvdisasm without
+    -hex), control codes are filled in.
 
     \b
       turingas assemble gemm.sass
@@ -93,14 +93,15 @@ def assemble(
     "-o", "--output", type=OUTPUT, default="-", help="Source to write; NAME.cubin: a cubin. [default: stdout]"
 )
 @sources
-@click.option("--all", "every", is_flag=True, help="Throw the codes away that are there, and make all of them anew.")
+@click.option("--all", "every", is_flag=True, help="Discard all codes that are there, and generate them again.")
 @click.option("--yield", "yields", metavar="RULE", default="ptxas", show_default=True, callback=yielding,
-              help="When a warp lets another one go first: ptxas (behind arithmetic that stalls for 3 cycles or more), "
-              "natural (where the hardware wants it), every:N.")  # fmt: skip
-@click.option("--reorder", is_flag=True, help="Bring instructions whose codes are filled in into a better order, too.")
-@click.option("--rename", is_flag=True, help="With --reorder: other registers for what lives within a block, too.")
-@click.option("--pipeline", is_flag=True, help="Reorder, and let rounds of loops overlap (of a source).")
-@click.option("--explain", is_flag=True, help="Say on stderr where it waits for want of a proof that it need not.")
+              help="When a warp yields to another: ptxas (after arithmetic that stalls for 3 cycles or more), "
+              "natural (where the hardware requires it), every:N.")  # fmt: skip
+@click.option("--reorder", is_flag=True, help="Also put instructions whose codes are filled in into a better order.")
+@click.option("--rename", is_flag=True,
+              help="With --reorder: also give other registers to values that live within a block.")
+@click.option("--pipeline", is_flag=True, help="Reorder, and let iterations of loops overlap (of a source).")
+@click.option("--explain", is_flag=True, help="List on stderr what could not be worked out, and is waited for.")
 @KEEP_CAPSULE
 @JSON
 def schedule(
@@ -110,8 +111,9 @@ def schedule(
     """Print a source FILE with its control codes filled in, as `turingas assemble` does: on lines that have none, and
     wherever a code has a ?.
 
-    Comments and names stay; inline Python and .include are replaced by what they stand for. A code that the author
-    wrote is kept; one that cannot be right is an error. With --all every code is made anew, of a cubin too.
+    Comments and names stay; inline Python and .include are replaced by what they expand to. A code that the author
+    wrote is kept; one that cannot be right is an error. With --all every code is generated again, also those of a
+    cubin.
 
     \b
       turingas schedule gemm.sass -o gemm_codes.sass
@@ -160,13 +162,13 @@ def schedule(
 @click.command(short_help="Take the cubins out of a library, an executable or an object file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", metavar="FOLDER", default=".", type=click.Path(file_okay=False),
-              help="Where to write them; made if it is not there. [default: the current folder]")  # fmt: skip
+              help="Where to write them; created if it does not exist. [default: the current folder]")  # fmt: skip
 @EACH_ARCH
 @JSON
 def extract(file: str, output: str, archs: tuple[str, ...], as_json: bool) -> None:
     """Write the cubins of FILE to FOLDER, as FILE.NUMBER.ARCH.cubin, and print their names.
 
-    FILE is what holds device code: a library, static or shared, an executable, an object file, a fatbin.
+    FILE is any file with device code: a library, static or shared, an executable, an object file, a fatbin.
 
     \b
       turingas extract libcublas.so.12 -o cubins --arch sm_90
@@ -208,9 +210,9 @@ def info(file: str, as_json: bool) -> None:
 @click.argument("mnemonic", required=False)
 @ARCH
 @click.option("-k", "--search", "words", metavar="WORDS",
-              help="The mnemonics that have all of these words in what they do, in PTX or CUDA C++, or in a modifier.")
+              help="Mnemonics with all of these words in description, PTX or CUDA C++ names, or modifiers.")
 @click.option("--descriptor", nargs=2, metavar="KIND VALUE",
-              help="Take a descriptor of a matrix product, or a tensor map (KIND tensor-map), apart.")  # fmt: skip
+              help="Decode a descriptor of a matrix product, or a tensor map (KIND tensor-map).")  # fmt: skip
 @click.option("--diff", "pair", nargs=2, metavar="ARCH ARCH", help="What differs between two architectures.")
 @JSON
 def isa(mnemonic: str | None, arch: str, words: str | None, descriptor: tuple[str, str] | None,

@@ -214,7 +214,7 @@ def tune(
     keep_capsule: bool,
     **asked: Any,
 ) -> int:
-    """Search for a faster version of a kernel that a compiler, or anybody else, made.
+    """Search for a faster version of a kernel, whether it was compiled or written by hand.
 
     Memory instructions change places with their neighbours, waits, stalls, yields and reuse flags change, where no
     dependence forbids it. The linter looks at each candidate, a GPU times it beside the original, the best ones run in

@@ -15,7 +15,7 @@ from turingas.cli.output import WRONG, diagnosed, printable
 COLOURS = {"-": "red", "+": "green"}
 
 
-@click.command(short_help="Show what is different between two cubins or sources.")
+@click.command(short_help="Show what differs between two cubins or sources.")
 @click.argument("a", type=KERNEL)
 @click.argument("b", type=KERNEL)
 @sources
@@ -27,7 +27,7 @@ COLOURS = {"-": "red", "+": "green"}
               "memory; has new errors or warnings. May be given several times.")  # fmt: skip
 @click.option("--context", type=click.IntRange(min=0), default=2, show_default=True,
               help="Instructions to show around what changed.")  # fmt: skip
-@click.option("--html", type=OUTPUT, help="Write a page with both listings side by side, too.")
+@click.option("--html", type=OUTPUT, help="Also write a page with both listings side by side.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
               help="Colours; auto: on a terminal, unless NO_COLOR is set.")  # fmt: skip
 @JSON
@@ -35,7 +35,7 @@ def diff(
     a: str, b: str, sources: Sources, registers: bool, no_control: bool, conditions: tuple[str, ...], context: int,
     html: str | None, color: str, as_json: bool,
 ) -> int:  # fmt: skip
-    """What is different between A and B, function by function: resources, cycles of loops, findings, instructions.
+    """Show what differs between A and B, function by function: resources, cycles of loops, findings, instructions.
 
     Exits with 0 if they are the same, and 1 if not; with --fail-if, with 1 only if one of these holds.
 

@@ -22,7 +22,7 @@ from turingas.errors import LaunchError
 def check(files: tuple[str, ...], jobs: int, as_json: bool) -> int:
     """Disassemble cubins, assemble the text again and report every difference.
 
-    Of folders and libraries all cubins.
+    Of folders and libraries, all cubins are checked.
 
     \b
       turingas check *.cubin
@@ -65,7 +65,7 @@ def _check(job: Job) -> list[str]:
 @click.option("--default-control", metavar="CODE", help="Control code for lines that have none.")
 @click.option("--severity", type=click.Choice(["note", "warning", "error"]), help="Lowest severity to show.")
 @click.option("--loops/--no-loops", default=True, help="Print a summary of each loop.  [default: loops]")
-@click.option("--fix", is_flag=True, help="Mend wrong stalls and waits of sources, by the scheduler.")
+@click.option("--fix", is_flag=True, help="Correct wrong stalls and waits in sources, by the scheduler.")
 @JOBS
 @json_option(is_flag=True, help="SARIF on stdout, for editors and CI.")
 def lint(
@@ -74,8 +74,8 @@ def lint(
 ) -> int:  # fmt: skip
     """Check sources (.sass, assembled first) and cubins: hazards, barriers, resources, register banks, addresses.
 
-    Of folders all cubins, sources and libraries; of libraries, executables and object files their cubins. Exits with 1
-    if there is an error or a warning; notes are advice.
+    Folders stand for all cubins, sources and libraries in them; libraries, executables and object files for
+    their cubins. Exits with 1 if there is an error or a warning; notes are advice.
 
     \b
       turingas lint gemm.sass --arch sm_90

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @click.option("--hex", "hexadecimal", is_flag=True, help="Comments with the 128-bit words.")
 @click.option("--life", is_flag=True, help="Comments with life ranges of registers, in columns.")
 @click.option("--descriptors", is_flag=True,
-              help="Comments with what the code tells of descriptors of matrix products.")  # fmt: skip
-@click.option("--no-debug", is_flag=True, help="Leave the sections of debuggers out.")
+              help="Comments with what the code shows of the descriptors of matrix products.")  # fmt: skip
+@click.option("--no-debug", is_flag=True, help="Leave out debug sections.")
 @click.option("--cfg", type=click.Choice(["dot", "svg"]), help="Instead: the control-flow graph, as DOT or SVG.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
               help="Colours; auto: on a terminal, if Pygments is installed and NO_COLOR is not set.")  # fmt: skip
@@ -42,7 +42,7 @@ def disassemble(
 ) -> None:  # fmt: skip
     """Turn a cubin into source that assembles to the same code and resources; --kernel and --no-debug leave parts out.
 
-    In the columns of --life, ^ writes a register, v reads it, x does both, and : leaves a value in it.
+    In the columns of --life, ^ writes a register, v reads it, x does both, and : means that it is live.
 
     \b
       turingas disassemble kernel.cubin -o kernel.sass

@@ -16,8 +16,8 @@ def lsp(sources: Sources, python: bool) -> None:
     """A language server on stdin and stdout (LSP): diagnostics of assembler and linter while you type, hover,
     completion, definitions, rename, inlay hints, folding, formatting, code actions.
 
-    Inline Python is not run unless --python, or the editor's setting allowPython, allows it: to open a file is not to
-    trust it. Needs the package pygls.
+    Inline Python is not run unless --python, or the editor's setting allowPython, allows it, since you
+    may open files that you do not trust. Needs the package pygls.
     """
     with diagnosed("lsp"):
         try:

@@ -23,7 +23,7 @@ ANYTHING = Bundled(exists=True, allow_dash=True)
 START = 4096  # bytes that tell what a file is
 AHEAD = 4  # jobs for each process that are handed out before their turn
 JOBS = click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
-                    help="Processes to work in.")  # fmt: skip
+                    help="Number of processes.")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -234,20 +234,20 @@ def races_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     """--races [shared|global]; its value is False where it is not given."""
     return click.option("--races", cls=Modes, is_flag=False, flag_value="shared", metavar="[global]",
                         type=click.Choice(["shared", "global"]), callback=lambda ctx, param, value: value or False,
-                        help=f"{about}; --races global: in global memory, too.")  # fmt: skip
+                        help=f"{about}; with --races global, also in global memory.")  # fmt: skip
 
 
 LAUNCH = (
     click.option("--grid", metavar="X[,Y[,Z]]", default="1", callback=three, show_default=True,
                  help="Blocks in the grid."),
     click.option("--block", metavar="X[,Y[,Z]]", callback=three,
-                 help="Threads in a block. [default: what Triton says beside its cubin, else 32]"),
+                 help="Threads in a block. [default: from Triton's metadata, else 32]"),
     click.option("--shared", type=click.IntRange(min=0),
-                 help="Bytes of dynamic shared memory. [default: what Triton says beside its cubin, else 0]"),
+                 help="Bytes of dynamic shared memory. [default: from Triton's metadata, else 0]"),
     click.option("--cluster", metavar="X[,Y[,Z]]", callback=three, help="Blocks in a cluster."),
     click.option("--cooperative", is_flag=True, help="All blocks run at once, and may wait for each other."),
     click.option("--strict", is_flag=True, help="Obey stalls and scoreboards: using a result too early is an error."),
-    click.option("--stale", is_flag=True, help="Poison what a copy may still write; with --strict, use old values."),
+    click.option("--stale", is_flag=True, help="Poison what copies may still write; with --strict, use old values."),
     races_option("Find races in shared memory"),
     click.option("--written", is_flag=True, help="Reading uninitialised memory is an error."),
     click.option("--budget", type=click.IntRange(min=1),

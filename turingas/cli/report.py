@@ -33,7 +33,7 @@ def report(
     files: tuple[str, ...], output: str | None, kernels: tuple[str, ...], args: str | None, grid: tuple[int, ...],
     block: tuple[int, ...] | None, seed: int, sources: Sources, **options: Any,
 ) -> int:  # fmt: skip
-    """Make one page of all kernels in the FILEs (sources, cubins, libraries), a single file that needs no network:
+    """Make one page with all kernels in the FILEs (sources, cubins, libraries), a single file that needs no network:
     listing with control codes, source lines, scoreboards, life ranges and findings; loops cycle by cycle; control flow;
     registers in use; with --run, counters and the roofline.
 

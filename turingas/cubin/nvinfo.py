@@ -87,6 +87,11 @@ class Info(NamedTuple):
         return struct.unpack_from(f"<{len(self.value) // 4}I", self.value)
 
     @property
+    def numbers_symbols(self) -> bool:
+        """Whether it names a symbol by its number, of its own kernel as a rule."""
+        return KINDS.get(self.code) in (SYMBOL_NUMBER, SYMBOLS, CBANK)
+
+    @property
     def record(self) -> int:
         """How many words there are to each address, which comes first; 0 for an attribute without addresses."""
         addresses = self.format == SVAL and KINDS.get(self.code) == ADDRESSES

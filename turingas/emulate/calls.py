@@ -83,7 +83,7 @@ def formatted(t: Thread, form: bytes, buffer: int) -> tuple[str, int]:
     def one(found: re.Match[bytes]) -> bytes:
         flags, width, precision, size, kind = (part or b"" for part in found.groups())
         if kind == b"%":
-            return b"%"
+            return b"%" if found[0] == b"%%" else found[0]  # an H100 leaves "%5%" as it is
         # What the guide does not name misleads the driver about all that follows: an H100 printed 5 and rubbish for the
         # two arguments of "%zu %d", and so for hh, j, t and .*
         lacks = f"the sizes h, l and ll, not {size.decode()}" if size not in BITS else ""
@@ -100,10 +100,13 @@ def formatted(t: Thread, form: bytes, buffer: int) -> tuple[str, int]:
 def converted(t: Thread, shape: str, kind: str, bits: int, take: Callable[[int], int]) -> str:
     """One argument, as C prints it."""
     if kind in "aAeEfFgG":
-        number = float(np.uint64(take(8)).view(np.float64))
+        bits_of = take(8)
+        number = float(np.uint64(bits_of).view(np.float64))
+        if number != number and bits_of >> 63 and kind not in "aA":  # C says so, Python does not
+            return (re.sub(r"[0+ #]|\..*", "", shape) + "s") % ("-NAN" if kind.isupper() else "-nan")
         if kind not in "aA":
             return (shape + kind) % number
-        text = re.sub(r"\.?0*p", "p", number.hex())
+        text = hexadecimal(number, re.search(r"\.(\d*)", shape))
         return (re.sub(r"[#0]|\..*", "", shape) + "s") % (text.upper() if kind == "A" else text)
     value = take(8 if bits == 64 or kind in "sp" else 4)
     if kind == "s":
@@ -119,6 +122,24 @@ def converted(t: Thread, shape: str, kind: str, bits: int, take: Callable[[int],
     if kind == "o" and "#" in shape:
         return (shape.replace("#", "") + "s") % f"0{value:o}"
     return (shape + kind.replace("u", "d")) % value
+
+
+def hexadecimal(number: float, precision: re.Match[str] | None) -> str:
+    """As %a has it: with as many digits as ``precision`` says, or as there are."""
+    text = number.hex()
+    found = re.fullmatch(r"(-?0x)(\d)\.([0-9a-f]+)(p.*)", text)
+    if found is None:  # infinite, or none
+        return text
+    begin, first, digits, end = found.groups()
+    if precision is None:
+        digits = digits.rstrip("0")
+    elif (most := int(precision[1] or 0)) >= len(digits):
+        digits = digits.ljust(most, "0")
+    else:
+        whole, unit = int(first + digits, 16), 16 ** (len(digits) - most)
+        whole = (whole + unit // 2 - (whole // unit % 2 == 0 and whole % unit == unit // 2)) // unit
+        first, digits = f"{whole >> 4 * most:x}", f"{whole & (1 << 4 * most) - 1:0{most}x}" if most else ""
+    return begin + first + ("." + digits if digits else "") + end
 
 
 def signed(value: int, bits: int) -> int:

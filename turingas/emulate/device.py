@@ -270,7 +270,7 @@ class Module:
         facts = self.device.arch
         if facts.max_cluster:
             cluster = np.array(options.cluster or (1, 1, 1), np.uint32)
-            # trunc(block * reciprocal) must be the cluster: rounded up, for what the driver writes is not known
+            # trunc(block * reciprocal) must be the cluster: rounded up, as the driver does (tests.gpu.ask bank)
             reciprocals = np.where(cluster > 1, np.nextafter(np.float32(1) / cluster, np.float32(2)), 1)
             clusters = np.array(options.grid, np.uint32) // cluster
             for at, words in zip(facts.cluster_at, (cluster, reciprocals.astype(np.float32), clusters)):

@@ -2,8 +2,8 @@
 and where the guide leaves it open, what an H200 does (``tests/gpu/test_textures.py``).
 
 A texture of N texels in a dimension is looked up at u = x, or u = x N with normalized coordinates, of which 21 bits of
-the fraction count, or 22, by N (``SMALL``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1 with
-the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
+the fraction count, or 22 or 23, by N (``MORE``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1
+with the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
 address mode says what a texel outside of 0 .. N - 1 is.
 
 Measured of filters: the weights of all texels are numbers of 8 bits too, their products rounded one dimension after the
@@ -26,7 +26,10 @@ from turingas.emulate.arrays import Array
 from turingas.texture import Bound, Image, Sampler
 
 WEIGHT = 256  # a weight is counted in these parts
-SMALL = 1 << 13  # texels up to which 21 bits of a normalized coordinate count, then 22; asked: 2,000 and 8,193
+#: texels behind which one bit more than ``BITS`` of a normalized coordinate counts (an H100); of a volume's z half
+#: as many
+MORE = 1 << 13, 1 << 16
+BITS = 21
 TINY = float(np.finfo(np.float32).tiny)  # a coordinate below is 0
 FAR = 2.0**20  # a coordinate that is
 DIGITS = {"float16": 11, "float32": 24}
@@ -143,7 +146,7 @@ def fetch(bound: Bound, at: Sequence[Array], layer: Array | None) -> Array:
 def face(x: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
     """Of a direction: the face of a cube, and the place on it, 0 to 1 (the guide's table of cubemaps)."""
     ax, ay, az = abs(x), abs(y), abs(z)
-    on_z = (az >= ax) & (az >= ay)  # before y where they are the same: measured; y before x is a guess
+    on_z = (az >= ax) & (az >= ay)  # before y where they are the same, and y before x: measured
     on_y = ~on_z & (ay >= ax)
     on_x = ~on_z & ~on_y
     major = np.where(on_x, x, np.where(on_y, y, z))
@@ -164,10 +167,10 @@ def _scaled(bound: Bound, place: Sequence[Array]) -> list[Array]:
     """Coordinates as texels, exactly; far outside they are brought near, so that they fit in an integer."""
     image, sampler = _of(bound)
     found = []
-    for x, n, mode in zip(place, image.sizes, sampler.address):
+    for axis, (x, n, mode) in enumerate(zip(place, image.sizes, sampler.address)):
         x = np.where(abs(x) < TINY, 0.0, x)
         if sampler.normalized or image.cube:
-            parts = 2.0**21 if n <= SMALL else 2.0**22
+            parts = 2.0 ** (BITS + sum(n << (axis == 2) > most for most in MORE))
             if mode in ("wrap", "mirror") or image.cube:
                 x = np.where(abs(x) < FAR, x, x - 2 * np.floor(x / 2))
             x = np.floor(x * parts) / parts * n

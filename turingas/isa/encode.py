@@ -16,7 +16,7 @@ from operator import getitem, or_
 from typing import Any
 
 from turingas.errors import EncodeError
-from turingas.isa import diagnose
+from turingas.isa import diagnose, grammar
 from turingas.isa.diagnose import Line, Problem
 from turingas.isa.fields import Register, Target
 from turingas.isa.form import GUARDS as GUARD_TEXTS
@@ -236,11 +236,13 @@ class Encoder:
         uniform: str | None,
         address: int,
         labels: Mapping[str, int] | None,
+        explain: bool = False,
     ) -> tuple[int, Form]:
         """Find the form of a line seen for the first time. EncodeError when there is none."""
         line = Line(text, rest, name, parts)
         kind = _kind(", ".join(parts))
         worst: Problem | None = None
+        without = () if explain else grammar.unsaid(parts)
         for row, readings in self.forms.reading(name):
             shape = row, len(parts), kind  # no operand and an empty one are of the same kind
             if (known := self._shapes.get(shape)) is not None:  # such texts were seen with other modifiers
@@ -248,7 +250,7 @@ class Encoder:
                     found = self._fit(*known, modifiers, line, guard, uniform, address, labels)
                     if not isinstance(found, Problem):
                         return found
-            for form in self.forms.each(row):
+            for form in self.forms.each(row, without=without):
                 assigned = form.assign(parts)
                 if assigned is not None:
                     remember(self._shapes, shape, (form, assigned))
@@ -258,6 +260,8 @@ class Encoder:
                         return found
                     if worst is None or found.rank > worst.rank:
                         worst = found
+        if without:  # which is worst is told of all forms
+            return self._search(text, rest, name, parts, guard, uniform, address, labels, explain=True)
         raise diagnose.error(self.forms, line, worst)
 
     def _fit(

@@ -107,6 +107,16 @@ class Enum(Field):
             self.default = self.put(default)
         self.pattern = "(?:" + "|".join(re.escape(n) for n in sorted(self.values, key=len, reverse=True)) + ")"
 
+    @functools.cached_property
+    def choices(self) -> list[tuple[str, int]]:
+        """Its texts and their bits."""
+        return [(text, self.put(value)) for text, value in self.values.items()]
+
+    @functools.cached_property
+    def unsaid(self) -> list[tuple[str, int]]:
+        """The same, of the empty text alone, if that is one."""
+        return [choice for choice in self.choices if not choice[0]]
+
     def encode(self, text: str) -> int:
         try:
             return self.put(self.values[text])
@@ -430,6 +440,9 @@ class Offset(Number):
         super().__init__(pos, width, signed, scale)
         self.default = 0
 
+    def quick(self, text: str) -> int | None:
+        return super().quick(text[1:] if text[:1] == "+" else text) if text[:1] in self.begins else None
+
     def encode(self, text: str) -> int:
         return super().encode(text[1:] if text[0] == "+" else text)
 
@@ -471,31 +484,32 @@ class Constant(Field):
         for bit in (neg, abs, inv):
             if bit is not None:
                 self.mask |= 1 << bit
-        head = r"cx" if bindless else r"c"
+        head = "cx" if bindless else "c"
         inner = self.bank.pattern
         signs = ("-" if neg is not None else "") + ("~" if inv is not None else "")
         bar = r"\|?" if abs is not None else ""
         tail = suffix.pattern + "?" if suffix else ""
         self.pattern = (f"[{signs}]?" if signs else "") + rf"{bar}{head}\[{inner}\]\s*\[{INTEGER}\]{tail}{bar}"
         self.begins = (head, *signs, *("|" if abs is not None else ""))
-        self.parts = re.compile(rf"([-~]?)(\|?){head}\[({inner})\]\s*\[({INTEGER})\]({tail or ''})\|?")
+        self._parts = rf"([-~]?)(\|?){head}\[({inner})\]\s*\[({INTEGER})\]({tail or ''})\|?"
+        self._head = head + "["
 
     def quick(self, text: str) -> int | None:
-        match = self.parts.fullmatch(text)
-        if match is None or (match[2] and self.abs is None):
+        sign = text[:1] if text[:1] in "-~" else ""
+        if not text.startswith(self._head, len(sign)) or sign and (self.neg if sign == "-" else self.inv) is None:
             return None
-        if match[1] and (self.neg if match[1] == "-" else self.inv) is None:
+        bank, _, offset = text[len(sign) + len(self._head) : -1].partition("][")
+        if text[-1] != "]" or self.bank.quick(bank) is None or not _IS_INTEGER(offset) or self.suffix is not None:
             return None
-        return self._bits(match)
+        return self._bits(sign, "", bank, offset, "")
 
     def encode(self, text: str) -> int:
-        match = self.parts.fullmatch(text)
+        match = re.fullmatch(self._parts, text)
         if match is None:
             raise ValueError(f"{text!r} is not {self.what}")
-        return self._bits(match)
+        return self._bits(*match.groups())
 
-    def _bits(self, match: re.Match[str]) -> int:
-        sign, bar, bank, offset, suffix = match.groups()
+    def _bits(self, sign: str, bar: str, bank: str, offset: str, suffix: str) -> int:
         bits = self.bank.encode(bank)
         if self.offset.signed and 0x8000 <= int(offset, 0 if "x" in offset else 10) <= 0xFFFF:
             offset = str(int(offset, 0 if "x" in offset else 10) - 0x10000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turingas.isa import control, grammar
@@ -63,9 +63,12 @@ class Mnemonic(dict[int, str]):
     """The mnemonic of a row with its modifiers, and the guard: bits -> text. The forms of a row have one."""
 
     def __init__(self, row: grammar.Row, find: Find) -> None:
-        name = row.text.partition(" ")[0]
-        pieces = merged(pieces_of(name, lambda n: find(n) if f"{{{n}}}" in name else None))
-        self.parts: list[str | Enum] = [value for _, value in pieces]
+        texts, names = grammar.mnemonic(row)
+        self.parts: list[str | Enum] = [texts[0]]
+        for name, text in zip(names, texts[1:]):
+            field = find(name)
+            assert isinstance(field, Enum), (name, row.text)
+            self.parts += [field, text] if text else [field]
         self.base = row.base
         self.guard = "UP" if row.uniform_guard else "P"
         #: the modifier that says how wide the data operands (``Rdw``) are
@@ -86,27 +89,20 @@ class Mnemonic(dict[int, str]):
 
     def read(self, name: str) -> tuple[int, ...]:
         """Every way to read ``name`` as this mnemonic, as bits; () when it is none."""
-        first = self.parts[0]
-        if isinstance(first, str) and not name.startswith(first):
-            return ()
-        return tuple(dict.fromkeys(_read(self.parts, name)))
-
-
-def _read(parts: Sequence[str | Enum], text: str) -> Iterator[int]:
-    if not parts:
-        if not text:
-            yield 0
-        return
-    part = parts[0]
-    if isinstance(part, str):
-        if text.startswith(part):
-            yield from _read(parts[1:], text[len(part) :])
-        return
-    for name in part.values:
-        if text.startswith(name):
-            bits = part.encode(name)
-            for rest in _read(parts[1:], text[len(name) :]):
-                yield bits | rest
+        found = [(0, 0)]  # how much of the name is read, and its bits
+        for part in self.parts:
+            if isinstance(part, str):
+                found = [(at + len(part), bits) for at, bits in found if name.startswith(part, at)]
+            else:
+                found = [
+                    (at + len(text), bits | more)
+                    for at, bits in found
+                    for text, more in (part.choices if at < len(name) else part.unsaid)
+                    if name.startswith(text, at)
+                ]
+            if not found:
+                return ()
+        return tuple(dict.fromkeys([bits for at, bits in found if at == len(name)]))
 
 
 # ---- forms -------------------------------------------------------------------------------------------------------

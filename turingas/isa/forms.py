@@ -83,10 +83,11 @@ class Forms:
         """The forms of a row on this architecture; those with one opcode (bits 0 to 11) when it is given."""
         return list(self.each(row, opcode))
 
-    def each(self, row: grammar.Row, opcode: int | None = None) -> Iterator[Form]:
-        """The same, one by one: a form is made when it is asked for."""
+    def each(self, row: grammar.Row, opcode: int | None = None, without: Collection[str] = ()) -> Iterator[Form]:
+        """The same, one by one: a form is made when it is asked for. None with sources of the kinds ``without``."""
+        sources = self.sources.difference(without) if without else self.sources
         for n, (key, kinds) in enumerate(grammar.shapes(row)):
-            if self.sources.issuperset(kinds) and (opcode is None or key & 0xFFF == opcode):
+            if sources.issuperset(kinds) and (opcode is None or key & 0xFFF == opcode):
                 yield self._forms.get((row, n)) or self._made(row, n)
 
     def _made(self, row: grammar.Row, n: int) -> Form:
@@ -121,7 +122,7 @@ class Forms:
         found = self._readings.get(name)
         if found is None:
             rows = self._by_name.get(name.partition(".")[0], ())
-            rows = [row for row in rows if name.startswith(row.text.partition(" ")[0].partition("{")[0])]
+            rows = [row for row in rows if _may_write(row, name)]  # of others no mnemonic need be made
             found = [(row, bits) for row in rows if (bits := self.mnemonic(row).read(name))]
             if found:  # what nobody writes is not worth keeping
                 remember(self._readings, name, found)
@@ -209,6 +210,12 @@ class Forms:
         found = form.mask | form.check_mask, form.value | form.check_value, form
         bucket[n] = found
         return found
+
+
+def _may_write(row: grammar.Row, name: str) -> bool:
+    """Whether the plain texts of its mnemonic are there."""
+    first, *others = grammar.mnemonic(row)[0]
+    return name.startswith(first) and all(map(name.__contains__, others))
 
 
 _KNOWN: dict[str, Forms] = {}

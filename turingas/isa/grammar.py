@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -88,6 +88,13 @@ def own(arch: Arch) -> list[Row]:
 
 
 @functools.cache
+def mnemonic(row: Row) -> tuple[list[str], list[str]]:
+    """The mnemonic of a row: its plain texts, and the fields between them."""
+    found = re.split(r"\{(\w+)\}", row.text.partition(" ")[0])
+    return found[::2], found[1::2]
+
+
+@functools.cache
 def _choices(row: Row) -> list[tuple[int, str, str]]:
     """The shapes that a row's sources may have: opcode bits and the kinds of b and c; none for a row without such."""
     slots = "".join(sorted({found[3] for found in SOURCE.findall(row.text.partition(" ")[2])}))
@@ -108,6 +115,18 @@ def operands(row: Row, n: int) -> list[str]:
         _, b, c = choices[n]
         tail = SOURCE.sub(functools.partial(_source, {"b": b, "c": c, "C": c}), tail)
     return re.split(r",\s+", tail) if tail else []
+
+
+def unsaid(texts: Sequence[str]) -> list[str]:
+    """The kinds of sources that none of these operands is."""
+    said = " ".join(texts)
+    found = [kind for kind, mark in (("u", "UR"), ("c", "c["), ("x", "cx[")) if mark not in said]
+    if all(text.lstrip(SIGN)[:1] in NO_NUMBER for text in texts):
+        found.append("i")
+    return found
+
+
+SIGN, NO_NUMBER = "-+~!|", ("R", "U", "P", "c", "d", "[")  # what operands begin with; "d": desc[UR4][R2.64]
 
 
 def _source(kinds: Mapping[str, str], match: re.Match[str]) -> str:

@@ -6,11 +6,12 @@ come from ``grammar.find``. Operands of different forms that are equal are one o
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from turingas.isa.fields import Alone, Constant, Enum, Field, Following, Number, Offset, Register, Target, usual
@@ -84,6 +85,39 @@ def _regex(pieces: Sequence[Piece], skip_hidden: bool = False) -> str:
 
 
 QUICK = (Register, Enum, Number, Alone, Constant)  # not their subclasses, which may read their texts in other ways
+PART = re.compile(r"[-~!+]*(?:\w+|\|\w+\|)(?:\.reuse)?")  # what fields of an operand look like, but for names of values
+
+
+def _taken_apart(pieces: Sequence[Piece], text: str, at: int = 0) -> tuple[int, int] | None:
+    """The bits of ``pieces``, which stand in a text from ``at`` on, and where they end. None where they do not stand
+    there as they are printed: the regular expression, which takes long to make, has to decide."""
+    bits = 0
+    for kind, value in pieces:
+        if kind == "text":
+            if not text.startswith(value, at):
+                return None
+            at += len(value)
+        elif kind == "field":
+            if isinstance(value, Enum):
+                part = max([name for name in value.values if text.startswith(name, at)], key=len, default=None)
+            else:
+                part = found[0] if (found := PART.match(text, at)) else None
+            own = None if part is None else value.quick(part)
+            if own is None or part is None:
+                return None
+            bits, at = bits | own, at + len(part)
+        elif (inside := _taken_apart(value, text, at)) is not None:
+            bits, at = bits | inside[0], inside[1]
+        elif kind == "group":
+            bits |= _unsaid(fields_of(value))
+        else:
+            return None
+    return bits, at
+
+
+def _unsaid(fields: Iterable[Field]) -> int:
+    """The bits of what is left out."""
+    return functools.reduce(operator.or_, [f.default or 0 for f in fields], 0)
 
 
 class Operand:
@@ -102,13 +136,11 @@ class Operand:
             raise AssertionError(f"{source}: bits are claimed twice")
         self.mask = functools.reduce(operator.or_, [f.mask for f in self.fields], 0)
         self.target = next((f for f in self.fields if isinstance(f, Target)), None)
-        self.default = 0
-        for f in self.fields:
-            self.default |= f.default or 0
+        self.default = _unsaid(self.fields)
         #: the field that is all of the operand, as nearly always
         alone = len(pieces) == 1 and pieces[0][0] == "field"
         self.only: Field | None = self.fields[0] if alone else None
-        self.quick = self.only.quick if type(self.only) in QUICK and self.only is not None else None
+        self.quick = self._quick if self.only is None else self.only.quick if type(self.only) in QUICK else None
         self.bits = Bits(self)
         self.variable = any(f.words < 0 for f in self.fields)
         self._variants: dict[int, Operand] = {}
@@ -142,6 +174,14 @@ class Operand:
     def plain(self) -> Show:
         """Bits -> nvdisasm's text."""
         return _shower(self.pieces, True)
+
+    def _quick(self, text: str) -> int | None:
+        """The bits of a text of several pieces, if it is written as it is printed; None of other texts."""
+        with contextlib.suppress(ValueError):  # the regular expression tells whether the rest of it is right
+            found = _taken_apart(self.pieces, text)
+            if found is not None and found[1] == len(text):
+                return found[0]
+        return None
 
     def encode(self, text: str) -> int:
         """The bits of one operand (none of them a branch target). ValueError when a value does not fit."""

@@ -57,8 +57,6 @@ class Surface:
         """What a lane moves."""
         if not self.formatted:
             return self.i.nbytes
-        if bound.image.dtype[-2:] != "32":
-            raise Wrong(f"how {self.i.name} converts to {bound.image.dtype} is not documented")
         return bound.image.texel
 
     def spots(self, k: Cohort, bound: Bound, lanes: Array, nbytes: int) -> tuple[Array, Array]:
@@ -103,6 +101,20 @@ def _lanes(k: Cohort, index: Array, some: Array, lanes: Array) -> tuple[Array, A
     full, mask = np.zeros(k.count * 32, np.int64), np.zeros(k.count * 32, bool)
     full[lanes], mask[lanes] = index, some
     return full.reshape(k.count, 32), mask.reshape(k.count, 32)
+
+
+def _component(word: Array, dtype: str) -> Array:
+    """What .P stores of a register: integers are clamped, float32 is rounded to FP16 towards zero (an H100)."""
+    if dtype[-2:] == "32":
+        return word
+    if dtype == "float16":
+        number = word.view(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = number.astype(np.float16)
+        bits = near.view(np.uint16)
+        return (bits - (abs(near.astype(np.float64)) > abs(number))).astype(np.uint32)
+    limits, wide = np.iinfo(dtype), word.view(np.int32) if dtype[0] == "i" else word
+    return np.clip(wide, limits.min, limits.max).astype(np.int64).astype(np.uint32)
 
 
 @semantics("SULD")
@@ -151,7 +163,8 @@ def store(i: Instruction, m: Maker) -> Step:
                 plane.store(nbytes, index[inside], given)
                 return
             for n, word in enumerate(given[: bound.image.channels]):
-                plane.store(4, index[inside] * bound.image.channels + n, [word])
+                plane.store(nbytes // bound.image.channels, index[inside] * bound.image.channels + n,
+                            [_component(word, bound.image.dtype)])  # fmt: skip
 
         for_each(k, i, s.handle, "surface", one)
 

@@ -163,7 +163,7 @@ class Copy:
     def legal(self, layout: Layout, start: list[int]) -> None:
         """Where an H200 ends the kernel with an illegal instruction: of 123 random geometries of tiles exactly these.
         Of im2col an H100 did so for boxes beyond the tensor (PTX ISA: "Restrictions on Tensor Copy instructions") and
-        for a first pixel left or right of the box; rows above and below it are taken to be the same."""
+        for a first pixel on any side of the box."""
         if self.rows:  # of Blackwell, which was not asked
             return
         if start[0] * layout.cell % UNIT:

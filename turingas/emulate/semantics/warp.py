@@ -197,7 +197,7 @@ def _bits_of(mask: Get) -> Get:
 @semantics("ELECT")
 def elect(i: Instruction, m: Maker) -> Step:
     """``ELECT Pu, URd, !Pp`` or, with a mask of lanes, ``ELECT Pu, URd, URa``: one lane gets Pu, all get its number.
-    PTX does not say which; here it is the lowest."""
+    PTX does not say which; it is the lowest (an H100, too)."""
     chosen, d = m.put(i.operands[0]), m.put(i.operands[1])
     who = i.operands[2]
     assert isinstance(who, Reg)
