@@ -517,7 +517,7 @@ class _Plan:
         """What a schedule asks for that has windows, or tiles of other than 128 pixels. LaunchError."""
         asked, windows = layer.schedule, self.source.windows(self.shape)
         kind = (hgmma.KEPT if asked.get("keep") else hgmma.WINDOWS) if "windows" in asked else hgmma.WIDER
-        tile_n = asked.get("tile_n", 64 if self.shape.k <= 64 else 128) if windows else hgmma.WIDE_N
+        tile_n = hgmma.WIDE_N if kind == hgmma.WIDER else asked.get("tile_n", 64 if self.shape.k <= 64 else 128)
         way, tile_m = hgmma.Way(kind, tile_n, 0, 0, 0), asked.get("tile_m", TILE_M)
         if tile_m not in way.pixels:
             raise LaunchError(f"TILE_M={tile_m}: a tile of {tile_n} filters cannot have so many pixels",
