@@ -151,22 +151,29 @@ class Model:
         each = zip(self.works, self.keys, self.rows)
         return np.array([work.time(known[key], row["cluster"], ROOM, costs, row["tile_m"]) for work, key, row in each])
 
-    def fit(self, rounds: int = 25) -> Any:
+    def free(self, kinds: tuple[str, ...]) -> Any:
+        """Which constants are to be found: those of all ways of some kinds; all, without any."""
+        found = [not kinds] * len(self.names)
+        for _, way in self.ways:
+            found += [not kinds or way.kind in kinds] * 2 + [way.kind in (kinds or ANY_PIXELS)]
+        return np.array(found)
+
+    def fit(self, kinds: tuple[str, ...], rounds: int = 25) -> Any:
         """Gauss and Newton, a little damped, with differences for derivatives."""
-        x, step = self.start(), 0.02
+        x, step, free = self.start(), 0.02, self.free(kinds)
         for _ in range(rounds):
             base = np.log(self.predicted(x) / self.times)
             # What is far off counts less (the least sum of distances), and what nobody would choose
             weights = self.near / np.maximum(np.abs(base), 0.03)
             slopes = np.stack([(np.log(self.predicted(x + step * one) / self.times) - base) / step
-                               for one in np.eye(len(x))], 1)  # fmt: skip
+                               for one in np.eye(len(x))[free]], 1)  # fmt: skip
             scaled = slopes * weights[:, None]
-            moved = np.linalg.solve(scaled.T @ slopes + 0.05 * np.eye(len(x)), -scaled.T @ base)
-            x = x + np.clip(moved, -0.3, 0.3)
+            moved = np.linalg.solve(scaled.T @ slopes + 0.05 * np.eye(free.sum()), -scaled.T @ base)
+            x[free] += np.clip(moved, -0.3, 0.3)
         return x
 
 
-def report(paths: tuple[Path, ...]) -> None:
+def report(paths: tuple[Path, ...], kinds: tuple[str, ...]) -> None:
     """Constants, how far they are off, and what choosing by them costs."""
     rows = []
     for path in paths:
@@ -174,7 +181,7 @@ def report(paths: tuple[Path, ...]) -> None:
         rows += [{**row, "of": (file["gpu"], row["precision"], row["layer"])} for row in file["rows"]
                  if row["us"] and way_of(row)]  # fmt: skip
     model = Model(rows)
-    fitted = model.fit()
+    fitted = model.fit(kinds)
     costs, known = model.read(fitted)
     print(f"COSTS = {costs}")
     for (precision, _), way in known.items():
@@ -201,14 +208,18 @@ def report(paths: tuple[Path, ...]) -> None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
 @click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(hgmma.KINDS),
+              help="Find the constants of these ways alone, for all others are known. [default: all]")
 @click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
               help="[default: all but bf16]")
-def main(paths: tuple[Path, ...], new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
+def main(
+    paths: tuple[Path, ...], new: bool, seconds: float, kinds: tuple[str, ...], precisions: tuple[str, ...]
+) -> None:
     if new:
         for path in paths:
             measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
     else:
-        report(paths)
+        report(paths, kinds)
 
 
 if __name__ == "__main__":
