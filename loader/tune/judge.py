@@ -107,7 +107,9 @@ class Proof(NamedTuple):
 #: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again); loops
 #: as Moves.arranged has them, if what has no fixed latency takes "longer"; stalls alone ("stalls": and yields, by which
 #: rule); and what global accesses tell the caches ("hint")
+STRICT = "as it is, in strict mode"  # on a GPU, beside others: it may take longer than a hundred of these
 STARTS: dict[str, dict[str, Any]] = {
+    STRICT: {},
     "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
     "reordered, other registers": {"reorder": True, "rename": True},
@@ -147,6 +149,10 @@ def evaluate(child: Child) -> Outcome:
     words: Words = child.words
     moves: tuple[str, ...] = ()
     try:
+        if child.start == STRICT:
+            if judge.gpu:  # else ``look`` has done it
+                judge.original(strict=True)
+            return Outcome(words, (STRICT,), 1.0)
         if not child.again:
             words, moves = judge.started(child.start) if child.start else judge.moved(words, child.seed)
             judge.lint(words)
@@ -163,19 +169,31 @@ def evaluate(child: Child) -> Outcome:
     return Outcome(words, moves, figure)
 
 
+def strictly(task: tuple[Order, Words, int, bool]) -> Proof:
+    """Of what is timed on a GPU: whether a candidate is right in the strict mode of the CPU device, on so many random
+    inputs at most. LaunchError if the original is not, unless that is ``known``."""
+    order, words, inputs, known = task
+    judge = Judge.of(order)
+    if not known:
+        judge.original(strict=True)
+    inputs = 0 if judge.blind else min(inputs, STRICT_INPUTS)
+    try:
+        judge.compare(words, judge.check, range(INPUTS, INPUTS + inputs), strict=True)
+    except Refused as why:
+        return Proof(math.inf, 0, 0, str(why))
+    return Proof(0.0, inputs, inputs, "", judge.blind)
+
+
 def prove(task: tuple[Order, Words, int]) -> Proof:
-    """Whether a candidate keeps what is promised, on so many random inputs, none of which was used before."""
+    """Whether a candidate keeps what is promised on the device, on so many random inputs, none of which was used
+    before; on the CPU device that is its strict mode."""
     order, words, inputs = task
     judge = Judge.of(order)
-    if judge.gpu:
-        judge.original(strict=True)
-    strict = 0 if judge.blind else inputs if not judge.gpu else min(inputs, STRICT_INPUTS)
+    launch = judge.bench.timed if judge.gpu else judge.check
     try:
         judge.lint(words)
-        judge.compare(words, judge.check, range(INPUTS, INPUTS + strict), strict=True)
-        if judge.gpu:
-            judge.compare(words, judge.bench.timed, range(INPUTS, INPUTS + inputs), strict=False)
-        return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, strict, "", judge.blind)
+        judge.compare(words, launch, range(INPUTS, INPUTS + inputs), strict=judge.gpu is None)
+        return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, 0 if judge.gpu else inputs)
     except Refused as why:
         return Proof(math.inf, 0, 0, str(why))
 
@@ -493,7 +511,8 @@ class Timer:
                 self.gpu.call("cuEventRecord", last, self.stream.handle)
             self.stream.synchronize()
             if number >= 0:
-                found.append(self.events.times()[: len(replays)])
+                pairs = self.events.pairs[: len(replays)]
+                found.append([float(self.gpu.call("cuEventElapsedTime", first, last)) for first, last in pairs])
         return found
 
 

@@ -20,14 +20,27 @@ import statistics
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loader.tune.judge import STARTS, Child, Order, Outcome, Proof, Words, evaluate, look, prove, with_words
+from loader.tune.judge import (
+    STARTS,
+    STRICT,
+    Child,
+    Order,
+    Outcome,
+    Proof,
+    Words,
+    evaluate,
+    look,
+    prove,
+    strictly,
+    with_words,
+)
 from loader.workers import Lost, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -85,6 +98,7 @@ class Search:
         self.round, self.tried = 0, 0
         self.children = CHILDREN  # of a round
         self.fame: list[Member] = []  # who was the best of a round, the last ones
+        self.clean = False  # whether the original has run in strict mode, where a GPU times it
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
         self.refused: Counter[str] = Counter()
         self.history: list[float] = []
@@ -131,6 +145,7 @@ class Search:
                 tell(f"round {self.round}, child {number}: {outcome.why}")
                 outcome = Outcome(tasks[number].words, (), math.inf, "lost")
             self.done[number] = outcome
+            self.clean |= outcome.moves == (STRICT,)
         if len(self.done) == len(tasks):  # else the round stays open: who goes on with it does the rest
             self._select()
 
@@ -183,18 +198,27 @@ class Search:
         some = max(1, min(PARENTS, workers.count))
         for start in range(0, len(members), some):
             part = members[start : start + some]
-            proofs = {}
-            for number, proof in workers.run(prove, [(self.order, one.words, inputs) for one in part]):
-                if isinstance(proof, Lost):
-                    proof = Proof(math.inf, 0, 0, proof.why)
-                proofs[number] = proof
-                if proof.figure >= limit:
-                    why = proof.why or f"it took {proof.figure:.4f} of the time when it was measured again"
-                    tell(f"a candidate is not taken: {why}")
-            best = min(range(len(part)), key=lambda number: proofs[number].figure)
-            if proofs[best].figure < limit:
-                return self._found(part[best], proofs[best])
+            strict = self._strict(workers, part, inputs)
+            for member, clean in zip(part, strict):
+                proof = clean if clean.why else self._proof(workers, member, inputs)
+                if proof.figure < limit:
+                    return self._found(member, proof._replace(strict=clean.strict or proof.strict, blind=clean.blind))
+                why = proof.why or f"it took {proof.figure:.4f} of the time when it was measured again"
+                tell(f"a candidate is not taken: {why}")
         return self._found(Member(self.original), None)
+
+    def _proof(self, workers: Workers, member: Member, inputs: int) -> Proof:
+        [(_, proof)] = workers.run(prove, [(self.order, member.words, inputs)])
+        return Proof(math.inf, 0, 0, proof.why) if isinstance(proof, Lost) else proof
+
+    def _strict(self, workers: Workers, members: Sequence[Member], inputs: int) -> list[Proof]:
+        """What the strict mode says of some, of each in a worker; on the CPU device nothing, for ``prove`` asks it."""
+        found = [Proof(0.0, 0, 0) for _ in members]
+        if self.order.device != "cpu":
+            tasks = [(self.order, one.words, inputs, self.clean) for one in members]
+            for number, proof in workers.run(strictly, tasks):
+                found[number] = Proof(math.inf, 0, 0, proof.why) if isinstance(proof, Lost) else proof
+        return found
 
     def _found(self, member: Member, proof: Proof | None) -> Found:
         cubin = with_words(self.order.cubin, self.order.kernel, member.words)

@@ -364,7 +364,12 @@ def gpu_order(install, monkeypatch):  # noqa: F811
     Judge.of.cache_clear()
     monkeypatch.setattr(timing, "clocks", lambda gpu: None)
     monkeypatch.setattr(timing, "nvml", lambda: None)
-    monkeypatch.setattr(card, "do_cuEventElapsedTime", lambda first, last: 2.0, raising=False)
+
+    def elapsed(first, last):
+        assert card.handles[first][0] and card.handles[last][0], "an event that was not recorded"
+        return 2.0
+
+    monkeypatch.setattr(card, "do_cuEventElapsedTime", elapsed, raising=False)
     return Order(nvrtc.compile(CUDA, "sm_75"), "two", BENCH, "two_bench.py", "cuda")
 
 
@@ -380,11 +385,16 @@ def test_on_a_gpu(gpu_order, here, monkeypatch):
     words = tuple(Judge.of(gpu_order).kernel.words)
     made = judge.evaluate(Child(gpu_order, words, (5,), 1.5))
     assert made.why == "" and made.figure == 1.0 and asked == [(False, [0]), (False, [1])]
+    proof = judge.strictly((gpu_order, made.words, 3, False))
+    assert proof.why == "" and (proof.inputs, proof.strict) == (2, 2)
+    assert asked[2:] == [(True, [0]), (True, [2, 3])]  # the original first
+    assert judge.strictly((gpu_order, made.words, 1, True)) == Proof(0.0, 1, 1) and asked[4:] == [(True, [2])]
     proof = judge.prove((gpu_order, made.words, 3))
-    assert proof.why == "" and (proof.inputs, proof.strict) == (3, 2)
-    assert asked[2:] == [(True, [0]), (True, [2, 3]), (False, [2, 3, 4])]  # the original first
+    assert proof.why == "" and (proof.inputs, proof.strict) == (3, 0) and asked[5:] == [(False, [2, 3, 4])]
     made = Search(gpu_order)
+    assert not made.clean
     made.run(here, 1, 100, print)
+    assert made.clean  # the first child has seen to it
     assert not made.proven(here, 2, print).gained  # as fast as the original is not faster
 
 
@@ -588,9 +598,22 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     told = []
     found = made.proven(here, 3, told.append)
     assert found.moves == ("5",) and asked == [1, 2, 3, 4, 5] and len(told) == 4  # 0 is the original
+
+    def strictly(task):
+        number = task[1][-1] - own[-1]
+        strict.append(number)
+        return Proof(math.inf, 0, 0, "no") if number == 5 else Proof(0.0, 2, 2, "", "partly")
+
+    strict = []
+    monkeypatch.setattr(search, "strictly", strictly)
+    monkeypatch.setattr(search, "prove", lambda task: (asked.append(task[1][-1] - own[-1]), Proof(
+        0.9 if asked[-1] >= 3 else 0.999, 3, 0))[1])  # fmt: skip
+    made.order = replace(order, device="cuda")
     several = Workers("here")
-    several.count, asked[:] = 4, []
-    assert made.proven(several, 3, told.append).moves == ("5",) and len(asked) == 6  # four at a time
+    several.count, asked[:], told[:] = 4, [], []
+    found = made.proven(several, 3, told.append)  # four at a time in strict mode, on a GPU one after the other
+    assert strict == [1, 2, 3, 4] and asked == [1, 2, 3] and found.moves == ("3",) and len(told) == 2
+    assert (found.inputs, found.strict, found.about["blind"]) == (3, 2, "partly")
 
 
 def test_many_workers_make_larger_rounds(order, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 
 import turingas
 from tests.kernels.cases import ARCHS, CASES, Case, difference
-from tests.tools import nvrtc
+from tests.tools import mine_yields, nvrtc, schedule_libraries
 from turingas.assembler.schedule import again, listing
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
@@ -206,6 +206,33 @@ def test_yields() -> None:
     for wrong in ("", "every:0", "every:", "sometimes"):
         with pytest.raises(ValueError, match="there are ptxas, natural, every:N"):
             yield_rule(wrong)
+
+
+def test_yields_after_twelve_cycles() -> None:
+    """As ptxas has them: who has kept the issue slot for so long yields behind a stall of 2, but not behind one of 1; a
+    yield, and a block, begin the count anew."""
+    ones, two = "?:-:-:?:1 MOV R1, R2;\n", "?:-:-:?:2 MOV R3, R4;\n"
+
+    def yielding(text: str) -> list[int]:
+        words = turingas.schedule(text + "EXIT;", "sm_90").texts[0].words
+        return [n for n, word in enumerate(words[: text.count(";")]) if whole(word).yields]
+
+    assert yielding(9 * ones + two + two) == [10] and yielding(10 * ones + two) == [10]
+    assert yielding(11 * ones + ones + ones) == [] and yielding(12 * two) == [5, 11]
+    assert yielding(9 * ones + "HERE:\n" + two + two + "@P0 BRA HERE;\n") == []
+    assert yielding(8 * ones + "?:-:-:?:4 MOV R5, R6;\n" + 5 * two) == [8]
+
+
+def test_what_is_mined_of_yields() -> None:
+    """Of the cubins of the tests, which ptxas made."""
+    drawn = schedule_libraries.draw([Path(__file__).parents[1] / "cubin" / "data"], 20, 1000, {"sm_80", "sm_90"})
+    for kernels in drawn.values():
+        rows, count, right = mine_yields.told(kernels)
+        assert count > 500 and right > 0.9 * count
+        assert all(yields == 0 for (fixed, _, stall), (_, yields) in rows.items() if fixed and stall == 1)
+        assert all(yields == there for (fixed, _, stall), (there, yields) in rows.items() if fixed and stall >= 3)
+        there, yields = rows[True, True, 2]
+        assert yields > 0.6 * there and 20 * rows[True, False, 2][1] < rows[True, False, 2][0]
 
 
 def test_reuse_flags_save_reads() -> None:

@@ -95,8 +95,8 @@ def assemble(
 @sources
 @click.option("--all", "every", is_flag=True, help="Discard all codes that are there, and generate them again.")
 @click.option("--yield", "yields", metavar="RULE", default="ptxas", show_default=True, callback=yielding,
-              help="When a warp yields to another: ptxas (after arithmetic that stalls for 3 cycles or more), "
-              "natural (where the hardware requires it), every:N.")  # fmt: skip
+              help="When a warp yields to another: ptxas (after arithmetic that stalls for 3 cycles or more, or for 2 "
+              "if the warp has kept the slot for 12), natural (where the hardware requires it), every:N.")  # fmt: skip
 @click.option("--reorder", is_flag=True, help="Also put instructions whose codes are filled in into a better order.")
 @click.option("--rename", is_flag=True,
               help="With --reorder: also give other registers to values that live within a block.")

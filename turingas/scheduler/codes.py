@@ -63,23 +63,26 @@ class _Placed:
 
 # ---- yields ------------------------------------------------------------------------------------------------------
 
-#: whether instruction number n, of a pipe whose results come at a fixed time or not, yields with such a stall
-YieldRule = Callable[[int, bool, int], bool]
+#: whether instruction number n, of a pipe whose results come at a fixed time or not, yields with such a stall; and how
+#: many cycles the warp has kept the issue slot then, since the block began or it yielded
+YieldRule = Callable[[int, bool, int, int], bool]
+PATIENCE = 12  # cycles after which ptxas yields behind shorter stalls, too: python -m tests.tools.mine_yields
 YIELDS = "ptxas, natural, every:N"
 
 
 def yield_rule(text: str) -> YieldRule:
-    """``ptxas``: behind arithmetic that stalls for 3 cycles or more, as ptxas does; ``natural``: only where the
-    hardware wants it, for stalls of 12 and more; ``every:N``: each N-th instruction, too. ValueError for others."""
+    """``ptxas``: behind arithmetic that stalls for 3 cycles or more, or for 2 where the warp has kept the issue slot
+    for 12, as ptxas does; ``natural``: only where the hardware wants it, for stalls of 12 and more; ``every:N``: each
+    N-th instruction, too. ValueError for others."""
     if text == "ptxas":
-        return lambda n, fixed, stall: fixed and stall >= 3
+        return lambda n, fixed, stall, kept: fixed and (stall >= 3 or (stall == 2 and kept >= PATIENCE))
     if text == "natural":
-        return lambda n, fixed, stall: False
+        return lambda n, fixed, stall, kept: False
     found = re.fullmatch(r"every:([1-9]\d*)", text)
     if found is None:
         raise ValueError(f"{text!r} is no rule for yields; there are {YIELDS}")
     every = int(found[1])
-    return lambda n, fixed, stall: n % every == every - 1
+    return lambda n, fixed, stall, kept: n % every == every - 1
 
 
 def is_fixed(this: Effects) -> bool:
@@ -379,15 +382,18 @@ class _Scheduler:
     # -- words
 
     def _words(self, stalls: list[int]) -> None:
-        yields = []
-        for n, (this, one) in enumerate(zip(self.facts, self.fields)):
-            stall = 0 if stalls[n] > MOST_STALL else stalls[n]
-            if one.yields is not None:
-                yields.append(one.yields)
-            elif not 1 <= stall <= MOST_KEPT:
-                yields.append(True)
-            else:
-                yields.append(self.rule(n, this is not None and is_fixed(this), stall))
+        yields = [True] * len(self.fields)
+        for block in self.graph.blocks:
+            kept = 0
+            for n in range(block.start, block.end):
+                this, one = self.facts[n], self.fields[n]
+                stall = 0 if stalls[n] > MOST_STALL else stalls[n]
+                kept += stall
+                if one.yields is not None:
+                    yields[n] = one.yields
+                elif 1 <= stall <= MOST_KEPT:
+                    yields[n] = self.rule(n, this is not None and is_fixed(this), stall, kept)
+                kept = 0 if yields[n] else kept
         flags: dict[int, int] = {}
         for block in self.graph.blocks:
             part = slice(block.start, block.end)

@@ -268,12 +268,14 @@ class Moves:
         blocks = self.graph.blocks if random.random() < OWN else [block]
         asked, words = yield_rule(rule), list(self.words)
         for one in blocks:
-            part = range(one.start, one.end)
+            part, kept = range(one.start, one.end), 0
             for n in part:
                 this, stall = self.ways.facts[n], words[n] >> control.STALL & 15
+                kept += stall
                 if this is not None and 1 <= stall <= MOST_KEPT:
-                    keeps = not asked(n, is_fixed(this), stall)
+                    keeps = not asked(n, is_fixed(this), stall, kept)
                     words[n] = words[n] & ~(1 << control.YIELD) | keeps << control.YIELD
+                kept = kept if words[n] >> control.YIELD & 1 else 0
             words = self._reused(words, part)
         if any(control.illegal(words[n]) for n in self.known):
             return None
