@@ -14,20 +14,27 @@ from turingas.emulate.machine import Wave
 from turingas.emulate.splits import GROUP, RUNNING
 
 Chosen = tuple[np.ndarray, int, int]
+SELDOM = 0.03
 MOST = 80  # instructions that some go on before others have their turn
 
 
 @contextlib.contextmanager
-def order(seed: int) -> Iterator[None]:
+def order(seed: int, slow: bool = False) -> Iterator[None]:
     """Launches within take an order that ``seed`` draws. Of each warp those threads go first that are behind, as ever,
-    and the four warps of a group that stand at one place go together, as products of warp groups need them."""
+    and the four warps of a group that stand at one place go together, as products of warp groups need them. ``slow``:
+    half of the groups, as the seed draws them, have their turn seldom while others can run."""
     rng = random.Random(seed)
+    later: dict[int, bool] = {}
 
     def choose(wave: Wave) -> Chosen:
         splits = wave.splits
         running = (splits.state == RUNNING).nonzero()[0]
         if not len(running):
             raise flow.deadlock(wave)
+        if slow and rng.random() > SELDOM:
+            groups = splits.warp[running] // GROUP
+            quick = [not later.setdefault(group, rng.random() < 0.5) for group in groups.tolist()]
+            running = running[quick] if any(quick) else running
         behind = running[np.lexsort((splits.pc[running], splits.warp[running]))]
         first = behind[np.unique(splits.warp[behind], return_index=True)[1]]
         n = rng.choice(np.unique(splits.pc[first]).tolist())

@@ -9,7 +9,8 @@ without these waits from the correct one, as far as shared memory goes:
   fence). Every access is held against those of all others before it, not only against the last.
 * *phases*: a warp that finds a phase over knows that the phase before was over, so it cannot take that one for it; the
   next phase does not end before some arrival that knows of the test, so it cannot miss it; who arrives, or begins a
-  copy that an mbarrier hears of, knows that the phase before is over, so that it counts for no other one.
+  copy that an mbarrier hears of, knows that the phase before is over, so that it counts for no other one. (Not of
+  phases whose ends nothing else looks for.)
 * *ends*: whatever reaches a block of a cluster from another one, some warp of the block knows of when it ends.
 
 So each order of the warps comes to the same accesses, arrivals and phases, one after the other, by induction over
@@ -32,13 +33,14 @@ from turingas.emulate.late import Flight, Touch, Which
 from turingas.emulate.order import Order
 from turingas.isa.instruction import Instruction
 
+NOWHERE = -1
 CAUSAL = 2  # the vectors of what must have happened, whether or not memory shows it
 Array = np.ndarray[Any, Any]
 
 
 class Without(Order):
-    """``instructions``: what tells nothing. ``wrong``: what does not hold; ``twins``: of each test, those that failed
-    just before it in the same warp."""
+    """``instructions``: what tells nothing. ``twins``: of each test, those that failed just before it in the same
+    warp."""
 
     each = True
     layers = 3
@@ -46,7 +48,8 @@ class Without(Order):
     def __init__(self, wave: State, instructions: Collection[int] = (), instead: Collection[int] = ()) -> None:
         super().__init__(wave)
         self.instructions, self.instead = set(instructions), set(instead)
-        self.wrong: list[str] = []
+        self.found: set[tuple[str, int, int]] = set()  # what does not hold; of a phase, the mbarrier and its number
+        self.tested: dict[int, int] = {NOWHERE: 0}  # of mbarriers, the last phase whose end somebody looks for
         words = wave.shared.blocks * wave.shared.stride // 4
         self.reads, self.writes = (np.zeros((wave.warps, words), np.int32) for _ in range(2))  # when, by each warp
         self.reading: list[Array] = []  # of each operation, its words
@@ -60,9 +63,13 @@ class Without(Order):
         self.final: dict[int, Array] = {}  # what each block's warps knew when they ended
         self.abroad: list[tuple[int, int, int, int]] = []  # block, column, value of what reached it; the instruction
 
-    def _say(self, what: str, i: Instruction, warp: int) -> None:
-        if len(self.wrong) < 5:
-            self.wrong.append(f"{what}: {i.text()} of warp {warp}")
+    @property
+    def wrong(self) -> list[str]:
+        """What does not hold. Phases of an mbarrier make no difference whose ends nobody looks for any more."""
+        return [what for what, cell, phase in self.found if self.tested.get(cell, -2) >= phase]
+
+    def _say(self, what: str, i: Instruction, warp: int, cell: int = NOWHERE, phase: int = 0) -> None:
+        self.found.add((f"{what}: {i.text()} of warp {warp}", cell, phase))
 
     def _knows(self, warp: int) -> Array:
         found: Array = self.clocks[:, warp].max(axis=0)
@@ -161,8 +168,8 @@ class Without(Order):
     def _counts(self, i: Instruction, warp: int, cells: Sequence[int]) -> None:
         """What counts for a phase must know that the one before is over."""
         for cell in cells:
-            if self._known(warp, cell) < self.phases.get(cell, 0):
-                self._say("may count for the phase before", i, warp)
+            if self._known(warp, cell) < (phase := self.phases.get(cell, 0)):
+                self._say("may count for the phase before", i, warp, cell, phase - 1)
 
     def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
         for warp, cell, arrives, over in events:
@@ -201,7 +208,7 @@ class Without(Order):
         pending = self._meeting("mbarrier", cell).pending
         for warp, time in self.tests.pop(cell, {}).items():
             if pending.max(axis=0)[self.own[warp]] < time:
-                self.wrong.append(f"a phase may be over before warp {warp} has seen the one before")
+                self.found.add((f"a phase may be over before warp {warp} has seen the one before", NOWHERE, 0))
         self.phases[cell] = self.phases.get(cell, 0) + 1
         return super()._over(cell)
 
@@ -212,6 +219,7 @@ class Without(Order):
             if number in self.instructions:
                 continue
             phase, known = self.phases.get(cell, 0), self._known(warp, cell)
+            self.tested[cell] = max(self.tested.get(cell, -2), phase - 1)
             if number in self.instead:
                 if known < phase or not phase:
                     self._say("may wait for ever", i, warp)
@@ -232,5 +240,5 @@ class Without(Order):
                 o = self.operations
                 column, value = int(o.column[-1 - column]), int(o.value[-1 - column])
             if known is None or column >= len(known) or known[column] < value:
-                self.wrong.append(f"block {block} may have ended when it is reached")
+                self.found.add((f"block {block} may have ended when it is reached", NOWHERE, 0))
                 return

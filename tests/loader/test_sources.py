@@ -13,6 +13,7 @@ import loader
 import turingas
 from tests.cubin.test_fatbin import packed
 from turingas.cli import main
+from turingas.cubin.cubin import Cubin
 from turingas.errors import AsmError, CubinError, LaunchError
 
 CUDA = 'extern "C" __global__ void scale(int* x, int by) { x[threadIdx.x] *= by; }'
@@ -133,6 +134,13 @@ def test_a_gpu_takes_the_newest_that_it_runs(fatbin):
     assert found(fatbin, "twice", None, lambda arch: arch in ("sm_70", "sm_75")).cubin.arch == "sm_75"
     with pytest.raises(LaunchError, match="no cubin for this GPU in these bytes\n.*sm_70, sm_75"):
         found(fatbin, "twice", None, lambda arch: arch == "sm_90")
+
+
+def test_cubins_without_kernels_are_no_choice(cubins):
+    """nvcc links an empty one into each program and shared library."""
+    empty = Cubin("sm_70").to_bytes()
+    data = b"".join(packed(one, 0x11, one, 70) for one in (empty, cubins["sm_70"]))
+    assert ran(loader.load(data, "cpu")) == 2
 
 
 def test_files_without_cubins_and_damaged_ones(fatbin, program, tmp_path):

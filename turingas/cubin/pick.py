@@ -87,6 +87,8 @@ def pick(
             fitting.setdefault(data, (cubin, chosen, place))
         else:
             there += [(arch, name, place) for name in names]
+    if any(names for _, names, _ in fitting.values()):  # nvcc links an empty cubin into programs and libraries
+        fitting = {data: one for data, one in fitting.items() if one[1]}
     if newest and fitting:
         last = max(cubin.arch for cubin, *_ in fitting.values())
         fitting = {data: one for data, one in fitting.items() if one[0].arch == last}

@@ -8,8 +8,9 @@ next block. A product that is 0 has no exponent.
 How many bits a core keeps and how long its blocks are (``tensor_sums`` of isa/arch.py) is published: Khattak and
 Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004); Xie et al., "MMA-Sim" (arXiv 2511.10909), which
 alone has Turing. The two agree where both have a model. ``tests/tools/tensor_data.py`` compares with what the former
-recorded on a V100, A100, A2, RTX 1000 Ada, L40S, H100 and H200; the tests of sm_90 with an H200 of our own (HMMA).
-Nobody has published sparse products: they are taken to add the products that A keeps, in blocks of as many.
+recorded on a V100, A100, A2, RTX 1000 Ada, L40S, H100, H200 and B200; the tests of sm_90 with an H200 of our own.
+Nobody has published sparse products: they are taken to add the products that A keeps, in blocks of as many, as an
+H200's HGMMA.SP does.
 """
 
 from __future__ import annotations
