@@ -485,6 +485,10 @@ class _Plan:
         self.weight, self.scales, self.bias = layer.filters_for(self.source, place, paired)
         seen = self.windows.pixels if self.windows else self.pixels
         tiles = -(-seen // self.kernel.tile_m) * -(-shape.k // self.kernel.tile_n)
+        if tiles >= hgmma.MOST_TILES:
+            each = f"{self.kernel.tile_m} pixels and {self.kernel.tile_n} filters"
+            raise LaunchError(f"y has {tiles} tiles of {each}; the kernel counts to {hgmma.MOST_TILES}",
+                              "give it fewer images at a time")  # fmt: skip
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone

@@ -436,6 +436,14 @@ def test_pixels_that_are_refused(options, message):
         off(1, 64, 9, 9, 8, 3, 3, "fp16", **options)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_more_tiles_than_can_be_counted(monkeypatch, precision):
+    """They would be others, without a word."""
+    monkeypatch.setattr(hgmma, "MOST_TILES", 2)
+    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernel counts to 2\n"):
+        off(1, 8, 20, 20, 8, 1, 1, precision)
+
+
 def test_filters_that_become_neighbours():
     """Rows n and n + 8 of 16 are filters 2 n and 2 n + 1."""
     rows = np.arange(20, dtype=np.float32)[:, None]
