@@ -124,9 +124,12 @@ class Shape:
         return self._size(self.w, self.s, 1)
 
     def check(self, item: int) -> None:
-        """LaunchError for x or y with elements of ``item`` bytes that is too large."""
+        """LaunchError for x or y with elements of ``item`` bytes that is too large, for any of the kernels."""
         self.strides(self.x_shape, item)
         self.strides(self.y_shape, item)
+        if (tiles := hgmma.Work(self.n * self.p * self.q, self.k, 0).tiles(64, hgmma.LEAST_M)) >= hgmma.MOST_TILES:
+            raise LaunchError(f"y has {tiles} tiles of {hgmma.LEAST_M} pixels and 64 filters; the kernels count to "
+                              f"{hgmma.MOST_TILES}", "give it fewer images at a time")  # fmt: skip
 
     def _size(self, size: int, of: int, axis: int) -> int:
         return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1
