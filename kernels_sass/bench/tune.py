@@ -42,7 +42,7 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
 SEARCH = 300.0  # seconds for each kernel, at most
-PART = 0.65  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
+PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
 WITHOUT = "`turingas tune` itself runs without one, on the CPU device, by a model"
 
 

@@ -176,8 +176,7 @@ def _drawn(one: Json, random: np.random.Generator) -> Any:
         return _bytes(one["bytes"])
     if "data" in one:
         return np.frombuffer(bytearray(_bytes(one["data"])), one["dtype"])
-    size = one["size"]
-    found = np.resize(random.standard_normal(min(size, POOL), np.float32), size)  # drawn once, and then again
-    if one["draw"] == "bfloat16":
-        return (found.view(np.uint32) >> 16).astype(np.uint16)
-    return found.astype(one["draw"])
+    found = random.standard_normal(min(one["size"], POOL), np.float32)
+    bfloats = one["draw"] == "bfloat16"
+    drawn = (found.view(np.uint32) >> 16).astype(np.uint16) if bfloats else found.astype(one["draw"])
+    return np.resize(drawn, one["size"])

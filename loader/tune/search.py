@@ -1,11 +1,14 @@
 """The search of `turingas tune`: a small population, of which each round makes children; the best of all go on.
 
-(mu + lambda) evolution: ``PARENTS`` candidates, the original the first of them; a round makes ``CHILDREN`` (on GPUs
-``EACH`` for each worker, if that is more), each by one to three moves from a parent that is drawn by chance (the first
-ones are what the scheduler makes of the original); the ``PARENTS`` fastest of both are the next parents. On a GPU,
-whose times are never the same twice, parents are timed once more each round, and the median of a parent's times counts.
-All chance comes from the seed, the round and the number of the child, so the same search finds the same, however many
-workers it has and however often it was interrupted (where times are the model's, which do not vary).
+(mu + lambda) evolution: ``PARENTS`` candidates, the original the first of them; a round makes ``CHILDREN``, each by one
+to three moves from a parent that is drawn by chance (the first ones are what the scheduler makes of the original); the
+``PARENTS`` fastest of both are the next parents.
+
+On a GPU nobody waits for a round: who is free makes the next child of the parents that there are. No two times are the
+same there, so a parent is timed ``TIMES`` times before others are made, and now and then again; the median counts.
+
+All chance comes from the seed, the round and the number of the child, so with the model, whose times do not vary, the
+same search finds the same, however many workers it has and however often it was interrupted.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ import statistics
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -46,7 +49,9 @@ from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 
 PARENTS, CHILDREN = 4, 16
-EACH = 3  # children of a round for each worker, where times are a GPU's and not the same twice anyway
+TIMES = 3  # that a parent is timed on a GPU before it is believed
+AFRESH = 12  # each so-manyth task there times a parent once more
+ENDLESS = 1 << 40  # tasks
 FAME = 8  # of those that were the best of a round
 INPUTS = 32  # random inputs on which the winner leaves the original's bits
 GAIN = 0.996  # of the original's time on a GPU: what is no faster than that is taken for chance
@@ -87,6 +92,30 @@ class Found:
     about: Json  # what ``look`` told: device, arch, instructions, the original's figure
 
 
+class _Tasks(Sequence[Child]):
+    """Tasks that are made when they are begun, and forgotten when they are done."""
+
+    def __init__(self, make: Callable[[int], Child]) -> None:
+        self.make, self.begun = make, dict[int, Child]()
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    @overload
+    def __getitem__(self, number: int) -> Child: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Child]: ...
+    def __getitem__(self, number: int | slice) -> Child | Sequence[Child]:
+        assert isinstance(number, int)
+        if number not in self.begun:
+            self.begun[number] = self.make(number)
+        return self.begun[number]
+
+    def done(self, number: int) -> Child:
+        """One that is not asked for any more."""
+        return self.begun.pop(number)
+
+
 class Search:
     """A search for a faster kernel in ``order``. ``path``: the file that it is kept in after each round, with which it
     can be gone on with (``resume``)."""
@@ -96,7 +125,9 @@ class Search:
         self.original: Words = tuple(Cubin.from_bytes(order.cubin).kernel(order.kernel).words)
         self.population = [Member(self.original)]
         self.round, self.tried = 0, 0
-        self.children = CHILDREN  # of a round
+        #: on a GPU: children that were begun, how often members are being timed again, and moves by what they made
+        self.begun, self.asked = 0, Counter[Words]()
+        self.moves: dict[Words, tuple[str, ...]] = {self.original: ()}
         self.fame: list[Member] = []  # who was the best of a round, the last ones
         self.clean = False  # whether the original has run in strict mode, where a GPU times it
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
@@ -114,15 +145,13 @@ class Search:
             if isinstance(about, Lost):
                 raise LaunchError(f"the original cannot be run: {about.why}")
             self.about = about
-        if self.order.device != "cpu" and self.round == 0 and not self.done:
-            self.children = max(CHILDREN, EACH * workers.count)
         begin = time.monotonic()
         end = begin + seconds
         try:
             while (rounds is None or self.round < rounds) and time.monotonic() < end:
-                self._round(workers, tell, lambda: time.monotonic() >= end)
-                passed = (time.monotonic() - begin) / seconds
-                step(min(1.0, max(passed, self.round / rounds if rounds else 0)), self.best.figure)
+                for _ in self._stream(workers, rounds, tell, end) if self.on_gpu else self._round(workers, tell, end):
+                    passed = (time.monotonic() - begin) / seconds
+                    step(min(1.0, max(passed, self.round / rounds if rounds else 0)), self.best.figure)
             self.write()
         except KeyboardInterrupt:
             self.write()
@@ -133,40 +162,106 @@ class Search:
         """The fastest so far."""
         return self.population[0]
 
-    def _round(self, workers: Workers, tell: Tell, late: Callable[[], bool]) -> None:
-        again = len(self.population) if self.order.device != "cpu" else 0
-        tasks = [self._child(number) for number in range(self.children)]
-        tasks += [Child(self.order, one.words, (self.seed, self.round, self.children + n), math.inf, True)
-                  for n, one in enumerate(self.population[:again])]  # fmt: skip
+    @property
+    def on_gpu(self) -> bool:
+        """Whether times are a GPU's, and not the model's."""
+        return self.order.device != "cpu"
+
+    def _round(self, workers: Workers, tell: Tell, end: float) -> Iterator[None]:
+        tasks = [self._child(number) for number in range(CHILDREN)]
         todo = [number for number in range(len(tasks)) if number not in self.done]
+        late = lambda: time.monotonic() >= end  # noqa: E731
         for place, outcome in workers.run(evaluate, [tasks[number] for number in todo], late):
             number = todo[place]
-            if isinstance(outcome, Lost):
-                tell(f"round {self.round}, child {number}: {outcome.why}")
-                outcome = Outcome(tasks[number].words, (), math.inf, "lost")
-            self.done[number] = outcome
-            self.clean |= outcome.moves == (STRICT,)
+            self.done[number] = self._known(tasks[number], outcome, f"round {self.round}, child {number}", tell)
         if len(self.done) == len(tasks):  # else the round stays open: who goes on with it does the rest
             self._select()
+        yield
+
+    def _known(self, task: Child, outcome: Outcome | Lost, what: str, tell: Tell) -> Outcome:
+        if isinstance(outcome, Lost):
+            tell(f"{what}: {outcome.why}")
+            return Outcome(task.words, (), math.inf, "lost")
+        return outcome
 
     def _child(self, number: int) -> Child:
         random = np.random.default_rng((self.seed, self.round, number))
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        which = self.round * self.children + number
+        which = self.round * CHILDREN + number
         start = list(STARTS)[which] if which < len(STARTS) else ""
         return Child(self.order, parent.words, (self.seed, self.round, number), bar, start=start)
 
     def _select(self) -> None:
         """The parents of the next round."""
-        self.tried += sum(number < self.children for number in self.done)
+        self.tried += len(self.done)
         self.refused.update(outcome.why.partition(":")[0] for outcome in self.done.values() if outcome.why)
         self.population = self._ranked()[:PARENTS]
-        self.fame = [one for one in self.fame if one.words != self.best.words][1 - FAME :] + [self.best]
         self.done = {}
+        self._over()
+
+    def _over(self) -> None:
+        """A round is over."""
+        self.fame = [one for one in self.fame if one.words != self.best.words][1 - FAME :] + [self.best]
         self.round += 1
         self.history.append(round(self.best.figure, 5))
         self.write()
+
+    # -- on a GPU
+
+    def _stream(self, workers: Workers, rounds: int | None, tell: Tell, end: float) -> Iterator[None]:
+        """Children of the parents that there are when somebody is free; a round is over when there are so many."""
+        most = ENDLESS if rounds is None else rounds * CHILDREN
+        self.begun = self.tried
+        self.asked.clear()
+        tasks = _Tasks(lambda number: self._next(number, most))
+
+        def late() -> bool:
+            return time.monotonic() >= end or self.tried >= most
+
+        for number, outcome in workers.run(evaluate, tasks, late):
+            task = tasks.done(number)
+            self._take(task, self._known(task, outcome, f"task {number}", tell))
+            yield
+
+    def _next(self, number: int, most: int) -> Child:
+        """What is to be done next, of so many children at ``most``."""
+        random = np.random.default_rng((self.seed, self.round, number))
+        seed = self.seed, self.round, number
+        rare = [one for one in self.population
+                if one.words != self.original and len(one.times) + self.asked[one.words] < TIMES]  # fmt: skip
+        if rare or number % AFRESH == AFRESH - 1 or self.begun >= most:
+            one = rare[0] if rare else self.population[random.integers(len(self.population))]
+            self.asked[one.words] += 1
+            return Child(self.order, one.words, seed, math.inf, True)
+        which = self.begun
+        self.begun += 1
+        parent = self.population[random.integers(len(self.population))]
+        bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
+        start = list(STARTS)[which] if which < len(STARTS) else ""
+        return Child(self.order, parent.words, seed, bar, start=start)
+
+    def _take(self, task: Child, outcome: Outcome) -> None:
+        """What became of a task."""
+        known = {one.words: one for one in self.population}
+        if task.again:
+            self.asked[task.words] -= 1
+            if task.words in known and not outcome.why and task.words != self.original:
+                known[task.words].times.append(outcome.figure)
+        else:
+            self.tried += 1
+            self.clean |= outcome.moves == (STRICT,)
+            if outcome.why:
+                self.refused[outcome.why.partition(":")[0]] += 1
+            elif outcome.words not in known and outcome.figure < 1.0:
+                moves = self.moves[task.words] + outcome.moves if not task.start else outcome.moves
+                self.moves[outcome.words] = moves
+                self.population.append(Member(outcome.words, moves, [outcome.figure]))
+        self.population = sorted(self.population, key=lambda one: one.figure)[:PARENTS]
+        if not task.again and self.tried % CHILDREN == 0:
+            self._over()
+
+    # -- what comes of it
 
     def _ranked(self) -> list[Member]:
         """Parents and children, the fastest first; what is as fast comes in the order in which it was found."""
@@ -175,9 +270,7 @@ class Search:
         for number, outcome in sorted(self.done.items()):
             if outcome.why:
                 continue
-            if number >= self.children:
-                known[outcome.words].times.append(outcome.figure)
-            elif outcome.words not in known and outcome.figure < 1.0:
+            if outcome.words not in known and outcome.figure < 1.0:
                 parent = self._parent(number)
                 member = Member(outcome.words, parent.moves + outcome.moves, [outcome.figure])
                 known[outcome.words] = member
@@ -190,7 +283,12 @@ class Search:
 
     def proven(self, workers: Workers, inputs: int, tell: Tell) -> Found:
         """The fastest candidate that keeps what is promised: linted, strict, and the same bits on new inputs."""
-        limit = 1.0 if self.order.device == "cpu" else GAIN
+        limit = GAIN if self.on_gpu else 1.0
+        if self.on_gpu:
+            again = [one.words for one in self.population for _ in range(TIMES) if one.words != self.original]
+            tasks = [Child(self.order, words, (self.seed, n), math.inf, True) for n, words in enumerate(again)]
+            for number, outcome in workers.run(evaluate, tasks):
+                self._take(tasks[number], self._known(tasks[number], outcome, "a parent", tell))
         first = self._ranked()[:PARENTS]
         known = {one.words for one in first}
         others = sorted((one for one in self.fame if one.words not in known), key=lambda one: one.figure)
@@ -214,7 +312,7 @@ class Search:
     def _strict(self, workers: Workers, members: Sequence[Member], inputs: int) -> list[Proof]:
         """What the strict mode says of some, of each in a worker; on the CPU device nothing, for ``prove`` asks it."""
         found = [Proof(0.0, 0, 0) for _ in members]
-        if self.order.device != "cpu":
+        if self.on_gpu:
             tasks = [(self.order, one.words, inputs, self.clean) for one in members]
             for number, proof in workers.run(strictly, tasks):
                 found[number] = Proof(math.inf, 0, 0, proof.why) if isinstance(proof, Lost) else proof
@@ -243,7 +341,7 @@ class Search:
             return
         state = {
             **self.facts(), "round": self.round, "tried": self.tried, "refused": dict(self.refused),
-            "history": self.history, "children in a round": self.children,
+            "history": self.history,
             "population": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.population],
             "fame": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.fame],
             "done": {n: {**one._asdict(), "figure": str(one.figure), "words": pack(one.words)}
@@ -262,11 +360,12 @@ class Search:
                 raise LaunchError(f"{path} is of another search: {', '.join(other)} differ", "leave --resume out")
             self.round, self.tried = state["round"], state["tried"]
             self.refused, self.history = Counter(state["refused"]), state["history"]
-            self.children = state["children in a round"]
             self.population, self.fame = (
                 [Member(unpack(one["words"]), tuple(one["moves"]), one["times"]) for one in state[name]]
                 for name in ("population", "fame")
             )
+            self.begun = self.tried
+            self.moves |= {one.words: one.moves for one in [*self.population, *self.fame]}
             self.done = {int(n): Outcome(unpack(one["words"]), tuple(one["moves"]), float(one["figure"]), one["why"])
                          for n, one in state["done"].items()}  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:

@@ -609,6 +609,8 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     monkeypatch.setattr(search, "prove", lambda task: (asked.append(task[1][-1] - own[-1]), Proof(
         0.9 if asked[-1] >= 3 else 0.999, 3, 0))[1])  # fmt: skip
     made.order = replace(order, device="cuda")
+    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(  # parents are timed again
+        child.words, (), 0.5 + (child.words[-1] - own[-1]) / 100))  # fmt: skip
     several = Workers("here")
     several.count, asked[:], told[:] = 4, [], []
     found = made.proven(several, 3, told.append)  # four at a time in strict mode, on a GPU one after the other
@@ -616,16 +618,34 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     assert (found.inputs, found.strict, found.about["blind"]) == (3, 2, "partly")
 
 
-def test_many_workers_make_larger_rounds(order, monkeypatch):
-    """On a GPU, where times are not the same twice anyway."""
+def test_on_a_gpu_nobody_waits_for_a_round(order, here, monkeypatch):
+    """A child comes from the parents that there are when somebody is free, whose times are measured before."""
+    own, seen = tuple(Judge.of(order).kernel.words), []
+
+    def evaluate(child):
+        seen.append(child)
+        if child.again:
+            return Outcome(child.words, (), 0.9)
+        if child.start == judge.STRICT:
+            return Outcome(own, (judge.STRICT,), 1.0)
+        words = (*child.words[:-1], child.words[-1] + 1 + len(seen))
+        return Outcome(words, (f"{len(seen)}",), 0.9 - len(seen) / 1000)
+
+    monkeypatch.setattr(search, "evaluate", evaluate)
     monkeypatch.setattr(search, "look", lambda order: {})
-    monkeypatch.setattr(search, "evaluate", lambda child: Outcome(child.words, (), 1.0))
-    many = Workers("here")
-    many.count = 12
-    for device, children in (("cpu", CHILDREN), ("cuda", 36)):
-        made = Search(replace(order, device=device))
-        made.run(many, 1, 1000, print)
-        assert made.tried == children
+    monkeypatch.setattr(search, "STARTS", {judge.STRICT: {}, "reordered": {}})
+    made = Search(replace(order, device="cuda"))
+    made.run(here, 2, 1000, print)
+    children = [child for child in seen if not child.again]
+    assert len(children) == made.tried == 2 * CHILDREN and made.round == len(made.history) == 2 and made.clean
+    assert [child.start for child in children[:3]] == [judge.STRICT, "reordered", ""]
+    parents = [child.words for child in children]
+    assert parents[:2] == [own, own] and len(set(parents[2:CHILDREN])) > 2
+    assert [child.again for child in seen[:5]] == [False, False, True, True, False]  # "reordered" first
+    assert sum(len(one.times) < search.TIMES for one in made.population if one.words != own) <= 1  # the last one
+    by = {one.words: one for one in made.population}
+    best = made.best
+    assert best.moves[0] == "2" and len(best.moves) > 1 and best.words in by  # all moves from the original on
 
 
 def test_lost_candidates_are_told_and_left(order, monkeypatch, here):
@@ -654,9 +674,8 @@ def test_times_that_vary_are_measured_again(order, here, monkeypatch):
     monkeypatch.setattr(search, "look", lambda order: {})
     made = Search(replace(order, device="cuda"))
     made.run(here, 1, 1000, print)
-    assert [one.words for one in made.population] == [lucky, own]
-    made.run(here, 4, 1000, print)
-    assert [one.words for one in made.population] == [own, lucky] and made.population[1].times == [0.5, 1.2, 1.2, 1.2]
+    assert made.tried == CHILDREN and [one.words for one in made.population] == [own, lucky]
+    assert made.population[1].times[:3] == [0.5, 1.2, 1.2]
 
 
 def test_files_of_other_searches(order, tmp_path, found):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import copyreg
 import datetime
+import gc
 import hashlib
 import heapq
 import json
@@ -245,6 +246,7 @@ def main() -> int:
         if options.log:
             beside(options.log).write_bytes(pickle.dumps(drawn))
     drawn = {arch: [k for k in kernels if len(k.words) >= options.at_least] for arch, kernels in drawn.items()}
+    gc.freeze()  # what has been drawn is not looked through each time that a kernel is scheduled
     seen = noted(options.log)
     left = [kernel for kernels in drawn.values() for kernel in kernels if (kernel.arch, kernel.name) not in seen]
     with options.log.open("a") if options.log else nullcontext() as log:
