@@ -24,21 +24,17 @@ Boards = frozenset[int]
 @rule("branch-stall", "A shorter stall than any compiled code has behind a branch or a fence")
 def branches(graph: Graph) -> Iterator[Finding]:
     """A warning for each that can be reached: nobody has seen that less is enough."""
-    if not graph.mnemonics.intersection(PROVED):
-        return
     rules = latencies(graph.kernel.arch)
-    for number in sorted(graph.reachable):
+    for n in graph.of(*PROVED):
+        i = graph.instructions[n]
+        if i is None or (passed := rules.stall(i)) >= (need := rules.behind(i)):
+            continue
+        number = graph.block_of(n)
         block = graph.blocks[number]
-        if block.next == [number] and block.end - block.start == 1:
-            continue  # the branch to itself behind the code: compilers let it stall for 0
-        for n in range(block.start, block.end):
-            i = graph.instructions[n]
-            if i is None or i.base not in PROVED:
-                continue
-            need = rules.behind(i)
-            if (passed := rules.stall(i)) < need:
-                message = f"{i.base} stalls for {passed}; compilers stall for {need} or more behind it"
-                yield at(graph, n, "branch-stall", "warning", message, f"stall {need - passed} more")
+        # the branch to itself behind the code: compilers let it stall for 0
+        if number in graph.reachable and not (block.next == [number] and block.end - block.start == 1):
+            message = f"{i.base} stalls for {passed}; compilers stall for {need} or more behind it"
+            yield at(graph, n, "branch-stall", "warning", message, f"stall {need - passed} more")
 
 
 @rule("map-pending", "A tensor copy that may still use the old tensor map")

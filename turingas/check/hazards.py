@@ -28,6 +28,7 @@ from turingas.check.fixed import Fixed, Near, alone, cleared
 from turingas.check.rules import rule
 from turingas.check.under_way import (
     NOTHING,
+    OF_LATE,
     OF_ROLE,
     OF_VARIABLE,
     OLDER,
@@ -87,7 +88,7 @@ class Walk:
         self.lat = latencies(graph.kernel.arch)
         self.distances = distances(self.lat)
         self.facts, self.stretches = graph.effects, graph.stretches
-        self.counts = any(f is not None and f.depbar is not None for f in self.facts)
+        self.counts = any(f.depbar for n in graph.of("DEPBAR") if (f := self.facts[n]) is not None)
         self.at: dict[int, State] = {}  # block -> what is under way at its start
         self.told: dict[int, Told] = {}  # block -> what its last pass has found
         self._start_telling()
@@ -461,8 +462,8 @@ class Pass:
             if facts.begins:
                 self.holds[key_of(n, FIXED)] = self.walk.guards.runs[n]
             if facts.clears:
-                for instance in self.holds:
-                    self.holds[instance] &= ~facts.clears
+                keep = ~facts.clears
+                self.holds = {instance: held & keep for instance, held in self.holds.items()}
             if facts.begins:
                 self._begin(n, facts)
             if facts.sets:
@@ -610,9 +611,10 @@ class Pass:
         """What ``keys`` name of a queue is done."""
         if not keys:
             return
+        results, sources = self.results, self.sources
         for key in keys:
             del live[key]
-            under_way = self.sources if role_of(key) == LATE else self.results
+            under_way = sources if key & OF_ROLE == OF_LATE else results
             under_way.pop(key, None)
             under_way.pop(key | OLDER, None)
         self._sum_up()

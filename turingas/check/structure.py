@@ -47,8 +47,8 @@ def _targets(graph: Graph) -> Iterator[Finding]:
     """Branches to places where no instruction begins. Targets that the linker fills in are not known."""
     linked = {row.address // WORD_BYTES for row in graph.kernel.relocations}
     size = WORD_BYTES * len(graph.instructions)
-    for n, i in enumerate(graph.instructions):
-        if i is None or not i.shape.located or n in linked:
+    for n, i in [(n, i) for n, i in enumerate(graph.instructions) if i is not None and i.shape.located]:
+        if n in linked:
             continue
         for label in (o for o in i.operands if isinstance(o, Label) and o.base is None):
             if not label.relative and i.base != "BSSY":

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from operator import and_, or_
 from typing import TypeVar
 
-from turingas.isa.effects import SCOREBOARDS, VARIABLE, Touch
+from turingas.isa.effects import LATE, SCOREBOARDS, VARIABLE, Touch
 
 # What is under way has a key: instruction number << 3 | role << 1 | OLDER. An instruction with a guard that comes by
 # once more, when what it began before may still be under way, leaves that as OLDER.
 OLDER = 1
 ROLE = 3
-OF_ROLE, OF_VARIABLE = ROLE << 1, VARIABLE << 1  # the role in a key
+OF_ROLE, OF_VARIABLE, OF_LATE = ROLE << 1, VARIABLE << 1, LATE << 1  # the role in a key
 
 
 def key_of(n: int, role: int) -> int:
@@ -90,7 +90,12 @@ class State:
             mine = self.covers.get(queue, {})
             if (both := _joined(mine, covers, and_)) is not mine:
                 new.covers = {**new.covers, queue: both}
-        return new if any(getattr(new, part) is not getattr(self, part) for part in self.__slots__) else self
+        same = (
+            new.fixed is self.fixed and new.results is self.results and new.sources is self.sources
+            and new.holds is self.holds and new.covers is self.covers and new.pending is self.pending
+            and new.fresh is self.fresh and new.settings is self.settings and new.marks is self.marks
+        )  # fmt: skip
+        return self if same else new
 
     @property
     def empty(self) -> bool:

@@ -12,8 +12,9 @@ import heapq
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from turingas.flow.graph import Graph
 from turingas.flow.stretch import REMEMBERED, Stretch
-from turingas.isa.effects import FIRST, Effects
+from turingas.isa.effects import FIRST, Effects, bits
 from turingas.isa.instruction import (
     LANES_DECIDE,
     ZEROS,
@@ -528,30 +529,40 @@ class Needed:
 NOBODY = frozenset[str]()
 
 
+Backwards = list[tuple[int, Effects | None, int, str]]
+
+
+@lru_cache(REMEMBERED)
+def _backwards(stretch: Stretch) -> tuple[Backwards, int]:
+    """The instructions of a block, the last one first: number, effects, registers that it writes, mnemonic. And what
+    all of them write."""
+    found: Backwards = []
+    for n, this in enumerate(stretch.effects):
+        found.append((n, None, 0, "") if this is None else (n, this, this.written, this.i.base))
+    return found[::-1], reduce(or_, [written for _, _, written, _ in found], 0)
+
+
 @lru_cache(REMEMBERED)
 def _needed(stretch: Stretch, live: int, branches: bool, asking: frozenset[str]) -> tuple[list[Step], int, int]:
     """The instructions of a block that matter, if ``live`` matters behind it; the registers that it writes; and what
     matters before it. ``branches``: whether its last instruction decides where it goes on; ``asking``: mnemonics of
     which is to be known what they read."""
     steps: list[Step] = []
-    written = 0
     last = len(stretch.effects) - 1
-    for n in range(last, -1, -1):
-        this = stretch.effects[n]
+    backwards, written = _backwards(stretch)
+    for n, this, writes, base in backwards:
         if this is None:
             steps.append(Step(n, clears=True))
             continue
         needed = None
-        if this.written:
-            written |= this.written
-            if this.written & live:
-                needed = plan(this)
-                if needed.always:
-                    live &= ~this.written
-                live |= needed.uses
-        if needed is None and this.i.base == "CALL":
+        if writes & live:
+            needed = plan(this)
+            if needed.always:
+                live &= ~writes
+            live |= needed.uses
+        elif base == "CALL":
             steps.append(Step(n, clears=True))  # what a function leaves
-        if this.i.base in asking or branches and n == last:
+        if base in asking or branches and n == last:
             registers = _asked(this.i)
             for register in registers:
                 live |= 1 << register
@@ -587,10 +598,12 @@ class Values:
         self.order = list(dict.fromkeys(order))
         self.forget = [0] * len(graph.blocks)  # registers of which nothing is known before a block, as bits
         self.after = post_dominators(graph)
+        self._next = [sum(1 << to for to in set(block.next)) for block in graph.blocks]
         self.needed = Needed(graph, asked)
         self.split: set[int] = set()
-        self.apart: set[int] = set()
+        self._apart = 0
         self._flow()
+        self.apart = frozenset(bits(self._apart))
 
     def instructions(
         self, block: int, wanted: Container[str] | None = None
@@ -648,20 +661,24 @@ class Values:
 
     def ways(self, block: int) -> list[set[int]]:
         """For each way out of a block the blocks on it, up to where all of them meet, that one included."""
-        end = self.meet(block)
-        found = []
+        return [set(bits(way)) for way in self._ways(block, self.meet(block))[0]]
+
+    def _ways(self, block: int, end: int | None) -> tuple[list[int], int]:
+        """The same, as bits, and the registers that are written on them; ``end`` is where they meet."""
+        next_, stop = self._next, -1 if end is None else ~(1 << end)
+        found, written = [], 0
         for first in self.graph.blocks[block].next:
-            seen, stack = {first}, [first]
-            while stack:
-                at = stack.pop()
-                if at == end:
-                    continue
-                for to in self.graph.blocks[at].next:
-                    if to not in seen:
-                        seen.add(to)
-                        stack.append(to)
+            seen = 1 << first
+            todo = seen & stop
+            while todo:
+                low = todo & -todo
+                at = low.bit_length() - 1
+                written |= self.needed.written[at]
+                new = next_[at] & ~seen
+                seen |= new
+                todo = (todo ^ low) | new & stop
             found.append(seen)
-        return found
+        return found, written
 
     def _flow(self) -> None:
         """Goes through the blocks until nothing changes. What is known becomes less and less on the way: so a branch at
@@ -689,15 +706,16 @@ class Values:
     def _part(self, number: int) -> list[int]:
         """Lanes go apart at the end of a block: where their ways meet, what was written on them is not known. The
         blocks before which something changed."""
-        ways, end = self.ways(number), self.meet(number)
-        between = set().union(*ways) - {end}
+        end = self.meet(number)
+        ways, written = self._ways(number, end)
+        union = shared = 0
+        for way in ways:
+            shared |= union & way
+            union |= way
         if end is not None:
-            self.apart |= between
-        written = 0
-        for b in between:
-            written |= self.needed.written[b]
+            self._apart |= union & ~(1 << end)
         changed = []
-        for b in {b for n, one in enumerate(ways) for other in ways[n + 1 :] for b in one & other}:
+        for b in bits(shared):
             self.forget[b] |= written
             start = self.start.get(b, {})
             left = {register: known for register, known in start.items() if not written >> register & 1}

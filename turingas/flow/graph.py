@@ -72,6 +72,7 @@ class Graph:
         self._connect()
         self.reachable = self._reach(self.entries[:1])
         self._loops: list[Loop] | None = None
+        self._functions: dict[int, list[int]] = {}  # ``function``
 
     @functools.cached_property
     def stretches(self) -> list[Stretch]:
@@ -168,9 +169,7 @@ class Graph:
 
     def _cut(self) -> None:
         starts = {0}
-        for n, i in enumerate(self.instructions):
-            if i is None or not i.shape.op.flow:
-                continue
+        for n, i in [(n, i) for n, i in enumerate(self.instructions) if i is not None and i.shape.op.flow]:
             starts.add(n + 1)
             target = self._target(n)
             if target is not None:
@@ -236,6 +235,12 @@ class Graph:
 
     def function(self, entry: int) -> list[int]:
         """The blocks of the function that begins with block ``entry``, in the order of a reverse post-order walk."""
+        found = self._functions.get(entry)
+        if found is None:
+            found = self._functions[entry] = self._walked(entry)
+        return found
+
+    def _walked(self, entry: int) -> list[int]:
         order: list[int] = []
         seen = {entry}
         stack = [(entry, iter(self.blocks[entry].next))]
@@ -345,9 +350,10 @@ class Graph:
     def _natural(self, entry: int) -> dict[int, tuple[set[int], list[int]]]:
         idom = self.dominators(entry)
         found: dict[int, tuple[set[int], list[int]]] = {}
+        place = {number: n for n, number in enumerate(self.function(entry))}
         for number in idom:
             for header in self.blocks[number].next:
-                if not _dominates(idom, header, number):
+                if place[header] > place[number] or not _dominates(idom, header, number):
                     continue
                 blocks, backs = found.setdefault(header, ({header}, []))
                 backs.append(number)

@@ -6,11 +6,13 @@ and pipes are in turingas/isa/latency.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from turingas.isa.instruction import ZEROS, Access, Imm, Instruction, Name, Shape
 from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies, reader, sources_of, writer
+from turingas.isa.operands import remember
 
 # A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", and the UR
 # once more as sources that are read late.
@@ -144,6 +146,29 @@ class Distances:
 distances = functools.cache(Distances)
 
 
+class Touches(NamedTuple):
+    """All touches of an instruction that read, or all that write; the masks are of registers. ``own``: without a
+    barrier; ``mask``: with it; ``clears``, ``late`` and ``arriving``: see Effects. ``also``: the same registers as
+    sources; ``longest``: the most cycles that anybody has to keep behind a write of fixed latency."""
+
+    touches: tuple[Touch, ...]
+    own: int
+    mask: int
+    clears: int
+    late: int
+    arriving: dict[int, int]
+    also: tuple[Touch, ...]
+    also_mask: int
+    longest: int
+
+
+def _masks(touches: Iterable[Touch]) -> int:
+    return functools.reduce(operator.or_, [touch.mask for touch in touches], 0)
+
+
+NOTHING: dict[int, int] = {}
+
+
 class Manner:
     """What all instructions of one shape have in common, whatever their registers; products of the tensor cores with
     scoreboards of their own, and without, are two, and so are those that nothing follows before they are ``done``."""
@@ -159,6 +184,34 @@ class Manner:
         self._kinds: dict[tuple[object, ...], int] = {}
         self.barrier_reads = [self.read(i, access) for access in lat.held_back(i)]
         self.barrier_writes = [self.write(i, access) for access in lat.holds_back(i)]
+        self.reading: dict[tuple[Access, ...], Touches] = {}  # ``all_reads`` and ``all_writes``: many have the same
+        self.writing: dict[tuple[Access, ...], Touches] = {}
+
+    def all_reads(self, i: Instruction) -> Touches:
+        """What ``i`` does to all registers that it reads, and to a barrier."""
+        own = [self.reads.get(access) or self.read(i, access) for access in i.reads]
+        late = [touch for touch in own if touch.role == LATE]
+        also = [touch.also for touch in own if touch.also]
+        return remember(self.reading, i.reads, Touches(
+            (*own, *self.barrier_reads), _masks(own), _masks([*own, *self.barrier_reads]), 0, _masks(late), NOTHING,
+            tuple(also), _masks(also), max([touch.most for touch in also if touch.role == FIXED], default=0),
+        ))  # fmt: skip
+
+    def all_writes(self, i: Instruction) -> Touches:
+        """What ``i`` does to all registers that it writes, and to a barrier."""
+        own = [self.writes.get(access) or self.write(i, access) for access in i.writes]
+        also = [touch.also for touch in own if touch.also]
+        arriving: dict[int, int] = {}
+        clears = 0
+        for touch in own:
+            clears |= touch.clears
+            if touch.role != FIXED:
+                arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
+        touches = (*own, *self.barrier_writes)
+        return remember(self.writing, i.writes, Touches(
+            touches, _masks(own), _masks(touches), clears, 0, arriving or NOTHING, tuple(also), _masks(also),
+            max([touch.most for touch in touches if touch.role == FIXED], default=0),
+        ))  # fmt: skip
 
     def read(self, i: Instruction, access: Access) -> Touch:
         """What ``i`` does to the registers that it reads."""
@@ -232,7 +285,6 @@ def _boards(write: int, read: int) -> Boards:
     )
 
 
-NOTHING: dict[int, int] = {}
 WAITS = [tuple(bits(mask)) for mask in range(1 << SCOREBOARDS)]
 
 
@@ -262,44 +314,18 @@ class Effects:
         self.queue, self.in_order, self.flushes = manner.queue, manner.in_order, manner.flushes
         self.wait = WAITS[control.wait]
         self.stall = control.stall or lat.stall(i)
-        reads, writes = manner.reads, manner.writes
-        reading = [reads.get(access) or manner.read(i, access) for access in i.reads]
-        writing = [writes.get(access) or manner.write(i, access) for access in i.writes]
-        read = written = clears = late = asks = 0
-        sources = []
-        arriving: dict[int, int] | None = None
-        for touch in writing:
-            written |= touch.mask
-            clears |= touch.clears
-            if touch.role != FIXED:
-                arriving = arriving or {}
-                arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
-            if touch.also:
-                sources.append(touch.also)
-                asks |= touch.also.mask
-        changes = written
-        for touch in manner.barrier_writes:
-            writing.append(touch)
-            changes |= touch.mask
-        for touch in reading:
-            read |= touch.mask
-            if touch.role == LATE:
-                late |= touch.mask
-            if touch.also:
-                writing.append(touch.also)
-                changes |= touch.also.mask
-        asks |= read
-        for touch in manner.barrier_reads:
-            reading.append(touch)
-            asks |= touch.mask
-        reading += sources
-        self.reading: list[Touch] = reading
-        self.writing: list[Touch] = writing
-        self.asks, self.changes, self.touched = asks, changes, asks | changes
-        self.lasting = [touch for touch in writing if touch.role == FIXED and touch.most > self.stall]
-        self.read, self.written, self.clears = read, written, clears
-        self.read_late, self.arriving = late & ~written, arriving or NOTHING
-        self.begins = bool(self.read_late or arriving)
+        reads = manner.reading.get(i.reads) or manner.all_reads(i)
+        writes = manner.writing.get(i.writes) or manner.all_writes(i)
+        self.reading: Sequence[Touch] = reads.touches + writes.also
+        self.writing: Sequence[Touch] = writes.touches + reads.also
+        self.asks, self.changes = reads.mask | writes.also_mask, writes.mask | reads.also_mask
+        self.touched = self.asks | self.changes
+        self.lasting: Sequence[Touch] = ()
+        if reads.longest > self.stall or writes.longest > self.stall:
+            self.lasting = [touch for touch in self.writing if touch.role == FIXED and touch.most > self.stall]
+        self.read, self.written, self.clears = reads.own, writes.own, writes.clears
+        self.read_late, self.arriving = reads.late & ~writes.own, writes.arriving
+        self.begins = bool(self.read_late or self.arriving)
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)
         self.waits: tuple[int, ...] = ()

@@ -6,9 +6,11 @@ table that explains the word, and from what its mnemonic's Op says of registers 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -261,11 +263,7 @@ def instruction(isa: Isa, word: int, address: int = 0) -> Instruction | None:
     if body is None:
         body = isa.branches.get(bare)
     if body is None:
-        body = _body(isa, bare)
-        known = isa.branches if body and body[0].located else isa.bodies
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[bare] = body
+        body = _learned(isa, [bare])[bare]
     if not body:
         return None
     if body[0].located:
@@ -282,7 +280,9 @@ def _placed(operand: Operand, address: int) -> Operand:
 
 def instructions(isa: Isa, words: Iterable[int]) -> list[Instruction | None]:
     """The instructions of words that stand one after the other, the first at address 0."""
-    known, new, controls = isa.bodies, _new, _controls  # most words were seen before
+    words = list(words)
+    _learned(isa, {word & NO_CODE for word in words}.difference(isa.bodies, isa.branches))
+    known, new, controls = isa.bodies, _new, _controls
     return [
         new(Instruction, (word, address, controls[word >> control.STALL], *body))
         if (body := known.get(word & NO_CODE))
@@ -304,30 +304,59 @@ class _Controls(dict[int, Control]):
         return remember(self, bits, read_control(bits << control.STALL))
 
 
-class _Shapes(dict[tuple[Form, int], Shape]):
-    """A form, and the bits of the mnemonic -> what such instructions have in common."""
+class _Shapes(dict[int, Shape]):
+    """The bits of the mnemonic in words of a form -> what such instructions have in common."""
 
-    def __missing__(self, key: tuple[Form, int]) -> Shape:
-        return remember(self, key, Shape(*key))
+    def __init__(self, form: Form) -> None:
+        self.form, self.mask = form, form.name_mask & ~GUARD
+
+    def __missing__(self, bits: int) -> Shape:
+        return remember(self, bits, Shape(self.form, bits))
 
 
-_controls, _shapes = _Controls(), _Shapes()
+_controls, _shapes = _Controls(), functools.cache(_Shapes)
+
+
+def _learned(isa: Isa, words: Iterable[int]) -> dict[int, Body | tuple[()]]:
+    """All that words without control code mean at address 0; () of those that no row explains. They are remembered.
+    Those of one form are gone through together."""
+    found: dict[int, Body | tuple[()]] = {}
+    groups: dict[int, list[int]] = defaultdict(list)
+    for word in words:
+        groups[word & 0xFFF].append(word)
+    for group in groups.values():
+        for form, fitting in isa.forms.divided(group):
+            if form is None:
+                found.update(dict.fromkeys(fitting, ()))
+                continue
+            shapes = _shapes(form)
+            for word in fitting:
+                try:
+                    found[word] = _meant(shapes, word)
+                except (Unprintable, ValueError):
+                    found[word] = _body(isa, word)
+    for known in (isa.bodies, isa.branches):
+        if len(known) + len(found) > REMEMBERED:
+            known.clear()
+    for word, body in found.items():
+        (isa.branches if body and body[0].located else isa.bodies)[word] = body
+    return found
 
 
 def _body(isa: Isa, word: int) -> Body | tuple[()]:
-    """All that a word means at address 0 but its control code; () where no row explains it."""
+    """The same of one word, by the first form that explains it."""
     for form in isa.decoder.fitting(word):
-        if form.accepts(word):
-            try:
-                return _meant(form, word)
-            except (Unprintable, ValueError):
-                pass
+        with contextlib.suppress(Unprintable, ValueError):
+            return _meant(_shapes(form), word)
     return ()
 
 
-def _meant(form: Form, word: int) -> Body:
-    """The same of a word of this form. Unprintable where it has no text in this form, and so is not of it."""
-    shape = _shapes[form, word & form.name_mask & ~GUARD]
+def _meant(shapes: _Shapes, word: int) -> Body:
+    """The same by one form. Unprintable where it has no text in this form, and so is not of it."""
+    form = shapes.form
+    if form.tests and not form.accepts(word):
+        raise Unprintable
+    shape = shapes[word & shapes.mask]
     guard, reads = _guard(form.guard, word & GUARD)
     found = [means[word & mask] for mask, means in shape.operands]
     operands: tuple[Operand, ...] = tuple([one[0] for one in found])
