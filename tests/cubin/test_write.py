@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.cubin import cubins
-from tests.emulate import asynchronous
+from tests.emulate import asynchronous, tiles
+from tests.tools import nvrtc
 from turingas.assembler import assemble
 from turingas.cubin import elf, nvinfo
 from turingas.cubin.cubin import Cubin
@@ -199,9 +200,10 @@ def test_uses_of_mbarriers_are_told():
     ]  # fmt: skip
 
 
-def test_uses_of_mbarriers_are_those_that_ptxas_tells():
+@pytest.mark.parametrize("name", ["sm_90a", "sm_100a", "sm_120a"])
+def test_uses_of_mbarriers_are_those_that_ptxas_tells(name):
     """So the source of a compiled kernel does not say them."""
-    data = asynchronous.cubin()
+    data = asynchronous.cubin() if name == "sm_90a" else nvrtc.compile_source(tiles.SOURCE.read_text(), name)
     text = disassemble(Cubin.from_bytes(data))
     assert text.count("SYNCS.") > 40 and ".info MBARRIER" not in text and ".info NUM_MB" not in text
     assert not check(Cubin.from_bytes(data))

@@ -26,8 +26,6 @@ PRODUCTS = {
                 f"{ALIGNED_2}>(64,128,256)",
     "FP8 pingpong, multicast": "run<E4M3,E4M3,Shape<_64,_128,_128>,Shape<_1,_2,_1>,"
                                "KernelTmaWarpSpecializedPingpongFP8FastAccum,Tma,PersistentScheduler,3>(128,512,512)",
-    "TF32": "run<float,float,Shape<_64,_64,_32>,One,KernelTmaWarpSpecialized,NoSmem,void,3,float,"
-            "cutlass::layout::RowMajor>(64,128,160)",
 }  # fmt: skip
 
 

@@ -40,7 +40,6 @@ MBARRIER_USES = tuple((frozenset(mods.split()), use) for mods, use in (
     ("EXCH", 0), ("ARRIVE OPTOUT", 3), ("ARRIVE TMASK", 2), ("ARRIVE A0TR", 11), ("ARRIVE A0TX", 12),
     ("ARRIVE A1T0", 1), ("ARRIVE ART0", 1), ("PHASECHK TRYWAIT", 10), ("PHASECHK", 6),
 ))  # fmt: skip
-NO_REGISTER, NO_UNIFORM = 0xFF, 0x3F
 REL_ACTION = bytes.fromhex("73000000000000000000001125000536")  # as in every cubin of CUDA 12 before sm_90
 
 
@@ -59,8 +58,9 @@ ORDER_OLD = _codes(
 ORDER_NEW = _codes(
     """LANGUAGE CUDA_API_VERSION KPARAM_INFO KPARAM_INFO_V2 EXPLICIT_CLUSTER CTA_PER_CLUSTER SPARSE_MMA_MASK
     MAXREG_COUNT EXTERNS UNUSED_LOAD_BYTE_OFFSET NUM_BARRIERS ANNOTATIONS 0x5f INT_WARP_WIDE_INSTR_OFFSETS
-    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS VRC_CTA_INIT_COUNT MBARRIER_INSTR_OFFSETS NUM_MBARRIERS
-    SYSCALL_OFFSETS EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS
+    COOP_GROUP_MASK_REGIDS COOP_GROUP_INSTR_OFFSETS VRC_CTA_INIT_COUNT
+    SYSCALL_OFFSETS MBARRIER_INSTR_OFFSETS NUM_MBARRIERS
+    EXIT_INSTR_OFFSETS CTAIDZ_USED REQNTID MAX_THREADS CRS_STACK_SIZE INDIRECT_BRANCH_TARGETS
     CBANK_PARAM_SIZE PARAM_CBANK SW_WAR NVSAL_SW_WAR PREEXIT_USED"""
 )
 
@@ -383,7 +383,7 @@ def _param_infos(kernel: Kernel, numbers: Numbers) -> Iterator[Info]:
 def _mbarriers(kernel: Kernel) -> list[Info]:
     """What uses mbarriers, and how many are made: compute-sanitizer takes those for unmade that it is not told of. A
     record: the place, the register of the address, the offset, and what is done with 0x100 and the uniform register."""
-    isa = instruction_set(kernel.arch)
+    isa, files = instruction_set(kernel.arch), kernel.facts.files
     words, made = [], 0
     for at in kernel.code.having(isa.opcodes("SYNCS")):
         i = instruction(isa, kernel.code[at], WORD_BYTES * at)
@@ -392,8 +392,9 @@ def _mbarriers(kernel: Kernel) -> list[Info]:
         if mem is None or use is None:
             continue
         made += use == 0
-        register = NO_REGISTER if mem.base is None or mem.base.zero else mem.base.index
-        uniform = NO_UNIFORM if mem.ur is None or mem.ur.zero else mem.ur.index
+        register, uniform = (
+            files[name].last if of is None or of.zero else of.index for name, of in (("R", mem.base), ("UR", mem.ur))
+        )
         words += [WORD_BYTES * at, register, mem.offset & 0xFFFFFFFF, uniform << 16 | 0x100 | use]
     return [sval("MBARRIER_INSTR_OFFSETS", *words), Info(HVAL, CODES["NUM_MBARRIERS"], made)] if words else []
 
